@@ -1,0 +1,29 @@
+"""foretrace: recurrent networks that learn long-range dependencies online."""
+
+import importlib.metadata
+
+from foretrace import _loss as losses
+from foretrace._cell import AbstractCell as AbstractCell
+from foretrace._cell import AbstractDiagonalCell as AbstractDiagonalCell
+from foretrace._cell import Coefficients as Coefficients
+from foretrace._cells.elementwise_lstm import ElementwiseLSTM as ElementwiseLSTM
+from foretrace._cells.gru import GRU as GRU
+from foretrace._cells.linear_rnn import LinearRNN as LinearRNN
+from foretrace._cells.lru import LRU as LRU
+from foretrace._forward import Carry as Carry
+from foretrace._forward import forward as forward
+from foretrace._forward import init_carry as init_carry
+from foretrace._gradient import gradient as gradient
+from foretrace._network import Network as Network
+from foretrace._network import parameter_count as parameter_count
+from foretrace._rule import BPTT as BPTT
+from foretrace._rule import HYBRID as HYBRID
+from foretrace._rule import ONLINE as ONLINE
+from foretrace._rule import RESERVOIR as RESERVOIR
+from foretrace._rule import RTRL as RTRL
+from foretrace._rule import SNAP1 as SNAP1
+from foretrace._rule import SPATIAL as SPATIAL
+from foretrace._rule import TRUNCATED as TRUNCATED
+from foretrace._rule import LearningRule as LearningRule
+
+losses = losses

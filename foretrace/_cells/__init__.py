@@ -1,0 +1,1 @@
+"""The architectures: one file each, nothing but the one-step recurrence."""

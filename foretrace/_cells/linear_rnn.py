@@ -1,0 +1,81 @@
+"""Dense linear recurrent layer, optionally with a tanh."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._cell import AbstractCell, Coefficients, normal
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+class LinearRNN(AbstractCell):
+    r"""Densely connected recurrent layer; linear, or the classical RNN with a tanh.
+
+        h_t = f(A h_{t-1} + B x_t),  f the identity or tanh
+        y_t = C h_t + D * x_t
+
+    Module n is row n of A and B. A is truncated normal over sqrt(N), B and C normal over the square root of their
+    fan-in, D normal.
+
+    Args:
+        input_size: number of features H of input and output.
+        state_size: number of modules N.
+        tanh: apply a tanh to the state.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one.
+
+    >>> import foretrace as ft, jax
+    >>> ft.LinearRNN(input_size=3, state_size=4, key=jax.random.key(0)).independent
+    False
+
+    Source: the paper, section 4.2 (the comparison with densely connected recurrence).
+    """
+
+    A: Float[Array, "N N"]
+    B: Float[Array, "N H"]
+    C: Float[Array, "H N"]
+    D: Float[Array, "H"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+    tanh: bool = eqx.field(static=True)
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ("A",)
+
+    def __init__(self, input_size: int, state_size: int, *, tanh: bool = False, key: PRNGKeyArray):
+        if input_size < 1 or state_size < 1:
+            raise ValueError(f"LinearRNN sizes must be at least 1, got input_size={input_size}, state_size={state_size}")
+        self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
+        a, b, c, d = jax.random.split(key, 4)
+        self.A = jax.random.truncated_normal(a, -2.0, 2.0, (state_size, state_size)) / jnp.sqrt(state_size)
+        self.B = normal(b, (state_size, input_size), input_size)
+        self.C = normal(c, (input_size, state_size), state_size)
+        self.D = jax.random.normal(d, (input_size,))
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of the readout, that of the input."""
+        return self.input_size
+
+    def coefficients(self) -> Coefficients:
+        """Return A and B as they are stored."""
+        return Coefficients({"A": self.A}, {"B": self.B})
+
+    def init_state(self) -> Float[Array, "N"]:
+        """Return the zero state."""
+        return jnp.zeros_like(self.A[:, 0])
+
+    def step(
+        self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
+    ) -> Float[Array, "N"]:
+        """Advance by one step, with each unit's dependence on its own past in view of autodiff."""
+        A = theta.recurrent["A"]
+        h = A @ others + jnp.diagonal(A) * (own - others) + theta.feedforward["B"] @ x
+        return jnp.tanh(h) if self.tanh else h
+
+    def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
+        """Return `C h + D * x`."""
+        return self.C @ h + self.D * x

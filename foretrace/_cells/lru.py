@@ -1,0 +1,109 @@
+"""Linear recurrent unit."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._cell import AbstractDiagonalCell, Coefficients, normal
+from foretrace._types import Array, Complex, Float, PRNGKeyArray
+
+
+class LRU(AbstractDiagonalCell):
+    r"""Linear recurrent unit: complex, diagonal, linear; N independent modules.
+
+        lam = exp(-exp(nu_log) + i exp(theta_log)),  gamma = exp(gamma_log)
+        h_t = lam * h_{t-1} + gamma * (B x_t)                                                  (Eq. 10)
+        y_t = Re[C h_t] + D * x_t                                                              (Eq. 11)
+
+    The coefficients are lam (recurrent) and gamma B (feedforward). |lam| is drawn uniformly in area from the ring
+    [r_min, r_max], its phase uniformly from (0, max_phase], and gamma starts at sqrt(1 - |lam|^2) so that all modules
+    have a comparable magnitude. B ~ N(0, 1/2H) and C ~ N(0, 1/N) per real and imaginary part, D ~ N(0, 1).
+
+    Args:
+        input_size: number of features H of input and output.
+        state_size: number of modules N.
+        r_min, r_max: inner and outer radius of the ring, 0 <= r_min < r_max <= 1.
+        max_phase: largest phase, in radians.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one, or a ring outside 0 <= r_min < r_max <= 1.
+
+    >>> import foretrace as ft, jax
+    >>> cell = ft.LRU(input_size=3, state_size=4, key=jax.random.key(0))
+    >>> cell.coefficients().recurrent["lam"].shape
+    (4,)
+
+    Source: Orvieto et al., Resurrecting recurrent neural networks for long sequences, ICML 2023; the paper, App. A.1.
+    """
+
+    nu_log: Float[Array, "N"]
+    theta_log: Float[Array, "N"]
+    gamma_log: Float[Array, "N"]
+    B_re: Float[Array, "N H"]
+    B_im: Float[Array, "N H"]
+    C_re: Float[Array, "H N"]
+    C_im: Float[Array, "H N"]
+    D: Float[Array, "H"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "theta_log", "gamma_log")
+
+    def __init__(
+        self,
+        input_size: int,
+        state_size: int,
+        *,
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        max_phase: float = 2 * jnp.pi,
+        key: PRNGKeyArray,
+    ):
+        if input_size < 1 or state_size < 1:
+            raise ValueError(f"LRU sizes must be at least 1, got input_size={input_size}, state_size={state_size}")
+        if not 0 <= r_min < r_max <= 1:
+            raise ValueError(f"the ring of |lam| needs 0 <= r_min < r_max <= 1, got r_min={r_min}, r_max={r_max}")
+        self.input_size, self.state_size = input_size, state_size
+        keys = jax.random.split(key, 7)
+        # 1 - uniform lies in (0, 1]: |lam| = 0 would be log 0, |lam| = 1 is kept off by the clip below.
+        area = 1.0 - jax.random.uniform(keys[0], (state_size,))
+        tiny = float(jnp.finfo(area.dtype).eps)
+        square = jnp.clip(r_min**2 + area * (r_max**2 - r_min**2), tiny**2, 1.0 - tiny)
+        self.nu_log = jnp.log(-0.5 * jnp.log(square))
+        self.theta_log = jnp.log(max_phase * (1.0 - jax.random.uniform(keys[1], (state_size,))))
+        self.gamma_log = 0.5 * jnp.log1p(-square)
+        self.B_re = normal(keys[2], (state_size, input_size), 2 * input_size)
+        self.B_im = normal(keys[3], (state_size, input_size), 2 * input_size)
+        self.C_re = normal(keys[4], (input_size, state_size), state_size)
+        self.C_im = normal(keys[5], (input_size, state_size), state_size)
+        self.D = jax.random.normal(keys[6], (input_size,))
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of the readout, that of the input."""
+        return self.input_size
+
+    def coefficients(self) -> Coefficients:
+        """Return lam (N,) and gamma B (N, H), both complex."""
+        lam = jnp.exp(lax.complex(-jnp.exp(self.nu_log), jnp.exp(self.theta_log)))
+        gamma = jnp.exp(self.gamma_log)[:, None]
+        return Coefficients({"lam": lam}, {"B": lax.complex(gamma * self.B_re, gamma * self.B_im)})
+
+    def init_state(self) -> Complex[Array, "N"]:
+        """Return the zero state."""
+        return jnp.zeros_like(lax.complex(self.nu_log, self.nu_log))
+
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "H"]
+    ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
+        """Return lam and gamma B x, the latter as two real products."""
+        B = theta.feedforward["B"]
+        return theta.recurrent["lam"], lax.complex(B.real @ x, B.imag @ x)
+
+    def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
+        """Return `Re[C h] + D * x` (Eq. 11)."""
+        return self.C_re @ h.real - self.C_im @ h.imag + self.D * x

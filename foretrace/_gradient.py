@@ -1,0 +1,198 @@
+"""The one gradient function: rule and chunk length say which gradient, and how much memory it takes."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._forward import Carry, forward, init_carry
+from foretrace._network import Network
+from foretrace._rule import LearningRule, as_rule
+from foretrace._types import Array, Float, Mask, PRNGKeyArray
+
+Loss = Callable[[Array, Array], Float[Array, ""]]
+"""Loss of one step, `loss(output, y)`."""
+
+
+def gradient(
+    network: Network,
+    carry: Carry | None,
+    xs: Float[Array, "*B C I"],
+    ys: Array,
+    *,
+    rule: LearningRule | str,
+    loss: Loss,
+    mask: Mask | None = None,
+    reset: Array | None = None,
+    key: PRNGKeyArray | None = None,
+) -> tuple[Float[Array, ""], Network, Carry]:
+    """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
+
+        value = sum_t mask_t * loss(output_t, y_t)
+
+    The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID` and `BPTT` the chunk
+    is part of the rule). With a batch axis in front, value and gradient are the means over the streams. Gradients are
+    exact if the parameters stay as they are until the sequence ends; after an update in between, sensitivities
+    belong to the parameters of the past and are slightly stale, as always in real-time recurrent learning.
+
+    Args:
+        network: the network.
+        carry: what came before, from `init_carry` or the previous call; None starts a sequence.
+        xs: inputs, (C, I) or (B, C, I).
+        ys: targets with the same axes in front.
+        rule: a rule or its name.
+        loss: loss of one step.
+        mask: which steps count, (C,) or (B, C): booleans, or weights.
+        reset: steps that start an episode, same shape, booleans: state, sensitivity and errors are cut before them.
+        key: PRNG key for dropout; none without it.
+
+    Returns:
+        `(value, grads, carry)`; grads has the structure of the network.
+
+    Raises:
+        TypeError: inputs that are not floating point, a reset that is not boolean.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule.
+
+    >>> import foretrace as ft, jax, jax.numpy as jnp
+    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> carry = ft.init_carry(network, ft.ONLINE)
+    >>> value, grads, carry = ft.gradient(
+    ...     network, carry, jnp.ones((5, 2)), jnp.zeros(5, int), rule=ft.ONLINE, loss=ft.losses.softmax_cross_entropy
+    ... )
+    >>> grads.blocks.cell.nu_log.shape
+    (2, 4)
+    """
+    rule = as_rule(rule)
+    check_chunk(network, xs, ys, mask, reset)
+    check_carry(network, rule, carry, xs)
+    out = _jitted(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss)
+    return out.loss, out.grads, out.carry
+
+
+class Evaluation(NamedTuple):
+    """Loss, gradient, carry and outputs of one chunk."""
+
+    loss: Float[Array, ""]
+    grads: Network
+    carry: Carry | None
+    outputs: Float[Array, "*B C O"]
+
+
+def evaluate(
+    network: Network,
+    carry: Carry | None,
+    xs: Array,
+    ys: Array,
+    mask: Mask | None = None,
+    reset: Array | None = None,
+    key: PRNGKeyArray | None = None,
+    *,
+    rule: LearningRule,
+    loss: Loss,
+    keep_carry: bool = True,
+) -> Evaluation:
+    """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program."""
+    run = partial(chunk_loss, rule=rule, loss=loss, keep_carry=keep_carry)
+
+    def total(network: Network) -> tuple[Array, tuple[Carry | None, Array]]:
+        if jnp.ndim(xs) == 2:
+            return run(network, carry, xs, ys, mask, reset, key)
+        # The one place where streams are batched: inside the derivative, so that weight gradients are one product
+        # over batch and time.
+        keys = None if key is None else jax.random.split(key, jnp.shape(xs)[0])
+        values, rest = jax.vmap(partial(run, network))(carry, xs, ys, mask, reset, keys)
+        return values.mean(), rest
+
+    (value, (carry, outputs)), grads = jax.value_and_grad(total, has_aux=True)(network)
+    return Evaluation(value, grads, carry, outputs)
+
+
+def chunk_loss(
+    network: Network,
+    carry: Carry | None,
+    xs: Array,
+    ys: Array,
+    mask: Mask | None,
+    reset: Array | None,
+    key: PRNGKeyArray | None,
+    *,
+    rule: LearningRule,
+    loss: Loss,
+    keep_carry: bool,
+) -> tuple[Float[Array, ""], tuple[Carry | None, Array]]:
+    """Return `sum_t mask_t * loss_t` of one stream, and (carry, outputs)."""
+    outputs, carry = forward(network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry)
+    losses = jax.vmap(loss)(outputs, ys)
+    if mask is not None:
+        # Not a product: the loss of a step that does not count may be anything, even infinite.
+        losses = jnp.where(mask, losses * mask, 0.0)
+    return losses.sum(), (carry, outputs)
+
+
+@partial(jax.jit, static_argnames=("rule", "loss"))
+def _jitted(*arguments: Any, rule: LearningRule, loss: Loss) -> Evaluation:
+    return evaluate(*arguments, rule=rule, loss=loss)
+
+
+def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None) -> None:
+    """Raise a clear error for a chunk that does not fit the network; see `gradient`."""
+    shape = np.shape(xs)
+    if len(shape) not in (2, 3) or shape[-1] != network.input_size:
+        raise ValueError(
+            f"xs has shape {shape}, expected (C, {network.input_size}) for one stream or (B, C, {network.input_size}) "
+            f"for a batch of streams: time, then the {network.input_size} inputs of the network"
+        )
+    if 0 in shape:
+        raise ValueError(f"xs has shape {shape}: a chunk holds at least one step of at least one stream")
+    if not np.issubdtype(_dtype(xs), np.floating):
+        raise TypeError(
+            f"xs is {_dtype(xs)}, expected floating point; encode symbols first, e.g. jax.nn.one_hot(xs, {shape[-1]})"
+        )
+    front = shape[:-1]
+    for name, value in {"ys": ys, "mask": mask, "reset": reset}.items():
+        if value is None:
+            continue
+        have = np.shape(value)
+        if have[: len(front)] != front or (name != "ys" and have != front):
+            more = " and then the shape of one target" if name == "ys" else ""
+            raise ValueError(f"{name} has shape {have}, expected {front}{more}, because xs has shape {shape}")
+    if reset is not None and _dtype(reset) != np.bool_:
+        raise TypeError(f"reset is {_dtype(reset)}, expected booleans: True where an episode starts")
+    if mask is not None and not (_dtype(mask) == np.bool_ or np.issubdtype(_dtype(mask), np.floating)):
+        raise TypeError(f"mask is {_dtype(mask)}, expected booleans or floating-point weights")
+    check_finite("xs", xs)
+    check_finite("mask", mask)
+
+
+def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: Any) -> None:
+    """Raise a clear error for a carry that does not belong to this network, rule and number of streams."""
+    if carry is None:
+        return
+    batch = np.shape(xs)[0] if np.ndim(xs) == 3 else None
+    want = jax.eval_shape(lambda: init_carry(network, rule, batch))
+    have = jax.tree.map(jnp.shape, carry)
+    if have != jax.tree.map(jnp.shape, want):
+        raise ValueError(
+            f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what a previous call "
+            "with the same network, rule and number of streams returned"
+        )
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Raise a ValueError that says where `value` holds NaN or infinity; traced arrays pass."""
+    if value is None or isinstance(value, jax.core.Tracer) or not np.issubdtype(_dtype(value), np.floating):
+        return
+    finite = np.isfinite(np.asarray(value, dtype=np.float64))
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise ValueError(
+            f"{name} holds {np.asarray(value)[where]} at {where} ({(~finite).sum()} values are NaN or infinite); "
+            "clean it, or leave the step out with mask and a finite placeholder"
+        )
+
+
+def _dtype(value: Any) -> np.dtype:
+    return np.dtype(value.dtype) if hasattr(value, "dtype") else np.asarray(value).dtype

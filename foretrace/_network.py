@@ -1,0 +1,212 @@
+"""The network of the paper's Figure 1: encoder, blocks of (norm, cell, GELU, GLU, dropout, skip), decoder.
+
+Everything here is spatial: one step, no time. `foretrace._forward` puts the recurrence between `Block.before` and
+`Block.after`.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._cell import AbstractCell, check_interface, normal
+from foretrace._types import Array, Float, PRNGKeyArray
+
+NormPlace = Literal["pre", "post", "none"]
+
+
+class Linear(eqx.Module):
+    """`W x + b`, with W normal over the square root of the fan-in and b zero or, on request, small and random."""
+
+    weight: Float[Array, "O I"]
+    bias: Float[Array, "O"]
+
+    def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray, bias_scale: float = 0.0):
+        weight, bias = jax.random.split(key)
+        self.weight = normal(weight, (output_size, input_size), input_size)
+        self.bias = bias_scale * jax.random.normal(bias, (output_size,))
+
+    def __call__(self, x: Float[Array, "I"]) -> Float[Array, "O"]:
+        return self.weight @ x + self.bias
+
+
+class LayerNorm(eqx.Module):
+    """`(x - mean) / sqrt(variance + eps) * scale + bias` over the features."""
+
+    scale: Float[Array, "H"]
+    bias: Float[Array, "H"]
+    eps: float = eqx.field(static=True)
+
+    def __init__(self, size: int, eps: float = 1e-5):
+        self.scale, self.bias, self.eps = jnp.ones(size), jnp.zeros(size), eps
+
+    def __call__(self, x: Float[Array, "H"]) -> Float[Array, "H"]:
+        centred = x - x.mean()
+        return centred * jax.lax.rsqrt(jnp.mean(centred**2) + self.eps) * self.scale + self.bias
+
+
+class GLU(eqx.Module):
+    """Gated linear unit `(W x + b) * sigmoid(W' x + b')`; both products are one, value rows first."""
+
+    linear: Linear
+
+    def __init__(self, size: int, *, key: PRNGKeyArray):
+        self.linear = Linear(size, 2 * size, key=key)
+
+    def __call__(self, x: Float[Array, "H"]) -> Float[Array, "H"]:
+        value, gate = jnp.split(self.linear(x), 2)
+        return value * jax.nn.sigmoid(gate)
+
+
+class Block(eqx.Module):
+    """One recurrent layer with its surroundings: `skip + dropout(GLU(dropout(gelu(cell(norm(x))))))`.
+
+    The variants "post" (norm after the sum) and "none" differ in where `norm` stands. Dropout masks are shared over
+    time: one for each sequence.
+    """
+
+    norm: LayerNorm | None
+    cell: AbstractCell
+    glu: GLU | None
+    dropout: float = eqx.field(static=True)
+    norm_place: NormPlace = eqx.field(static=True)
+
+    def __init__(
+        self,
+        size: int,
+        make_cell: Callable[..., AbstractCell],
+        *,
+        glu: bool,
+        dropout: float,
+        norm: NormPlace,
+        key: PRNGKeyArray,
+    ):
+        cell_key, glu_key = jax.random.split(key)
+        self.norm = None if norm == "none" else LayerNorm(size)
+        self.cell = make_cell(size, key=cell_key)
+        self.glu = GLU(size, key=glu_key) if glu else None
+        self.dropout, self.norm_place = dropout, norm
+
+    def before(self, x: Float[Array, "H"]) -> Float[Array, "H"]:
+        """Return the input of the cell."""
+        return self.norm(x) if self.norm is not None and self.norm_place == "pre" else x
+
+    def after(self, x: Float[Array, "H"], y: Float[Array, "H"], keep: Float[Array, "2 H"] | None) -> Float[Array, "H"]:
+        """Return the output of the block from its input x and the cell's output y."""
+        y = jax.nn.gelu(y)
+        y = y if keep is None else y * keep[0]
+        y = y if self.glu is None else self.glu(y)
+        y = y if keep is None else y * keep[1]
+        return self.norm(x + y) if self.norm is not None and self.norm_place == "post" else x + y
+
+    def keep(self, size: int, key: PRNGKeyArray | None) -> Float[Array, "2 H"] | None:
+        """Draw the two dropout masks of a sequence, scaled to keep the mean; None without dropout or key."""
+        if key is None or self.dropout == 0:
+            return None
+        return jax.random.bernoulli(key, 1 - self.dropout, (2, size)) / (1 - self.dropout)
+
+
+class Decoder(eqx.Module):
+    """Linear map to the outputs, after a hidden layer with a ReLU if `hidden_size` is given."""
+
+    hidden: Linear | None
+    linear: Linear
+
+    def __init__(self, size: int, output_size: int, hidden_size: int | None, *, key: PRNGKeyArray):
+        first, second = jax.random.split(key)
+        self.hidden = None if hidden_size is None else Linear(size, hidden_size, key=first)
+        self.linear = Linear(size if hidden_size is None else hidden_size, output_size, key=second)
+
+    def __call__(self, x: Float[Array, "H"]) -> Float[Array, "O"]:
+        return self.linear(x if self.hidden is None else jax.nn.relu(self.hidden(x)))
+
+
+class Network(eqx.Module):
+    """A stack of recurrent blocks between a linear encoder and a decoder (paper, Figure 1).
+
+    Args:
+        input_size: number of inputs at each step.
+        output_size: number of outputs at each step; for k outputs of c classes each, `k * c`, output by output.
+        model_size: number of features H between the blocks.
+        depth: number of blocks.
+        cell: `make(size, *, key)`, such as `LRU.factory(state_size=64)`.
+        glu: whether the blocks have a gated linear unit.
+        norm: "pre", "post" or "none": where the blocks normalise.
+        dropout: probability that a feature is dropped, the same features for a whole sequence.
+        readout_size: hidden units of the decoder; a linear decoder if not given.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one, dropout outside [0, 1), an unknown norm, or a cell whose output does not have
+            `model_size` features.
+
+    The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time does not grow with
+    depth; `network.block(i)` is one of them.
+
+    >>> import foretrace as ft, jax
+    >>> network = ft.Network(8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64), key=jax.random.key(0))
+    >>> ft.parameter_count(network)
+    268430
+    """
+
+    encoder: Linear
+    blocks: Block
+    decoder: Decoder
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    model_size: int = eqx.field(static=True)
+    depth: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        model_size: int,
+        depth: int,
+        cell: Callable[..., AbstractCell],
+        glu: bool = True,
+        norm: NormPlace = "pre",
+        dropout: float = 0.0,
+        readout_size: int | None = None,
+        key: PRNGKeyArray,
+    ):
+        sizes = {"input_size": input_size, "output_size": output_size, "model_size": model_size, "depth": depth}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"Network({name}={size}) must be at least 1")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"Network(dropout={dropout}) must lie in [0, 1)")
+        if norm not in ("pre", "post", "none"):
+            raise ValueError(f"Network(norm={norm!r}) must be 'pre', 'post' or 'none'")
+        self.input_size, self.output_size, self.model_size, self.depth = input_size, output_size, model_size, depth
+        encoder_key, decoder_key, block_key = jax.random.split(key, 3)
+        # Biases away from zero: LayerNorm at an exact zero input has the derivative 1/sqrt(eps), and tasks have
+        # silent steps.
+        self.encoder = Linear(input_size, model_size, key=encoder_key, bias_scale=0.1)
+        first = cell(model_size, key=block_key)
+        check_interface(first)
+        if first.output_size != model_size:
+            raise ValueError(
+                f"{type(first).__name__} puts out {first.output_size} features where the network carries "
+                f"model_size={model_size}; give the cell a readout of that size or change model_size"
+            )
+
+        def make(key: PRNGKeyArray) -> Block:
+            return Block(model_size, cell, glu=glu, dropout=dropout, norm=norm, key=key)
+
+        self.blocks = eqx.filter_vmap(make)(jax.random.split(block_key, depth))
+        self.decoder = Decoder(model_size, output_size, readout_size, key=decoder_key)
+
+    def block(self, i: int) -> Block:
+        """Return block i, counted from the input; negative i counts from the output."""
+        if not -self.depth <= i < self.depth:
+            raise IndexError(f"block({i}): the network has depth {self.depth}")
+        return jax.tree.map(lambda leaf: leaf[i], self.blocks)
+
+
+def parameter_count(network: eqx.Module) -> int:
+    """Return the number of real parameters of a network or any part of it."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))

@@ -1,0 +1,87 @@
+"""Learning rules: which arguments of the one-step recurrence are open to the derivative through time.
+
+A rule is data. It never says how a derivative is computed, only what is differentiated; `foretrace._unroll`
+applies it as `stop_gradient` on the closed arguments.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningRule:
+    """Which arguments of `h_t = step(theta, own, others, x_t)` are differentiated through time.
+
+    The error of the present step always reaches the layers below at the present step, whatever the rule.
+
+    Args:
+        name: what tables, records and error messages call the rule.
+        recurrent: the coefficients that act on the past (λ, A, …) receive a derivative.
+        own: through each module's own previous state (forward form: the sensitivity of a module to itself).
+        others: through the previous states of the other modules (the full sensitivity of a dense layer).
+        inputs: through the inputs of past steps, hence through the memory of the layers above; inside a chunk.
+        carried: what came before the chunk enters by the sensitivity; without it the chunk starts from a constant.
+        trains_cells: False closes every parameter of the recurrent layers.
+    """
+
+    name: str
+    recurrent: bool = False
+    own: bool = False
+    others: bool = False
+    inputs: bool = False
+    carried: bool = False
+    trains_cells: bool = True
+
+    def __post_init__(self) -> None:
+        if self.carried and not self.own:
+            raise ValueError(
+                f"LearningRule(name={self.name!r}): carried=True needs own=True, because a sensitivity reaches "
+                "the present only through a module's own past; set own=True or carried=False"
+            )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+RESERVOIR = LearningRule("RESERVOIR", trains_cells=False)
+"""No recurrent layer is trained; encoder, norms, GLUs and decoder learn by spatial backpropagation."""
+
+SPATIAL = LearningRule("SPATIAL")
+"""Instantaneous backpropagation: no derivative through time at all (paper: "spatial")."""
+
+TRUNCATED = LearningRule("TRUNCATED", recurrent=True)
+"""One step of the past: recurrent coefficients see the previous state as a constant (paper: "1-step truncated")."""
+
+SNAP1 = LearningRule("SNAP1", recurrent=True, own=True, carried=True)
+"""SnAp-1 with spatially backpropagated errors: exact inside a layer of independent modules."""
+
+ONLINE = SNAP1
+"""The paper's rule: SnAp-1 on independent modules, where it is the exact gradient of the layer (Eq. 5-7)."""
+
+RTRL = LearningRule("RTRL", recurrent=True, own=True, others=True, carried=True)
+"""Real-time recurrent learning inside each layer: exact there for dense layers too, at O(N |theta|) memory."""
+
+HYBRID = LearningRule("HYBRID", recurrent=True, own=True, inputs=True, carried=True)
+"""The paper's rule across chunks, backpropagation through time inside a chunk."""
+
+BPTT = LearningRule("BPTT", recurrent=True, own=True, others=True, inputs=True)
+"""Backpropagation through time over the chunk: truncated BPTT(C), exact when the chunk is the whole sequence."""
+
+RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, SNAP1, RTRL, HYBRID, BPTT)} | {"ONLINE": ONLINE}
+"""Every rule by name, for command lines and records."""
+
+
+def as_rule(rule: LearningRule | str) -> LearningRule:
+    """Return the rule itself or the one of that name.
+
+    Raises:
+        ValueError: an unknown name; the message lists the known ones.
+        TypeError: neither a rule nor a name.
+    """
+    if isinstance(rule, LearningRule):
+        return rule
+    if not isinstance(rule, str):
+        raise TypeError(f"rule must be a LearningRule or one of {sorted(RULES)}, got {type(rule).__name__}")
+    try:
+        return RULES[rule.upper()]
+    except KeyError:
+        raise ValueError(f"rule={rule!r} is unknown; choose one of {', '.join(sorted(RULES))}") from None

@@ -1,0 +1,124 @@
+"""The linear scan `h_t = a_t * h_{t-1} + b_t`, the one loop that diagonal linear cells need.
+
+What is computed (the methods below) is apart from how it is differentiated (`replay`): the adjoint of a linear scan is
+a linear scan in reverse, whatever the method.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._types import Array, Bool, Inexact
+
+Method = Literal["sequential", "associative", "reference"]
+
+
+def linear_scan(
+    a: Inexact[Array, "N"] | Inexact[Array, "C N"],
+    b: Inexact[Array, "C N"],
+    h: Inexact[Array, "N"],
+    starts: Bool[Array, "C"] | None = None,
+    method: Method | None = None,
+) -> Inexact[Array, "C N"]:
+    """Return all states of `h_t = a_t * h_{t-1} + b_t`.
+
+    Args:
+        a: decay, constant over the chunk or one for each step.
+        b: drive.
+        h: the state before the first step.
+        starts: steps before which the state is zero instead of h_{t-1}.
+        method: how to run it; chosen for the platform if not given.
+
+    >>> import jax.numpy as jnp
+    >>> linear_scan(jnp.array([0.5]), jnp.ones((3, 1)), jnp.zeros(1))[:, 0].tolist()
+    [1.0, 1.5, 1.75]
+    """
+    return replay(a, b, h, starts, lax.stop_gradient(_run(a, b, h, starts, method or platform_method())))
+
+
+def platform_method() -> Method:
+    """Return the method for the default backend: a loop where steps are cheap, logarithmic depth elsewhere."""
+    return "sequential" if jax.default_backend() == "cpu" else "associative"
+
+
+@jax.custom_vjp
+def replay(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Array:
+    """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with the derivative of that scan.
+
+    With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t and
+    `mu_t * h_{t-1}` to a_t. Nothing of the forward scan is computed again.
+    """
+    return hs
+
+
+def _replay_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> tuple[Array, tuple]:
+    return hs, (a, h, starts, hs)
+
+
+def _replay_backward(saved: tuple, deltas: Array) -> tuple:
+    a, h, starts, hs = saved
+    varying = a.ndim == 2
+    # Seen in reverse, the error of step t decays by a_{t+1} and is cut where step t+1 starts anew.
+    later = jnp.concatenate([a[1:], a[:1]]) if varying else a
+    cuts = None if starts is None else jnp.concatenate([starts[1:], starts[:1]])[::-1]
+    backwards = later[::-1] if varying else later
+    mus = _run(backwards, deltas[::-1], jnp.zeros_like(h), cuts, platform_method())[::-1]
+    before = jnp.concatenate([h[None], hs[:-1]])
+    if starts is not None:
+        before = jnp.where(starts[:, None], 0, before)
+    to_a = mus * before
+    to_h = mus[0] * (a[0] if varying else a)
+    if starts is not None:
+        to_h = jnp.where(starts[0], 0, to_h)
+    return (to_a if varying else to_a.sum(0)), mus, to_h, None, None
+
+
+replay.defvjp(_replay_forward, _replay_backward)
+
+
+def _run(a: Array, b: Array, h: Array, starts: Array | None, method: Method) -> Array:
+    return _METHODS[method](a, b, h, starts)
+
+
+def _sequential(a: Array, b: Array, h: Array, starts: Array | None) -> Array:
+    def step(h: Array, now: tuple) -> tuple[Array, Array]:
+        a_t, b_t, start = now
+        if start is not None:
+            h = jnp.where(start, 0, h)
+        h = (a if a_t is None else a_t) * h + b_t
+        return h, h
+
+    return lax.scan(step, h, (a if a.ndim == 2 else None, b, starts))[1]
+
+
+def _associative(a: Array, b: Array, h: Array, starts: Array | None) -> Array:
+    decays = jnp.broadcast_to(a, b.shape)
+    if starts is not None:
+        decays = jnp.where(starts[:, None], 0, decays)
+        h = jnp.where(starts[0], 0, h)
+    b = b.at[0].add(decays[0] * h)
+
+    def combine(early: tuple[Array, Array], late: tuple[Array, Array]) -> tuple[Array, Array]:
+        return early[0] * late[0], late[0] * early[1] + late[1]
+
+    return lax.associative_scan(combine, (decays, b))[1]
+
+
+def _reference(a: Array, b: Array, h: Array, starts: Array | None) -> Array:
+    hs = []
+    for t in range(b.shape[0]):
+        h = h if starts is None else jnp.where(starts[t], 0, h)
+        h = (a[t] if a.ndim == 2 else a) * h + b[t]
+        hs.append(h)
+    return jnp.stack(hs)
+
+
+_METHODS: dict[str, Callable[..., Array]] = {
+    "sequential": _sequential,
+    "associative": _associative,
+    "reference": _reference,
+}
+

@@ -1,0 +1,108 @@
+"""The sensitivity e = dh/dtheta of a layer's state: what makes the past count without storing it.
+
+(The literature also calls it the eligibility trace.) One entry e[n, ...] for each coefficient theta[n, ...] is the
+derivative of module n's own state; a dense layer under `RTRL` carries the derivative of every module's state with
+respect to every coefficient. A sensitivity belongs to one stream.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._cell import AbstractCell, Coefficients
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Bool, Float, Sensitivity, State, States
+from foretrace._unroll import states
+
+
+def is_full(cell: AbstractCell, rule: LearningRule) -> bool:
+    """Whether the rule needs each module's derivative with respect to every coefficient, not only its own."""
+    return rule.others and not cell.independent
+
+
+def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | None:
+    """Return the sensitivity before the first step, zero; None if the rule carries none.
+
+    One coefficient tree for each leaf of the state, with one more module axis in front where `is_full`.
+    """
+    if not rule.carried:
+        return None
+    theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
+
+    def zeros(leaf: Array) -> Coefficients:
+        front = leaf.shape if full else ()
+        return jax.tree.map(lambda c: jnp.zeros(front + c.shape, jnp.result_type(c, leaf)), theta)
+
+    return jax.tree.map(zeros, jax.eval_shape(cell.init_state))
+
+
+@jax.custom_jvp
+def attach(h: State, e: Sensitivity, theta: Coefficients) -> State:
+    """Make a state a function of the coefficients, with value h and Jacobian e.
+
+        h + sum_j e_j * (theta_j - stop_gradient(theta_j))
+
+    so that plain autodiff of a chunk's loss contains `sum_t delta_t e_t` (Eq. 5 and 7). The value is h itself.
+    """
+    return h
+
+
+@attach.defjvp
+def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
+    h, e, _ = primals
+    dh, _, dtheta = tangents
+
+    def moved(d: Array, jacobian: Coefficients) -> Array:
+        for j, dt in zip(jax.tree.leaves(jacobian), jax.tree.leaves(dtheta), strict=True):
+            full = j.ndim > dt.ndim
+            d = d + jnp.sum(j * dt, axis=tuple(range(1, j.ndim))) if not full else d + jnp.tensordot(j, dt, dt.ndim)
+        return d
+
+    return h, jax.tree.map(moved, dh, e)
+
+
+def advance(
+    cell: AbstractCell,
+    theta: Coefficients,
+    h: State,
+    e: Sensitivity,
+    xs: Float[Array, "C I"],
+    hs: States,
+    rule: LearningRule,
+    reset: Bool[Array, "C"] | None = None,
+) -> Sensitivity:
+    """Return the sensitivity after a chunk, by vector-Jacobian products of the chunk itself.
+
+    A cotangent of ones on one state dimension reads all independent modules at once, because no two modules share a
+    coefficient; a full sensitivity takes one cotangent for each module. For an LRU this is
+    `e_B <- lam^C e_B + sum_s lam^(C-1-s) x_s^T`, a matrix product.
+
+    Args:
+        cell: the recurrence.
+        theta: its coefficients.
+        h: the state before the chunk.
+        e: its sensitivity.
+        xs: inputs of the chunk.
+        hs: the states of the chunk as `unroll` returned them.
+        rule: what is open to the derivative.
+        reset: steps that start an episode: they cut the sensitivity.
+    """
+    # Errors inside the chunk may go through the inputs (HYBRID); the sensitivity to the layer's own coefficients
+    # does not.
+    theta, h, e, xs, hs = lax.stop_gradient((theta, h, e, xs, hs))
+
+    def last(theta: Coefficients) -> State:
+        return jax.tree.map(lambda x: x[-1], states(cell, theta, attach(h, e, theta), xs, rule, reset, known=hs))
+
+    value, pull = jax.vjp(last, theta)
+    leaves, structure = jax.tree.flatten(value)
+    rows = []
+    for k, leaf in enumerate(leaves):
+        others = [jnp.zeros_like(other) for other in leaves]
+
+        def row(cotangent: Array, k: int = k, others: list[Array] = others) -> Coefficients:
+            return pull(structure.unflatten([*others[:k], cotangent, *others[k + 1 :]]))[0]
+
+        ones = jnp.ones_like(leaf)
+        rows.append(jax.vmap(row)(jnp.diag(ones)) if is_full(cell, rule) else row(ones))
+    return structure.unflatten(rows)

@@ -1,0 +1,47 @@
+"""Axis glossary and array aliases: every shape in the package is written in these letters.
+
+| letter | axis |
+|---|---|
+| `T` | time, a whole sequence |
+| `C` | time inside one chunk |
+| `B` | batch: independent streams |
+| `D` | depth: stacked blocks |
+| `H` | features of the model (`model_size`) |
+| `N` | modules of a recurrent layer (`state_size`) |
+| `I` | inputs of a cell or a network |
+| `O` | outputs of a network |
+
+A plural (`xs`, `hs`) has a time axis in front, a singular does not.
+"""
+
+from typing import Any
+
+from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, PRNGKeyArray, PyTree
+
+State = PyTree[Inexact[Array, "N"]]
+"""State of a layer: one leaf of shape (N,) for each state dimension of a module."""
+
+States = PyTree[Inexact[Array, "C N"]]
+"""The states of a layer over a chunk."""
+
+Sensitivity = PyTree[Inexact[Array, "..."]]
+"""Derivative of a state with respect to the coefficients: one coefficient tree for each leaf of the state."""
+
+Mask = Bool[Array, "*C"] | Float[Array, "*C"]
+"""Which steps count, or how much each counts."""
+
+__all__ = [
+    "Any",
+    "Array",
+    "Bool",
+    "Complex",
+    "Float",
+    "Inexact",
+    "Int",
+    "Mask",
+    "PRNGKeyArray",
+    "PyTree",
+    "Sensitivity",
+    "State",
+    "States",
+]
