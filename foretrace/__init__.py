@@ -14,8 +14,13 @@ from foretrace._forward import Carry as Carry
 from foretrace._forward import forward as forward
 from foretrace._forward import init_carry as init_carry
 from foretrace._gradient import gradient as gradient
+from foretrace._learner import Info as Info
+from foretrace._learner import Learner as Learner
+from foretrace._learner import LearnerState as LearnerState
+from foretrace._learner import UntrainedParameters as UntrainedParameters
 from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
+from foretrace._optimizer import adamw as adamw
 from foretrace._rule import BPTT as BPTT
 from foretrace._rule import HYBRID as HYBRID
 from foretrace._rule import ONLINE as ONLINE
@@ -25,5 +30,6 @@ from foretrace._rule import SNAP1 as SNAP1
 from foretrace._rule import SPATIAL as SPATIAL
 from foretrace._rule import TRUNCATED as TRUNCATED
 from foretrace._rule import LearningRule as LearningRule
+from foretrace._structure import untrained_parameters as untrained_parameters
 
 losses = losses

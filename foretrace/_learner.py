@@ -1,0 +1,265 @@
+"""The learner: gradient, optimiser and carry as one state that a stream is fed to."""
+
+import warnings
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from foretrace._forward import Carry, forward, init_carry
+from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
+from foretrace._network import Network
+from foretrace._rule import LearningRule, as_rule
+from foretrace._structure import untrained_parameters
+from foretrace._types import Array, Bool, Float, Int, Mask, PRNGKeyArray
+
+
+class LearnerState(NamedTuple):
+    """Everything that learning changes; `foretrace.save` writes it, nothing else is needed to go on.
+
+    Args:
+        network: the parameters.
+        opt_state: the optimiser's state.
+        carry: states and sensitivities of the streams; None for a learner of whole sequences.
+        grads: gradient summed over the sequence so far; None unless the learner accumulates.
+        step: number of calls of `Learner.step` that learned.
+        skipped: number of calls that were refused because loss or gradient was NaN or infinite.
+        key: PRNG key of the dropout masks.
+    """
+
+    network: Network
+    opt_state: optax.OptState
+    carry: Carry | None
+    grads: Network | None
+    step: Int[Array, ""]
+    skipped: Int[Array, ""]
+    key: PRNGKeyArray
+
+
+class Info(NamedTuple):
+    """What may be looked at after a step; nothing of it is needed to go on.
+
+    Args:
+        loss: `sum_t mask_t * loss_t`, the mean over streams.
+        outputs: outputs of the network before the update, for progressive validation.
+        gradient_norm: global norm of this call's gradient, before any clipping.
+        update_norm: global norm of the change of the parameters, zero if none was made.
+        accepted: False if the call was refused: loss or gradient not finite, state as before.
+    """
+
+    loss: Float[Array, ""]
+    outputs: Float[Array, "..."]
+    gradient_norm: Float[Array, ""]
+    update_norm: Float[Array, ""]
+    accepted: Bool[Array, ""]
+
+
+class UntrainedParameters(UserWarning):
+    """Some parameters can receive no gradient under the chosen rule."""
+
+
+class Learner:
+    """Train a network on streams, chunk by chunk, under a learning rule.
+
+    The length of what `step` is given decides how it runs: one step (real-time recurrent learning), a chunk, or a
+    whole sequence. Memory does not depend on how long the stream is.
+
+    By default every call updates the parameters. Sensitivities then belong to the parameters of the past and are
+    slightly stale, as always in real-time recurrent learning. With `accumulate=True` the gradient is summed until a
+    call with `end=True`: one update for each sequence, exact (the paper's setting).
+
+    Args:
+        network: the network to begin with.
+        rule: a rule or its name.
+        optimizer: any Optax optimiser, e.g. `foretrace.adamw`.
+        loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`.
+        batch_size: number of streams trained side by side; None for one stream without a batch axis.
+        accumulate: update once a sequence, on `end=True`, which also begins the next one.
+        whole_sequences: every call is a sequence of its own; nothing is carried, so the call costs what
+            backpropagation through time costs.
+        warn: warn of parameters that can receive no gradient under the rule.
+
+    Raises:
+        ValueError: an unknown rule, batch_size below 1, or accumulate together with whole_sequences.
+
+    >>> import foretrace as ft, jax, jax.numpy as jnp, optax
+    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> learner = ft.Learner(
+    ...     network, rule=ft.ONLINE, optimizer=optax.adamw(1e-3), loss=ft.losses.softmax_cross_entropy
+    ... )
+    >>> state = learner.init()
+    >>> state, info = learner.step(state, jnp.ones((1, 2)), jnp.array([1]))
+    >>> int(state.step)
+    1
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        rule: LearningRule | str,
+        optimizer: optax.GradientTransformation,
+        loss: Loss,
+        batch_size: int | None = None,
+        accumulate: bool = False,
+        whole_sequences: bool = False,
+        warn: bool = True,
+    ):
+        if accumulate and whole_sequences:
+            raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
+        self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
+        self.batch_size, self.accumulate, self.whole_sequences = batch_size, accumulate, whole_sequences
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
+        if warn and (names := untrained_parameters(network, self.rule)):
+            warnings.warn(
+                f"under {self.rule} the gradient of {', '.join(names)} is structurally zero: these parameters stay "
+                "as they are (warn=False silences this)",
+                UntrainedParameters,
+                stacklevel=2,
+            )
+        self._step = jax.jit(self._traced_step, static_argnames="end")
+        self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
+
+    def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
+        """Return the state before the first step.
+
+        Args:
+            key: PRNG key of the dropout masks; `jax.random.key(0)` if not given.
+        """
+        return LearnerState(
+            network=self.network,
+            opt_state=self.optimizer.init(self.network),
+            carry=self._fresh_carry(),
+            grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
+            step=jnp.zeros((), jnp.int32),
+            skipped=jnp.zeros((), jnp.int32),
+            key=jax.random.key(0) if key is None else key,
+        )
+
+    def step(
+        self,
+        state: LearnerState,
+        x: Float[Array, "*B C I"],
+        y: Array,
+        *,
+        mask: Mask | None = None,
+        reset: Bool[Array, "*B C"] | None = None,
+        end: bool = False,
+    ) -> tuple[LearnerState, Info]:
+        """Learn from the next chunk of the stream.
+
+        Args:
+            state: from `init` or the previous call; it is not changed.
+            x: inputs (C, I), or (B, C, I) for a batch of streams.
+            y: targets, the same axes in front.
+            mask: which steps count, (C,) or (B, C): booleans or weights.
+            reset: steps that start an episode, same shape.
+            end: the sequence ends with this chunk: the next call starts from the initial state, and an accumulated
+                gradient is applied.
+
+        Returns:
+            The next state and what may be looked at. If loss or gradient is NaN or infinite, the state is the
+            previous one but for `skipped`, and `info.accepted` is False.
+
+        Raises:
+            TypeError, ValueError: as in `gradient`; the state is unharmed.
+        """
+        self._check(x, y, mask, reset)
+        return self._step(state, x, y, mask, reset, end=end)
+
+    def predict(
+        self,
+        state: LearnerState,
+        x: Float[Array, "*B C I"],
+        *,
+        reset: Bool[Array, "*B C"] | None = None,
+        sensitivity: bool = True,
+    ) -> tuple[Float[Array, "*B C O"], LearnerState]:
+        """Return the outputs for the next chunk, and the state with the carry moved on; nothing is learned.
+
+        Args:
+            state: from `init` or `step`.
+            x: inputs.
+            reset: steps that start an episode.
+            sensitivity: move the sensitivities on as well, so that learning may go on behind it exactly. Without
+                them a call costs only the forward pass; later gradients then lack what came before.
+
+        Raises:
+            TypeError, ValueError: as in `gradient`.
+        """
+        self._check(x, None, None, reset)
+        return self._predict(state, x, reset, sensitivity=sensitivity)
+
+    def _fresh_carry(self) -> Carry | None:
+        return None if self.whole_sequences else init_carry(self.network, self.rule, self.batch_size)
+
+    def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
+        check_chunk(self.network, x, y, mask, reset)
+        check_finite("y", y)
+        streams = np.shape(x)[0] if np.ndim(x) == 3 else None
+        if streams != self.batch_size and not self.whole_sequences:
+            raise ValueError(
+                f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
+                f"batch_size={self.batch_size}"
+            )
+
+    def _traced_step(
+        self, state: LearnerState, x: Array, y: Array, mask: Array | None, reset: Array | None, *, end: bool
+    ) -> tuple[LearnerState, Info]:
+        # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
+        key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
+        found = evaluate(
+            state.network,
+            state.carry,
+            x,
+            y,
+            mask,
+            reset,
+            jax.random.fold_in(state.key, 1),
+            rule=self.rule,
+            loss=self.loss,
+            keep_carry=not self.whole_sequences and not end,
+        )
+        norm = optax.global_norm(found.grads)
+        # Masked steps leave no trace in loss and gradient, so the states are asked as well.
+        states = () if found.carry is None else jax.tree.leaves(found.carry.h)
+        accepted = jnp.isfinite(found.loss) & jnp.isfinite(norm)
+        for h in states:
+            accepted &= jnp.isfinite(h).all()
+        grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
+        network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(norm)
+        if end or not self.accumulate:
+            updates, opt_state = self.optimizer.update(grads, opt_state, network)
+            network, update_norm = optax.apply_updates(network, updates), optax.global_norm(updates)
+            grads = jax.tree.map(jnp.zeros_like, grads)
+        after = state._replace(
+            network=network,
+            opt_state=opt_state,
+            carry=self._fresh_carry() if end else found.carry,
+            grads=grads if self.accumulate else None,
+            step=state.step + 1,
+            key=key,
+        )
+        before = state._replace(skipped=state.skipped + 1)
+        after = jax.tree.map(partial(jnp.where, accepted), after, before)
+        return after, Info(found.loss, found.outputs, norm, jnp.where(accepted, update_norm, 0), accepted)
+
+    def _traced_predict(
+        self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
+    ) -> tuple[Array, LearnerState]:
+        def run(carry: Carry | None, x: Array, reset: Array | None) -> tuple[Array, Carry | None]:
+            if not sensitivity and carry is not None:
+                outputs, after = forward(state.network, carry._replace(e=None), x, reset=reset)
+                assert after is not None
+                zeros = jax.tree.map(jnp.zeros_like, carry.e)
+                return outputs, after._replace(e=zeros)
+            keep = carry is not None
+            return forward(state.network, carry, x, rule=self.rule, reset=reset, keep_carry=keep)
+
+        batched = jnp.ndim(x) == 3
+        outputs, carry = (jax.vmap(run) if batched else run)(state.carry, x, reset)
+        return outputs, state._replace(carry=carry)

@@ -1,0 +1,95 @@
+"""The paper's optimiser from Optax parts; any other Optax optimiser works as well."""
+
+import jax
+import optax
+
+from foretrace._network import Network
+from foretrace._types import PyTree
+
+RECURRENT, REST = "recurrent", "rest"
+
+
+def adamw(
+    learning_rate: float = 1e-3,
+    *,
+    steps: int | None = None,
+    warmup_steps: int = 0,
+    recurrent_factor: float = 0.5,
+    weight_decay: float = 0.0,
+    clip: float | None = 1.0,
+    b1: float = 0.9,
+    b2: float = 0.999,
+) -> optax.GradientTransformation:
+    """AdamW with a slow, undecayed group for the recurrence; linear warm-up, then cosine to zero.
+
+    The group is what a cell names in `slow_parameters` (LRU: nu_log, theta_log, gamma_log): it learns at
+    `learning_rate * recurrent_factor` and is not decayed. Everything else learns at `learning_rate` with decay.
+
+    Args:
+        learning_rate: the largest rate.
+        steps: number of updates of the whole run, warm-up included: the rate is zero after them. A constant rate
+            (after the warm-up) if not given, as for a stream without end.
+        warmup_steps: updates over which the rate rises from zero to `learning_rate`.
+        recurrent_factor: rate of the recurrence relative to the rest.
+        weight_decay: AdamW's, of the rest.
+        clip: largest global norm of a gradient; None does not clip.
+        b1, b2: decays of Adam's moments.
+
+    Raises:
+        ValueError: a negative rate, factor or decay, or a warm-up that is not shorter than the run.
+
+    Source: Loshchilov and Hutter, ICLR 2019; the grouping is the paper's (appendix B).
+
+    >>> import foretrace as ft
+    >>> optimizer = ft.adamw(1e-3, steps=1000, warmup_steps=100)
+    """
+    numbers = {"learning_rate": learning_rate, "recurrent_factor": recurrent_factor, "weight_decay": weight_decay}
+    for name, value in numbers.items():
+        if not value >= 0:
+            raise ValueError(f"adamw({name}={value}) must not be negative")
+    if clip is not None and not clip > 0:
+        raise ValueError(f"adamw(clip={clip}) must be positive, or None for no clipping")
+
+    def group(factor: float, decay: float) -> optax.GradientTransformation:
+        rate = schedule(learning_rate * factor, steps=steps, warmup_steps=warmup_steps)
+        return optax.adamw(rate, b1=b1, b2=b2, weight_decay=decay)
+
+    groups = {RECURRENT: group(recurrent_factor, 0.0), REST: group(1.0, weight_decay)}
+    update = optax.partition(groups, labels)
+    return update if clip is None else optax.chain(optax.clip_by_global_norm(clip), update)
+
+
+def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) -> optax.Schedule:
+    """Return the rate as a function of the number of updates done: warm-up, then cosine, zero at `steps`.
+
+    Raises:
+        ValueError: negative warm-up, or one that is not shorter than the run.
+
+    >>> rate = schedule(1.0, steps=10, warmup_steps=2)
+    >>> [round(float(rate(i)), 2) for i in (0, 1, 2, 6, 10)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    if warmup_steps < 0 or (steps is not None and warmup_steps >= steps):
+        raise ValueError(f"warmup_steps={warmup_steps} must lie in [0, steps) with steps={steps}")
+    if steps is None:
+        if not warmup_steps:
+            return optax.constant_schedule(learning_rate)
+        return optax.linear_schedule(0.0, learning_rate, warmup_steps)
+    return optax.warmup_cosine_decay_schedule(
+        init_value=0.0 if warmup_steps else learning_rate,
+        peak_value=learning_rate,
+        warmup_steps=warmup_steps,
+        decay_steps=steps,
+    )
+
+
+def labels(params: Network) -> PyTree[str]:
+    """Label every parameter of a network (or a gradient of it) with its group."""
+    slow = params.blocks.cell.slow_parameters
+
+    def label(path: tuple, _: object) -> str:
+        name = getattr(path[-1], "name", None)
+        in_cell = any(getattr(entry, "name", None) == "cell" for entry in path[:-1])
+        return RECURRENT if in_cell and name in slow else REST
+
+    return jax.tree.map_with_path(label, params)
