@@ -81,6 +81,10 @@ def forward(
         block, before, key = now
         return _layer(block, before, x, rule, reset, key, keep_carry)
 
+    if xs.shape[0] > 1:
+        # The backward pass computes a block again instead of storing its insides: the same operations plus a third,
+        # but a quarter of the memory traffic, which is what limits a CPU here (benchmarks/README.md).
+        layer = jax.checkpoint(layer, prevent_cse=False)
     x, after = lax.scan(layer, x, (network.blocks, carry, keys))
     return jax.vmap(network.decoder)(x), after
 

@@ -61,29 +61,27 @@ def _replay_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Arra
 def _replay_backward(saved: tuple, deltas: Array) -> tuple:
     a, h, starts, hs = saved
     varying = a.ndim == 2
-    # Seen in reverse, the error of step t decays by a_{t+1} and is cut where step t+1 starts anew.
-    later = jnp.concatenate([a[1:], a[:1]]) if varying else a
-    cuts = None if starts is None else jnp.concatenate([starts[1:], starts[:1]])[::-1]
-    backwards = later[::-1] if varying else later
-    mus = _run(backwards, deltas[::-1], jnp.zeros_like(h), cuts, platform_method())[::-1]
+    # Seen in reverse, the error of step t+1 decays by a_{t+1} on its way to step t, and is cut if t+1 starts anew.
+    later = jnp.roll(a, -1, axis=0) if varying else a
+    cuts = None if starts is None else jnp.roll(starts, -1)
+    mus = _run(later, deltas, jnp.zeros_like(h), cuts, platform_method(), reverse=True)
     before = jnp.concatenate([h[None], hs[:-1]])
-    if starts is not None:
-        before = jnp.where(starts[:, None], 0, before)
-    to_a = mus * before
     to_h = mus[0] * (a[0] if varying else a)
     if starts is not None:
+        before = jnp.where(starts[:, None], 0, before)
         to_h = jnp.where(starts[0], 0, to_h)
+    to_a = mus * before
     return (to_a if varying else to_a.sum(0)), mus, to_h, None, None
 
 
 replay.defvjp(_replay_forward, _replay_backward)
 
 
-def _run(a: Array, b: Array, h: Array, starts: Array | None, method: Method) -> Array:
-    return _METHODS[method](a, b, h, starts)
+def _run(a: Array, b: Array, h: Array, starts: Array | None, method: Method, reverse: bool = False) -> Array:
+    return _METHODS[method](a, b, h, starts, reverse)
 
 
-def _sequential(a: Array, b: Array, h: Array, starts: Array | None) -> Array:
+def _sequential(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
     def step(h: Array, now: tuple) -> tuple[Array, Array]:
         a_t, b_t, start = now
         if start is not None:
@@ -91,29 +89,31 @@ def _sequential(a: Array, b: Array, h: Array, starts: Array | None) -> Array:
         h = (a if a_t is None else a_t) * h + b_t
         return h, h
 
-    return lax.scan(step, h, (a if a.ndim == 2 else None, b, starts))[1]
+    return lax.scan(step, h, (a if a.ndim == 2 else None, b, starts), reverse=reverse)[1]
 
 
-def _associative(a: Array, b: Array, h: Array, starts: Array | None) -> Array:
+def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    first = -1 if reverse else 0
     decays = jnp.broadcast_to(a, b.shape)
     if starts is not None:
         decays = jnp.where(starts[:, None], 0, decays)
-        h = jnp.where(starts[0], 0, h)
-    b = b.at[0].add(decays[0] * h)
+        h = jnp.where(starts[first], 0, h)
+    b = b.at[first].add(decays[first] * h)
 
     def combine(early: tuple[Array, Array], late: tuple[Array, Array]) -> tuple[Array, Array]:
         return early[0] * late[0], late[0] * early[1] + late[1]
 
-    return lax.associative_scan(combine, (decays, b))[1]
+    return lax.associative_scan(combine, (decays, b), reverse=reverse)[1]
 
 
-def _reference(a: Array, b: Array, h: Array, starts: Array | None) -> Array:
+def _reference(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
     hs = []
-    for t in range(b.shape[0]):
+    order = range(b.shape[0])
+    for t in reversed(order) if reverse else order:
         h = h if starts is None else jnp.where(starts[t], 0, h)
         h = (a[t] if a.ndim == 2 else a) * h + b[t]
         hs.append(h)
-    return jnp.stack(hs)
+    return jnp.stack(hs[::-1] if reverse else hs)
 
 
 _METHODS: dict[str, Callable[..., Array]] = {
@@ -121,4 +121,3 @@ _METHODS: dict[str, Callable[..., Array]] = {
     "associative": _associative,
     "reference": _reference,
 }
-

@@ -29,7 +29,7 @@ def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | No
         return None
     theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
 
-    def zeros(leaf: Array) -> Coefficients:
+    def zeros(leaf: jax.ShapeDtypeStruct) -> Coefficients:
         front = leaf.shape if full else ()
         return jax.tree.map(lambda c: jnp.zeros(front + c.shape, jnp.result_type(c, leaf)), theta)
 

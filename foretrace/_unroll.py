@@ -128,8 +128,8 @@ def _scan_diagonal(
 
 
 def _depends_on_input(cell: AbstractDiagonalCell, theta: Coefficients, xs: Array) -> bool:
-    jaxpr = jax.make_jaxpr(lambda x: cell.decay_and_drive(theta, x)[0])(xs[0]).jaxpr
-    return bool(jaxpr.eqns)
+    jaxpr = jax.make_jaxpr(lambda theta, x: cell.decay_and_drive(theta, x)[0])(theta, xs[0]).jaxpr
+    return jaxpr.outvars[0] not in jaxpr.invars[:-1]
 
 
 def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:

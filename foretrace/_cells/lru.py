@@ -100,10 +100,12 @@ class LRU(AbstractDiagonalCell):
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
-        """Return lam and gamma B x, the latter as two real products."""
+        """Return lam and gamma B x; the product is one, of real numbers."""
         B = theta.feedforward["B"]
-        return theta.recurrent["lam"], lax.complex(B.real @ x, B.imag @ x)
+        re, im = jnp.split(jnp.concatenate([B.real, B.imag]) @ x, 2)
+        return theta.recurrent["lam"], lax.complex(re, im)
 
     def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return `Re[C h] + D * x` (Eq. 11)."""
-        return self.C_re @ h.real - self.C_im @ h.imag + self.D * x
+        C = jnp.concatenate([self.C_re, -self.C_im], axis=1)
+        return C @ jnp.concatenate([h.real, h.imag]) + self.D * x
