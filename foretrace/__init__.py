@@ -3,6 +3,8 @@
 import importlib.metadata
 
 from foretrace import _loss as losses
+from foretrace._alignment import Alignment as Alignment
+from foretrace._alignment import alignment as alignment
 from foretrace._cell import AbstractCell as AbstractCell
 from foretrace._cell import AbstractDiagonalCell as AbstractDiagonalCell
 from foretrace._cell import Coefficients as Coefficients
@@ -10,6 +12,10 @@ from foretrace._cells.elementwise_lstm import ElementwiseLSTM as ElementwiseLSTM
 from foretrace._cells.gru import GRU as GRU
 from foretrace._cells.linear_rnn import LinearRNN as LinearRNN
 from foretrace._cells.lru import LRU as LRU
+from foretrace._checkpoint import CheckpointError as CheckpointError
+from foretrace._checkpoint import load as load
+from foretrace._checkpoint import read_extra as read_extra
+from foretrace._checkpoint import save as save
 from foretrace._forward import Carry as Carry
 from foretrace._forward import forward as forward
 from foretrace._forward import init_carry as init_carry

@@ -66,7 +66,7 @@ class AbstractCell(eqx.Module):
         4
         """
 
-        def make(input_size: int, *, key: PRNGKeyArray) -> "AbstractCell":
+        def make(input_size: int, *, key: PRNGKeyArray) -> Any:
             return cls(input_size=input_size, key=key, **options)
 
         return make

@@ -68,7 +68,7 @@ def gradient(
     rule = as_rule(rule)
     check_chunk(network, xs, ys, mask, reset)
     check_carry(network, rule, carry, xs)
-    out = _jitted(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss)
+    out = jitted_evaluate(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss)
     return out.loss, out.grads, out.carry
 
 
@@ -132,9 +132,8 @@ def chunk_loss(
     return losses.sum(), (carry, outputs)
 
 
-@partial(jax.jit, static_argnames=("rule", "loss"))
-def _jitted(*arguments: Any, rule: LearningRule, loss: Loss) -> Evaluation:
-    return evaluate(*arguments, rule=rule, loss=loss)
+jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry"))
+"""`evaluate` as a program of its own: one compilation for each shape, rule and loss."""
 
 
 def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None) -> None:

@@ -123,7 +123,8 @@ def _scan_diagonal(
     a, bs = jax.vmap(cell.decay_and_drive, in_axes=(None, 0), out_axes=(None if constant else 0, 0))(theta, xs)
     if reset is not None:
         # A start is a zero past plus the decayed initial state in the drive.
-        bs = bs + jnp.where(reset[:, None], a * lax.stop_gradient(cell.init_state()), 0)
+        decayed = jnp.broadcast_to(a, bs.shape) * lax.stop_gradient(cell.init_state())[None]
+        bs = bs + jnp.where(reset[:, None], decayed, 0)
     return linear_scan(a, bs, h, reset) if known is None else replay(a, bs, h, reset, known)
 
 
