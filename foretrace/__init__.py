@@ -3,6 +3,7 @@
 import importlib.metadata
 
 from foretrace import _loss as losses
+from foretrace import testing as testing
 from foretrace._alignment import Alignment as Alignment
 from foretrace._alignment import alignment as alignment
 from foretrace._cell import AbstractCell as AbstractCell
@@ -38,4 +39,4 @@ from foretrace._rule import TRUNCATED as TRUNCATED
 from foretrace._rule import LearningRule as LearningRule
 from foretrace._structure import untrained_parameters as untrained_parameters
 
-losses = losses
+__version__ = importlib.metadata.version("foretrace")

@@ -80,7 +80,8 @@ def alignment(
 def compare(network: Network, grads: Network, exact: Network) -> Alignment:
     """Return the alignment of two gradients of a network."""
     coefficients = _coefficient_names(network)
-    cosine, ratio = {}, {}
+    cosine: dict[str, Any] = {}
+    ratio: dict[str, Any] = {}
     layers: list[tuple[np.ndarray, np.ndarray]] = []
     everything: list[tuple[np.ndarray, np.ndarray]] = []
     for (path, ours), theirs in zip(jax.tree.leaves_with_path(grads), jax.tree.leaves(exact), strict=True):
@@ -88,7 +89,7 @@ def compare(network: Network, grads: Network, exact: Network) -> Alignment:
         rows = network.depth if name.startswith("blocks.") else 1
         pair = tuple(np.asarray(g, dtype=np.float64).reshape(rows, -1) for g in (ours, theirs))
         cosine[name], ratio[name] = _cosine(*pair), _ratio(*pair)
-        if rows == 1 and not name.startswith("blocks."):
+        if not name.startswith("blocks."):
             cosine[name], ratio[name] = float(cosine[name][0]), float(ratio[name][0])
         everything.append((pair[0].reshape(1, -1), pair[1].reshape(1, -1)))
         if name in coefficients:

@@ -67,7 +67,8 @@ class AbstractCell(eqx.Module):
         """
 
         def make(input_size: int, *, key: PRNGKeyArray) -> Any:
-            return cls(input_size=input_size, key=key, **options)
+            build: Callable[..., Self] = cls
+            return build(input_size=input_size, key=key, **options)
 
         return make
 
@@ -160,6 +161,13 @@ def _reads_others(cell: AbstractCell) -> bool:
     others = set(jaxpr.invars[first : first + len(jax.tree.leaves(h))])
     read = [v for eqn in jaxpr.eqns for v in eqn.invars] + list(jaxpr.outvars)
     return any(isinstance(v, jax.extend.core.Var) and v in others for v in read)
+
+
+def check_sizes(owner: str, **sizes: int) -> None:
+    """Raise a ValueError that names the first size below one."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{owner}({name}={size}) must be at least 1")
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:

@@ -100,9 +100,11 @@ def load(path: str | os.PathLike, learner: Learner) -> LearnerState:
     leaves = []
     for name, leaf in want.items():
         array = jnp.asarray(arrays[name])
-        if name in header["prng"]:
+        key = name in header["prng"]
+        if key:
             array = jax.random.wrap_key_data(array, impl=header["prng"][name])
-        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+        # The user may have chosen another kind of PRNG key than the default.
+        if array.shape != leaf.shape or (array.dtype != leaf.dtype and not key):
             raise CheckpointError(
                 f"{path} belongs to another learner: {name} is {array.dtype}{list(array.shape)} in the file and "
                 f"{leaf.dtype}{list(leaf.shape)} in the learner"

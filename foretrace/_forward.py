@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cell import AbstractCell
@@ -15,6 +16,8 @@ from foretrace._unroll import unroll
 
 class Carry(NamedTuple):
     """What a stream carries from chunk to chunk: for each layer (axis D in front) its state and sensitivity.
+
+    In a batch of streams, axis B is the second of every leaf: layers are scanned, and each finds its streams together.
 
     Args:
         h: states.
@@ -31,7 +34,7 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
     Args:
         network: the network that will run.
         rule: the rule it will be trained by; it decides which sensitivity is carried.
-        batch_size: number of independent streams, in front of every leaf; one stream without that axis if None.
+        batch_size: number of independent streams, the second axis of every leaf; one stream without it if None.
 
     Raises:
         ValueError: an unknown rule, or batch_size below 1.
@@ -47,7 +50,7 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
     carry = jax.vmap(lambda block: _fresh(block.cell, rule))(network.blocks)
     if batch_size is None:
         return carry
-    return jax.tree.map(lambda leaf: jax.numpy.broadcast_to(leaf, (batch_size, *leaf.shape)), carry)
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
 
 
 def forward(

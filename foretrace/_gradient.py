@@ -103,7 +103,8 @@ def evaluate(
         # The one place where streams are batched: inside the derivative, so that weight gradients are one product
         # over batch and time.
         keys = None if key is None else jax.random.split(key, jnp.shape(xs)[0])
-        values, rest = jax.vmap(partial(run, network))(carry, xs, ys, mask, reset, keys)
+        batched = jax.vmap(partial(run, network), in_axes=(1, 0, 0, 0, 0, 0), out_axes=(0, (1, 0)))
+        values, rest = batched(carry, xs, ys, mask, reset, keys)
         return values.mean(), rest
 
     (value, (carry, outputs)), grads = jax.value_and_grad(total, has_aux=True)(network)

@@ -87,9 +87,7 @@ class Learner:
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
-    >>> learner = ft.Learner(
-    ...     network, rule=ft.ONLINE, optimizer=optax.adamw(1e-3), loss=ft.losses.softmax_cross_entropy
-    ... )
+    >>> learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adamw(1e-3), loss=ft.losses.softmax_cross_entropy)
     >>> state = learner.init()
     >>> state, info = learner.step(state, jnp.ones((1, 2)), jnp.array([1]))
     >>> int(state.step)
@@ -224,7 +222,7 @@ class Learner:
             loss=self.loss,
             keep_carry=not self.whole_sequences and not end,
         )
-        norm = optax.global_norm(found.grads)
+        norm = optax.tree.norm(found.grads)
         # Masked steps leave no trace in loss and gradient, so the states are asked as well.
         states = () if found.carry is None else jax.tree.leaves(found.carry.h)
         accepted = jnp.isfinite(found.loss) & jnp.isfinite(norm)
@@ -234,7 +232,7 @@ class Learner:
         network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(norm)
         if end or not self.accumulate:
             updates, opt_state = self.optimizer.update(grads, opt_state, network)
-            network, update_norm = optax.apply_updates(network, updates), optax.global_norm(updates)
+            network, update_norm = optax.apply_updates(network, updates), optax.tree.norm(updates)
             grads = jax.tree.map(jnp.zeros_like, grads)
         after = state._replace(
             network=network,
@@ -261,5 +259,5 @@ class Learner:
             return forward(state.network, carry, x, rule=self.rule, reset=reset, keep_carry=keep)
 
         batched = jnp.ndim(x) == 3
-        outputs, carry = (jax.vmap(run) if batched else run)(state.carry, x, reset)
+        outputs, carry = (jax.vmap(run, (1, 0, 0), (0, 1)) if batched else run)(state.carry, x, reset)
         return outputs, state._replace(carry=carry)

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, check_interface, normal
+from foretrace._cell import AbstractCell, check_interface, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 NormPlace = Literal["pre", "post", "none"]
@@ -173,10 +173,9 @@ class Network(eqx.Module):
         readout_size: int | None = None,
         key: PRNGKeyArray,
     ):
-        sizes = {"input_size": input_size, "output_size": output_size, "model_size": model_size, "depth": depth}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"Network({name}={size}) must be at least 1")
+        check_sizes("Network", input_size=input_size, output_size=output_size, model_size=model_size, depth=depth)
+        if readout_size is not None:
+            check_sizes("Network", readout_size=readout_size)
         if not 0 <= dropout < 1:
             raise ValueError(f"Network(dropout={dropout}) must lie in [0, 1)")
         if norm not in ("pre", "post", "none"):

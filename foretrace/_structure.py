@@ -1,10 +1,10 @@
 """Which parameters a rule cannot train, read from the trace of one layer, not from numbers."""
 
-import equinox as eqx
 import jax
 import jax.extend
 import jax.numpy as jnp
 
+from foretrace._cell import AbstractCell
 from foretrace._network import Network
 from foretrace._rule import LearningRule, as_rule
 from foretrace._sensitivity import attach, init_sensitivity
@@ -27,8 +27,8 @@ def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str
     xs = jnp.zeros((2, cell.input_size))
     errors = jnp.zeros((2, cell.output_size))
 
-    def gradient(errors: jax.Array) -> eqx.Module:
-        def project(cell: eqx.Module) -> jax.Array:
+    def gradient(errors: jax.Array) -> AbstractCell:
+        def project(cell: AbstractCell) -> jax.Array:
             closed = cell if rule.trains_cells else jax.lax.stop_gradient(cell)
             theta, h, e = closed.coefficients(), closed.init_state(), init_sensitivity(closed, rule)
             h = h if e is None else attach(h, e, theta)

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, Coefficients, normal
+from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -41,10 +41,7 @@ class ElementwiseLSTM(AbstractCell):
 
     def __init__(self, input_size: int, state_size: int | None = None, *, key: PRNGKeyArray):
         state_size = input_size if state_size is None else state_size
-        if input_size < 1 or state_size < 1:
-            raise ValueError(
-                f"ElementwiseLSTM sizes must be at least 1, got input_size={input_size}, state_size={state_size}"
-            )
+        check_sizes("ElementwiseLSTM", input_size=input_size, state_size=state_size)
         self.input_size, self.state_size = input_size, state_size
         feed, back = jax.random.split(key)
         self.W = normal(feed, (state_size, 4, input_size), input_size)

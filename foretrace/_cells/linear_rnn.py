@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, Coefficients, normal
+from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -46,8 +46,7 @@ class LinearRNN(AbstractCell):
     slow_parameters: ClassVar[tuple[str, ...]] = ("A",)
 
     def __init__(self, input_size: int, state_size: int, *, tanh: bool = False, key: PRNGKeyArray):
-        if input_size < 1 or state_size < 1:
-            raise ValueError(f"LinearRNN sizes must be at least 1, got input_size={input_size}, state_size={state_size}")
+        check_sizes("LinearRNN", input_size=input_size, state_size=state_size)
         self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
         a, b, c, d = jax.random.split(key, 4)
         self.A = jax.random.truncated_normal(a, -2.0, 2.0, (state_size, state_size)) / jnp.sqrt(state_size)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._cell import AbstractDiagonalCell, Coefficients, normal
+from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal
 from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
 
@@ -15,8 +15,8 @@ class LRU(AbstractDiagonalCell):
     r"""Linear recurrent unit: complex, diagonal, linear; N independent modules.
 
         lam = exp(-exp(nu_log) + i exp(theta_log)),  gamma = exp(gamma_log)
-        h_t = lam * h_{t-1} + gamma * (B x_t)                                                  (Eq. 10)
-        y_t = Re[C h_t] + D * x_t                                                              (Eq. 11)
+        h_t = lam * h_{t-1} + gamma * (B x_t)                                                  (Eq. 8)
+        y_t = Re[C h_t] + D * x_t                                                              (Eq. 9)
 
     The coefficients are lam (recurrent) and gamma B (feedforward). |lam| is drawn uniformly in area from the ring
     [r_min, r_max], its phase uniformly from (0, max_phase], and gamma starts at sqrt(1 - |lam|^2) so that all modules
@@ -63,8 +63,7 @@ class LRU(AbstractDiagonalCell):
         max_phase: float = 2 * jnp.pi,
         key: PRNGKeyArray,
     ):
-        if input_size < 1 or state_size < 1:
-            raise ValueError(f"LRU sizes must be at least 1, got input_size={input_size}, state_size={state_size}")
+        check_sizes("LRU", input_size=input_size, state_size=state_size)
         if not 0 <= r_min < r_max <= 1:
             raise ValueError(f"the ring of |lam| needs 0 <= r_min < r_max <= 1, got r_min={r_min}, r_max={r_max}")
         self.input_size, self.state_size = input_size, state_size
@@ -106,6 +105,6 @@ class LRU(AbstractDiagonalCell):
         return theta.recurrent["lam"], lax.complex(re, im)
 
     def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
-        """Return `Re[C h] + D * x` (Eq. 11)."""
+        """Return `Re[C h] + D * x` (Eq. 9)."""
         C = jnp.concatenate([self.C_re, -self.C_im], axis=1)
         return C @ jnp.concatenate([h.real, h.imag]) + self.D * x

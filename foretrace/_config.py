@@ -1,0 +1,263 @@
+"""What an experiment is: typed, frozen dataclasses, and the network and learner that they describe.
+
+They are the options of the command line (their docstrings its help), and `config.json` of a run directory.
+"""
+
+import dataclasses
+import typing
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+from foretrace._cell import AbstractCell
+from foretrace._cells import elementwise_lstm, gru, linear_rnn, lru
+from foretrace._learner import Learner
+from foretrace._network import Network, NormPlace
+from foretrace._optimizer import adamw
+from foretrace._types import PRNGKeyArray
+from foretrace.tasks import Task
+from foretrace.tasks.copy import Copy
+
+RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt"]
+
+
+class MakeCell(typing.Protocol):
+    """What `AbstractCell.factory` returns."""
+
+    def __call__(self, input_size: int, *, key: PRNGKeyArray) -> AbstractCell:
+        """Return a cell for a network of that model size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LRU:
+    """Linear recurrent unit: independent modules, for which the online rule is exact within a layer.
+
+    Args:
+        state_size: number of modules.
+        r_min: inner radius of the ring that the eigenvalues are drawn from.
+        r_max: outer radius.
+    """
+
+    state_size: int = 64
+    r_min: float = 0.0
+    r_max: float = 1.0
+
+    def factory(self) -> MakeCell:
+        """Return what makes the cell."""
+        return lru.LRU.factory(state_size=self.state_size, r_min=self.r_min, r_max=self.r_max)
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearRNN:
+    """Densely connected recurrence, linear or with a tanh.
+
+    Args:
+        state_size: number of units.
+        tanh: apply a tanh to the state.
+    """
+
+    state_size: int = 64
+    tanh: bool = False
+
+    def factory(self) -> MakeCell:
+        """Return what makes the cell."""
+        return linear_rnn.LinearRNN.factory(state_size=self.state_size, tanh=self.tanh)
+
+
+@dataclasses.dataclass(frozen=True)
+class GRU:
+    """Gated recurrent unit with as many units as the model has features."""
+
+    def factory(self) -> MakeCell:
+        """Return what makes the cell."""
+        return gru.GRU.factory()
+
+
+@dataclasses.dataclass(frozen=True)
+class ElementwiseLSTM:
+    """LSTM of independent modules, as many as the model has features."""
+
+    def factory(self) -> MakeCell:
+        """Return what makes the cell."""
+        return elementwise_lstm.ElementwiseLSTM.factory()
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """The network: encoder, equal blocks, decoder.
+
+    Args:
+        depth: number of blocks.
+        model_size: number of features between the blocks.
+        cell: the recurrent layer of every block.
+        glu: whether the blocks have a gated linear unit.
+        norm: where the blocks normalise.
+        dropout: probability that a feature is dropped.
+        readout_size: hidden units of the decoder; a linear decoder if not given.
+    """
+
+    depth: int = 4
+    model_size: int = 128
+    cell: LRU | LinearRNN | GRU | ElementwiseLSTM = LRU()
+    glu: bool = True
+    norm: NormPlace = "pre"
+    dropout: float = 0.0
+    readout_size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with linear warm-up and cosine decay to zero at the last step.
+
+    Args:
+        learning_rate: the largest rate.
+        warmup_steps: steps over which the rate rises to it.
+        recurrent_factor: rate of the recurrence (LRU: nu_log, theta_log, gamma_log) relative to the rest.
+        weight_decay: decay of everything but the recurrence.
+        clip: largest global norm of a gradient; no clipping if None.
+    """
+
+    learning_rate: float = 2e-3
+    warmup_steps: int = 0
+    recurrent_factor: float = 1.0
+    weight_decay: float = 0.0
+    clip: float | None = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One training run.
+
+    Args:
+        task: what is learned.
+        network: what learns.
+        optimizer: how its parameters change.
+        rule: what is differentiated through time.
+        steps: number of updates.
+        batch_size: sequences for each update.
+        chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
+            None. For the rules without `hybrid` and `bptt` both give the same gradient.
+        seed: of the initialisation, the data and dropout.
+        log_every: steps between lines of metrics, which are means over these steps.
+        evaluate_every: steps between evaluations on validation sequences.
+        align_every: steps between measurements of the gradient's alignment with backpropagation through time.
+        checkpoint_every: steps between checkpoints.
+        validation_sequences: sequences of an evaluation during training.
+        final_sequences: sequences of the evaluation at the end.
+
+    Raises:
+        ValueError: a number below one; what else is wrong, `build` says.
+    """
+
+    task: Copy = Copy()
+    network: NetworkConfig = NetworkConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    rule: RuleName = "online"
+    steps: int = 4000
+    batch_size: int = 20
+    chunk: int | None = None
+    seed: int = 0
+    log_every: int = 50
+    evaluate_every: int = 500
+    align_every: int = 500
+    checkpoint_every: int = 500
+    validation_sequences: int = 100
+    final_sequences: int = 1000
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "seed" and isinstance(value, int) and value < 1:
+                raise ValueError(f"{field.name}={value} must be at least 1")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+
+
+class Built(NamedTuple):
+    """What a configuration describes."""
+
+    task: Task
+    learner: Learner
+
+
+def build(config: Config) -> Built:
+    """Make the task and the learner of a configuration.
+
+    Raises:
+        ValueError: sizes, rates or probabilities out of range.
+
+    >>> import foretrace as ft
+    >>> task, learner = build(Config())
+    >>> ft.parameter_count(learner.network)
+    268430
+    """
+    task, net, optimizer = config.task, config.network, config.optimizer
+    task.batch(config.seed, 0, config.batch_size)  # says what is wrong with the sizes before anything is written
+    network = Network(
+        task.input_size,
+        task.output_size,
+        model_size=net.model_size,
+        depth=net.depth,
+        cell=net.cell.factory(),
+        glu=net.glu,
+        norm=net.norm,
+        dropout=net.dropout,
+        readout_size=net.readout_size,
+        key=jax.random.key(config.seed),
+    )
+    chunked = config.chunk is not None
+    learner = Learner(
+        network,
+        rule=config.rule,
+        optimizer=adamw(**dataclasses.asdict(optimizer), steps=config.steps),
+        loss=task.loss,
+        batch_size=config.batch_size,
+        accumulate=chunked,
+        whole_sequences=not chunked,
+    )
+    return Built(task, learner)
+
+
+_TYPES = {kind.__name__: kind for kind in (Copy, LRU, LinearRNN, GRU, ElementwiseLSTM)}
+_TYPES |= {kind.__name__: kind for kind in (NetworkConfig, OptimizerConfig, Config)}
+
+
+def to_json(config: Any) -> Any:
+    """Return a configuration as JSON objects, each with its type.
+
+    >>> to_json(LRU())
+    {'type': 'LRU', 'state_size': 64, 'r_min': 0.0, 'r_max': 1.0}
+    """
+    if not dataclasses.is_dataclass(config):
+        return config
+    values = {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    return {"type": type(config).__name__, **values}
+
+
+def from_json(data: Any) -> Any:
+    """Return the configuration that `to_json` wrote.
+
+    Raises:
+        ValueError: an unknown type or setting.
+    """
+    if not isinstance(data, dict):
+        return data
+    values = {name: from_json(value) for name, value in data.items() if name != "type"}
+    try:
+        return _TYPES[data["type"]](**values)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a configuration of this version of foretrace: {error}") from error
+
+
+def differences(a: Any, b: Any, place: str = "") -> list[str]:
+    """List the settings in which two configurations differ, as "place: a, b".
+
+    >>> differences(Config(steps=3), Config(steps=4))
+    ['steps: 3, 4']
+    """
+    if dataclasses.is_dataclass(a) and type(a) is type(b):
+        found = []
+        for field in dataclasses.fields(a):
+            found += differences(getattr(a, field.name), getattr(b, field.name), f"{place}.{field.name}")
+        return found
+    return [] if a == b else [f"{place.lstrip('.')}: {a}, {b}"]

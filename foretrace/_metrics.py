@@ -1,0 +1,131 @@
+"""The record of a run: one JSON object a line, appended while the run goes on and readable at any moment."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+
+class MetricsError(ValueError):
+    """A record that cannot be read."""
+
+
+class MetricsLog:
+    """Append to a `metrics.jsonl`, one line for each call of `write`, flushed at once.
+
+    The lines are strict JSON: a number that is NaN or infinite is written as null, and `notes` says what it was.
+    `read_metrics` puts it back.
+
+    Args:
+        path: the file.
+        resume_at: go on with an existing file after this step: a torn last line and lines of later steps are cut
+            off, for they will be written again. None begins a new file.
+
+    Raises:
+        FileExistsError: a new file was asked for and there is one.
+        MetricsError: the file to go on with is not such a record.
+        OSError: the file cannot be written.
+
+    >>> import tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "metrics.jsonl")
+    >>> with MetricsLog(path) as log:
+    ...     log.write("train", 10, loss=0.5, norm=float("inf"))
+    >>> read_metrics(path)
+    [{'kind': 'train', 'step': 10, 'loss': 0.5, 'norm': inf}]
+    """
+
+    def __init__(self, path: str | os.PathLike, *, resume_at: int | None = None):
+        self.path = Path(path)
+        if resume_at is None:
+            self._file = open(self.path, "xb")  # noqa: SIM115
+            return
+        whole = self.path.read_bytes() if self.path.exists() else b""
+        kept = sum(len(line) for line, record in _parse(self.path, whole) if record["step"] <= resume_at)
+        self._file = open(self.path, "ab")  # noqa: SIM115
+        self._file.truncate(kept)
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Append a line.
+
+        Args:
+            kind: what is reported: "train", "validation", …
+            step: number of training steps done; never below that of the line before.
+            values: numbers, arrays, strings, or dictionaries and lists of them.
+        """
+        notes: dict[str, str] = {}
+        record = _strict({"kind": kind, "step": step, **values}, "", notes)
+        if notes:
+            record["notes"] = notes
+        line = json.dumps(record, allow_nan=False, separators=(", ", ": "))
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until the lines are on the disk; a checkpoint that follows must not know more than they do."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Return the lines of a record; a last line that is still being written is left out.
+
+    Raises:
+        FileNotFoundError: no such file.
+        MetricsError: a line that is not one of `MetricsLog`; the message has its number.
+    """
+    path = Path(path)
+    records = []
+    for _, record in _parse(path, path.read_bytes()):
+        for place, text in record.pop("notes", {}).items():
+            _put(record, place.split("/"), float(text))
+        records.append(record)
+    return records
+
+
+def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
+    lines = whole.splitlines(keepends=True)
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            break  # only the last line can be torn
+        try:
+            record = json.loads(line)
+            if not isinstance(record["step"], int) or not isinstance(record["kind"], str):
+                raise TypeError("step or kind")
+        except (ValueError, KeyError, TypeError) as error:
+            raise MetricsError(f"{path}, line {number} is not a line of metrics ({error})") from error
+        found.append((line, record))
+    return found
+
+
+def _strict(value: Any, place: str, notes: dict[str, str]) -> Any:
+    """Return `value` as plain JSON, and note under its place every number that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {k: _strict(v, f"{place}/{k}" if place else k, notes) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(v, f"{place}/{i}", notes) for i, v in enumerate(value)]
+    if hasattr(value, "dtype"):
+        return _strict(np.asarray(value).tolist(), place, notes)
+    if isinstance(value, float) and not math.isfinite(value):
+        notes[place] = str(value)
+        return None
+    return value
+
+
+def _put(record: Any, place: list[str], number: float) -> None:
+    *way, last = place
+    for part in way:
+        record = record[int(part) if isinstance(record, list) else part]
+    record[int(last) if isinstance(record, list) else last] = number

@@ -1,0 +1,152 @@
+"""A run directory: configuration and surroundings, record, checkpoint, figure. Nothing in it is overwritten."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from foretrace._config import Config, differences, from_json, to_json
+
+
+class RunError(ValueError):
+    """A run directory that cannot be used as asked."""
+
+
+class Run(NamedTuple):
+    """The files of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration and what it ran on."""
+        return self.path / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        """The record."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The latest state."""
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def figure(self) -> Path:
+        """The curves."""
+        return self.path / "curves.png"
+
+
+def default_path(task: str) -> Path:
+    """Return `runs/<task>-<time>`, which does not exist yet."""
+    first = Path("runs") / f"{task}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    path, number = first, 1
+    while path.exists():
+        number += 1
+        path = first.with_name(f"{first.name}-{number}")
+    return path
+
+
+def create(path: str | os.PathLike, config: Config) -> Run:
+    """Begin a run directory.
+
+    Raises:
+        RunError: there is something at the path, or it cannot be written.
+    """
+    run = Run(Path(path))
+    try:
+        if run.path.is_dir() and any(run.path.iterdir()):
+            what = "a run" if run.config.exists() else "files"
+            raise RunError(
+                f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory"
+            )
+        run.path.mkdir(parents=True, exist_ok=True)
+        data = {"config": to_json(config), "surroundings": surroundings()}
+        with open(run.config, "x") as file:
+            file.write(json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write the run directory {run.path}: {error.strerror or error}") from error
+    return run
+
+
+def reopen(path: str | os.PathLike, config: Config) -> Run:
+    """Go on with a run directory.
+
+    Raises:
+        RunError: there is no run, it cannot be written, or it is one with another configuration.
+    """
+    run = Run(Path(path))
+    if changed := differences(read_config(run.path), config):
+        raise RunError(
+            f"{run.path} cannot be resumed with another configuration; recorded and asked for are "
+            + "; ".join(changed)
+        )
+    # Root may write everywhere but on a read-only disk; os.access knows.
+    if not os.access(run.path, os.W_OK):
+        raise RunError(f"cannot write the run directory {run.path}")
+    return run
+
+
+def read_config(path: str | os.PathLike) -> Config:
+    """Return the configuration of a run directory.
+
+    Raises:
+        RunError: there is none, or it cannot be read.
+    """
+    return _read(Run(Path(path)))[0]
+
+
+def changed_packages(path: str | os.PathLike) -> list[str]:
+    """List the packages whose version is another one than when the run began."""
+    then, now = _read(Run(Path(path)))[1].get("packages", {}), surroundings()["packages"]
+    return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]
+
+
+def surroundings() -> dict[str, Any]:
+    """Say what a run runs on: versions, commit, hardware."""
+    names = ("foretrace", "jax", "jaxlib", "equinox", "optax", "numpy")
+    device = jax.devices()[0]
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "packages": {name: importlib.metadata.version(name) for name in names},
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "devices": f"{jax.device_count()} x {device.platform}, {device.device_kind}",
+    }
+
+
+def _read(run: Run) -> tuple[Config, dict[str, Any]]:
+    try:
+        data = json.loads(run.config.read_text())
+        config = from_json(data["config"])
+        if not isinstance(config, Config):
+            raise ValueError("no configuration in it")
+        return config, data.get("surroundings", {})
+    except OSError as error:
+        raise RunError(f"no run at {run.path}: {run.config.name} cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{run.config} is damaged: {error}") from error
+
+
+def _commit() -> str | None:
+    """Return the commit of the package, "-dirty" with changes; None unless it runs from its own repository."""
+    here = Path(__file__)
+    # Installed into an environment inside another repository, that one's commit would be wrong: ask about this file.
+    for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
+        try:
+            done = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode:
+            return None
+    return done.stdout.strip()

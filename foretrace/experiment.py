@@ -1,0 +1,357 @@
+"""An experiment: a configuration trained on its task, in a run directory that it can be resumed from exactly.
+
+    config = experiment.Config(steps=1000)
+    result = experiment.train(config, "runs/first")
+
+Every step is one compiled program that draws its batch, learns and measures; nothing but four numbers leaves it.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from foretrace._alignment import alignment
+from foretrace._checkpoint import load, read_extra, save
+from foretrace._config import GRU as GRU
+from foretrace._config import LRU as LRU
+from foretrace._config import Config as Config
+from foretrace._config import ElementwiseLSTM as ElementwiseLSTM
+from foretrace._config import LinearRNN as LinearRNN
+from foretrace._config import NetworkConfig as NetworkConfig
+from foretrace._config import OptimizerConfig as OptimizerConfig
+from foretrace._config import build as build
+from foretrace._config import to_json
+from foretrace._forward import forward
+from foretrace._learner import Learner, LearnerState
+from foretrace._loss import accuracy
+from foretrace._metrics import MetricsLog, read_metrics
+from foretrace._network import Network
+from foretrace._progress import Silent, progress
+from foretrace._run import Run, RunError, changed_packages, create, reopen
+from foretrace._run import default_path as default_path
+from foretrace._types import Array, Float
+from foretrace.tasks import Batch, Task
+
+REFUSED_IN_A_ROW = 20
+"""Steps with a loss or gradient that is NaN or infinite after which a run has diverged."""
+
+IN_FLIGHT = 2
+"""Steps that are handed to the device ahead of the one that is looked at: enough to keep it busy."""
+
+
+class DivergenceError(RuntimeError):
+    """Training produces nothing but NaN or infinity."""
+
+
+class Scores(NamedTuple):
+    """Results on sequences.
+
+    Args:
+        loss: the task's loss.
+        accuracy: share of outputs that are right, where something is asked.
+        sequences: share of sequences in which all of them are.
+    """
+
+    loss: Float[Array, ""] | float
+    accuracy: Float[Array, ""] | float
+    sequences: Float[Array, ""] | float
+
+
+class Result(NamedTuple):
+    """How a run ended.
+
+    Args:
+        run: its directory.
+        step: steps done.
+        scores: of the final evaluation; None if the run was stopped before its end.
+        seconds: time of training and evaluation, over all its parts.
+    """
+
+    run: Run
+    step: int
+    scores: Scores | None
+    seconds: float
+
+
+def train(
+    config: Config, run_dir: str | os.PathLike, *, resume: bool = False, show_progress: bool = True
+) -> Result:
+    """Train to the last step, or until Ctrl-C or SIGTERM; then the state is saved and `resume` goes on from it.
+
+    A resumed run ends with the same parameters and the same record, bit for bit, as one that was never stopped, on
+    the same machine with the same packages; only `seconds` in the record tells them apart.
+
+    Args:
+        config: what to train.
+        run_dir: a new or empty directory; with `resume`, that of the run.
+        resume: go on with the run that is there.
+        show_progress: show step, loss, accuracy, speed and time left on standard error.
+
+    Raises:
+        ValueError: a configuration that makes no network, or (`RunError`) a directory that cannot be used: nothing
+            is written then.
+        CheckpointError: the checkpoint to go on from is damaged.
+        DivergenceError: nothing but NaN or infinity for a while.
+        OSError: a file could not be written in the middle of the run.
+    """
+    task, learner = build(config)
+    run = reopen(run_dir, config) if resume else create(run_dir, config)
+    state, progressed = _begin(run, config, learner)
+    done = _finished(run, progressed)
+    if done is not None:
+        return done
+    resume_at = progressed.step if resume else None
+    with MetricsLog(run.metrics, resume_at=resume_at) as log, _Stop() as stop:
+        with progress(show_progress, max(progressed.step, 0), config.steps) as show:
+            if resume and (changed := changed_packages(run.path)):
+                show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
+            return _Training(config, task, learner, run, log, stop, show, progressed).run_from(state)
+
+
+class _Progressed(NamedTuple):
+    """What a run has to remember beside the learner's state; step -1 before anything is recorded."""
+
+    step: int = -1
+    seconds: float = 0.0
+    refused: int = 0
+    window: tuple[tuple[float, ...], ...] = ()
+
+
+def _begin(run: Run, config: Config, learner: Learner) -> tuple[LearnerState, _Progressed]:
+    if not run.checkpoint.exists():
+        return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), _Progressed()
+    kept = read_extra(run.checkpoint)["progress"]
+    window = tuple(tuple(row) for row in kept.pop("window"))
+    return load(run.checkpoint, learner), _Progressed(**kept, window=window)
+
+
+def _finished(run: Run, progressed: _Progressed) -> Result | None:
+    """Return the result of a run that has one already."""
+    if progressed.step < 0 or not run.metrics.exists():
+        return None
+    for record in read_metrics(run.metrics):
+        if record["kind"] == "result":
+            scores = Scores(*(record[name] for name in Scores._fields))
+            return Result(run, record["step"], scores, record["seconds"])
+    return None
+
+
+class _Training:
+    """The loop, and what is due at which step."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        learner: Learner,
+        run: Run,
+        log: MetricsLog,
+        stop: "_Stop",
+        show: Silent,
+        progressed: _Progressed,
+    ):
+        self.config, self.task, self.learner = config, task, learner
+        self.run, self.log, self.stop, self.show = run, log, stop, show
+        self.fresh, self.step = progressed.step < 0, max(progressed.step, 0)
+        self.refused, self.window = progressed.refused, [np.asarray(row) for row in progressed.window]
+        self.began = time.monotonic() - progressed.seconds
+        self.learn = jax.jit(partial(learn, config, task, learner), donate_argnums=0)
+        self.evaluate = jax.jit(partial(evaluate, config, task))
+
+    def run_from(self, state: LearnerState) -> Result:
+        """Train from the present step on."""
+        state = jax.tree.map(jnp.copy, state)  # the program takes its argument away from whoever has it
+        if self.fresh:
+            self._measure(state.network)
+        pending: deque[Array] = deque()
+        while self.step < self.config.steps and not self.stop.asked:
+            state, row = self.learn(state, np.int32(self.step))
+            pending.append(row)
+            self.step += 1
+            # Looking at an older step lets the device work on while the host writes and draws.
+            while len(pending) > (0 if self._anything_due() else IN_FLIGHT):
+                self._look_at(np.asarray(pending.popleft()), self.step - len(pending))
+            if self._anything_due():
+                self._do_what_is_due(state)
+        while pending:
+            self._look_at(np.asarray(pending.popleft()), self.step - len(pending))
+        if self.step < self.config.steps:
+            self._save(state)
+            return Result(self.run, self.step, None, self._seconds())
+        return self._finish(state)
+
+    def _finish(self, state: LearnerState) -> Result:
+        scores = self._score(state.network, self.config.final_sequences)
+        seconds = self._seconds()
+        self.log.write("result", self.step, **scores._asdict(), seconds=seconds)
+        return Result(self.run, self.step, scores, seconds)
+
+    def _due(self, every: int) -> bool:
+        return self.step % every == 0 or self.step == self.config.steps
+
+    def _anything_due(self) -> bool:
+        config = self.config
+        intervals = (config.log_every, config.evaluate_every, config.align_every, config.checkpoint_every)
+        return any(map(self._due, intervals))
+
+    def _look_at(self, row: np.ndarray, step: int) -> None:
+        loss, right, _, accepted = row
+        self.window.append(row)
+        self.refused = 0 if accepted else self.refused + 1
+        if self.refused >= REFUSED_IN_A_ROW:
+            raise DivergenceError(
+                f"training has diverged: loss or gradient was NaN or infinite in {self.refused} steps in a row, up to "
+                f"step {step}; try a smaller optimizer.learning_rate (now {self.config.optimizer.learning_rate}) or "
+                f"a smaller optimizer.clip (now {self.config.optimizer.clip})"
+            )
+        self.show.update(step, float(loss), float(right))
+
+    def _do_what_is_due(self, state: LearnerState) -> None:
+        """Write what is due; the checkpoint last, so that it never knows less than the record."""
+        if self._due(self.config.log_every):
+            self._log_window()
+        self._measure(state.network)
+        if self._due(self.config.checkpoint_every):
+            self._save(state)
+
+    def _log_window(self) -> None:
+        rows = np.asarray(self.window, np.float64)
+        good = rows[rows[:, 3] > 0]
+        loss, right, norm = good[:, :3].mean(axis=0) if len(good) else (np.nan,) * 3
+        refused = len(rows) - len(good)
+        values = {"loss": loss, "accuracy": right, "gradient_norm": norm, "refused": refused}
+        self.log.write("train", self.step, **values, seconds=self._seconds())
+        self.window.clear()
+
+    def _measure(self, network: Network) -> None:
+        if self._due(self.config.evaluate_every):
+            scores = self._score(network, self.config.validation_sequences)
+            self.log.write("validation", self.step, **scores._asdict(), seconds=self._seconds())
+        if self._due(self.config.align_every):
+            batch = self.task.validation(self.config.seed, 0, self.config.batch_size)
+            found = align(self.config, self.task, network, batch)
+            values = {"layers": found.layer_cosine, "total": found.total}
+            self.log.write("alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
+
+    def _score(self, network: Network, sequences: int) -> Scores:
+        batches = -(-sequences // self.config.batch_size)
+        return Scores(*map(float, self.evaluate(network, np.int32(batches))))
+
+    def _save(self, state: LearnerState) -> None:
+        self.log.sync()
+        window = [row.tolist() for row in self.window]
+        progressed = _Progressed(self.step, self._seconds(), self.refused)._asdict() | {"window": window}
+        save(self.run.checkpoint, state, extra={"config": to_json(self.config), "progress": progressed})
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self.began, 3)
+
+
+def learn(
+    config: Config, task: Task, learner: Learner, state: LearnerState, step: Array
+) -> tuple[LearnerState, Float[Array, "4"]]:
+    """Draw the batch of a step and learn from it; return loss, accuracy, gradient norm and whether it was accepted.
+
+    In chunks, the norm is the largest of any chunk's gradient.
+    """
+    batch = task.batch(config.seed, step, config.batch_size)
+    if config.chunk is None:
+        state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
+        loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
+    else:
+        state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
+    right = scores_of(outputs, batch, loss).accuracy
+    return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
+
+
+def _learn_in_chunks(
+    chunk: int, learner: Learner, state: LearnerState, batch: Batch
+) -> tuple[LearnerState, Array, Array, Array, Array]:
+    """Accumulate over equal chunks in a scan, and update with the rest, which has one chunk at most."""
+    size, length = batch.mask.shape
+    whole = (length - 1) // chunk
+
+    def fold(leaf: Array) -> Array:
+        return jnp.moveaxis(leaf[:, : whole * chunk].reshape(size, whole, chunk, *leaf.shape[2:]), 1, 0)
+
+    def one(state: LearnerState, part: Batch) -> tuple[LearnerState, Any]:
+        return learner.step(state, part.xs, part.ys, mask=part.mask)
+
+    after, infos = lax.scan(one, state, jax.tree.map(fold, batch))
+    xs, ys, mask = jax.tree.map(lambda leaf: leaf[:, whole * chunk :], batch)
+    after, last = learner.step(after, xs, ys, mask=mask, end=True)
+    accepted = infos.accepted.all() & last.accepted
+    # Without one of its chunks a sequence has no gradient.
+    before = state._replace(skipped=state.skipped + 1)
+    state = jax.tree.map(partial(jnp.where, accepted), after, before)
+    first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, -1)
+    outputs = jnp.concatenate([first, last.outputs], axis=1)
+    norm = jnp.append(infos.gradient_norm, last.gradient_norm).max()
+    return state, infos.loss.sum() + last.loss, outputs, norm, accepted
+
+
+def evaluate(config: Config, task: Task, network: Network, batches: Array) -> Scores:
+    """Return the mean scores over validation batches 0, 1, …"""
+
+    def add(index: Array, total: Scores) -> Scores:
+        batch = task.validation(config.seed, index, config.batch_size)
+        outputs = jax.vmap(lambda xs: forward(network, None, xs, keep_carry=False)[0])(batch.xs)
+        losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
+        loss = jnp.where(batch.mask > 0, losses * batch.mask, 0).sum(axis=1).mean()
+        return jax.tree.map(jnp.add, total, scores_of(outputs, batch, loss))
+
+    zero = jnp.zeros(())
+    total = lax.fori_loop(0, batches, add, Scores(zero, zero, zero))
+    return jax.tree.map(lambda value: value / batches, total)
+
+
+def scores_of(outputs: Float[Array, "B T O"], batch: Batch, loss: Float[Array, ""]) -> Scores:
+    """Return the scores of outputs, counted where the mask is not zero."""
+    right = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys)
+    asked = batch.mask > 0
+    share = jnp.where(asked, right, 0).sum() / asked.sum()
+    return Scores(loss, share, jnp.mean(jnp.where(asked, right == 1, True).all(axis=1)))
+
+
+def align(config: Config, task: Task, network: Network, batch: Batch, rule: str | None = None) -> Any:
+    """Return the alignment of a rule's gradient, the configured one's if not given."""
+    rule = config.rule if rule is None else rule
+    return alignment(network, *batch[:2], rule=rule, loss=task.loss, mask=batch.mask, chunk=config.chunk)
+
+
+class _Stop:
+    """Turn Ctrl-C and SIGTERM into a flag; a second one ends the program as ever."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        # Signals belong to the main thread; elsewhere a run cannot be stopped this way.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()

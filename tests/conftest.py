@@ -1,0 +1,63 @@
+"""One setting for all tests: float64, strict promotion, every shape annotation checked at run time."""
+
+import os
+
+# Tests compile hundreds of small programs and run each a few times: leave out what makes a program fast. Set
+# XLA_FLAGS yourself (empty, for the compiler's default) to test with other ones.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+
+import hypothesis
+import jax
+import jaxtyping
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jaxtyping.install_import_hook("foretrace", "beartype.beartype")
+
+import foretrace as ft  # noqa: E402 - after the hook
+
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=10, derandomize=True, database=None)
+hypothesis.settings.load_profile("tests")
+
+# Sizes are chosen per test, but shared wherever possible: what counts here is the number of compilations.
+CELLS = {
+    "lru": ft.LRU.factory(state_size=3),
+    "linear": ft.LinearRNN.factory(state_size=3),
+    "tanh": ft.LinearRNN.factory(state_size=3, tanh=True),
+    "gru": ft.GRU.factory(),
+    "lstm": ft.ElementwiseLSTM.factory(),
+}
+RULES = (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.SNAP1, ft.RTRL, ft.HYBRID, ft.BPTT)
+
+
+@pytest.fixture(scope="module", params=CELLS)
+def cell_name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def make_cell(cell_name):
+    """Return `make(size, *, key)` of each architecture in turn."""
+    return CELLS[cell_name]
+
+
+@pytest.fixture(scope="module", params=RULES, ids=str)
+def rule(request):
+    return request.param
+
+
+@pytest.fixture
+def without_shape_checks():
+    """Let wrong arguments through to the package's own checks, as they get there for a user."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+    """Drop compiled programs with their module: each is hundreds of memory maps, and a process may have 65,530."""
+    yield
+    jax.clear_caches()

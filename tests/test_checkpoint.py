@@ -1,0 +1,156 @@
+"""Checkpoints are exact, atomic, and never execute anything."""
+
+import json
+import os
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from safetensors.numpy import save_file
+
+import foretrace as ft
+
+LOSS = ft.losses.softmax_cross_entropy
+
+
+def make_learner(cell=None, state_size=3, optimizer=None, rule=ft.ONLINE, **options):
+    cell = ft.LRU.factory(state_size=state_size) if cell is None else cell
+    network = ft.Network(2, 3, model_size=4, depth=2, cell=cell, dropout=0.3, key=jax.random.key(0))
+    optimizer = ft.adamw(1e-2, steps=50) if optimizer is None else optimizer
+    return ft.Learner(network, rule=rule, optimizer=optimizer, loss=LOSS, **options)
+
+
+def chunk(seed):
+    xs = jax.random.normal(jax.random.key(seed), (4, 2))
+    return xs, jax.random.randint(jax.random.key(seed + 100), (4,), 0, 3)
+
+
+def raw(state):
+    leaves = jax.tree.leaves(state)
+    return [np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in leaves]
+
+
+def same(a, b):
+    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(raw(a), raw(b), strict=True))
+
+
+@pytest.mark.parametrize("cell", [ft.LRU.factory(state_size=3), ft.GRU.factory(), ft.ElementwiseLSTM.factory()])
+def test_a_resumed_run_is_bit_identical(tmp_path, cell):
+    learner = make_learner(cell=cell)
+    state = learner.init(jax.random.key(7))
+    for i in range(3):
+        state, _ = learner.step(state, *chunk(i))
+    path = tmp_path / "state.safetensors"
+    ft.save(path, state, extra={"row": 12})
+    again = make_learner(cell=cell)
+    resumed = ft.load(path, again)
+    assert same(resumed, state)
+    assert ft.read_extra(path) == {"row": 12}
+    for i in range(3, 6):
+        state, _ = learner.step(state, *chunk(i))
+        resumed, _ = again.step(resumed, *chunk(i))
+    assert same(resumed, state)
+
+
+def test_other_prng_implementations_survive(tmp_path):
+    learner = make_learner()
+    state = learner.init(jax.random.key(7, impl="rbg"))
+    ft.save(tmp_path / "state", state)
+    key = ft.load(tmp_path / "state", learner).key
+    assert jax.random.key_impl(key) == jax.random.key_impl(state.key)
+
+
+def test_memory_order_does_not_matter(tmp_path):
+    learner = make_learner()
+    state = learner.init()
+    turned = np.asfortranarray(np.asarray(state.network.encoder.weight))
+    assert not turned.flags.c_contiguous
+    network = jax.tree.map(lambda x: x, state.network)
+    object.__setattr__(network.encoder, "weight", turned)
+    ft.save(tmp_path / "state", state._replace(network=network))
+    np.testing.assert_array_equal(ft.load(tmp_path / "state", learner).network.encoder.weight, turned)
+
+
+def test_a_truncated_file_is_a_clear_error(tmp_path):
+    learner = make_learner()
+    path = tmp_path / "state"
+    ft.save(path, learner.init())
+    whole = path.read_bytes()
+    for size in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ft.CheckpointError, match="not a complete"):
+            ft.load(path, learner)
+
+
+def test_a_flipped_bit_is_found(tmp_path):
+    learner = make_learner()
+    path = tmp_path / "state"
+    ft.save(path, learner.init())
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(ft.CheckpointError, match="damaged"):
+        ft.load(path, learner)
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.system, ("touch exploded",)
+
+
+def test_foreign_files_are_clear_errors_and_nothing_is_executed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    learner = make_learner()
+    (tmp_path / "pickle").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ft.CheckpointError, match="not a complete"):
+        ft.load(tmp_path / "pickle", learner)
+    assert not (tmp_path / "exploded").exists()
+    save_file({"a": np.zeros(3)}, tmp_path / "foreign")
+    with pytest.raises(ft.CheckpointError, match="not one that foretrace"):
+        ft.load(tmp_path / "foreign", learner)
+    save_file({"a": np.zeros(3)}, tmp_path / "future", metadata={"foretrace": json.dumps({"format": 99})})
+    with pytest.raises(ft.CheckpointError, match="format 99"):
+        ft.load(tmp_path / "future", learner)
+    save_file({"a": np.zeros(3)}, tmp_path / "header", metadata={"foretrace": "[1"})
+    with pytest.raises(ft.CheckpointError, match="header"):
+        ft.load(tmp_path / "header", learner)
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        ft.load(tmp_path / "absent", learner)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"state_size": 5}, "nu_log"),
+        ({"rule": ft.SPATIAL, "warn": False}, "carry.e"),
+        ({"optimizer": optax.sgd(0.1)}, "opt_state"),
+        ({"batch_size": 2}, "carry"),
+        ({"accumulate": True}, "grads"),
+    ],
+)
+def test_another_learner_is_a_clear_error(tmp_path, other, message):
+    path = tmp_path / "state"
+    ft.save(path, make_learner().init())
+    with pytest.raises(ft.CheckpointError, match=f"another learner.*{message}"):
+        ft.load(path, make_learner(**other))
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    learner = make_learner()
+    path = tmp_path / "state"
+    ft.save(path, learner.init(), extra={"step": 1})
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        ft.save(path, learner.init(), extra={"step": object()})
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        ft.save(path, learner.init(), extra={"step": 2})
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["state"]

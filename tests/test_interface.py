@@ -1,0 +1,73 @@
+"""The shape of the package: public names, the one direction of imports, what importing costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import foretrace as ft
+
+PACKAGE = Path(ft.__file__).parent
+
+ORDER = [
+    *("_types", "tasks", "_scan", "_cell", "_cells", "_network", "_rule", "_unroll", "_sensitivity", "_forward"),
+    *("_structure", "_loss", "_gradient", "_alignment", "_optimizer", "_learner", "_checkpoint", "_oracles", "testing"),
+    *("_metrics", "_config", "experiment", "report", "cli", "__main__"),
+]
+"""Data flows one way: a module imports only from those before it."""
+
+
+def imported(path):
+    """List the modules of the package that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "foretrace":
+            parts = node.module.split(".")[1:]
+            yield from [parts[0]] if parts else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+            yield from (parts[1] for parts in names if parts[0] == "foretrace" and len(parts) > 1)
+
+
+def test_imports_go_one_way():
+    seen = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if name == "__init__":
+            continue
+        seen.add(name)
+        assert name in ORDER, f"{path.name} has no place in the order of the data flow"
+        for other in imported(path):
+            if other not in ORDER:  # a public name from the package's page
+                assert ORDER.index(name) >= ORDER.index("testing"), f"{path.name} imports {other} from the top"
+                continue
+            assert ORDER.index(other) <= ORDER.index(name), f"{path.name} imports {other}, which comes after it"
+    assert {"_cell", "_unroll", "_learner"} <= seen
+
+
+def test_files_stay_small_and_annotations_stay_checked():
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        assert text.count("\n") <= 300, f"{path.name} has more than 300 lines"
+        assert "from __future__ import annotations" not in text, f"{path.name} breaks run-time shape checks"
+
+
+def test_fixed_names_exist():
+    names = """
+    Network LRU LinearRNN GRU ElementwiseLSTM init_carry gradient Learner losses save load testing alignment
+    RESERVOIR SPATIAL TRUNCATED SNAP1 ONLINE RTRL HYBRID BPTT AbstractCell
+    """
+    missing = [name for name in names.split() if not hasattr(ft, name)]
+    assert not missing
+    assert ft.ONLINE is ft.SNAP1
+
+
+def test_every_public_name_is_documented():
+    for name, value in vars(ft).items():
+        if not name.startswith("_") and (isinstance(value, type) or callable(value)):
+            assert value.__doc__, f"{name} has no docstring"
+
+
+def test_importing_loads_no_program_parts():
+    code = "import foretrace, sys; print([m for m in ('tyro', 'rich', 'matplotlib', 'river') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
