@@ -57,7 +57,7 @@ def snap1_by_definition(
     Source: Menick et al., Practical real time recurrent learning with a sparse approximation, ICLR 2021, Eq. 4.
     """
     n = np.arange(cell.state_size)
-    full = _unflatten(cell, sensitivities_by_definition(cell, xs, SNAP1, reset)[1])
+    full = _unflatten(cell, sensitivities_by_definition(cell, xs, SNAP1, reset))
     return jax.tree.map(lambda leaf: leaf[:, n, n], full)
 
 
@@ -77,37 +77,33 @@ def rtrl_by_definition(
 
     Source: Williams and Zipser, Neural Computation 1, 1989.
     """
-    return _unflatten(cell, sensitivities_by_definition(cell, xs, RTRL, reset)[1])
+    return _unflatten(cell, sensitivities_by_definition(cell, xs, RTRL, reset))
 
 
 def sensitivities_by_definition(
     cell: AbstractCell, xs: Float[Array, "T I"], rule: LearningRule, reset: Bool[Array, "T"] | None = None
-) -> tuple[Inexact[Array, "T K"], Inexact[Array, "T K P"]]:
-    """Return states and sensitivities under a rule, flat: K state numbers (leaf by leaf) and P coefficients."""
+) -> Inexact[Array, "T K P"]:
+    """Return the sensitivities under a rule, flat: of K state numbers (leaf by leaf) to P coefficients."""
+    reset = jnp.zeros(len(xs), bool) if reset is None else reset
     theta, unravel_theta = ravel_pytree(cell.coefficients())
-    initial, unravel = ravel_pytree(cell.init_state())
-    starts = jnp.zeros(len(xs), bool) if reset is None else reset
-    own_module = jnp.asarray(modules_of(cell.init_state())[:, None] == modules_of(cell.coefficients())[None])
-    recurrent = jnp.asarray(_is_recurrent(cell))
-    jacobian = partial(jax.jacrev, holomorphic=jnp.iscomplexobj(initial))
+    before, unravel = _states_before(cell, xs, reset)
 
     def step(theta: Array, h: Array, x: Array) -> Array:
-        h = unravel(h)
-        return ravel_pytree(cell.step(unravel_theta(theta), h, h, x))[0]
+        return ravel_pytree(cell.step(unravel_theta(theta), unravel(h), unravel(h), x))[0]
 
-    def advance(before: tuple, then: tuple) -> tuple[tuple, tuple]:
-        h, J = before
-        x, start = then
-        h, J = jnp.where(start, initial, h), jnp.where(start, 0, J)
-        now = jacobian(step, 0)(theta, h, x)
-        now = now if rule.recurrent else jnp.where(recurrent[None], 0, now)
-        J = jacobian(step, 1)(theta, h, x) @ J + now if rule.own else now
-        J = J if rule.others else jnp.where(own_module, J, 0)
-        h = step(theta, h, x)
-        return (h, J), (h, J)
+    jacobian = jax.jacrev(step, (0, 1), holomorphic=jnp.iscomplexobj(before))
+    immediate, D = jax.vmap(jacobian, in_axes=(None, 0, 0))(theta, before, xs)
+    if not rule.recurrent:
+        immediate = jnp.where(jnp.asarray(_is_recurrent(cell)), 0, immediate)
+    own = jnp.asarray(modules_of(cell.init_state())[:, None] == modules_of(cell.coefficients())[None])
 
-    nothing = jnp.zeros((initial.size, theta.size), initial.dtype)
-    return lax.scan(advance, (initial, nothing), (xs, starts))[1]
+    def advance(J: Array, now: tuple) -> tuple[Array, Array]:
+        immediate, D, start = now
+        J = jnp.where(start, 0, D @ J) + immediate if rule.own else immediate
+        J = J if rule.others else jnp.where(own, J, 0)
+        return J, J
+
+    return lax.scan(advance, jnp.zeros_like(immediate[0]), (immediate, D, reset))[1]
 
 
 def gradient_by_definition(
@@ -220,7 +216,7 @@ def finite_difference(f: Callable[[Any], Any], at: Any, direction: Any, step: fl
     weights = jnp.array([-1.0, 9.0, -45.0, 45.0, -9.0, 1.0]) / (60 * step)
 
     def moved(amount: Array) -> Any:
-        return f(jax.tree.map(lambda leaf, d: leaf + amount * d, at, direction))
+        return f(jax.tree.map(lambda leaf, d: leaf + amount.astype(d.dtype) * d, at, direction))
 
     return jax.tree.map(lambda v: jnp.tensordot(weights.astype(v.dtype), v, 1), jax.vmap(moved)(amounts))
 
@@ -230,17 +226,22 @@ def _states_in_space(
 ) -> States:
     """Return states that depend on the present input and, by their sensitivities, on the coefficients."""
     closed = lax.stop_gradient(theta)
-    values, J = lax.stop_gradient(sensitivities_by_definition(cell, lax.stop_gradient(xs), rule, reset))
-    initial, unravel = ravel_pytree(lax.stop_gradient(cell.init_state()))
-    before = jnp.concatenate([initial[None], values[:-1]])
-    before = before if reset is None else jnp.where(reset[:, None], initial[None], before)
+    before, unravel = _states_before(cell, xs, reset)
+    before, J = lax.stop_gradient((before, sensitivities_by_definition(cell, xs, rule, reset)))
 
     def now(h: Array, J: Array, x: Array) -> Any:
-        h = unravel(h)
-        here = ravel_pytree(cell.step(closed, h, h, x))[0]
+        here = ravel_pytree(cell.step(closed, unravel(h), unravel(h), x))[0]
         return unravel(here + J @ (ravel_pytree(theta)[0] - ravel_pytree(closed)[0]))
 
     return jax.vmap(now)(before, J, xs)
+
+
+def _states_before(cell: AbstractCell, xs: Array, reset: Array | None) -> tuple[Array, Callable[[Array], Any]]:
+    """Return the flat state that each step starts from, and how to unflatten one."""
+    initial, unravel = ravel_pytree(cell.init_state())
+    hs = jax.vmap(lambda h: ravel_pytree(h)[0])(plain_states(cell, cell.coefficients(), xs, reset))
+    before = jnp.concatenate([initial[None], hs[:-1]])
+    return before if reset is None else jnp.where(reset[:, None], initial[None], before), unravel
 
 
 def _unflatten(cell: AbstractCell, J: Inexact[Array, "T K P"]) -> Sensitivity:
@@ -258,6 +259,4 @@ def modules_of(tree: Any) -> np.ndarray:
 def _is_recurrent(cell: AbstractCell) -> np.ndarray:
     theta = cell.coefficients()
     groups = (theta.recurrent, True), (theta.feedforward, False)
-    return np.concatenate(
-        [np.full(leaf.size, yes) for group, yes in groups for leaf in jax.tree.leaves(group)]
-    )
+    return np.concatenate([np.full(leaf.size, yes) for group, yes in groups for leaf in jax.tree.leaves(group)])

@@ -90,7 +90,7 @@ class Live(Silent):
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        self._bar.console.print(text, highlight=False)
+        self._bar.console.print(text, highlight=False, markup=False)
 
 
 def progress(show: bool, start: int, steps: int) -> Silent:

@@ -85,8 +85,7 @@ def reopen(path: str | os.PathLike, config: Config) -> Run:
     run = Run(Path(path))
     if changed := differences(read_config(run.path), config):
         raise RunError(
-            f"{run.path} cannot be resumed with another configuration; recorded and asked for are "
-            + "; ".join(changed)
+            f"{run.path} cannot be resumed with another configuration; recorded and asked for are " + "; ".join(changed)
         )
     # Root may write everywhere but on a read-only disk; os.access knows.
     if not os.access(run.path, os.W_OK):
@@ -144,7 +143,9 @@ def _commit() -> str | None:
     # Installed into an environment inside another repository, that one's commit would be wrong: ask about this file.
     for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
         try:
-            done = subprocess.run(["git", *command], cwd=here.parent, capture_output=True, text=True, timeout=10)
+            done = subprocess.run(
+                ["git", *command], cwd=here.parent, capture_output=True, text=True, timeout=10, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         if done.returncode:

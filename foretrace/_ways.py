@@ -26,7 +26,7 @@ from foretrace._rule import BPTT, HYBRID, RESERVOIR, RTRL, SNAP1, SPATIAL, TRUNC
 from foretrace._scan import linear_scan
 from foretrace._types import Array, Float
 
-EVERY_RULE = (RESERVOIR, SPATIAL, TRUNCATED, SNAP1, RTRL, HYBRID, BPTT)
+EVERY_RULE = (BPTT, RTRL, SNAP1, HYBRID, TRUNCATED, SPATIAL, RESERVOIR)
 
 
 class Bare(Block):
@@ -58,11 +58,12 @@ class Alone(Network):
 
 
 class Step(NamedTuple):
-    """Jacobians of one step at a random point, and a few steps by `step` and by each scan (diagonal cells)."""
+    """Jacobians of one step, the gradient of the initial state, and a few steps by `step` and by each scan."""
 
     own: tuple[Array, Array]
     others: tuple[Array, Array]
     theta: tuple[Array, Array]
+    initial: AbstractCell
     steps: Any
     scans: dict[str, Any]
 
@@ -90,6 +91,7 @@ def differentiate_step(cell: AbstractCell, offset: Coefficients, states: list[An
         jacobians(lambda own: step(own, others, theta), own),
         jacobians(lambda others: step(own, others, theta), others),
         jacobians(lambda theta: step(own, others, theta), theta),
+        jax.grad(lambda cell: sum(jnp.sum(h.real + h.imag) for h in jax.tree.leaves(cell.init_state())))(cell),
         steps,
         scans,
     )
@@ -104,17 +106,25 @@ class Run(NamedTuple):
 
 
 def every_way(
-    network: Network, xs: Array, ys: Array, resets: Array, rule: LearningRule, lengths: tuple[int, ...]
+    network: Network, xs: Array, ys: Array, resets: Array, fresh: Array, rule: LearningRule, cut: int
 ) -> dict[str, Run]:
-    """Run a rule over a sequence for several patterns of resets, which are the axis in front of the results.
+    """Run a rule over a sequence in several ways, for several patterns of resets: the axis in front of the results.
+
+    Args:
+        network: one layer.
+        xs: inputs.
+        ys: targets.
+        resets: patterns of resets.
+        fresh: patterns for which "chunks" does not hand the carry on: the two chunks are sequences of their own.
+        rule: the rule.
+        cut: where the second chunk begins.
 
     Returns:
-        "whole": at once; "singly": in chunks of one step; "two": the two halves as sequences of
-        their own (one result, one carry each); "ragged": in chunks of the given lengths, for rules that carry a
-        sensitivity and do not depend on the chunk.
+        "whole": at once; "singly": in chunks of one step; "chunks": in two, for rules that carry a sensitivity and do
+        not depend on the chunk. `RTRL` of independent modules is `SNAP1`, and only run at once.
     """
 
-    def run(carry: Any, xs: Array, ys: Array, reset: Array | None = None) -> Run:
+    def run(carry: Any, xs: Array, ys: Array, reset: Array) -> Run:
         return Run(*gradient(network, carry, xs, ys, rule=rule, loss=squared_error, reset=reset))
 
     def add(total: Run, more: Run) -> Run:
@@ -130,20 +140,20 @@ def every_way(
 
         return lax.scan(step, nothing, (xs, ys, reset))[0]
 
-    def ragged(reset: Array) -> Run:
-        total, ends = nothing, np.cumsum(lengths)
-        for a, b in zip(ends - lengths, ends, strict=True):
-            total = add(total, run(total.carry, xs[a:b], ys[a:b], reset[a:b]))
-        return total
+    def chunks(reset: Array, fresh: Array) -> Run:
+        first = run(nothing.carry, xs[:cut], ys[:cut], reset[:cut])
+        carry = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), nothing.carry, first.carry)
+        return add(first, run(carry, xs[cut:], ys[cut:], reset[cut:]))
 
-    def ways(reset: Array) -> dict[str, Run]:
-        found = {"whole": run(None, xs, ys, reset), "singly": singly(reset)}
-        return found | {"ragged": ragged(reset)} if rule.carried and not rule.inputs else found
+    def ways(now: tuple[Array, Array]) -> dict[str, Run]:
+        found = {"whole": run(None, xs, ys, now[0])}
+        if rule == RTRL and network.block(0).cell.independent:
+            return found
+        found["singly"] = singly(now[0])
+        return found | {"chunks": chunks(*now)} if rule.carried and not rule.inputs else found
 
-    # Loops over patterns and halves, not batches: the same numbers from smaller programs.
-    halves = lax.map(lambda now: run(None, *now), tuple(a.reshape(2, len(xs) // 2, -1) for a in (xs, ys)))
-    two = Run(halves.loss.sum(), jax.tree.map(lambda g: g.sum(0), halves.grads), halves.carry)
-    return lax.map(ways, resets) | {"two": two}
+    # A loop over patterns, not a batch: the same numbers from a smaller program.
+    return lax.map(ways, (resets, fresh))
 
 
 class Definitions(NamedTuple):
@@ -198,9 +208,7 @@ def differences(network: Network, directions: Network, along: Any, xs: Array, ys
         )
         cell, zs = layer_of(moved, xs)
         outputs = jax.vmap(cell.readout)(plain_states(cell, cell.coefficients(), zs), zs)
-        outputs = jax.vmap(
-            lambda y: moved.decoder(moved.block(0).after(jnp.zeros(moved.model_size), y, None))
-        )(outputs)
+        outputs = jax.vmap(lambda y: moved.decoder(moved.block(0).after(jnp.zeros(moved.model_size), y, None)))(outputs)
         return jax.vmap(squared_error)(outputs, ys).sum()
 
     cell, zs = layer_of(network, xs)

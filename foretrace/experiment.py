@@ -11,7 +11,6 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, Self
@@ -19,29 +18,47 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from foretrace._alignment import alignment
 from foretrace._checkpoint import load, read_extra, save
-from foretrace._config import GRU as GRU
-from foretrace._config import LRU as LRU
-from foretrace._config import Config as Config
-from foretrace._config import ElementwiseLSTM as ElementwiseLSTM
-from foretrace._config import LinearRNN as LinearRNN
-from foretrace._config import NetworkConfig as NetworkConfig
-from foretrace._config import OptimizerConfig as OptimizerConfig
-from foretrace._config import build as build
-from foretrace._config import to_json
-from foretrace._forward import forward
+from foretrace._config import (
+    GRU,
+    LRU,
+    Config,
+    ElementwiseLSTM,
+    LinearRNN,
+    NetworkConfig,
+    OptimizerConfig,
+    build,
+    to_json,
+)
 from foretrace._learner import Learner, LearnerState
-from foretrace._loss import accuracy
 from foretrace._metrics import MetricsLog, read_metrics
 from foretrace._network import Network
+from foretrace._program import Scores, align, evaluate, learn
 from foretrace._progress import Silent, progress
-from foretrace._run import Run, RunError, changed_packages, create, reopen
-from foretrace._run import default_path as default_path
-from foretrace._types import Array, Float
-from foretrace.tasks import Batch, Task
+from foretrace._run import Run, RunError, changed_packages, create, default_path, reopen
+from foretrace._types import Array
+from foretrace.tasks import Task
+from foretrace.tasks.copy import Copy
+
+__all__ = [
+    "GRU",
+    "LRU",
+    "Config",
+    "Copy",
+    "DivergenceError",
+    "ElementwiseLSTM",
+    "LinearRNN",
+    "NetworkConfig",
+    "OptimizerConfig",
+    "Result",
+    "Run",
+    "RunError",
+    "Scores",
+    "build",
+    "default_path",
+    "train",
+]
 
 REFUSED_IN_A_ROW = 20
 """Steps with a loss or gradient that is NaN or infinite after which a run has diverged."""
@@ -52,20 +69,6 @@ IN_FLIGHT = 2
 
 class DivergenceError(RuntimeError):
     """Training produces nothing but NaN or infinity."""
-
-
-class Scores(NamedTuple):
-    """Results on sequences.
-
-    Args:
-        loss: the task's loss.
-        accuracy: share of outputs that are right, where something is asked.
-        sequences: share of sequences in which all of them are.
-    """
-
-    loss: Float[Array, ""] | float
-    accuracy: Float[Array, ""] | float
-    sequences: Float[Array, ""] | float
 
 
 class Result(NamedTuple):
@@ -84,9 +87,7 @@ class Result(NamedTuple):
     seconds: float
 
 
-def train(
-    config: Config, run_dir: str | os.PathLike, *, resume: bool = False, show_progress: bool = True
-) -> Result:
+def train(config: Config, run_dir: str | os.PathLike, *, resume: bool = False, show_progress: bool = True) -> Result:
     """Train to the last step, or until Ctrl-C or SIGTERM; then the state is saved and `resume` goes on from it.
 
     A resumed run ends with the same parameters and the same record, bit for bit, as one that was never stopped, on
@@ -112,11 +113,11 @@ def train(
     if done is not None:
         return done
     resume_at = progressed.step if resume else None
-    with MetricsLog(run.metrics, resume_at=resume_at) as log, _Stop() as stop:
-        with progress(show_progress, max(progressed.step, 0), config.steps) as show:
-            if resume and (changed := changed_packages(run.path)):
-                show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
-            return _Training(config, task, learner, run, log, stop, show, progressed).run_from(state)
+    showing = progress(show_progress, max(progressed.step, 0), config.steps)
+    with MetricsLog(run.metrics, resume_at=resume_at) as log, _Stop() as stop, showing as show:
+        if resume and (changed := changed_packages(run.path)):
+            show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
+        return _Training(config, task, learner, run, log, stop, show, progressed).run_from(state)
 
 
 class _Progressed(NamedTuple):
@@ -239,8 +240,7 @@ class _Training:
             scores = self._score(network, self.config.validation_sequences)
             self.log.write("validation", self.step, **scores._asdict(), seconds=self._seconds())
         if self._due(self.config.align_every):
-            batch = self.task.validation(self.config.seed, 0, self.config.batch_size)
-            found = align(self.config, self.task, network, batch)
+            found = align(self.config, self.task, network, self.config.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
             self.log.write("alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
 
@@ -256,78 +256,6 @@ class _Training:
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self.began, 3)
-
-
-def learn(
-    config: Config, task: Task, learner: Learner, state: LearnerState, step: Array
-) -> tuple[LearnerState, Float[Array, "4"]]:
-    """Draw the batch of a step and learn from it; return loss, accuracy, gradient norm and whether it was accepted.
-
-    In chunks, the norm is the largest of any chunk's gradient.
-    """
-    batch = task.batch(config.seed, step, config.batch_size)
-    if config.chunk is None:
-        state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
-        loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
-    else:
-        state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
-    right = scores_of(outputs, batch, loss).accuracy
-    return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
-
-
-def _learn_in_chunks(
-    chunk: int, learner: Learner, state: LearnerState, batch: Batch
-) -> tuple[LearnerState, Array, Array, Array, Array]:
-    """Accumulate over equal chunks in a scan, and update with the rest, which has one chunk at most."""
-    size, length = batch.mask.shape
-    whole = (length - 1) // chunk
-
-    def fold(leaf: Array) -> Array:
-        return jnp.moveaxis(leaf[:, : whole * chunk].reshape(size, whole, chunk, *leaf.shape[2:]), 1, 0)
-
-    def one(state: LearnerState, part: Batch) -> tuple[LearnerState, Any]:
-        return learner.step(state, part.xs, part.ys, mask=part.mask)
-
-    after, infos = lax.scan(one, state, jax.tree.map(fold, batch))
-    xs, ys, mask = jax.tree.map(lambda leaf: leaf[:, whole * chunk :], batch)
-    after, last = learner.step(after, xs, ys, mask=mask, end=True)
-    accepted = infos.accepted.all() & last.accepted
-    # Without one of its chunks a sequence has no gradient.
-    before = state._replace(skipped=state.skipped + 1)
-    state = jax.tree.map(partial(jnp.where, accepted), after, before)
-    first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, -1)
-    outputs = jnp.concatenate([first, last.outputs], axis=1)
-    norm = jnp.append(infos.gradient_norm, last.gradient_norm).max()
-    return state, infos.loss.sum() + last.loss, outputs, norm, accepted
-
-
-def evaluate(config: Config, task: Task, network: Network, batches: Array) -> Scores:
-    """Return the mean scores over validation batches 0, 1, …"""
-
-    def add(index: Array, total: Scores) -> Scores:
-        batch = task.validation(config.seed, index, config.batch_size)
-        outputs = jax.vmap(lambda xs: forward(network, None, xs, keep_carry=False)[0])(batch.xs)
-        losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
-        loss = jnp.where(batch.mask > 0, losses * batch.mask, 0).sum(axis=1).mean()
-        return jax.tree.map(jnp.add, total, scores_of(outputs, batch, loss))
-
-    zero = jnp.zeros(())
-    total = lax.fori_loop(0, batches, add, Scores(zero, zero, zero))
-    return jax.tree.map(lambda value: value / batches, total)
-
-
-def scores_of(outputs: Float[Array, "B T O"], batch: Batch, loss: Float[Array, ""]) -> Scores:
-    """Return the scores of outputs, counted where the mask is not zero."""
-    right = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys)
-    asked = batch.mask > 0
-    share = jnp.where(asked, right, 0).sum() / asked.sum()
-    return Scores(loss, share, jnp.mean(jnp.where(asked, right == 1, True).all(axis=1)))
-
-
-def align(config: Config, task: Task, network: Network, batch: Batch, rule: str | None = None) -> Any:
-    """Return the alignment of a rule's gradient, the configured one's if not given."""
-    rule = config.rule if rule is None else rule
-    return alignment(network, *batch[:2], rule=rule, loss=task.loss, mask=batch.mask, chunk=config.chunk)
 
 
 class _Stop:

@@ -1,10 +1,11 @@
 """Every cell passes `check_cell`; every way of getting a cell wrong that we know of does not."""
 
 import equinox as eqx
-import foretrace as ft
 import jax
 import jax.numpy as jnp
 import pytest
+
+import foretrace as ft
 from foretrace.testing import check_cell
 
 N = 3
@@ -45,15 +46,6 @@ def gated_diagonal():
 
 def test_a_gated_cell_with_a_shared_coefficient_and_an_initial_state_obeys_every_law():
     check_cell(gated_diagonal())
-
-
-def test_check_cell_does_not_need_float64_and_leaves_the_session_as_it_is():
-    with jax.enable_x64(False):
-        cell = ft.LinearRNN(2, 2, key=KEY)
-        assert cell.A.dtype == jnp.float32
-        report = check_cell(cell, length=4)
-        assert jnp.ones(1).dtype == jnp.float32
-    assert max(error for _, error in report.laws) < 1e-8
 
 
 class Rotation(ft.AbstractCell):
@@ -120,7 +112,7 @@ class ConjugatesCoefficient(Rotation):
 class NormalisesState(Rotation):
     def step(self, theta, own, others, x):
         h = super().step(theta, own, others, x)
-        return h / (1 + jnp.abs(h))
+        return h / (1 + jnp.abs(h)).astype(h.dtype)
 
 
 class RealGamma(Rotation):
@@ -232,9 +224,17 @@ class HasAWrongDerivative(Dense):
         return 0.9 * h + jax.lax.stop_gradient(0.1 * h)
 
 
-@pytest.mark.parametrize("make", [Rotation, Dense])
-def test_the_right_cells_from_which_the_wrong_ones_are_made_pass(make):
-    check_cell(make(), length=4)
+def test_the_right_complex_cell_passes():
+    check_cell(Rotation())
+
+
+def test_the_right_dense_cell_passes_in_float32_with_a_parameter_declared_frozen():
+    with jax.enable_x64(False):
+        cell = HasAnUnusedParameter()
+        assert cell.A.dtype == jnp.float32
+        report = check_cell(cell, frozen=("unused",))
+        assert jnp.ones(1).dtype == jnp.float32
+    assert max(error for _, error in report.laws) < 1e-8
 
 
 @pytest.mark.parametrize(
@@ -248,12 +248,12 @@ def test_the_right_cells_from_which_the_wrong_ones_are_made_pass(make):
         (ReadsOwnForOthers, "own is the past of each module"),
         (ReadsOthersForOwn, "others are the other modules"),
         (HidesDependence, "independent as declared"),
-        (ReadsOthersInVain, "a coefficient acts on one module|independent as declared"),
+        (ReadsOthersInVain, "SNAP1 = RTRL iff independent"),
         (ColumnsAreModules, "a coefficient acts on one module"),
         (SharesACoefficient, "a coefficient acts on one module"),
         (HasNoModuleAxis, "interface.*module axis"),
         (StopsAGradient, "finite differences|every parameter learns"),
-        (LearnsItsInitialState, "definition, BPTT"),
+        (LearnsItsInitialState, "initial state is a constant' at B"),
         (HasAnUnusedParameter, "every parameter learns' at unused"),
         (HasAComplexParameter, "interface.*real floating-point"),
         (HasAnIntegerArray, "interface.*steps"),
@@ -267,11 +267,6 @@ def test_a_wrong_cell_fails(make, law):
         check_cell(make(), length=4)
 
 
-def test_a_parameter_that_is_meant_to_be_frozen_may_be_named():
-    check_cell(HasAnUnusedParameter(), length=4, frozen=("unused",))
-
-
-@pytest.mark.parametrize("length", [0, 2, 5])
-def test_length_must_have_two_halves(length):
-    with pytest.raises(ValueError, match="even"):
-        check_cell(Dense(), length=length)
+def test_a_sequence_of_one_step_cannot_be_cut():
+    with pytest.raises(ValueError, match="at least 2"):
+        check_cell(Dense(), length=1)

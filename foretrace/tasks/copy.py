@@ -119,12 +119,12 @@ class Copy:
 
     def _lay_out(self, patterns: Bool[Array, "B P bits"]) -> Batch:
         size, length = patterns.shape[0], self.pattern_length
-        xs = jnp.zeros((size, self.length, self.input_size), jnp.float32)
+        xs = jnp.zeros((size, self.length, self.input_size))
         xs = xs.at[:, :length, : self.bits].set(patterns.astype(xs.dtype))
         xs = xs.at[:, length + self.padding, self.bits].set(1.0)
         ys = jnp.zeros((size, self.length, self.bits), jnp.int32)
         ys = ys.at[:, -length:].set(patterns.astype(ys.dtype))
-        mask = jnp.zeros((size, self.length), jnp.float32).at[:, -length:].set(1 / length)
+        mask = jnp.zeros((size, self.length)).at[:, -length:].set(1 / length)
         return Batch(xs, ys, mask)
 
 

@@ -1,0 +1,86 @@
+"""Arrays that are costly to make, kept as .npy files in the user's cache directory and memory-mapped back."""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+VARIABLE = "FORETRACE_CACHE"
+"""Environment variable that names the cache directory."""
+
+
+def cache_root() -> Path:
+    """Return the cache directory: `FORETRACE_CACHE`, else `foretrace` in the user's cache directory."""
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen).expanduser()
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(chosen) / "foretrace"
+    places = {"darwin": "~/Library/Caches", "win32": "~/AppData/Local"}
+    return Path(places.get(sys.platform, "~/.cache")).expanduser() / "foretrace"
+
+
+def cached(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return arrays from the cache, memory-mapped and read-only; make and keep them if they are not there.
+
+    Several processes may ask at once: each entry appears whole or not at all, and the first one stays.
+
+    Args:
+        name: of the entry; must change with everything that the arrays depend on.
+        make: makes them.
+
+    Raises:
+        OSError: the cache cannot be written.
+    """
+    entry = cache_root() / name
+    kept = _read(entry)
+    return kept if kept is not None else _write(entry, make())
+
+
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of arrays: their names, types, shapes and elements, on every machine the same."""
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        total.update(array.reshape(-1).view(np.uint8).data)
+    return total.hexdigest()
+
+
+def _read(entry: Path) -> dict[str, np.ndarray] | None:
+    if not entry.is_dir():
+        return None
+    try:
+        return {path.stem: np.load(path, mmap_mode="r") for path in sorted(entry.glob("*.npy"))} or None
+    except (OSError, ValueError, EOFError):
+        return None  # damaged: made again
+
+
+def _write(entry: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
+    scratch.chmod(0o755)  # a cache may be shared
+    try:
+        for name, array in arrays.items():
+            with open(scratch / f"{name}.npy", "xb") as file:
+                np.save(file, array, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+        if _read(entry) is None:
+            shutil.rmtree(entry, ignore_errors=True)
+        try:
+            scratch.rename(entry)
+        except OSError:
+            if _read(entry) is None:  # not merely another process that was faster
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    kept = _read(entry)
+    if kept is None:
+        raise OSError(f"{entry} cannot be read back")
+    return kept

@@ -1,0 +1,134 @@
+"""Where the files of a public data set are, whether they are the right ones, and what to say if not."""
+
+import dataclasses
+import functools
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from foretrace.tasks._cache import cached, digest
+
+VARIABLE = "FORETRACE_DATA"
+"""Environment variable that names the data directory."""
+
+_FORMAT = "1"  # changes with what `decode` functions return
+
+_log = logging.getLogger(__name__)
+
+Arrays = dict[str, np.ndarray]
+
+
+class DataError(ValueError):
+    """Data that are missing, damaged, or not what they should be."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)  # eq: its identity is what `load` remembers it by
+class Source:
+    """A public data set that the user has put into the data directory.
+
+    A file counts as right if its own checksum is known, or else if what is read from it is: the same pixels or texts
+    are around in several compressions.
+
+    Args:
+        name: what it is called.
+        folder: where it belongs in the data directory.
+        origin: where it can be got.
+        find: files of a split in that folder; raises `FileNotFoundError` with the name of a file that is missing.
+        decode: arrays of a split from these files.
+        files: SHA-256 of known files, by name.
+        contents: digest of the arrays of each split.
+    """
+
+    name: str
+    folder: str
+    origin: str
+    find: Callable[[Path, str], list[Path]]
+    decode: Callable[[list[Path]], Arrays]
+    files: Mapping[str, str]
+    contents: Mapping[str, str]
+
+    @functools.lru_cache(maxsize=32)  # noqa: B019 - there are a handful of sources, and they live as long as the program
+    def load(self, split: str, root: Path, verify: bool = True) -> Arrays:
+        """Return the arrays of a split, memory-mapped; decode them first if that has not been done.
+
+        Args:
+            split: a key of `contents`.
+            root: the data directory.
+            verify: refuse files that are not the public ones.
+
+        Raises:
+            DataError: a file is missing or damaged, or (if verified) not the public one; or the package that reads
+                it is missing, or the cache cannot be written.
+        """
+        folder = root / self.folder
+        try:
+            paths = self.find(folder, split)
+            sums = {path.name: sha256(path) for path in paths}
+        except OSError as error:
+            raise DataError(self._missing(folder, split, error)) from error
+        known = all(self.files.get(name) == total for name, total in sums.items())
+        key = hashlib.sha256(" ".join([_FORMAT, *sums.values()]).encode()).hexdigest()[:16]
+        # A cache of unverified arrays must not be taken for one of verified ones.
+        name = f"{Path(self.folder).parts[0]}-{split}-{key}" + ("" if known or verify else "-unverified")
+        try:
+            return cached(name, lambda: self._decode(split, paths, sums, check=verify and not known))
+        except OSError as error:
+            raise DataError(f"the decoded {self.name} data could not be cached: {error}; {CACHE_HINT}") from error
+
+    def _decode(self, split: str, paths: list[Path], sums: Mapping[str, str], *, check: bool) -> Arrays:
+        _log.info("decoding %s, %s (once; kept in the cache)", self.name, split)
+        try:
+            arrays = self.decode(paths)
+        except DataError:
+            raise
+        except Exception as error:  # whatever a decoder says to a damaged file
+            names = ", ".join(str(path) for path in paths)
+            raise DataError(f"{self.name}: cannot read {names}: {type(error).__name__}: {error}") from error
+        if check and digest(arrays) != self.contents[split]:
+            raise DataError(self._wrong(paths, sums))
+        return arrays
+
+    def _missing(self, folder: Path, split: str, error: OSError) -> str:
+        return (
+            f"{self.name}: no {split} data, {error}. Get {self.origin}, and put the files into {folder}; the data "
+            f"directory is chosen by --data-dir or the environment variable {VARIABLE} (see docs/data.md)"
+        )
+
+    def _wrong(self, paths: list[Path], sums: Mapping[str, str]) -> str:
+        lines = [f"{self.name}: these files are not the public ones (verify=False reads them all the same):"]
+        for path in paths:
+            expected = self.files.get(path.name, "none known")
+            if sums[path.name] != expected:
+                lines.append(f"  {path}: sha256 {sums[path.name]}, expected {expected}")
+        return "\n".join(lines)
+
+
+CACHE_HINT = "choose another place by the environment variable FORETRACE_CACHE"
+
+
+def data_root(data_dir: str | os.PathLike | None = None) -> Path:
+    """Return the data directory: the given one, else what `FORETRACE_DATA` names.
+
+    Raises:
+        DataError: neither is given, or it is not a directory.
+    """
+    chosen = data_dir if data_dir is not None else os.environ.get(VARIABLE)
+    if not chosen:
+        raise DataError(
+            f"no data directory: name it by --data-dir or the environment variable {VARIABLE}; docs/data.md says what "
+            "belongs into it"
+        )
+    root = Path(chosen).expanduser().resolve()
+    if not root.is_dir():
+        raise DataError(f"the data directory {root} (from --data-dir or {VARIABLE}) does not exist")
+    return root
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,241 @@
+"""Tasks that classify stored sequences: splits, epochs, and batches of bytes that become inputs on the device.
+
+A batch is made in two parts. *Rows* are bytes as they are stored, found on the host; *expanding* them to inputs,
+targets and mask is traced, so that a 4,000-step sequence of one-hot vectors crosses no bus and fills no host memory.
+`batch` does both. It may be traced: then the host is asked for the rows by a callback.
+"""
+
+import abc
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import UInt8
+
+from foretrace import _loss
+from foretrace._types import Array, Float, Int
+from foretrace.tasks import Batch, Loss
+
+SplitName = Literal["training", "validation", "test"]
+
+Index = int | np.integer | Int[Array, ""] | Int[np.ndarray, ""]
+"""A number that may be traced."""
+
+# RandomState, because NumPy promises that its numbers never change. What they are for tells the orders apart.
+_HOLD_OUT, _ORDER = 0x5EED, 1
+
+
+class Rows(NamedTuple):
+    """Sequences as they are stored: NumPy arrays on the host, JAX arrays where it is traced.
+
+    Args:
+        symbols: bytes, zero where a sequence has ended.
+        lengths: number of steps of each sequence.
+        labels: class of each sequence.
+        counts: 1; 0 for rows that only fill a batch.
+    """
+
+    symbols: UInt8[Array | np.ndarray, "B ..."]
+    lengths: Int[Array | np.ndarray, "B"]
+    labels: Int[Array | np.ndarray, "B"]
+    counts: Float[Array | np.ndarray, "B"]
+
+
+class Split(NamedTuple):
+    """Some of the stored sequences, in order.
+
+    Args:
+        symbols: one row for each stored sequence, or all of them one after another if there are offsets.
+        labels: class of each stored sequence.
+        members: which stored sequences belong to the split.
+        offsets: where each stored sequence begins, and where the last one ends.
+    """
+
+    symbols: np.ndarray
+    labels: np.ndarray
+    members: np.ndarray
+    offsets: np.ndarray | None = None
+
+    def rows(self, chosen: np.ndarray, size: int, length: int) -> Rows:
+        """Return the chosen members, cut at a length and filled up to a size with rows that count nothing."""
+        stored = self.members[chosen]
+        fill = size - len(stored)
+        if self.offsets is None:
+            symbols = np.asarray(self.symbols[stored])
+            lengths = np.full(len(stored), length, np.int32)
+        else:
+            symbols, lengths = self._ragged(stored, length)
+        padded = [np.pad(a, [(0, fill)] + [(0, 0)] * (a.ndim - 1)) for a in (symbols, lengths, self.labels[stored])]
+        counts = np.pad(np.ones(len(stored), np.float32), (0, fill))
+        return Rows(padded[0], padded[1], padded[2].astype(np.int32), counts)
+
+    def row_shape(self, length: int) -> tuple[int, ...]:
+        """Return the shape of the symbols of a row."""
+        return (length,) if self.offsets is not None else self.symbols.shape[1:]
+
+    def _ragged(self, stored: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        assert self.offsets is not None
+        begins = self.offsets[stored]
+        lengths = np.minimum(self.offsets[stored + 1] - begins, length).astype(np.int32)
+        symbols = np.zeros((len(stored), length), self.symbols.dtype)
+        for row, begin, steps in zip(symbols, begins, lengths, strict=True):
+            row[:steps] = self.symbols[begin : begin + steps]
+        return symbols, lengths
+
+
+class AbstractStoredTask(abc.ABC):
+    """Classify stored sequences: the class is the target at every valid step, and each counts 1 / their number.
+
+    So the loss of a sequence is the mean over its valid steps. A prediction is the class with the largest mean of the
+    logits over valid steps (`_classify.mean_logit_accuracy`).
+    """
+
+    @property
+    @abc.abstractmethod
+    def input_size(self) -> int:
+        """Number of inputs at each step."""
+
+    @property
+    @abc.abstractmethod
+    def output_size(self) -> int:
+        """Number of classes."""
+
+    @property
+    @abc.abstractmethod
+    def length(self) -> int:
+        """Number of steps of the longest sequence, to which the others are padded."""
+
+    @property
+    @abc.abstractmethod
+    def provenance(self) -> str:
+        """What the rows are, for tables."""
+
+    @abc.abstractmethod
+    def split(self, name: SplitName) -> Split:
+        """Return a split; its data are read when it is first asked for."""
+
+    @abc.abstractmethod
+    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
+        """Return the inputs of rows; traced."""
+
+    @property
+    def loss(self) -> Loss:
+        """Cross-entropy of a step."""
+        return _loss.softmax_cross_entropy
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of sequences of each split."""
+        return {name: len(self.split(name).members) for name in ("training", "validation", "test")}
+
+    def steps_per_epoch(self, size: int) -> int:
+        """Return the number of training batches of an epoch; what does not fill a batch is left out of it."""
+        _check_size(size, most=len(self.split("training").members))
+        return len(self.split("training").members) // size
+
+    def evaluation_steps(self, split: SplitName, size: int) -> int:
+        """Return the number of batches in which every sequence of a split comes once."""
+        _check_size(size)
+        return -(-len(self.split(split).members) // size)
+
+    def batch(self, seed: Index, step: Index, size: int) -> Batch:
+        """Return the training sequences of a step: each epoch goes through all in an order of its own.
+
+        Args:
+            seed: of the orders; may be traced.
+            step: number of batches before this one; may be traced.
+            size: number of sequences.
+
+        Raises:
+            ValueError: size below one or above the number of training sequences.
+            DataError: the data are missing or wrong.
+        """
+        return self.expand(self.rows("training", seed, step, size))
+
+    def validation(self, seed: Index, index: Index, size: int) -> Batch:
+        """Return consecutive batch `index` of the validation split, the same for every seed.
+
+        The last one is filled up with rows whose mask is zero, and beyond it there is nothing but such rows.
+        """
+        return self.expand(self.rows("validation", seed, index, size))
+
+    def test(self, index: Index, size: int) -> Batch:
+        """Return consecutive batch `index` of the test split, as `validation` does. Never select by it."""
+        return self.expand(self.rows("test", 0, index, size))
+
+    def rows(self, name: SplitName, seed: Index, index: Index, size: int) -> Rows:
+        """Return batch `index` of a split before it is expanded; on the host, unless it is traced."""
+        split = self.split(name)
+        _check_size(size, most=len(split.members) if name == "training" else size)
+
+        def on_host(seed: Index, index: Index) -> Rows:
+            choose = _of_epoch if name == "training" else _consecutive
+            return split.rows(choose(len(split.members), int(seed), int(index), size), size, self.length)
+
+        if not isinstance(seed, jax.core.Tracer) and not isinstance(index, jax.core.Tracer):
+            return on_host(seed, index)
+        shape: Any = jax.ShapeDtypeStruct
+        symbols = shape((size, *split.row_shape(self.length)), split.symbols.dtype)
+        integers = shape((size,), np.int32)
+        expected = Rows(symbols, integers, integers, shape((size,), np.float32))
+        return jax.pure_callback(on_host, expected, seed, index, vmap_method="sequential")
+
+    def expand(self, rows: Rows) -> Batch:
+        """Return inputs, targets and mask of rows; traced."""
+        xs = self.inputs(rows)
+        steps = jnp.arange(self.length, dtype=jnp.int32)[None]
+        ys = jnp.broadcast_to(jnp.asarray(rows.labels)[:, None], xs.shape[:2])
+        lengths = jnp.asarray(rows.lengths)[:, None]
+        share = jnp.asarray(rows.counts)[:, None] / jnp.maximum(lengths, 1).astype(jnp.float32)
+        return Batch(xs, ys, jnp.where(steps < lengths, share, jnp.zeros_like(share)))
+
+
+def one_hot(rows: Rows, classes: int) -> Float[Array, "B T I"]:
+    """Return symbols as unit vectors, and zero vectors where a sequence has ended."""
+    symbols = jnp.asarray(rows.symbols).astype(jnp.int32)
+    ended = jnp.arange(symbols.shape[1], dtype=jnp.int32)[None] >= jnp.asarray(rows.lengths)[:, None]
+    return jax.nn.one_hot(jnp.where(ended, -1, symbols), classes, dtype=jnp.float32)
+
+
+def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndarray]:
+    """Divide stored training sequences: in one fixed random order, the last tenth is for validation.
+
+    Args:
+        stored: number of sequences.
+        samples: how many to train on, from the first; all if None.
+
+    Raises:
+        ValueError: more samples than there are.
+    """
+    order = shuffled(stored)
+    count = stored - stored // 10
+    if samples is not None and not 1 <= samples <= count:
+        raise ValueError(f"samples={samples}: at least 1 and at most {count}, what validation leaves, are needed")
+    return {"training": order[: samples or count], "validation": order[count:]}
+
+
+def shuffled(stored: int) -> np.ndarray:
+    """Return the fixed random order, so that a few batches are a fair sample even of data sorted by class."""
+    return np.random.RandomState(_HOLD_OUT).permutation(stored)
+
+
+def _of_epoch(members: int, seed: int, step: int, size: int) -> np.ndarray:
+    epoch, position = divmod(step, members // size)
+    return _order(members, seed, epoch)[position * size : (position + 1) * size]
+
+
+def _consecutive(members: int, seed: int, index: int, size: int) -> np.ndarray:
+    return np.arange(min(index * size, members), min((index + 1) * size, members))
+
+
+@functools.lru_cache(maxsize=64)
+def _order(members: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.RandomState([seed, _ORDER, epoch]).permutation(members).astype(np.int32)
+
+
+def _check_size(size: int, most: int | None = None) -> None:
+    if size < 1 or (most is not None and size > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise ValueError(f"a batch of {size} sequences: at least 1{limit} are needed")

@@ -1,0 +1,238 @@
+"""Images read pixel by pixel: sequential CIFAR-10, in colour or grey, and sequential MNIST, in order or permuted."""
+
+import abc
+import dataclasses
+import io
+from pathlib import Path
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._types import Array, Float
+from foretrace.tasks._files import Arrays, DataError, Source, data_root
+from foretrace.tasks._formats import import_extra, mnist_files, parquet_files, read_idx, read_parquet
+from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, hold_out, shuffled
+
+# Of all public training images, in units of the largest value.
+_CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+_LUMA, _GREY_MEAN, _GREY_STD = (0.299, 0.587, 0.114), 0.4809, 0.2392
+_MNIST_MEAN, _MNIST_STD = 0.1307, 0.3081
+
+_PERMUTATION = 92916
+
+
+class AbstractImages(AbstractStoredTask):
+    """Classify images, row by row, one pixel for each step, normalised with the statistics of the training images."""
+
+    side: ClassVar[int]
+
+    pool: int
+    samples: int | None
+    data_dir: str | None
+    verify: bool
+
+    @property
+    @abc.abstractmethod
+    def source(self) -> Source:
+        """The files."""
+
+    @property
+    def output_size(self) -> int:
+        """Ten classes."""
+        return 10
+
+    @property
+    def length(self) -> int:
+        """Number of pixels."""
+        return (self.side // self.pool) ** 2
+
+    @property
+    def provenance(self) -> str:
+        """The data set."""
+        return self.source.name
+
+    def split(self, name: SplitName) -> Split:
+        """Return a split; read from the files when it is first asked for.
+
+        Raises:
+            DataError: they are missing or wrong.
+            ValueError: more samples than there are.
+        """
+        stored = "test" if name == "test" else "train"
+        arrays = self.source.load(stored, data_root(self.data_dir), self.verify)
+        count = len(arrays["labels"])
+        members = shuffled(count) if name == "test" else hold_out(count, self.samples)[name]
+        return Split(arrays["symbols"], arrays["labels"], members)
+
+    def _check(self) -> None:
+        if self.pool < 1 or self.side % self.pool:
+            raise ValueError(f"pool={self.pool} must divide {self.side}, the side of an image")
+
+    def _pooled(self, images: Float[Array, "B S S I"]) -> Float[Array, "B T I"]:
+        size, channels, side = images.shape[0], images.shape[-1], self.side // self.pool
+        blocks = images.reshape(size, side, self.pool, side, self.pool, channels)
+        return blocks.mean(axis=(2, 4)).reshape(size, side * side, channels)
+
+
+@dataclasses.dataclass(frozen=True)
+class SequentialCIFAR10(AbstractImages):
+    """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel, or of its grey value.
+
+    Args:
+        grey: one input, the luma 0.299 R + 0.587 G + 0.114 B, instead of three.
+        pool: average blocks of this side, for shorter sequences: 1,024 / pool² steps.
+        samples: training images; all 45,000 that validation leaves if None.
+        data_dir: where the data are; what `FORETRACE_DATA` names if None.
+        verify: refuse files that are not the public ones.
+
+    Raises:
+        ValueError: a side of blocks that does not divide 32.
+
+    Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
+
+    >>> task = SequentialCIFAR10()
+    >>> task.input_size, task.output_size, task.length
+    (3, 10, 1024)
+    """
+
+    grey: bool = False
+    pool: int = 1
+    samples: int | None = None
+    data_dir: str | None = None
+    verify: bool = True
+
+    side: ClassVar[int] = 32
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def source(self) -> Source:
+        """CIFAR-10."""
+        return _CIFAR
+
+    @property
+    def input_size(self) -> int:
+        """Colours, or one grey value."""
+        return 1 if self.grey else 3
+
+    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
+        """Return normalised pixels."""
+        images = jnp.asarray(rows.symbols).astype(jnp.float32) / 255
+        mean, std = jnp.array(_CIFAR_MEAN, jnp.float32), jnp.array(_CIFAR_STD, jnp.float32)
+        if self.grey:
+            images = (images * jnp.array(_LUMA, jnp.float32)[None, None, None]).sum(axis=-1, keepdims=True)
+            mean, std = jnp.full(1, _GREY_MEAN, jnp.float32), jnp.full(1, _GREY_STD, jnp.float32)
+        return self._pooled((images - mean[None, None, None]) / std[None, None, None])
+
+
+@dataclasses.dataclass(frozen=True)
+class SequentialMNIST(AbstractImages):
+    """Sequential MNIST: 784 steps of one pixel, row by row or in one fixed random order.
+
+    Args:
+        permuted: in the order `numpy.random.RandomState(92916).permutation(784)`, which others use too.
+        pool: average blocks of this side, for shorter sequences: 784 / pool² steps.
+        samples: training images; all 54,000 that validation leaves if None.
+        data_dir: where the data are; what `FORETRACE_DATA` names if None.
+        verify: refuse files that are not the public ones.
+
+    Raises:
+        ValueError: a side of blocks that does not divide 28.
+
+    Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a sequence, Le et al.,
+    A simple way to initialize recurrent networks of rectified linear units, 2015.
+
+    >>> task = SequentialMNIST(permuted=True)
+    >>> task.input_size, task.output_size, task.length
+    (1, 10, 784)
+    """
+
+    permuted: bool = False
+    pool: int = 1
+    samples: int | None = None
+    data_dir: str | None = None
+    verify: bool = True
+
+    side: ClassVar[int] = 28
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def source(self) -> Source:
+        """MNIST."""
+        return _MNIST
+
+    @property
+    def input_size(self) -> int:
+        """One grey value."""
+        return 1
+
+    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
+        """Return normalised pixels."""
+        images = jnp.asarray(rows.symbols).astype(jnp.float32)[..., None] / 255
+        xs = self._pooled((images - _MNIST_MEAN) / _MNIST_STD)
+        return xs[:, np.random.RandomState(_PERMUTATION).permutation(self.length)] if self.permuted else xs
+
+
+def _decode_cifar(paths: list[Path]) -> Arrays:
+    """Return images (n, 32, 32, 3) and labels of parquet files with columns `img` {bytes, path} and `label`."""
+    image = import_extra("PIL.Image")
+    images, labels = [], []
+    for path in paths:
+        columns = read_parquet(path, ["img", "label"])
+        for cell in columns["img"]:
+            images.append(np.asarray(image.open(io.BytesIO(cell["bytes"])).convert("RGB")))
+        labels.append(np.array(columns["label"], np.uint8))
+    symbols = np.stack(images)
+    if symbols.shape[1:] != (32, 32, 3):
+        raise DataError(f"CIFAR-10: images of shape {symbols.shape[1:]}, expected (32, 32, 3)")
+    return {"symbols": symbols, "labels": np.concatenate(labels)}
+
+
+def _decode_mnist(paths: list[Path]) -> Arrays:
+    images, labels = map(read_idx, paths)
+    if images.shape[1:] != (28, 28) or labels.shape != images.shape[:1]:
+        raise DataError(f"MNIST: images of shape {images.shape} and labels of shape {labels.shape} do not fit")
+    return {"symbols": images, "labels": labels}
+
+
+_CIFAR = Source(
+    name="CIFAR-10",
+    folder="cifar10/plain_text",
+    origin="the parquet files (plain_text) of the data set uoft-cs/cifar10 on the Hugging Face hub",
+    find=parquet_files,
+    decode=_decode_cifar,
+    files={
+        "test-00000-of-00001.parquet": "ec46313b446bfc34932ba6386aab04c08d78a2aab98de0a6d54a4c836750942e",
+        "train-00000-of-00005.parquet": "39d2023481bc456de4986e393b32ba68f5798105f2b63b69bf3bcb1f91daeee0",
+        "train-00001-of-00005.parquet": "6c161f38c04be778908b46bd6cf3b13470cd3a5314360ba517c875d909b7b05b",
+        "train-00002-of-00005.parquet": "8af7355e5e80063698abaca93e0e025c726855faccf46e94060a54be50aa418d",
+        "train-00003-of-00005.parquet": "d4da21db8dca2d6f9f498bea8c8ad1d8c740439a82848163bc5edf9c83cb464b",
+        "train-00004-of-00005.parquet": "f39630a4ac4b9bb2d53cc725cf7003fc2e84c048280077d2c507d9c2835324d8",
+    },
+    contents={
+        "train": "2d78a7691e502ec31c887215820e75b0fdef40f53e1d9070fc0442301b0c9479",
+        "test": "c59c81517bb838e8c5ced6f4bb4ba7971344b2bb0d066f889af9a2f47175e8d1",
+    },
+)
+
+_MNIST = Source(
+    name="MNIST",
+    folder="mnist",
+    origin="the four original idx files (train-images-idx3-ubyte and so on; .gz and .xz will do) of MNIST",
+    find=mnist_files,
+    decode=_decode_mnist,
+    files={
+        "t10k-images-idx3-ubyte.xz": "83565bb7769a99fc50e1facf8d134bbc8896afbb05c71f9ca7d4a8c50de0790f",
+        "t10k-labels-idx1-ubyte.xz": "f2edae9ce0307abae4671a37b70e6e3858696b48b16c3cfdfef97388dc9925d5",
+        "train-images-idx3-ubyte.xz": "d151f9ea64d64a8315a392275491d8de4b7a175eaf3f7c596b4597223a688e65",
+        "train-labels-idx1-ubyte.xz": "db14ee4ce04c7f2006ebef1bc44e529435257977edf8f83181894465ba0a645f",
+    },
+    contents={
+        "train": "4f22e76a444c35a03eafd134fca291a680113f2ea3428264818db350f2c1f056",
+        "test": "288d805500aea2e4f177b1268b36ae775d97a66d9e1477801b2e119073b5c8d3",
+    },
+)

@@ -1,0 +1,107 @@
+"""IMDB: is a film review, read byte by byte, positive?"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from foretrace._types import Array, Float
+from foretrace.tasks._files import Arrays, Source, data_root
+from foretrace.tasks._formats import parquet_files, read_parquet
+from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, hold_out, one_hot, shuffled
+
+
+@dataclasses.dataclass(frozen=True)
+class IMDB(AbstractStoredTask):
+    """Sentiment of a review from its UTF-8 bytes: one of 256 inputs is 1 at each step, and none after the end.
+
+    Args:
+        max_length: bytes that are read of a longer review, from its beginning.
+        samples: training reviews; all 22,500 that validation leaves if None.
+        data_dir: where the data are; what `FORETRACE_DATA` names if None.
+        verify: refuse files that are not the public ones.
+
+    Raises:
+        ValueError: a length below one.
+
+    Source: Maas et al., Learning word vectors for sentiment analysis, 2011; as bytes, Tay et al., Long Range Arena,
+    2021. The paper's section 4.4.
+
+    >>> task = IMDB()
+    >>> task.input_size, task.output_size, task.length
+    (256, 2, 4000)
+    """
+
+    max_length: int = 4000
+    samples: int | None = None
+    data_dir: str | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise ValueError(f"IMDB(max_length={self.max_length}) must be at least 1")
+
+    @property
+    def input_size(self) -> int:
+        """Values of a byte."""
+        return 256
+
+    @property
+    def output_size(self) -> int:
+        """Negative and positive."""
+        return 2
+
+    @property
+    def length(self) -> int:
+        """Bytes of the longest review, as it is read."""
+        return self.max_length
+
+    @property
+    def provenance(self) -> str:
+        """The data set."""
+        return _SOURCE.name
+
+    def split(self, name: SplitName) -> Split:
+        """Return a split; read from the files when it is first asked for.
+
+        Raises:
+            DataError: they are missing or wrong.
+            ValueError: more samples than there are.
+        """
+        arrays = _SOURCE.load("test" if name == "test" else "train", data_root(self.data_dir), self.verify)
+        count = len(arrays["labels"])
+        members = shuffled(count) if name == "test" else hold_out(count, self.samples)[name]
+        return Split(arrays["symbols"], arrays["labels"], members, arrays["offsets"])
+
+    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
+        """Return bytes as unit vectors."""
+        return one_hot(rows, self.input_size)
+
+
+def _decode(paths: list[Path]) -> Arrays:
+    """Return the bytes of parquet files with columns `text` and `label`, where each review begins, and labels."""
+    texts, labels = [], []
+    for path in paths:
+        columns = read_parquet(path, ["text", "label"])
+        texts += [text.encode() for text in columns["text"]]
+        labels += columns["label"]
+    offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
+    symbols = np.frombuffer(b"".join(texts), np.uint8)
+    return {"symbols": symbols, "offsets": offsets, "labels": np.array(labels, np.uint8)}
+
+
+_SOURCE = Source(
+    name="IMDB",
+    folder="imdb/plain_text",
+    origin="the parquet files (plain_text, train and test) of the data set stanfordnlp/imdb on the Hugging Face hub",
+    find=parquet_files,
+    decode=_decode,
+    files={
+        "test-00000-of-00001.parquet": "85aad5d72d0a8e961e24c3ac3a217f128fbbe2e3ea8d320b6bede2f7b23161ba",
+        "train-00000-of-00001.parquet": "d8a64ba039e0bf4aea0224804390a375451c57bc8622069c8fc901057d977631",
+    },
+    contents={
+        "train": "d43082a780dbd9684a7289d1908c67d08b6d7be877e857eb150d30dc5259ee03",
+        "test": "23af431bb6d73260a4b3bcd55c8b37d807c6344173d0a9eb12f07bd5cfc5a4bc",
+    },
+)

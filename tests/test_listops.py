@@ -1,0 +1,211 @@
+"""ListOps: the law of the trees, their values, the released format."""
+
+import statistics
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from stored import real_data
+
+from foretrace.tasks import _listops, _lra
+from foretrace.tasks._files import DataError
+from foretrace.tasks._listops import SYMBOLS, Grammar, generate
+from foretrace.tasks.listops import ListOps, ReleasedListOps
+
+SMALL = Grammar(min_length=20, max_length=60, max_depth=4)
+ROWS = 1000
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def generated():
+    return generate(Grammar(), ROWS, seed=1)
+
+
+def sequences(arrays):
+    return np.split(arrays["symbols"], arrays["offsets"][1:-1])
+
+
+def value(symbols):
+    """Evaluate by descending into the tokens; nothing in common with the package's evaluation from the leaves up."""
+    rest = iter(SYMBOLS[symbol] for symbol in symbols)
+
+    def expression(token):
+        if token.isdigit():
+            return int(token)
+        arguments = []
+        while (following := next(rest)) != "]":
+            arguments.append(expression(following))
+        assert 2 <= len(arguments) <= 10
+        return OPERATIONS[token](arguments)
+
+    result = expression(next(rest))
+    assert next(rest, None) is None
+    return result
+
+
+OPERATIONS = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(statistics.median(values)),
+    "[SM": lambda values: sum(values) % 10,
+}
+
+
+def test_values_are_right(generated):
+    rows = sequences(generated)
+    assert [value(row) for row in rows] == generated["labels"].tolist()
+
+
+def test_lengths_and_shares_are_those_of_the_specification(generated):
+    """Within five standard errors of a thousand rows; tokens of a row hang together, so theirs are wider."""
+    lengths = np.diff(generated["offsets"])
+    assert lengths.min() > 500 and lengths.max() < 2000
+    assert abs(lengths.mean() - 1035) < 5 * lengths.std() / ROWS**0.5
+    np.testing.assert_allclose(np.percentile(lengths, [5, 50, 95]), [538, 954, 1798], rtol=0.08)
+    labels = np.bincount(generated["labels"], minlength=10) / ROWS
+    expected = np.array([0.172, 0.090, 0.076, 0.082, 0.089, 0.087, 0.077, 0.071, 0.088, 0.168])
+    assert (abs(labels - expected) < 5 * (expected * (1 - expected) / ROWS) ** 0.5).all()
+    tokens = np.bincount(generated["symbols"], minlength=15) / len(generated["symbols"])
+    np.testing.assert_allclose(tokens, [0.0716] * 10 + [0.0356] * 4 + [0.1423], rtol=0.02)
+
+
+def naive_tree(random, depth=1):
+    """Draw a tree word for word as the specification says, at most four deep."""
+    if depth == 4 or random.random_sample() > 0.25:
+        return [random.randint(10)]
+    arguments = [naive_tree(random, depth + 1) for _ in range(random.randint(2, 11))]
+    return [10 + random.randint(4), *(token for argument in arguments for token in argument), 14]
+
+
+def test_trees_grown_level_by_level_are_those_drawn_recursively():
+    random, naive = np.random.RandomState(0), []
+    while len(naive) < ROWS:
+        tree = naive_tree(random)
+        if 20 < len(tree) < 60:
+            naive.append(np.array(tree))
+
+    def features(rows):
+        first = [np.flatnonzero(row < 10)[0] if (row < 10).any() else 0 for row in rows]
+        return np.array(
+            [[len(row), (row == 14).sum(), value(row), place] for row, place in zip(rows, first, strict=True)]
+        )
+
+    ours, theirs = features(sequences(generate(SMALL, ROWS, seed=2))), features(naive)
+    error = ((ours.var(axis=0) + theirs.var(axis=0)) / ROWS) ** 0.5
+    assert (abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error).all()
+    assert (abs(ours.std(axis=0) / theirs.std(axis=0) - 1) < 0.15).all()
+
+
+def test_rows_depend_on_the_seed_alone():
+    first, more, other = generate(SMALL, 10, seed=3), generate(SMALL, 30, seed=3), generate(SMALL, 10, seed=4)
+    np.testing.assert_array_equal(first["symbols"], more["symbols"][: first["offsets"][-1]])
+    np.testing.assert_array_equal(first["labels"], more["labels"][:10])
+    assert not np.array_equal(first["labels"], other["labels"])
+    np.testing.assert_array_equal(first["labels"], [1, 2, 3, 4, 5, 6, 7, 8, 9, 0])
+
+
+def test_no_row_comes_twice():
+    tiny = Grammar(min_length=3, max_length=5, max_depth=2)
+    rows = generate(tiny, 400, seed=0)  # [OP a b ]: there are 4 x 10 x 10 such trees
+    assert len({row.tobytes() for row in sequences(rows)}) == 400
+    with pytest.raises(ValueError, match="only 400 of 401 different sequences"):
+        generate(tiny, 401, seed=0)
+
+
+@pytest.mark.parametrize("settings", [{"min_length": 2}, {"max_length": 501}, {"max_depth": 1}, {"max_arguments": 1}])
+def test_grammars_without_trees_are_refused(settings):
+    with pytest.raises(ValueError, match="|".join([*settings, "operator"])):
+        Grammar(**settings)
+
+
+@pytest.fixture
+def task():
+    return ListOps(samples=30, held_out=7, min_length=20, max_length=60)
+
+
+def test_the_task(task, tmp_path):
+    assert task.sizes == {"training": 30, "validation": 7, "test": 7}
+    assert "regenerated with the LRA specification" in task.provenance
+    assert (task.input_size, task.output_size, task.length) == (20, 10, 59)
+    xs, ys, mask = task.test(0, 7)
+    split = task.split("test")
+    for row, stored in enumerate(split.members):
+        symbols = split.symbols[split.offsets[stored] : split.offsets[stored + 1]]
+        assert xs[row].argmax(axis=-1)[: len(symbols)].tolist() == symbols.tolist()
+        assert ys[row, 0] == value(symbols)
+        np.testing.assert_allclose(mask[row], [1 / len(symbols)] * len(symbols) + [0] * (59 - len(symbols)), rtol=1e-6)
+    for a, b in zip(task.batch(1, 2, 5), jax.jit(lambda step: task.batch(1, step, 5))(2), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(list((tmp_path / "cache").glob("listops-*/symbols.npy"))) <= 1
+
+
+def test_held_out_rows_do_not_depend_on_the_number_of_samples(task):
+    fewer = ListOps(samples=12, held_out=7, min_length=20, max_length=60)
+    np.testing.assert_array_equal(fewer.test(0, 7).xs, task.test(0, 7).xs)
+    members = [task.split(name).members.tolist() for name in ("training", "validation", "test")]
+    assert sorted(sum(members, [])) == list(range(44))
+
+
+@pytest.mark.parametrize("settings", [{"samples": 0}, {"held_out": 0}, {"data_seed": -1}, {"max_length": 500}])
+def test_wrong_settings_are_refused(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        ListOps(**settings)
+
+
+def test_a_written_set_is_read_back(task, tmp_path):
+    folder = tmp_path / "data" / "listops"
+    folder.mkdir(parents=True)
+    task.export(folder)
+    released = ReleasedListOps(data_dir=str(tmp_path / "data"))
+    assert released.sizes == task.sizes
+    for name in ("training", "validation", "test"):
+        ours, theirs = task.rows(name, 3, 0, 7), released.rows(name, 3, 0, 7)
+        np.testing.assert_array_equal(theirs.symbols[:, :59], ours.symbols)
+        np.testing.assert_array_equal(theirs.labels, ours.labels)
+    with pytest.raises(ValueError, match="samples=31"):
+        ReleasedListOps(samples=31, data_dir=str(tmp_path / "data")).batch(0, 0, 1)
+
+
+def test_missing_released_files_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"basic_train.tsv does not exist. Get basic_train.tsv, .*listops"):
+        ReleasedListOps(data_dir=str(tmp_path)).batch(0, 0, 1)
+
+
+@pytest.mark.parametrize("text", ["", "a\tb\n", "Source\tTarget\n", "Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t12\n"])
+def test_other_files_are_refused(tmp_path, text):
+    path = tmp_path / "file.tsv"
+    path.write_text(text)
+    with pytest.raises(DataError, match="file.tsv"):
+        _lra.read(path)
+
+
+@pytest.mark.parametrize("line", ["[MAX 2 9 ]", "[MAX 2 x ]\t9", "[MAX 2 9 ]\tnine"])
+def test_a_wrong_line_is_named(tmp_path, line):
+    path = tmp_path / "file.tsv"
+    path.write_text(f"Source\tTarget\n{line}\n")
+    with pytest.raises(DataError, match="line 2"):
+        _lra.read(path)
+
+
+@pytest.mark.parametrize("symbols", [[], [10, 1, 2], [1, 2], [14], [1, 14]])
+def test_only_trees_are_written(symbols):
+    with pytest.raises(ValueError, match="not one tree"):
+        _lra.nested(symbols)
+
+
+def test_the_reference_rows(tmp_path):
+    path = Path(real_data("listops")) / "listops" / "sample_lra_format.tsv"
+    arrays = _lra.read(path)
+    assert [value(row) for row in sequences(arrays)] == arrays["labels"].tolist() and len(arrays["labels"]) == 10
+    _lra.write(tmp_path / "again.tsv", sequences(arrays), arrays["labels"])
+    assert (tmp_path / "again.tsv").read_bytes() == path.read_bytes()
+
+
+def test_symbols_are_twenty_at_most():
+    assert len(SYMBOLS) == 15 and SYMBOLS[_listops.CLOSE] == "]" and SYMBOLS[_listops.SM] == "[SM"
