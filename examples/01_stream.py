@@ -6,9 +6,10 @@ not seen the answer yet. What it carries from step to step does not grow.
 
 import argparse
 
-import foretrace as ft
 import jax
 import numpy as np
+
+import foretrace as ft
 
 SYMBOLS, DELAY = 3, 4
 

@@ -7,8 +7,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from foretrace import experiment, report
 from rich.console import Console
+
+from foretrace import experiment, report
 
 
 def configuration(steps: int | None, paper: bool) -> experiment.Config:

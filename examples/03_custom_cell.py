@@ -8,9 +8,10 @@ The cell is a minimal gated unit whose modules are independent:
 import argparse
 
 import equinox as eqx
-import foretrace as ft
 import jax
 import jax.numpy as jnp
+
+import foretrace as ft
 from foretrace.tasks.copy import Copy
 
 

@@ -117,7 +117,7 @@ class OptimizerConfig:
         clip: largest global norm of a gradient; no clipping if None.
     """
 
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     warmup_steps: int = 0
     recurrent_factor: float = 1.0
     weight_decay: float = 0.0

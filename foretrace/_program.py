@@ -91,7 +91,7 @@ def evaluate(config: Config, task: Task, network: Network, batches: Array) -> Sc
 
 def scores_of(outputs: Float[Array, "B T O"], batch: Batch, loss: Float[Array, ""]) -> Scores:
     """Return the scores of outputs, counted where the mask is not zero."""
-    right = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys)
+    right = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys.astype(int))
     asked = batch.mask > 0
     share = jnp.where(asked, right, 0).sum() / asked.sum()
     return Scores(loss, share, jnp.mean(jnp.where(asked, right == 1, True).all(axis=1)))

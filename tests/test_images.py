@@ -5,6 +5,7 @@ import io
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from stored import real_data, write_idx, write_parquet
 
@@ -133,13 +134,14 @@ def test_pixels_come_row_by_row_or_permuted(mnist):
     order = np.random.RandomState(92916).permutation(784)
     np.testing.assert_array_equal(permuted.xs[0], xs[0][order])
     pooled = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=2).validation(0, 0, 1)
-    np.testing.assert_allclose(pooled.xs[0, :14], (xs[0, 0:28:2] + xs[0, 1:28:2] + 2 * xs[0, 28]) / 4, rtol=1e-5)
+    blocks = np.asarray(xs).reshape(14, 2, 14, 2).mean(axis=(1, 3))
+    np.testing.assert_allclose(pooled.xs, blocks.reshape(1, 196, 1), rtol=1e-5)
 
 
 def test_the_loss_of_a_network_that_knows_nothing(mnist):
     batch = mnist.test(0, 4)
-    losses = jax.vmap(jax.vmap(mnist.loss))(jnp.zeros((4, mnist.length, 10)), batch.ys)
-    np.testing.assert_allclose((losses * batch.mask).sum(axis=1), np.log(10), rtol=1e-6)
+    losses = jax.vmap(jax.vmap(mnist.loss))(jnp.zeros((4, mnist.length, 10), jnp.float32), batch.ys)
+    np.testing.assert_allclose((losses * batch.mask).sum(axis=1), np.log(10), rtol=1e-5)
 
 
 def test_cifar_shards_are_read_in_order(tmp_path):
@@ -226,9 +228,10 @@ def test_files_are_decoded_once(mnist, tmp_path, monkeypatch):
 def test_other_files_are_decoded_anew_and_a_damaged_cache_too(mnist, tmp_path):
     before = mnist.rows("training", 0, 0, 36)
     (kept,) = (tmp_path / "cache").glob("mnist-train-*/symbols.npy")
-    kept.write_bytes(kept.read_bytes()[:500])
-    _files.Source.load.cache_clear()
-    np.testing.assert_array_equal(mnist.rows("training", 0, 0, 36).symbols, before.symbols)
+    for spoil in (lambda: kept.write_bytes(kept.read_bytes()[:500]), kept.unlink):
+        spoil()
+        _files.Source.load.cache_clear()
+        np.testing.assert_array_equal(mnist.rows("training", 0, 0, 36).symbols, before.symbols)
     images, _ = mnist_images(TRAIN)
     write_idx(tmp_path / "data" / "mnist" / "train-images-idx3-ubyte", images + 1)
     _files.Source.load.cache_clear()
@@ -245,7 +248,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(mnist, tmp_path
 def test_a_learner_trains_on_traced_batches(mnist):
     network = ft.Network(1, 10, model_size=4, depth=1, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
     task = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=7)
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(1e-2, steps=6), loss=task.loss, batch_size=3)
+    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=task.loss, batch_size=3)
 
     def one(state, step):
         batch = task.batch(0, step, 3)

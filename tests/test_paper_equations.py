@@ -27,9 +27,13 @@ def make_network(cell, depth, norm="pre"):
     return ft.Network(2, 3, model_size=4, depth=depth, cell=cell, norm=norm, key=jax.random.key(0))
 
 
-@jax.jit
 def layers_by_hand(network):
     """Return the inputs of every block, the inputs of every cell and the states of every cell."""
+    return jax.tree.map(np.asarray, _layers_by_hand(network))
+
+
+@jax.jit
+def _layers_by_hand(network):
     x, blocks, cells, states = jax.vmap(network.encoder)(XS), [], [], []
     for i in range(network.depth):
         block = network.block(i)
@@ -65,9 +69,9 @@ def error_by_hand(network, before, x, h, y, layer):
 def errors_by_hand(network, layer):
     """Return `delta(t, h)` for one layer."""
     blocks, _, states = layers_by_hand(network)
+    initial = [jax.tree.map(lambda leaf: np.zeros_like(leaf[0]), hs) for hs in states]
 
     def delta(t, h):
-        initial = [network.block(i).cell.init_state() for i in range(network.depth)]
         start = t == 0 or bool(RESET[t])
         before = [jax.tree.map(lambda hs: hs[t - 1], hs) for hs in states]
         return error_by_hand(network, initial if start else before, blocks[layer][t], h, YS[t], layer=layer)
@@ -87,7 +91,7 @@ def lru_gradient_by_hand(network, layer):
         gamma,
         cell.B_re + 1j * cell.B_im,
         np.asarray(cells[layer]),
-        lambda t, h: delta(t, jnp.asarray(h)),
+        delta,
         np.asarray(RESET),
     )
     np.testing.assert_allclose(found.hs, states[layer], rtol=0, atol=TOLERANCE)
@@ -163,7 +167,7 @@ def test_snap1_gradient_of_every_layer_is_its_definition(cell):
     _, cells, states = layers_by_hand(network)
     for layer in range(network.depth):
         own = network.block(layer).cell
-        S = jax.jit(snap1_by_definition)(own, cells[layer], RESET)
+        S = jax.jit(snap1_by_definition)(own, jnp.asarray(cells[layer]), RESET)
         delta = errors_by_hand(network, layer)
         deltas = [delta(t, jax.tree.map(lambda hs, t=t: hs[t], states[layer])) for t in range(T)]
         deltas = jax.tree.map(lambda *leaves: np.stack(leaves), *deltas)

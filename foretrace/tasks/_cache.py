@@ -13,6 +13,8 @@ import numpy as np
 VARIABLE = "FORETRACE_CACHE"
 """Environment variable that names the cache directory."""
 
+_NAMES = "names"
+
 
 def cache_root() -> Path:
     """Return the cache directory: `FORETRACE_CACHE`, else `foretrace` in the user's cache directory."""
@@ -53,12 +55,11 @@ def digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def _read(entry: Path) -> dict[str, np.ndarray] | None:
-    if not entry.is_dir():
-        return None
     try:
-        return {path.stem: np.load(path, mmap_mode="r") for path in sorted(entry.glob("*.npy"))} or None
+        names = (entry / _NAMES).read_text().split()
+        return {name: np.load(entry / f"{name}.npy", mmap_mode="r") for name in names}
     except (OSError, ValueError, EOFError):
-        return None  # damaged: made again
+        return None  # not there, or damaged: made again
 
 
 def _write(entry: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -71,6 +72,7 @@ def _write(entry: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
                 np.save(file, array, allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
+        (scratch / _NAMES).write_text(" ".join(arrays))
         if _read(entry) is None:
             shutil.rmtree(entry, ignore_errors=True)
         try:

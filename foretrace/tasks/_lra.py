@@ -62,7 +62,7 @@ def write(path: str | os.PathLike, sequences: Iterable[np.ndarray], labels: Iter
     path = Path(path)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(scratch, "w", newline="\n") as file:
+        with open(scratch, "w", newline="\r\n") as file:  # as in the released files
             file.write(HEADER + "\n")
             for symbols, label in zip(sequences, labels, strict=True):
                 file.write(f"{nested(symbols)}\t{label}\n")

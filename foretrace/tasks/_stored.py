@@ -218,12 +218,12 @@ def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndar
 
 def shuffled(stored: int) -> np.ndarray:
     """Return the fixed random order, so that a few batches are a fair sample even of data sorted by class."""
-    return np.random.RandomState(_HOLD_OUT).permutation(stored)
+    return _permutation(stored, _HOLD_OUT)
 
 
 def _of_epoch(members: int, seed: int, step: int, size: int) -> np.ndarray:
     epoch, position = divmod(step, members // size)
-    return _order(members, seed, epoch)[position * size : (position + 1) * size]
+    return _permutation(members, seed, _ORDER, epoch)[position * size : (position + 1) * size]
 
 
 def _consecutive(members: int, seed: int, index: int, size: int) -> np.ndarray:
@@ -231,8 +231,10 @@ def _consecutive(members: int, seed: int, index: int, size: int) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=64)
-def _order(members: int, seed: int, epoch: int) -> np.ndarray:
-    return np.random.RandomState([seed, _ORDER, epoch]).permutation(members).astype(np.int32)
+def _permutation(count: int, *key: int) -> np.ndarray:
+    order = np.random.RandomState(key).permutation(count).astype(np.int32)
+    order.flags.writeable = False  # it is shared
+    return order
 
 
 def _check_size(size: int, most: int | None = None) -> None:

@@ -1,0 +1,240 @@
+"""A run can be stopped anywhere and resumed exactly, and nothing that exists is overwritten."""
+
+import dataclasses
+import json
+import signal
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+import foretrace as ft
+from foretrace import _progress, experiment, report
+from foretrace._config import differences, from_json, to_json
+from foretrace._metrics import read_metrics
+from foretrace._run import default_path, read_config
+
+CONFIG = experiment.Config(
+    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
+    network=experiment.NetworkConfig(depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1),
+    steps=40,
+    batch_size=4,
+    log_every=10,
+    evaluate_every=20,
+    align_every=20,
+    checkpoint_every=15,
+    validation_sequences=8,
+    final_sequences=20,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs(tmp_path_factory):
+    """Keep compiled programs on disk: every run here compiles the same ones."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return experiment.train(CONFIG, tmp_path_factory.mktemp("runs") / "whole", show_progress=False)
+
+
+def interrupt_at(monkeypatch, step, number=signal.SIGINT):
+    """Send a signal to this process when a step is shown."""
+
+    class Interrupting(_progress.Silent):
+        def update(self, at, loss, accuracy):
+            if at == step:
+                signal.raise_signal(number)
+
+    monkeypatch.setattr(experiment, "progress", lambda *_: Interrupting())
+
+
+def without_time(records):
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def parameters(run, config=CONFIG):
+    state = ft.load(run.checkpoint, experiment.build(config).learner)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))]
+
+
+def assert_same_run(a, b):
+    assert without_time(read_metrics(a.run.metrics)) == without_time(read_metrics(b.run.metrics))
+    for x, y in zip(parameters(a.run), parameters(b.run), strict=True):
+        assert x.dtype == y.dtype and np.array_equal(x, y)
+    assert a.scores == b.scores and a.step == b.step
+
+
+def test_the_record(finished):
+    records = read_metrics(finished.run.metrics)
+    steps = {kind: [r["step"] for r in records if r["kind"] == kind] for kind in ("train", "validation", "alignment")}
+    assert steps == {"train": [10, 20, 30, 40], "validation": [0, 20, 40], "alignment": [0, 20, 40]}
+    assert records[-1]["kind"] == "result" and records[-1]["loss"] == finished.scores.loss < 0.8
+    aligned = next(r for r in records if r["kind"] == "alignment")
+    assert len(aligned["layers"]) == 2 and aligned["layers"][1] == pytest.approx(1)
+    assert set(aligned["cosine"]) == set(aligned["norm_ratio"]) and "blocks.cell.nu_log" in aligned["cosine"]
+
+
+def test_the_configuration_is_recorded_with_its_surroundings(finished):
+    assert read_config(finished.run.path) == CONFIG
+    data = json.loads(finished.run.config.read_text())
+    assert data["surroundings"]["packages"]["jax"] == jax.__version__
+    assert data["config"]["network"]["cell"]["type"] == "LRU"
+    assert ft.read_extra(finished.run.checkpoint)["config"] == to_json(CONFIG)
+
+
+@pytest.mark.parametrize("cell", [experiment.LRU(3), experiment.LinearRNN(tanh=True), experiment.GRU()])
+def test_configurations_survive_json(cell):
+    config = experiment.Config(network=experiment.NetworkConfig(cell=cell), chunk=3)
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+    with pytest.raises(ValueError, match="not a configuration"):
+        from_json({"type": "LRU", "size": 3})
+    assert differences(config, dataclasses.replace(config, chunk=None)) == ["chunk: 3, None"]
+
+
+@pytest.mark.parametrize(("step", "number"), [(1, signal.SIGINT), (17, signal.SIGTERM), (30, signal.SIGINT)])
+def test_a_stopped_run_is_resumed_bit_for_bit(tmp_path, monkeypatch, finished, step, number):
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, step, number)
+        stopped = experiment.train(CONFIG, tmp_path / "run")
+    assert stopped.scores is None and step <= stopped.step <= step + experiment.IN_FLIGHT + 1
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    resumed = experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False)
+    assert_same_run(resumed, finished)
+    assert resumed.seconds >= stopped.seconds
+
+
+def test_lines_after_the_checkpoint_are_written_again(tmp_path, monkeypatch, finished):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 16)
+        stopped = experiment.train(CONFIG, tmp_path / "run")
+    with open(stopped.run.metrics, "a") as file:  # as a killed process leaves it
+        file.write('{"kind": "train", "step": 20, "loss": 1.0}\n{"kind": "tra')
+    assert_same_run(experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False), finished)
+
+
+def test_resuming_before_the_first_checkpoint_begins_anew(tmp_path, monkeypatch, finished):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        stopped = experiment.train(CONFIG, tmp_path / "run")
+    stopped.run.checkpoint.unlink()
+    assert_same_run(experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False), finished)
+
+
+def test_resuming_a_finished_run_changes_nothing(finished):
+    before = {path: path.read_bytes() for path in finished.run.path.iterdir() if path.suffix != ".png"}
+    again = experiment.train(CONFIG, finished.run.path, resume=True, show_progress=False)
+    assert again == finished
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_chunks_give_the_same_training(tmp_path, finished):
+    """Dropout too: the chunks of a sequence share their masks."""
+    config = dataclasses.replace(CONFIG, chunk=3)
+    chunked = experiment.train(config, tmp_path / "run", show_progress=False)
+    a, b = read_metrics(chunked.run.metrics), read_metrics(finished.run.metrics)
+    for x, y in zip(a, b, strict=True):
+        for name in ("loss", "accuracy", "layers"):
+            if name in x:
+                np.testing.assert_allclose(x[name], y[name], rtol=1e-8)
+
+
+def test_divergence_names_the_step_and_the_way_out(tmp_path):
+    optimizer = experiment.OptimizerConfig(learning_rate=1e300, clip=None)
+    config = dataclasses.replace(CONFIG, optimizer=optimizer, network=experiment.NetworkConfig(1, 4), align_every=1000)
+    with pytest.raises(experiment.DivergenceError, match=r"20 steps in a row.*step 2\d.*learning_rate.*clip"):
+        experiment.train(config, tmp_path / "run", show_progress=False)
+    last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert last["refused"] > 0
+
+
+def test_an_existing_run_is_left_alone(finished):
+    before = finished.run.metrics.read_bytes()
+    with pytest.raises(experiment.RunError, match="holds a run already.*--resume"):
+        experiment.train(CONFIG, finished.run.path, show_progress=False)
+    with pytest.raises(experiment.RunError, match="another configuration.*steps: 40, 50"):
+        changed = dataclasses.replace(CONFIG, steps=50)
+        experiment.train(changed, finished.run.path, resume=True, show_progress=False)
+    assert finished.run.metrics.read_bytes() == before
+
+
+def test_directories_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    cases = {
+        "file": (False, "cannot write"),
+        "file/run": (False, "cannot write"),
+        ".": (False, "holds files already"),
+        "absent": (True, "no run at"),
+    }
+    for name, (resume, message) in cases.items():
+        with pytest.raises(experiment.RunError, match=message):
+            experiment.train(CONFIG, tmp_path / name, resume=resume, show_progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text('{"config": {"type"')
+    with pytest.raises(experiment.RunError, match="damaged"):
+        experiment.train(CONFIG, tmp_path / "damaged", resume=True, show_progress=False)
+
+
+def test_a_damaged_checkpoint_is_a_clear_error(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 1)
+        stopped = experiment.train(CONFIG, tmp_path / "run")
+    stopped.run.checkpoint.write_bytes(stopped.run.checkpoint.read_bytes()[:500])
+    record = stopped.run.metrics.read_bytes()
+    with pytest.raises(ft.CheckpointError, match="not a complete"):
+        experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False)
+    assert stopped.run.metrics.read_bytes() == record
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps=0"),
+        ({"chunk": 0}, "chunk=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"network": experiment.NetworkConfig(depth=0)}, "depth=0"),
+        ({"network": experiment.NetworkConfig(dropout=1.0)}, "dropout"),
+        ({"optimizer": experiment.OptimizerConfig(warmup_steps=40)}, "warmup_steps"),
+        ({"task": experiment.Copy(samples=3)}, "samples=3"),
+    ],
+)
+def test_wrong_settings_are_named_before_anything_is_written(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        experiment.train(dataclasses.replace(CONFIG, **change), tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_default_directories_are_new(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for _ in range(3):
+        path = default_path("copy")
+        path.mkdir(parents=True)
+        names.append(path.name)
+    assert len(set(names)) == 3
+
+
+def test_report(finished):
+    table = report.table(finished.run.path)
+    assert table.row_count == 1  # no published number for a task of this size
+    assert report.figure(finished.run.path) == str(finished.run.figure)
+    assert finished.run.figure.read_bytes()[:4] == b"\x89PNG"
+    assert report.published(experiment.Config()) == 8.44e-3
+    assert report.published(experiment.Config(rule="rtrl")) is None
+    assert report.published(dataclasses.replace(CONFIG, rule="bptt")) is None

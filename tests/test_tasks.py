@@ -1,0 +1,75 @@
+"""The copy task: its layout, and that a batch is a function of seed and step alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from foretrace.tasks.copy import Copy
+
+SMALL = Copy(pattern_length=3, padding=2, bits=4)
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("task", [SMALL, Copy(pattern_length=3, padding=2, bits=4, samples=50)])
+def test_layout(task):
+    xs, ys, mask = map(np.asarray, task.batch(seed=0, step=3, size=20))
+    assert xs.shape == (20, task.length, task.input_size) == (20, 9, 5)
+    assert ys.shape == (20, 9, 4) and ys.dtype == np.int32 and task.output_size == 8
+    pattern = xs[:, :3, :4]
+    assert set(np.unique(pattern)) == {0.0, 1.0} and 0.3 < pattern.mean() < 0.7
+    np.testing.assert_array_equal(ys[:, -3:], pattern)
+    expected = np.zeros_like(xs)
+    expected[:, :3, :4], expected[:, 5, 4] = pattern, 1
+    np.testing.assert_array_equal(xs, expected)
+    np.testing.assert_allclose(mask, np.tile([0] * 6 + [1 / 3] * 3, (20, 1)))
+
+
+def test_the_loss_of_ignorance_is_ln_2():
+    task = Copy()
+    _, ys, mask = task.batch(seed=0, step=0, size=2)
+    losses = jax.vmap(jax.vmap(task.loss))(jnp.zeros((2, task.length, task.output_size)), ys)
+    np.testing.assert_allclose((losses * mask).sum(axis=1), np.log(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [None, 30])
+def test_a_batch_is_a_function_of_seed_and_step(samples):
+    task = Copy(pattern_length=3, padding=0, bits=8, samples=samples)
+    once = task.batch(0, 7, 4)
+    assert same(once, task.batch(0, 7, 4))
+    assert same(once, jax.jit(lambda step: task.batch(0, step, 4))(7))
+    assert not same(once, task.batch(0, 8, 4))
+    assert not same(once, task.batch(1, 7, 4))
+    assert not same(task.batch(0, 0, 4), task.validation(0, 0, 4))
+    assert not same(task.validation(0, 0, 4), task.validation(0, 1, 4))
+
+
+def test_an_epoch_has_every_sample_once_in_an_order_of_its_own():
+    task = Copy(pattern_length=4, padding=0, bits=8, samples=12)
+    draw = jax.jit(lambda step: task.batch(0, step, 4).ys[:, -4:].reshape(4, -1))
+
+    def epoch(number):
+        return [tuple(row) for step in range(3) for row in np.asarray(draw(3 * number + step))]
+
+    first, second = epoch(0), epoch(1)
+    assert len(set(first)) == 12
+    assert set(first) == set(second) and first != second
+    assert len({tuple(row) for row in np.asarray(Copy(4, 0, 8).batch(0, 0, 12).ys.reshape(12, -1))}) == 12
+
+
+@pytest.mark.parametrize("options", [{"pattern_length": 0}, {"padding": -1}, {"bits": 0}, {"samples": 0}])
+def test_wrong_sizes_are_named(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Copy(**options)
+
+
+def test_wrong_batches_are_named():
+    with pytest.raises(ValueError, match="0 sequences"):
+        SMALL.batch(0, 0, 0)
+    with pytest.raises(ValueError, match="samples=5"):
+        Copy(samples=5).batch(0, 0, 6)
+    with pytest.raises(ValueError, match="0 sequences"):
+        SMALL.validation(0, 0, 0)
