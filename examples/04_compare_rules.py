@@ -40,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--cell", choices=("LRU", "LinearRNN"), default="LRU")
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES), metavar="RULE")
     options = parser.parse_args()
 
     task = Copy(pattern_length=6, padding=4, bits=3)
@@ -50,7 +51,8 @@ def main() -> None:
     shape = f"{task.pattern_length} x {task.bits} bits"
     title = f"copy {shape}, {options.cell} x 2, {options.steps} steps (no skill: loss 0.693)"
     grid = Table("rule", "loss", "cosine with BPTT: at first", "trained", title=title)
-    for name, rule in RULES.items():
+    for name in options.rules:
+        rule = RULES[name]
         trained = train(network, task, rule, options.steps)
         loss, _, _ = ft.gradient(trained, None, xs, ys, rule=ft.BPTT, loss=task.loss, mask=mask)
         cosines = [

@@ -140,7 +140,8 @@ class Config:
         seed: of the initialisation, the data and dropout.
         log_every: steps between lines of metrics, which are means over these steps.
         evaluate_every: steps between evaluations on validation sequences.
-        align_every: steps between measurements of the gradient's alignment with backpropagation through time.
+        align_every: steps between measurements of the gradient's alignment with backpropagation through time; never
+            if None.
         checkpoint_every: steps between checkpoints.
         validation_sequences: sequences of an evaluation during training.
         final_sequences: sequences of the evaluation at the end.
@@ -159,7 +160,7 @@ class Config:
     seed: int = 0
     log_every: int = 50
     evaluate_every: int = 500
-    align_every: int = 500
+    align_every: int | None = 500
     checkpoint_every: int = 500
     validation_sequences: int = 100
     final_sequences: int = 1000

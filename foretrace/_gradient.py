@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from foretrace._forward import Carry, forward, init_carry
 from foretrace._network import Network
@@ -126,10 +127,12 @@ def chunk_loss(
 ) -> tuple[Float[Array, ""], tuple[Carry | None, Array]]:
     """Return `sum_t mask_t * loss_t` of one stream, and (carry, outputs)."""
     outputs, carry = forward(network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry)
-    losses = jax.vmap(loss)(outputs, ys)
-    if mask is not None:
-        # Not a product: the loss of a step that does not count may be anything, even infinite.
-        losses = jnp.where(mask, losses * mask, 0.0)
+    if mask is None:
+        return jax.vmap(loss)(outputs, ys).sum(), (carry, outputs)
+    # Not a product, neither forth nor back: the loss of a step that does not count may be anything, even NaN.
+    counts = mask.astype(bool)
+    losses = jax.vmap(loss)(jnp.where(counts[:, None], outputs, lax.stop_gradient(outputs)), ys)
+    losses = jnp.where(counts, losses * mask.astype(losses.dtype), 0.0)
     return losses.sum(), (carry, outputs)
 
 

@@ -105,7 +105,7 @@ class Block(eqx.Module):
         """Draw the two dropout masks of a sequence, scaled to keep the mean; None without dropout or key."""
         if key is None or self.dropout == 0:
             return None
-        return jax.random.bernoulli(key, 1 - self.dropout, (2, size)) / (1 - self.dropout)
+        return jnp.where(jax.random.bernoulli(key, 1 - self.dropout, (2, size)), 1 / (1 - self.dropout), 0.0)
 
 
 class Decoder(eqx.Module):

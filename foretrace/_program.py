@@ -82,19 +82,19 @@ def evaluate(config: Config, task: Task, network: Network, batches: Array) -> Sc
         outputs = jax.vmap(lambda xs: forward(network, None, xs, keep_carry=False)[0])(batch.xs)
         losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
         loss = jnp.where(batch.mask > 0, losses * batch.mask, 0).sum(axis=1).mean()
-        return jax.tree.map(jnp.add, total, scores_of(outputs, batch, loss))
+        return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, scores_of(outputs, batch, loss))
 
     zero = jnp.zeros(())
     total = lax.fori_loop(0, batches, add, Scores(zero, zero, zero))
-    return jax.tree.map(lambda value: value / batches, total)
+    return jax.tree.map(lambda value: value / batches.astype(value.dtype), total)
 
 
 def scores_of(outputs: Float[Array, "B T O"], batch: Batch, loss: Float[Array, ""]) -> Scores:
     """Return the scores of outputs, counted where the mask is not zero."""
     right = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys.astype(int))
     asked = batch.mask > 0
-    share = jnp.where(asked, right, 0).sum() / asked.sum()
-    return Scores(loss, share, jnp.mean(jnp.where(asked, right == 1, True).all(axis=1)))
+    whole = jnp.where(asked, right == 1, True).all(axis=1)
+    return Scores(loss, jnp.mean(right, where=asked), jnp.mean(whole, dtype=loss.dtype))
 
 
 def align(config: Config, task: Task, network: Network, rule: str) -> Alignment:

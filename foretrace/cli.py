@@ -102,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
+            warnings.simplefilter("always", UntrainedParameters)
             return _run(_parse(arguments))
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)

@@ -198,8 +198,8 @@ class _Training:
         self.log.write("result", self.step, **scores._asdict(), seconds=seconds)
         return Result(self.run, self.step, scores, seconds)
 
-    def _due(self, every: int) -> bool:
-        return self.step % every == 0 or self.step == self.config.steps
+    def _due(self, every: int | None) -> bool:
+        return every is not None and (self.step % every == 0 or self.step == self.config.steps)
 
     def _anything_due(self) -> bool:
         config = self.config

@@ -54,7 +54,7 @@ def table(run_dir: str | os.PathLike) -> Any:
         raise RunError(f"{run_dir} has nothing to report yet")
     grid = Table("", "loss", "bits recalled", "whole sequences", title=_title(config))
     grid.add_row(
-        f"this run after {last['step']} of {config.steps} steps",
+        f"this run (step {last['step']} of {config.steps})",
         f"{last['loss']:.2e}",
         f"{last['accuracy']:.2%}",
         f"{last['sequences']:.2%}",

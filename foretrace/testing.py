@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._cell import AbstractCell, Coefficients, check_interface
-from foretrace._network import Network
 from foretrace._oracles import (
     finite_difference,
     gradient_by_definition,
@@ -52,12 +51,7 @@ __all__ = [
 
 
 class Law(NamedTuple):
-    """One law that held.
-
-    Args:
-        law: its name, and the rule where it belongs to one.
-        error: the largest difference found, relative to numbers above one.
-    """
+    """A law that held, and the largest difference found, relative to numbers above one."""
 
     law: str
     error: float
@@ -130,11 +124,9 @@ class _Book(NamedTuple):
 
     def equal(self, law: str, got: Any, want: Any, hint: str = "") -> None:
         """Note the largest difference of two trees, or raise."""
-        found = jax.tree.leaves_with_path(got)
-        errors = [_error(g, w) for (_, g), w in zip(found, jax.tree.leaves(want), strict=True)]
+        errors = [_error(g, w) for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)]
         worst = int(np.argmax(errors))  # a NaN, if there is one
-        where = jax.tree_util.keystr(found[worst][0], simple=True, separator=".")
-        self.require(law, errors[worst] <= self.tolerance, errors[worst], where, hint)
+        self.require(law, errors[worst] <= self.tolerance, errors[worst], _named(got)[worst][0], hint)
 
     def require(self, law: str, holds: bool, error: float, where: str = "", hint: str = "") -> None:
         """Note a law that holds, or raise."""
@@ -149,6 +141,11 @@ def _error(got: Any, want: Any) -> float:
     return float(np.max(np.abs(got - want), initial=0.0) / max(1.0, np.max(np.abs(want), initial=0.0)))
 
 
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    leaves = jax.tree.leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in leaves]
+
+
 def _measure(f: Callable[..., Any], *arguments: Any) -> Any:
     """Compile f, run it once and return NumPy arrays."""
     # Time spent on optimising a program that runs once would be lost.
@@ -158,10 +155,9 @@ def _measure(f: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _check_interface(cell: AbstractCell, book: _Book) -> None:
-    for path, leaf in jax.tree.leaves_with_path(cell):
-        if not (eqx.is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)):
-            hint = "Parameters are real floating-point arrays; mark other fields eqx.field(static=True)"
-            book.require("interface", False, np.inf, jax.tree_util.keystr(path), hint)
+    wrong = [name for name, a in _named(cell) if not (eqx.is_array(a) and jnp.issubdtype(a.dtype, jnp.floating))]
+    hint = "Parameters are real floating-point arrays; mark other fields eqx.field(static=True)"
+    book.require("interface, parameters", not wrong, 0.0, ", ".join(wrong), hint)
     try:
         check_interface(cell)
     except (TypeError, ValueError) as error:
@@ -205,10 +201,9 @@ def _check_step(cell: AbstractCell, random: np.random.Generator, book: _Book) ->
     hint = f"It is {cell.independent}, but the largest derivative with respect to `others` is {coupling:.1e}"
     as_declared = (coupling > book.tolerance) != cell.independent
     book.require("independent as declared", as_declared, 0.0, "independent", hint)
+    learnt = [name for name, leaf in _named(got.initial) if np.any(leaf)]
     hint = "init_state depends on a parameter, but a sequence starts from a constant"
-    for path, leaf in jax.tree.leaves_with_path(got.initial):
-        where = jax.tree_util.keystr(path, simple=True)
-        book.require("the initial state is a constant", not np.any(leaf), 0.0, where, hint)
+    book.require("the initial state is a constant", not learnt, 0.0, ", ".join(learnt), hint)
     for name, hs in got.scans.items():
         book.equal(f"step = a * own + b, {name} scan", hs, got.steps, "decay_and_drive and step differ")
 
@@ -223,13 +218,12 @@ def _check_gradients(
     resets = jnp.asarray([at < 0, at == cut, random.random(length) < 0.4, at < 0])
     fresh = jnp.arange(4) == 3
     want = _measure(definitions, network, xs, ys, resets)
-    _check_differences(cell, network, xs, ys, random, want, book)
+    _check_differences(cell, (network, xs, ys), random, want, book)
     snap1, rtrl = (want.gradients[name][1].blocks.cell for name in ("SNAP1", "RTRL"))
     apart = max(map(_error, jax.tree.leaves(snap1), jax.tree.leaves(rtrl)))
     hint = f"Gradients differ by {apart:.1e}; modules that do not read `others` are independent, and only they"
     book.require("SNAP1 = RTRL iff independent", (apart <= book.tolerance) == cell.independent, 0.0, "", hint)
-    names = {jax.tree_util.keystr(path, simple=True): leaf for path, leaf in jax.tree.leaves_with_path(snap1)}
-    silent = [name for name, leaf in names.items() if not np.any(leaf) and name not in frozen]
+    silent = [name for name, leaf in _named(snap1) if not np.any(leaf) and name not in frozen]
     hint = "Nothing reaches it under SNAP1: use it, do not stop its gradient, or name it in `frozen`"
     book.require("every parameter learns", not silent, 0.0, ", ".join(silent), hint)
     runs = {}
@@ -252,7 +246,7 @@ def _check_rule(
         pairs = zip(jax.tree.leaves(whole.grads), jax.tree.leaves(definition), strict=True)
         closed = max((float(np.max(np.abs(got))) for got, want in pairs if not np.any(want)), default=0.0)
         book.require(f"closed parameters have exactly no gradient, {rule}", closed == 0, closed)
-    if rule.carried and not rule.inputs:
+    if rule.name in want.e:
         book.equal(f"definition of the sensitivity, {rule}", _only_layer(whole.carry.e), want.e[rule.name])
     if singly and rule.inputs:
         definition = want.gradients["SNAP1" if rule == HYBRID else "TRUNCATED"][1]
@@ -277,14 +271,9 @@ def _check_between_rules(cell: AbstractCell, runs: dict[str, dict[str, Run]], bo
 
 
 def _check_differences(
-    cell: AbstractCell,
-    network: Network,
-    xs: Array,
-    ys: Array,
-    random: np.random.Generator,
-    want: Definitions,
-    book: _Book,
+    cell: AbstractCell, data: tuple[Alone, Array, Array], random: np.random.Generator, want: Definitions, book: _Book
 ) -> None:
+    network, xs, ys = data
     directions = normal_like(random, network)
     along = jax.tree.map(np.asarray, normal_like(random, jax.eval_shape(cell.coefficients)))
     units = [1, 1j] if np.iscomplexobj(jax.tree.leaves(along)[0]) else [1]

@@ -31,23 +31,18 @@ CELLS = {
     "gru": ft.GRU.factory(),
     "lstm": ft.ElementwiseLSTM.factory(),
 }
-RULES = (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.SNAP1, ft.RTRL, ft.HYBRID, ft.BPTT)
 
 
 @pytest.fixture(scope="module", params=CELLS)
 def cell_name(request):
-    return request.param
+    yield request.param
+    jax.clear_caches()  # see _forget_programs; tests are ordered by cell
 
 
 @pytest.fixture(scope="module")
 def make_cell(cell_name):
     """Return `make(size, *, key)` of each architecture in turn."""
     return CELLS[cell_name]
-
-
-@pytest.fixture(scope="module", params=RULES, ids=str)
-def rule(request):
-    return request.param
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ the stored parameters on paper.
 
 from functools import partial
 
-import foretrace as ft
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import foretrace as ft
 from foretrace.testing import paper_recursions, plain_states, snap1_by_definition
 
 T = 9

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+
 from foretrace import _scan
 from foretrace._scan import linear_scan, replay
-from hypothesis import given
 
 METHODS = ("sequential", "associative", "reference")
 

@@ -1,0 +1,118 @@
+"""Bad input to the core is a clear error that names the argument, what was given and what was expected."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import foretrace as ft
+
+KEY = jax.random.key(0)
+LOSS = ft.losses.softmax_cross_entropy
+C = 4
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
+
+
+@pytest.fixture(scope="module")
+def network():
+    return ft.Network(2, 3, model_size=4, depth=2, cell=ft.GRU.factory(), key=KEY)
+
+
+def gradient(network, carry=None, **arguments):
+    given = {"xs": jnp.ones((C, 2)), "ys": jnp.zeros(C, int), "rule": ft.ONLINE, "loss": LOSS} | arguments
+    return ft.gradient(network, carry, given.pop("xs"), given.pop("ys"), **given)
+
+
+def with_value(shape, index, value):
+    array = np.ones(shape)
+    array[index] = value
+    return jnp.asarray(array)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"xs": jnp.ones((C, 3))}, ValueError, r"xs has shape \(4, 3\), expected \(C, 2\).*\(B, C, 2\)"),
+        ({"xs": jnp.ones(2)}, ValueError, r"xs has shape \(2,\), expected \(C, 2\)"),
+        ({"xs": jnp.ones((1, 1, C, 2))}, ValueError, r"xs has shape \(1, 1, 4, 2\)"),
+        ({"xs": jnp.ones((0, 2)), "ys": jnp.zeros(0, int)}, ValueError, "at least one step"),
+        ({"xs": jnp.ones((0, C, 2)), "ys": jnp.zeros((0, C), int)}, ValueError, "at least one stream"),
+        ({"xs": jnp.ones((C, 2), int)}, TypeError, "xs is int.*expected floating point.*one_hot"),
+        ({"xs": jnp.ones((C, 2), bool)}, TypeError, "xs is bool.*expected floating point"),
+        ({"xs": jnp.ones((C, 2), complex)}, TypeError, "xs is complex.*expected floating point"),
+        ({"xs": with_value((C, 2), (1, 0), np.nan)}, ValueError, r"xs holds nan at \(1, 0\) \(1 values"),
+        ({"xs": with_value((C, 2), 2, -np.inf)}, ValueError, r"xs holds -inf at \(2, 0\) \(2 values"),
+        ({"ys": jnp.zeros(C + 1, int)}, ValueError, r"ys has shape \(5,\), expected \(4,\).*xs has shape \(4, 2\)"),
+        ({"ys": jnp.zeros((), int)}, ValueError, r"ys has shape \(\), expected \(4,\)"),
+        ({"ys": jnp.zeros(C)}, TypeError, "y must hold integer classes.*squared_error"),
+        ({"ys": jnp.zeros((C, 2), int)}, ValueError, "3 logits cannot be 2 outputs"),
+        ({"ys": jnp.zeros((C, 2)), "loss": ft.losses.squared_error}, ValueError, r"y has shape \(2,\).*\(3,\)"),
+        ({"mask": jnp.ones(C - 1)}, ValueError, r"mask has shape \(3,\), expected \(4,\)"),
+        ({"mask": jnp.ones((C, 1))}, ValueError, r"mask has shape \(4, 1\), expected \(4,\)"),
+        ({"mask": jnp.ones(C, int)}, TypeError, "mask is int.*booleans or floating-point weights"),
+        ({"mask": with_value(C, 3, np.inf)}, ValueError, r"mask holds inf at \(3,\)"),
+        ({"reset": jnp.zeros(C + 1, bool)}, ValueError, r"reset has shape \(5,\), expected \(4,\)"),
+        ({"reset": jnp.zeros(C)}, TypeError, "reset is float.*expected booleans"),
+        ({"rule": "rtlr"}, ValueError, "'rtlr' is unknown; choose one of BPTT.*SNAP1"),
+        ({"rule": None}, TypeError, "rule must be a LearningRule or one of.*NoneType"),
+    ],
+)  # fmt: skip
+def test_gradient_names_what_does_not_fit(network, arguments, error, message):
+    with pytest.raises(error, match=message):
+        gradient(network, **arguments)
+
+
+def test_a_batch_needs_its_axis_everywhere(network):
+    batch = {"xs": jnp.ones((3, C, 2)), "ys": jnp.zeros((3, C), int)}
+    for name, value in {"ys": jnp.zeros(C, int), "mask": jnp.ones(C), "reset": jnp.zeros(C, bool)}.items():
+        with pytest.raises(ValueError, match=rf"{name} has shape \(4,\), expected \(3, 4\)"):
+            gradient(network, **(batch | {name: value}))
+
+
+def other_carries(network):
+    deeper = ft.Network(2, 3, model_size=4, depth=3, cell=ft.GRU.factory(), key=KEY)
+    dense = ft.Network(2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=4), key=KEY)
+    return {
+        "of a rule that carries nothing": ft.init_carry(network, ft.BPTT),
+        "of RTRL": ft.init_carry(network, ft.RTRL),
+        "of a batch": ft.init_carry(network, ft.ONLINE, batch_size=1),
+        "of a deeper network": ft.init_carry(deeper, ft.ONLINE),
+        "of another cell": ft.init_carry(dense, ft.ONLINE),
+    }
+
+
+def test_a_carry_that_is_not_its_own_is_refused(network):
+    for whose, carry in other_carries(network).items():
+        with pytest.raises(ValueError, match=r"carry does not fit: expected init_carry\(network, SNAP1"):
+            pytest.fail(f"a carry {whose} was taken: {gradient(network, carry)}")
+    with pytest.raises(ValueError, match=r"carry does not fit.*batch_size=2"):
+        gradient(network, ft.init_carry(network, ft.ONLINE), xs=jnp.ones((2, C, 2)), ys=jnp.zeros((2, C), int))
+    gradient(network, ft.init_carry(network, ft.ONLINE))
+
+
+@pytest.mark.parametrize("name", ["ONLINE", "online", "Snap1"])
+def test_rules_go_by_name_in_any_case(network, name):
+    assert ft.init_carry(network, name).e is not None
+
+
+def test_init_carry_names_what_is_wrong(network):
+    with pytest.raises(ValueError, match="'bptt2' is unknown; choose one of BPTT"):
+        ft.init_carry(network, "bptt2")
+    with pytest.raises(ValueError, match=r"batch_size=0\) must be at least 1, or None"):
+        ft.init_carry(network, ft.ONLINE, batch_size=0)
+
+
+def test_a_rule_that_contradicts_itself_is_refused():
+    with pytest.raises(ValueError, match="'mine'.*carried=True needs own=True"):
+        ft.LearningRule("mine", recurrent=True, carried=True)
+
+
+def test_a_cell_that_breaks_the_interface_is_refused_by_the_network():
+    class Flat(ft.GRU):
+        def coefficients(self):
+            theta = super().coefficients()
+            return theta._replace(feedforward=theta.feedforward | {"gain": self.b_hn[0]})
+
+    with pytest.raises(ValueError, match=r"Flat.coefficients\(\).*gain.*module axis \(4\) in front"):
+        ft.Network(2, 3, model_size=4, depth=1, cell=Flat.factory(), key=KEY)
