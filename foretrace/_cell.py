@@ -124,7 +124,7 @@ def check_interface(cell: AbstractCell) -> None:
         ValueError: a leaf without the module axis in front, or a step that changes the state's structure.
     """
     name, n = type(cell).__name__, cell.state_size
-    theta, h, x = jax.eval_shape(lambda: (cell.coefficients(), cell.init_state(), jnp.zeros(cell.input_size)))
+    theta, h, x = _shapes(cell)
     if not isinstance(theta, Coefficients):
         raise TypeError(f"{name}.coefficients() returned {type(theta).__name__}, expected foretrace.Coefficients")
     for path, leaf in jax.tree.leaves_with_path(h):
@@ -146,7 +146,7 @@ def check_interface(cell: AbstractCell) -> None:
                 f"{where} is {leaf.dtype} but the state is complex: its sensitivity would lose the imaginary part; "
                 "fold it into a complex coefficient or cast it to complex"
             )
-    after = jax.eval_shape(cell.step, theta, h, h, x)
+    after = eqx.filter_eval_shape(lambda cell, *arguments: cell.step(*arguments), cell, theta, h, h, x)
     if jax.tree.structure(after) != jax.tree.structure(h) or not all(
         p.shape == q.shape and p.dtype == q.dtype
         for p, q in zip(jax.tree.leaves(after), jax.tree.leaves(h), strict=True)
@@ -154,8 +154,17 @@ def check_interface(cell: AbstractCell) -> None:
         raise ValueError(f"{name}.step returned {after}, expected the structure, shapes and dtypes of init_state: {h}")
 
 
+def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
+    """Return the shapes of coefficients, state and input; the cell itself may consist of shapes only."""
+
+    def parts(cell: AbstractCell) -> tuple[Any, Any, Any]:
+        return cell.coefficients(), cell.init_state(), jnp.zeros(cell.input_size)
+
+    return eqx.filter_eval_shape(parts, cell)
+
+
 def _reads_others(cell: AbstractCell) -> bool:
-    theta, h, x = jax.eval_shape(lambda: (cell.coefficients(), cell.init_state(), jnp.zeros(cell.input_size)))
+    theta, h, x = _shapes(cell)
     jaxpr = jax.make_jaxpr(cell.step)(theta, h, h, x).jaxpr
     first = len(jax.tree.leaves((theta, h)))
     others = set(jaxpr.invars[first : first + len(jax.tree.leaves(h))])

@@ -196,24 +196,18 @@ def build(config: Config) -> Built:
     # Says what is wrong with the sizes before anything is written.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
 
-    def make(key: PRNGKeyArray) -> Network:
-        return Network(
-            task.input_size,
-            task.output_size,
-            model_size=net.model_size,
-            depth=net.depth,
-            cell=net.cell.factory(),
-            glu=net.glu,
-            norm=net.norm,
-            dropout=net.dropout,
-            readout_size=net.readout_size,
-            key=key,
-        )
-
-    # A program that runs once is not worth optimising: 1 s of compilation instead of 6 s operation by operation.
-    quick = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-    options = quick if jax.default_backend() == "cpu" else None
-    network = jax.jit(make, compiler_options=options)(jax.random.key(config.seed))
+    network = Network(
+        task.input_size,
+        task.output_size,
+        model_size=net.model_size,
+        depth=net.depth,
+        cell=net.cell.factory(),
+        glu=net.glu,
+        norm=net.norm,
+        dropout=net.dropout,
+        readout_size=net.readout_size,
+        key=jax.random.key(config.seed),
+    )
     chunked = config.chunk is not None
     learner = Learner(
         network,

@@ -10,9 +10,10 @@ import foretrace as ft
 PACKAGE = Path(ft.__file__).parent
 
 ORDER = [
-    *("_types", "tasks", "_scan", "_cell", "_cells", "_network", "_rule", "_unroll", "_sensitivity", "_forward"),
-    *("_structure", "_loss", "_gradient", "_alignment", "_optimizer", "_learner", "_checkpoint", "_oracles", "testing"),
-    *("_metrics", "_config", "experiment", "report", "cli", "__main__"),
+    *("_types", "_loss", "_classify", "tasks", "_scan", "_cell", "_cells", "_network", "_rule", "_unroll"),
+    *("_sensitivity", "_forward", "_structure", "_gradient", "_alignment", "_optimizer", "_learner", "_checkpoint"),
+    *("_oracles", "_ways", "testing", "_metrics", "_config", "_run", "_program", "_progress"),
+    *("experiment", "report", "cli", "__main__"),
 ]
 """Data flows one way: a module imports only from those before it."""
 
