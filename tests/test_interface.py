@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import foretrace as ft
 
@@ -66,6 +67,16 @@ def test_every_public_name_is_documented():
     for name, value in vars(ft).items():
         if not name.startswith("_") and (isinstance(value, type) or callable(value)):
             assert value.__doc__, f"{name} has no docstring"
+
+
+def test_every_public_name_is_on_the_api_page():
+    page = (PACKAGE.parent / "docs" / "api.md").read_text()
+    names = [name for name in vars(ft) if not name.startswith("_") and name not in sys.modules]
+    own = [name for name in names if getattr(getattr(ft, name), "__module__", "foretrace").startswith("foretrace")]
+    missing = [name for name in own if not isinstance(getattr(ft, name), ModuleType)]
+    missing = [name for name in missing if f"foretrace.{name}\n" not in page]
+    assert "Network" in own
+    assert not missing
 
 
 def test_importing_loads_no_program_parts():
