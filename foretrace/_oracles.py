@@ -123,6 +123,7 @@ def gradient_by_definition(
     `BPTT` is plain autodiff of the plain recurrence. `HYBRID` has no definition of its own here: with chunks of one
     step it is `SNAP1`, and over a whole sequence of independent modules `BPTT`.
     """
+    states = plain_states if rule == BPTT else partial(_states_in_space, rule)
 
     def total(network: Network) -> Array:
         x = jax.vmap(network.encoder)(xs)
@@ -130,11 +131,9 @@ def gradient_by_definition(
             block = network.block(i)
             cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
             zs = jax.vmap(block.before)(x)
-            hs = (plain_states if rule == BPTT else partial(_states_in_space, rule))(
-                cell, cell.coefficients(), zs, reset
-            )
-            ys_of_cell = jax.vmap(cell.readout)(hs, zs)
-            x = jax.vmap(lambda x, y, block=block: block.after(x, y, None))(x, ys_of_cell)
+            hs = states(cell, cell.coefficients(), zs, reset)
+            out = jax.vmap(cell.readout)(hs, zs)
+            x = jax.vmap(lambda x, y, block=block: block.after(x, y, None))(x, out)
         losses = jax.vmap(loss)(jax.vmap(network.decoder)(x), ys)
         return jnp.sum(losses if mask is None else losses * mask)
 

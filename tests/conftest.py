@@ -46,6 +46,13 @@ def make_cell(cell_name):
 
 
 @pytest.fixture
+def standard_promotion():
+    """JAX's default promotion: Optax's Adam mixes dtypes under float64, so who runs it cannot be strict."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture
 def without_shape_checks():
     """Let wrong arguments through to the package's own checks, as they get there for a user."""
     jaxtyping.config.update("jaxtyping_disable", True)

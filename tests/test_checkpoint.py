@@ -15,6 +15,8 @@ import foretrace as ft
 
 LOSS = ft.losses.softmax_cross_entropy
 
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
 
 def make_learner(cell=None, state_size=3, optimizer=None, rule=ft.ONLINE, **options):
     cell = ft.LRU.factory(state_size=state_size) if cell is None else cell

@@ -12,6 +12,8 @@ import foretrace as ft
 
 LOSS = ft.losses.softmax_cross_entropy
 
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
 
 def make_network(dropout=0.0, depth=2):
     make = ft.LRU.factory(state_size=3)
@@ -173,7 +175,7 @@ def test_untrained_parameters_are_those_with_zero_gradient():
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "at least one step"),
     ],
 )
-def test_bad_input_is_a_clear_error_and_harms_nothing(arguments, message):
+def test_bad_input_is_a_clear_error_and_harms_nothing(arguments, message, without_shape_checks):
     learner = make_learner()
     xs, ys = data(4)
     state = learner.init()

@@ -9,6 +9,8 @@ import pytest
 import foretrace as ft
 from foretrace._optimizer import labels, schedule
 
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
 
 @pytest.fixture(scope="module")
 def network():
