@@ -12,6 +12,9 @@ N = 3
 KEY = jax.random.key(0)
 
 
+@pytest.mark.parametrize(
+    "cell_name", ["lru", "tanh", "gru", "lstm", pytest.param("linear", marks=pytest.mark.slow)], indirect=True
+)
 def test_cell_obeys_every_law(make_cell):
     report = check_cell(make_cell(N, key=KEY))
     assert len(report.laws) > 40
@@ -224,6 +227,7 @@ class HasAWrongDerivative(Dense):
         return 0.9 * h + jax.lax.stop_gradient(0.1 * h)
 
 
+@pytest.mark.slow
 def test_the_right_complex_cell_passes():
     check_cell(Rotation())
 

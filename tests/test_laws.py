@@ -3,7 +3,7 @@
 Few programs are compiled: sequences of six steps, chunks of one, two and three, always with a mask and resets.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import hypothesis.strategies as st
 import jax
@@ -26,14 +26,15 @@ RESET = np.arange(T) == 4
 WEIGHTS = np.array([0.5, 0.0, 1.0, 2.0, 0.0, 1.5])
 RULES = (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.SNAP1, ft.RTRL, ft.HYBRID, ft.BPTT)
 ANY_CHUNK = RULES[:5]
+CELLS = ("lru", "tanh", "gru", "lstm")
+"""Without the linear dense layer: to these laws it is the one with a tanh."""
 
 # Parameters that reach the state through recurrent coefficients alone.
 RECURRENT = {"lru": ("nu_log", "theta_log"), "linear": ("A",), "tanh": ("A",), "gru": ("W_h", "b_hn"), "lstm": ("w",)}
 
 
-@pytest.fixture(scope="module", params=["lru", "tanh", "gru", "lstm"])
+@pytest.fixture(scope="module", params=CELLS)
 def cell_name(request):
-    """Leave out the linear dense layer: to these laws it is the one with a tanh, and every cell is a minute."""
     yield request.param
     jax.clear_caches()
 
@@ -47,6 +48,14 @@ def network(make_cell):
 @pytest.fixture(scope="module")
 def single(make_cell):
     return make_network(make_cell, 1)
+
+
+def every_cell_and(rules):
+    """Parametrise by cell and rule; what another pair or `check_cell` shows as well is left to `-m slow`."""
+    quick = {"lru": RULES, "gru": RULES, "tanh": (ft.SNAP1, ft.RTRL), "lstm": (ft.SNAP1,)}
+    pairs = [(cell, rule, () if rule in quick[cell] else pytest.mark.slow) for cell in CELLS for rule in rules]
+    values = [pytest.param(cell, rule, id=f"{cell}-{rule}", marks=marks) for cell, rule, marks in pairs]
+    return pytest.mark.parametrize(("cell_name", "rule"), values, indirect=["cell_name"])
 
 
 @cache
@@ -96,21 +105,18 @@ def summed(trees):
     return jax.tree.map(lambda *leaves: sum(leaves), *trees)
 
 
-def test_the_gradient_is_its_definition(network):
-    """Each step's error times the sensitivity by full Jacobians, in every layer. (Every rule: in `check_cell`.)"""
-    rules = [ft.TRUNCATED, ft.SNAP1] if is_independent(network) else [ft.SNAP1, ft.RTRL]
-
-    @jax.jit
-    def define(network, xs, ys, mask, reset):
-        return {
-            rule.name: gradient_by_definition(network, xs, ys, rule=rule, loss=LOSS, mask=mask, reset=reset)
-            for rule in rules
-        }
-
-    want = define(network, *map(jnp.asarray, (XS[0], YS[0], WEIGHTS, RESET)))
-    for rule in rules:
-        value, grads, _ = run(network, rule, mask=WEIGHTS, reset=RESET)
-        assert_equal((value, grads), want[rule.name])
+@pytest.mark.parametrize(
+    ("cell_name", "rule"),
+    [("lru", ft.SNAP1), ("gru", ft.RTRL), ("gru", ft.TRUNCATED), pytest.param("lstm", ft.RTRL, marks=pytest.mark.slow)],
+    indirect=["cell_name"],
+    ids=str,
+)
+def test_the_gradient_is_its_definition(network, rule):
+    """Each step's error times the sensitivity by full Jacobians, in every layer. (Every pair: in `check_cell`.)"""
+    define = jax.jit(partial(gradient_by_definition, rule=rule, loss=LOSS))
+    xs, ys, mask, reset = map(jnp.asarray, (XS[0], YS[0], WEIGHTS, RESET))
+    value, grads, _ = run(network, rule, mask=WEIGHTS, reset=RESET)
+    assert_equal((value, grads), define(network, xs, ys, mask=mask, reset=reset))
 
 
 def partitions(parts, total=T):
@@ -118,7 +124,7 @@ def partitions(parts, total=T):
     return [[]] if total == 0 else [[n, *rest] for n in parts if n <= total for rest in partitions(parts, total - n)]
 
 
-@pytest.mark.parametrize("rule", ANY_CHUNK, ids=str)
+@every_cell_and(ANY_CHUNK)
 @given(data=st.data())
 def test_any_partition_gives_the_same_gradient_and_carry(network, rule, data):
     lengths = data.draw(st.sampled_from(partitions((3, 2, 1) if rule.carried else (3, 1))), label="lengths")
@@ -191,7 +197,7 @@ def test_spatial_and_reservoir_close_what_they_say(network, cell_name):
     assert_equal(*others)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@every_cell_and(RULES)
 def test_a_reset_makes_two_sequences(network, rule):
     """Value, gradient and carry, exactly as if each half had been run alone."""
     value, grads, carry = run(network, rule, mask=WEIGHTS, reset=np.arange(T) == 3)
@@ -200,7 +206,7 @@ def test_a_reset_makes_two_sequences(network, rule):
     assert_equal((value, grads, carry), (first[0] + second[0], summed([first[1], second[1]]), second[2]))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@every_cell_and(RULES)
 def test_masked_padding_changes_nothing(network, rule):
     """Steps after the end that do not count: value and gradient are those of the sequence without them."""
     mask = (np.arange(T) < 3).astype(float)
@@ -209,7 +215,7 @@ def test_masked_padding_changes_nothing(network, rule):
     assert_equal((value, grads), run(network, rule, ft.init_carry(network, rule), slice(0, 3))[:2])
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@every_cell_and(RULES)
 def test_a_mask_weighs_steps(network, rule):
     """The gradient is linear in the mask."""
     value, grads, _ = run(network, rule, mask=WEIGHTS, reset=RESET)
