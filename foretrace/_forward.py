@@ -1,6 +1,8 @@
-"""A network over a chunk under a rule: carry in, outputs and carry out. Written for one stream; `vmap` is elsewhere."""
+"""A network over a chunk under a rule: carry in, outputs and carry out."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from foretrace._cell import AbstractCell
 from foretrace._network import Block, Network
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._sensitivity import advance, attach, init_sensitivity
-from foretrace._types import Array, Bool, Float, PRNGKeyArray, Sensitivity, State
+from foretrace._types import Array, Bool, Float, PRNGKeyArray, Sensitivity, State, States
 from foretrace._unroll import unroll
 
 
@@ -56,14 +58,14 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
 def forward(
     network: Network,
     carry: Carry | None,
-    xs: Float[Array, "C I"],
+    xs: Float[Array, "*B C I"],
     *,
     rule: LearningRule = BPTT,
-    reset: Bool[Array, "C"] | None = None,
+    reset: Bool[Array, "*B C"] | None = None,
     key: PRNGKeyArray | None = None,
     keep_carry: bool = True,
-) -> tuple[Float[Array, "C O"], Carry | None]:
-    """Run a network over a chunk of one stream.
+) -> tuple[Float[Array, "*B C O"], Carry | None]:
+    """Run a network over a chunk of one stream, or of a batch of streams.
 
     Args:
         network: the network.
@@ -77,8 +79,16 @@ def forward(
     Returns:
         The outputs, and the carry after the chunk (None if not kept).
     """
-    x = jax.vmap(network.encoder)(xs)
-    keys = None if key is None else jax.random.split(key, network.depth)
+    batched = xs.ndim == 3
+    if batched:
+        # Time in front, streams behind it: scans and weight products then find their operands in place.
+        xs = jnp.swapaxes(xs, 0, 1)
+        reset = None if reset is None else jnp.swapaxes(reset, 0, 1)
+    x = _each(network.encoder, batched)(xs)
+    keys = None
+    if key is not None:
+        streams = jax.random.split(key, xs.shape[1]) if batched else key
+        keys = _streams(partial(jax.random.split, num=network.depth), batched, out_axes=1)(streams)
 
     def layer(x: Array, now: tuple[Block, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
         block, before, key = now
@@ -89,31 +99,50 @@ def forward(
         # but a quarter of the memory traffic, which is what limits a CPU here (benchmarks/README.md).
         layer = jax.checkpoint(layer, prevent_cse=False)
     x, after = lax.scan(layer, x, (network.blocks, carry, keys))
-    return jax.vmap(network.decoder)(x), after
+    outputs = _each(network.decoder, batched)(x)
+    return (jnp.swapaxes(outputs, 0, 1) if batched else outputs), after
 
 
 def _layer(
     block: Block,
     carry: Carry | None,
-    xs: Float[Array, "C H"],
+    xs: Float[Array, "C *B H"],
     rule: LearningRule,
-    reset: Bool[Array, "C"] | None,
-    key: PRNGKeyArray | None,
+    reset: Bool[Array, "C *B"] | None,
+    key: Array | None,
     keep_carry: bool,
-) -> tuple[Float[Array, "C H"], Carry | None]:
+) -> tuple[Float[Array, "C *B H"], Carry | None]:
     cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
-    zs = jax.vmap(block.before)(xs)
     theta = cell.coefficients()
-    h, e = carry if carry is not None else (cell.init_state(), None)
-    h = lax.stop_gradient(h)
-    hs, emitted = unroll(cell, theta, h if e is None else attach(h, e, theta), zs, rule, reset)
-    ys = jax.vmap(cell.readout)(emitted, zs)
-    ys = jax.vmap(block.after, in_axes=(0, 0, None))(xs, ys, block.keep(xs.shape[-1], key))
-    if not keep_carry:
-        return ys, None
-    e = init_sensitivity(cell, rule) if e is None else e
-    after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
-    return ys, lax.stop_gradient(Carry(jax.tree.map(lambda leaf: leaf[-1], hs), after))
+
+    def recur(carry: Carry | None, zs: Array, reset: Array | None) -> tuple[States, Carry | None]:
+        h, e = carry if carry is not None else (cell.init_state(), None)
+        h = lax.stop_gradient(h)
+        hs, emitted = unroll(cell, theta, h if e is None else attach(h, e, theta), zs, rule, reset)
+        if not keep_carry:
+            return emitted, None
+        e = init_sensitivity(cell, rule) if e is None else e
+        after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
+        return emitted, lax.stop_gradient(Carry(jax.tree.map(lambda leaf: leaf[-1], hs), after))
+
+    batched = xs.ndim == 3
+    zs = _each(block.before, batched)(xs)
+    # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
+    emitted, after = _streams(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0))(carry, zs, reset)
+    ys = _each(cell.readout, batched)(emitted, zs)
+    keep = None if key is None else _streams(partial(block.keep, xs.shape[-1]), batched)(key)
+    after_cell = _streams(block.after, batched)
+    return jax.vmap(after_cell, in_axes=(0, 0, None))(xs, ys, keep), after
+
+
+def _each(function: Callable, batched: bool) -> Callable:
+    """Apply a function of one step to all steps and streams."""
+    return jax.vmap(jax.vmap(function) if batched else function)
+
+
+def _streams(function: Callable, batched: bool, in_axes: Any = 0, out_axes: Any = 0) -> Callable:
+    """Apply a function of one stream to all streams."""
+    return jax.vmap(function, in_axes, out_axes) if batched else function
 
 
 def _fresh(cell: AbstractCell, rule: LearningRule) -> Carry:

@@ -1,7 +1,6 @@
 """The one gradient function: rule and chunk length say which gradient, and how much memory it takes."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -96,20 +95,12 @@ def evaluate(
     keep_carry: bool = True,
 ) -> Evaluation:
     """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program."""
-    run = partial(chunk_loss, rule=rule, loss=loss, keep_carry=keep_carry)
 
     def total(network: Network) -> tuple[Array, tuple[Carry | None, Array]]:
-        if jnp.ndim(xs) == 2:
-            return run(network, carry, xs, ys, mask, reset, key)
-        # The one place where streams are batched: inside the derivative, so that weight gradients are one product
-        # over batch and time.
-        keys = None if key is None else jax.random.split(key, jnp.shape(xs)[0])
-        batched = jax.vmap(partial(run, network), in_axes=(1, 0, 0, 0, 0, 0), out_axes=(0, (1, 0)))
-        values, rest = batched(carry, xs, ys, mask, reset, keys)
-        return values.mean(), rest
+        return chunk_loss(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss, keep_carry=keep_carry)
 
-    (value, (carry, outputs)), grads = jax.value_and_grad(total, has_aux=True)(network)
-    return Evaluation(value, grads, carry, outputs)
+    (value, (carry_after, outputs)), grads = jax.value_and_grad(total, has_aux=True)(network)
+    return Evaluation(value, grads, carry_after, outputs)
 
 
 def chunk_loss(
@@ -125,15 +116,16 @@ def chunk_loss(
     loss: Loss,
     keep_carry: bool,
 ) -> tuple[Float[Array, ""], tuple[Carry | None, Array]]:
-    """Return `sum_t mask_t * loss_t` of one stream, and (carry, outputs)."""
+    """Return the mean over streams of `sum_t mask_t * loss_t`, and (carry, outputs)."""
     outputs, carry = forward(network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry)
+    losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
-        return jax.vmap(loss)(outputs, ys).sum(), (carry, outputs)
+        return losses_of(outputs, ys).sum(axis=-1).mean(), (carry, outputs)
     # Not a product, neither forth nor back: the loss of a step that does not count may be anything, even NaN.
     counts = mask.astype(bool)
-    losses = jax.vmap(loss)(jnp.where(counts[:, None], outputs, lax.stop_gradient(outputs)), ys)
+    losses = losses_of(jnp.where(counts[..., None], outputs, lax.stop_gradient(outputs)), ys)
     losses = jnp.where(counts, losses * mask.astype(losses.dtype), 0.0)
-    return losses.sum(), (carry, outputs)
+    return losses.sum(axis=-1).mean(), (carry, outputs)
 
 
 jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry"))

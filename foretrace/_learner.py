@@ -249,15 +249,11 @@ class Learner:
     def _traced_predict(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
     ) -> tuple[Array, LearnerState]:
-        def run(carry: Carry | None, x: Array, reset: Array | None) -> tuple[Array, Carry | None]:
-            if not sensitivity and carry is not None:
-                outputs, after = forward(state.network, carry._replace(e=None), x, reset=reset)
-                assert after is not None
-                zeros = jax.tree.map(jnp.zeros_like, carry.e)
-                return outputs, after._replace(e=zeros)
-            keep = carry is not None
-            return forward(state.network, carry, x, rule=self.rule, reset=reset, keep_carry=keep)
-
-        batched = jnp.ndim(x) == 3
-        outputs, carry = (jax.vmap(run, (1, 0, 0), (0, 1)) if batched else run)(state.carry, x, reset)
-        return outputs, state._replace(carry=carry)
+        before = state.carry
+        if sensitivity or before is None:
+            keep = before is not None
+            outputs, after = forward(state.network, before, x, rule=self.rule, reset=reset, keep_carry=keep)
+            return outputs, state._replace(carry=after)
+        outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
+        assert after is not None
+        return outputs, state._replace(carry=after._replace(e=jax.tree.map(jnp.zeros_like, before.e)))

@@ -79,7 +79,7 @@ def evaluate(config: Config, task: Task, network: Network, batches: Array) -> Sc
 
     def add(index: Array, total: Scores) -> Scores:
         batch = task.validation(config.seed, index, config.batch_size)
-        outputs = jax.vmap(lambda xs: forward(network, None, xs, keep_carry=False)[0])(batch.xs)
+        outputs, _ = forward(network, None, batch.xs, keep_carry=False)
         losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
         loss = jnp.where(batch.mask > 0, losses * batch.mask, 0).sum(axis=1).mean()
         return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, scores_of(outputs, batch, loss))

@@ -65,13 +65,18 @@ def _replay_backward(saved: tuple, deltas: Array) -> tuple:
     later = jnp.roll(a, -1, axis=0) if varying else a
     cuts = None if starts is None else jnp.roll(starts, -1)
     mus = _run(later, deltas, jnp.zeros_like(h), cuts, platform_method(), reverse=True)
-    before = jnp.concatenate([h[None], hs[:-1]])
     to_h = mus[0] * (a[0] if varying else a)
     if starts is not None:
-        before = jnp.where(starts[:, None], 0, before)
         to_h = jnp.where(starts[0], 0, to_h)
-    to_a = mus * before
-    return (to_a if varying else to_a.sum(0)), mus, to_h, None, None
+    if varying or starts is not None:
+        before = jnp.concatenate([h[None], hs[:-1]])
+        before = before if starts is None else jnp.where(starts[:, None], 0, before)
+        to_a = mus * before
+        to_a = to_a if varying else to_a.sum(0)
+    else:
+        # The same without a copy of all states.
+        to_a = (mus[1:] * hs[:-1]).sum(0) + mus[0] * h
+    return to_a, mus, to_h, None, None
 
 
 replay.defvjp(_replay_forward, _replay_backward)

@@ -101,10 +101,10 @@ class LRU(AbstractDiagonalCell):
     ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
         """Return lam and gamma B x; the product is one, of real numbers."""
         B = theta.feedforward["B"]
-        re, im = jnp.split(jnp.concatenate([B.real, B.imag]) @ x, 2)
+        re, im = jnp.split(x @ jnp.concatenate([B.real, B.imag]).T, 2)
         return theta.recurrent["lam"], lax.complex(re, im)
 
     def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return `Re[C h] + D * x` (Eq. 9)."""
         C = jnp.concatenate([self.C_re, -self.C_im], axis=1)
-        return C @ jnp.concatenate([h.real, h.imag]) + self.D * x
+        return jnp.concatenate([h.real, h.imag]) @ C.T + self.D * x
