@@ -47,7 +47,7 @@ def main() -> None:
     cell = getattr(ft, options.cell).factory(state_size=16)
     sizes = {"input_size": task.input_size, "output_size": task.output_size, "model_size": 24, "depth": 2}
     network = ft.Network(**sizes, cell=cell, key=jax.random.key(0))
-    xs, ys, mask = task.validation(seed=0, index=0, size=100)
+    xs, ys, mask = task.evaluation("validation", seed=0, index=0, size=100)
     shape = f"{task.pattern_length} x {task.bits} bits"
     title = f"copy {shape}, {options.cell} x 2, {options.steps} steps (no skill: loss 0.693)"
     grid = Table("rule", "loss", "cosine with BPTT: at first", "trained", title=title)

@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,17 +21,24 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from foretrace._learner import Learner, LearnerState
+from foretrace._learner import LearnerState
 
 FORMAT = 1
 _HEADER = "foretrace"
+
+
+class HasInit(Protocol):
+    """What a state belongs to: a learner, or anything whose `init` returns such a state."""
+
+    def init(self) -> Any:
+        """Return a state before its first step."""
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or does not belong to the learner it is loaded for."""
 
 
-def save(path: str | os.PathLike, state: LearnerState, *, extra: dict[str, Any] | None = None) -> None:
+def save(path: str | os.PathLike, state: LearnerState | Any, *, extra: dict[str, Any] | None = None) -> None:
     """Write a learner's state to a file, atomically.
 
     Args:
@@ -76,7 +83,7 @@ def save(path: str | os.PathLike, state: LearnerState, *, extra: dict[str, Any] 
     _write_atomically(path, data)
 
 
-def load(path: str | os.PathLike, learner: Learner) -> LearnerState:
+def load(path: str | os.PathLike, learner: HasInit) -> Any:
     """Read the state of a learner back; training goes on from it as if it had never stopped.
 
     Args:
@@ -159,7 +166,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     return header
 
 
-def _named(state: LearnerState) -> list[tuple[str, Any]]:
+def _named(state: Any) -> list[tuple[str, Any]]:
     paths = jax.tree.leaves_with_path(state)
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]
 

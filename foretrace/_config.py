@@ -1,22 +1,22 @@
-"""What an experiment is: typed, frozen dataclasses, and the network and learner that they describe.
+"""What an experiment is: typed, frozen dataclasses. `_build` makes the network and learner that they describe.
 
 They are the options of the command line (their docstrings its help), and `config.json` of a run directory.
 """
 
 import dataclasses
 import typing
-from typing import Any, Literal, NamedTuple
-
-import jax
+from typing import Any, Literal
 
 from foretrace._cell import AbstractCell
 from foretrace._cells import elementwise_lstm, gru, linear_rnn, lru
-from foretrace._learner import Learner
-from foretrace._network import Network, NormPlace
-from foretrace._optimizer import adamw
+from foretrace._network import NormPlace
 from foretrace._types import PRNGKeyArray
-from foretrace.tasks import Task
 from foretrace.tasks.copy import Copy
+from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
+from foretrace.tasks.imdb import IMDB
+from foretrace.tasks.listops import ListOps, ReleasedListOps
+
+TaskConfig = Copy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps
 
 RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt"]
 
@@ -94,6 +94,8 @@ class NetworkConfig:
         norm: where the blocks normalise.
         dropout: probability that a feature is dropped.
         readout_size: hidden units of the decoder; a linear decoder if not given.
+        cumulative_mean: decode the mean of the features so far, differentiated as if it were the present features;
+            whole sequences only.
     """
 
     depth: int = 4
@@ -103,6 +105,7 @@ class NetworkConfig:
     norm: NormPlace = "pre"
     dropout: float = 0.0
     readout_size: int | None = None
+    cumulative_mean: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +153,7 @@ class Config:
         ValueError: a number below one; what else is wrong, `build` says.
     """
 
-    task: Copy = Copy()
+    task: TaskConfig = Copy()
     network: NetworkConfig = NetworkConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     rule: RuleName = "online"
@@ -174,55 +177,13 @@ class Config:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 
 
-class Built(NamedTuple):
-    """What a configuration describes."""
-
-    task: Task
-    learner: Learner
-
-
-def build(config: Config) -> Built:
-    """Make the task and the learner of a configuration.
-
-    Raises:
-        ValueError: sizes, rates or probabilities out of range.
-
-    >>> import foretrace as ft
-    >>> task, learner = build(Config())
-    >>> ft.parameter_count(learner.network)
-    268430
-    """
-    task, net, optimizer = config.task, config.network, config.optimizer
-    # Says what is wrong with the sizes before anything is written.
-    jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
-
-    network = Network(
-        task.input_size,
-        task.output_size,
-        model_size=net.model_size,
-        depth=net.depth,
-        cell=net.cell.factory(),
-        glu=net.glu,
-        norm=net.norm,
-        dropout=net.dropout,
-        readout_size=net.readout_size,
-        key=jax.random.key(config.seed),
-    )
-    chunked = config.chunk is not None
-    learner = Learner(
-        network,
-        rule=config.rule,
-        optimizer=adamw(**dataclasses.asdict(optimizer), steps=config.steps),
-        loss=task.loss,
-        batch_size=config.batch_size,
-        accumulate=chunked,
-        whole_sequences=not chunked,
-    )
-    return Built(task, learner)
-
-
 _TYPES: dict[str, type] = {
-    kind.__name__: kind for kind in (Copy, LRU, LinearRNN, GRU, ElementwiseLSTM, NetworkConfig, OptimizerConfig, Config)
+    kind.__name__: kind
+    for kind in (
+        *(Copy, SequentialCIFAR10, SequentialMNIST, IMDB, ListOps, ReleasedListOps),
+        *(LRU, LinearRNN, GRU, ElementwiseLSTM),
+        *(NetworkConfig, OptimizerConfig, Config),
+    )
 }
 
 

@@ -13,7 +13,7 @@ from foretrace._network import Block, Network
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._sensitivity import advance, attach, init_sensitivity
 from foretrace._types import Array, Bool, Float, PRNGKeyArray, Sensitivity, State, States
-from foretrace._unroll import unroll
+from foretrace._unroll import also_differentiate, unroll
 
 
 class Carry(NamedTuple):
@@ -78,6 +78,9 @@ def forward(
 
     Returns:
         The outputs, and the carry after the chunk (None if not kept).
+
+    Raises:
+        ValueError: a carry for a network that runs on whole sequences only.
     """
     batched = xs.ndim == 3
     if batched:
@@ -99,6 +102,11 @@ def forward(
         # but a quarter of the memory traffic, which is what limits a CPU here (benchmarks/README.md).
         layer = jax.checkpoint(layer, prevent_cse=False)
     x, after = lax.scan(layer, x, (network.blocks, carry, keys))
+    if network.cumulative_mean:
+        if carry is not None:
+            raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
+        counts = jnp.arange(1, xs.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
+        x = also_differentiate(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
     outputs = _each(network.decoder, batched)(x)
     return (jnp.swapaxes(outputs, 0, 1) if batched else outputs), after
 

@@ -137,6 +137,8 @@ class Network(eqx.Module):
         norm: "pre", "post" or "none": where the blocks normalise.
         dropout: probability that a feature is dropped, the same features for a whole sequence.
         readout_size: hidden units of the decoder; a linear decoder if not given.
+        cumulative_mean: decode the mean of the features so far, differentiated as if it were the present features
+            (straight through); for whole sequences only.
         key: PRNG key of the initialisation.
 
     Raises:
@@ -159,6 +161,7 @@ class Network(eqx.Module):
     output_size: int = eqx.field(static=True)
     model_size: int = eqx.field(static=True)
     depth: int = eqx.field(static=True)
+    cumulative_mean: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -172,6 +175,7 @@ class Network(eqx.Module):
         norm: NormPlace = "pre",
         dropout: float = 0.0,
         readout_size: int | None = None,
+        cumulative_mean: bool = False,
         key: PRNGKeyArray,
     ):
         check_sizes("Network", input_size=input_size, output_size=output_size, model_size=model_size, depth=depth)
@@ -182,6 +186,7 @@ class Network(eqx.Module):
         if norm not in ("pre", "post", "none"):
             raise ValueError(f"Network(norm={norm!r}) must be 'pre', 'post' or 'none'")
         self.input_size, self.output_size, self.model_size, self.depth = input_size, output_size, model_size, depth
+        self.cumulative_mean = cumulative_mean
         first = eqx.filter_eval_shape(cell, model_size, key=key)
         check_interface(first)
         if first.output_size != model_size:

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._alignment import Alignment, alignment
+from foretrace._classify import mean_logit_hits
 from foretrace._config import Config
 from foretrace._forward import forward
 from foretrace._learner import Learner, LearnerState
 from foretrace._loss import accuracy
 from foretrace._network import Network
 from foretrace._types import Array, Float
-from foretrace.tasks import Batch, Task
+from foretrace.tasks import Batch, EvaluationSplit, Task
 
 
 class Scores(NamedTuple):
@@ -22,8 +23,9 @@ class Scores(NamedTuple):
 
     Args:
         loss: the task's loss.
-        accuracy: share of outputs that are right, where something is asked.
-        sequences: share of sequences in which all of them are.
+        accuracy: share of outputs that are right where something is asked, mean over sequences; for a task that
+            classifies sequences, share of these classified rightly by the mean of their logits.
+        sequences: share of sequences in which all outputs are right, or the class is.
     """
 
     loss: Float[Array, ""] | float
@@ -31,20 +33,32 @@ class Scores(NamedTuple):
     sequences: Float[Array, ""] | float
 
 
+class _Tally(NamedTuple):
+    """Sums over sequences, so that batches that are not equally full can be added up."""
+
+    loss: Float[Array, ""]
+    accuracy: Float[Array, ""]
+    sequences: Float[Array, ""]
+    count: Float[Array, ""]
+
+    def scores(self) -> Scores:
+        return Scores(self.loss / self.count, self.accuracy / self.count, self.sequences / self.count)
+
+
 def learn(
-    config: Config, task: Task, learner: Learner, state: LearnerState, step: Array
+    config: Config, task: Task, learner: Learner, state: LearnerState, step: Array, seed: int | Array
 ) -> tuple[LearnerState, Float[Array, "4"]]:
     """Draw the batch of a step and learn from it; return loss, accuracy, gradient norm and whether it was accepted.
 
     In chunks, the norm is the largest of any chunk's gradient.
     """
-    batch = task.batch(config.seed, step, config.batch_size)
+    batch = task.batch(seed, step, config.batch_size)
     if config.chunk is None:
         state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
         loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
     else:
         state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
-    right = scores_of(outputs, batch, loss).accuracy
+    right = _tally(task, outputs, batch).scores().accuracy.astype(loss.dtype)
     return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
 
 
@@ -74,30 +88,49 @@ def _learn_in_chunks(
     return state, infos.loss.sum() + last.loss, outputs, norm, accepted
 
 
-def evaluate(config: Config, task: Task, network: Network, batches: Array) -> Scores:
-    """Return the mean scores over the first validation batches."""
+def evaluate(
+    config: Config,
+    task: Task,
+    network: Network,
+    batches: Array,
+    seed: int | Array,
+    split: EvaluationSplit = "validation",
+) -> Scores:
+    """Return the mean scores over the sequences of the first batches of a split."""
 
-    def add(index: Array, total: Scores) -> Scores:
-        batch = task.validation(config.seed, index, config.batch_size)
+    def add(index: Array, total: _Tally) -> _Tally:
+        batch = task.evaluation(split, seed, index, config.batch_size)
         outputs, _ = forward(network, None, batch.xs, keep_carry=False)
-        losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
-        loss = jnp.where(batch.mask > 0, losses * batch.mask, 0).sum(axis=1).mean()
-        return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, scores_of(outputs, batch, loss))
+        return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))
 
     zero = jnp.zeros(())
-    total = lax.fori_loop(0, batches, add, Scores(zero, zero, zero))
-    return jax.tree.map(lambda value: value / batches.astype(value.dtype), total)
+    return lax.fori_loop(0, batches, add, _Tally(zero, zero, zero, zero)).scores()
 
 
-def scores_of(outputs: Float[Array, "B T O"], batch: Batch, loss: Float[Array, ""]) -> Scores:
-    """Return the scores of outputs, counted where the mask is not zero."""
-    right = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys.astype(int))
+def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, sequences: int) -> int:
+    """Return the number of batches for a number of sequences, or for all if the split has fewer."""
+    wanted = -(-sequences // config.batch_size)
+    most = task.evaluation_steps(split, config.batch_size)
+    return wanted if most is None else min(wanted, most)
+
+
+def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
     asked = batch.mask > 0
-    whole = jnp.where(asked, right == 1, True).all(axis=1)
-    return Scores(loss, jnp.mean(right, where=asked), jnp.mean(whole, dtype=loss.dtype))
+    counts = asked.any(axis=1)
+    losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
+    losses = jnp.where(asked, losses * batch.mask, 0).sum(axis=1)
+    if task.labels == "sequence":
+        right = whole = mean_logit_hits(outputs, batch.ys, batch.mask).right.astype(losses.dtype)
+    else:
+        hits = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys.astype(int))
+        steps = jnp.maximum(asked.sum(axis=1), 1).astype(hits.dtype)
+        right = jnp.where(asked, hits, 0).sum(axis=1) / steps
+        whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)
+    kept = [jnp.where(counts, values, 0).sum() for values in (losses, right, whole)]
+    return _Tally(*kept, counts.sum().astype(losses.dtype))
 
 
 def align(config: Config, task: Task, network: Network, rule: str) -> Alignment:
     """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time."""
-    xs, ys, mask = jax.jit(lambda: task.validation(config.seed, 0, config.batch_size))()
+    xs, ys, mask = jax.jit(lambda: task.evaluation("validation", config.seed, 0, config.batch_size))()
     return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)

@@ -19,7 +19,7 @@ class Silent:
     ) -> None:
         return None
 
-    def update(self, step: int, loss: float, accuracy: float) -> None:
+    def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
         """Report the newest step."""
 
     def say(self, text: str) -> None:
@@ -33,7 +33,7 @@ class Plain(Silent):
         self._start, self._steps = start, steps
         self._began = self._last = time.monotonic()
 
-    def update(self, step: int, loss: float, accuracy: float) -> None:
+    def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
         """Print a line if it is time, and for the first and the last step."""
         now = time.monotonic()
         first = step == self._start + 1
@@ -45,7 +45,8 @@ class Plain(Silent):
         rate = (step - self._start - 1) / max(now - self._began, 1e-9)
         left = f", {(self._steps - step) / rate:.0f} s left" if rate else ""
         speed = f", {rate:.1f} steps/s" if rate else ""
-        self.say(f"step {step}/{self._steps}: loss {loss:.4f}, accuracy {accuracy:.2%}{speed}{left}")
+        head = f"{label}; " if label else ""
+        self.say(f"{head}step {step}/{self._steps}: loss {loss:.4f}, accuracy {accuracy:.2%}{speed}{left}")
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -59,7 +60,7 @@ class Live(Silent):
         from rich import progress
 
         columns = (
-            progress.TextColumn("step {task.completed}/{task.total}"),
+            progress.TextColumn("{task.fields[label]}step {task.completed}/{task.total}"),
             progress.BarColumn(bar_width=None),
             progress.TextColumn("loss {task.fields[loss]}"),
             progress.TextColumn("accuracy {task.fields[accuracy]}"),
@@ -68,7 +69,7 @@ class Live(Silent):
             progress.TextColumn("left"),
         )
         self._bar = progress.Progress(*columns, console=console, refresh_per_second=4)
-        self._task = self._bar.add_task("", total=steps, completed=start, loss="…", accuracy="…", rate="…")
+        self._task = self._bar.add_task("", total=steps, completed=start, label="", loss="…", accuracy="…", rate="…")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -77,12 +78,13 @@ class Live(Silent):
     def __exit__(self, *error: Any) -> None:
         self._bar.stop()
 
-    def update(self, step: int, loss: float, accuracy: float) -> None:
+    def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
         """Move the bar."""
         speed = self._bar.tasks[0].speed
         self._bar.update(
             self._task,
             completed=step,
+            label=f"{label}; " if label else "",
             loss=f"{loss:.4f}",
             accuracy=f"{accuracy:.2%}",
             rate=f"{speed:.1f}" if speed else "…",

@@ -39,7 +39,7 @@ def unroll(
     if rule.inputs:
         return hs, hs
     in_space = _each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
-    return hs, _also_differentiate(hs, in_space)
+    return hs, also_differentiate(hs, in_space)
 
 
 def states(
@@ -67,7 +67,7 @@ def states(
     if not rule.own:
         # No derivative passes from step to step, so all steps are differentiated at once.
         values = _run(cell, *lax.stop_gradient((theta, h, xs)), rule, reset, known)
-        return _also_differentiate(values, _each_step(cell, theta, values, h, xs, reset))
+        return also_differentiate(values, _each_step(cell, theta, values, h, xs, reset))
     return _run(cell, theta, h, xs, rule, reset, known)
 
 
@@ -144,7 +144,7 @@ def _where(condition: Array, yes: Any, no: Any) -> Any:
 
 
 @jax.custom_jvp
-def _also_differentiate(value: Any, path: Any) -> Any:
+def also_differentiate(value: Any, path: Any) -> Any:
     """Return `value` with the derivatives of both arguments: `value + (path - stop_gradient(path))`, without the sum.
 
     Only the tangent of `path` is used, so its value need not even be computed, and `value` stays exact.
@@ -152,6 +152,6 @@ def _also_differentiate(value: Any, path: Any) -> Any:
     return value
 
 
-@_also_differentiate.defjvp
+@also_differentiate.defjvp
 def _also_differentiate_jvp(primals: tuple, tangents: tuple) -> tuple:
     return primals[0], jax.tree.map(jnp.add, *tangents)

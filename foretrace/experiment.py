@@ -7,18 +7,16 @@ Every step is one compiled program that draws its batch, learns and measures; no
 """
 
 import os
-import signal
-import threading
 import time
 from collections import deque
 from functools import partial
-from types import FrameType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._build import build
 from foretrace._checkpoint import load, read_extra, save
 from foretrace._config import (
     GRU,
@@ -28,17 +26,17 @@ from foretrace._config import (
     LinearRNN,
     NetworkConfig,
     OptimizerConfig,
-    build,
     to_json,
 )
 from foretrace._learner import Learner, LearnerState
 from foretrace._metrics import MetricsLog, read_metrics
 from foretrace._network import Network
-from foretrace._program import Scores, align, evaluate, learn
+from foretrace._program import Scores, align, evaluate, evaluation_batches, learn
 from foretrace._progress import Silent, progress
 from foretrace._run import Run, RunError, changed_packages, create, default_path, reopen
+from foretrace._signals import Stop
 from foretrace._types import Array
-from foretrace.tasks import Task
+from foretrace.tasks import EvaluationSplit, Task
 from foretrace.tasks.copy import Copy
 
 __all__ = [
@@ -114,7 +112,7 @@ def train(config: Config, run_dir: str | os.PathLike, *, resume: bool = False, s
         return done
     resume_at = progressed.step if resume else None
     showing = progress(show_progress, max(progressed.step, 0), config.steps)
-    with MetricsLog(run.metrics, resume_at=resume_at) as log, _Stop() as stop, showing as show:
+    with MetricsLog(run.metrics, resume_at=resume_at) as log, Stop() as stop, showing as show:
         if resume and (changed := changed_packages(run.path)):
             show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
         return _Training(config, task, learner, run, log, stop, show, progressed).run_from(state)
@@ -158,7 +156,7 @@ class _Training:
         learner: Learner,
         run: Run,
         log: MetricsLog,
-        stop: "_Stop",
+        stop: Stop,
         show: Silent,
         progressed: _Progressed,
     ):
@@ -167,8 +165,8 @@ class _Training:
         self.fresh, self.step = progressed.step < 0, max(progressed.step, 0)
         self.refused, self.window = progressed.refused, [np.asarray(row) for row in progressed.window]
         self.began = time.monotonic() - progressed.seconds
-        self.learn = jax.jit(partial(learn, config, task, learner), donate_argnums=0)
-        self.evaluate = jax.jit(partial(evaluate, config, task))
+        self.learn = jax.jit(partial(learn, config, task, learner, seed=config.seed), donate_argnums=0)
+        self.evaluate = jax.jit(partial(evaluate, config, task, seed=config.seed), static_argnames="split")
 
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""
@@ -193,7 +191,7 @@ class _Training:
         return self._finish(state)
 
     def _finish(self, state: LearnerState) -> Result:
-        scores = self._score(state.network, self.config.final_sequences)
+        scores = self._score(state.network, "test", self.config.final_sequences)
         seconds = self._seconds()
         self.log.write("result", self.step, **scores._asdict(), seconds=seconds)
         return Result(self.run, self.step, scores, seconds)
@@ -237,16 +235,16 @@ class _Training:
 
     def _measure(self, network: Network) -> None:
         if self._due(self.config.evaluate_every):
-            scores = self._score(network, self.config.validation_sequences)
+            scores = self._score(network, "validation", self.config.validation_sequences)
             self.log.write("validation", self.step, **scores._asdict(), seconds=self._seconds())
         if self._due(self.config.align_every):
             found = align(self.config, self.task, network, self.config.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
             self.log.write("alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
 
-    def _score(self, network: Network, sequences: int) -> Scores:
-        batches = -(-sequences // self.config.batch_size)
-        return Scores(*map(float, self.evaluate(network, np.int32(batches))))
+    def _score(self, network: Network, split: EvaluationSplit, sequences: int) -> Scores:
+        batches = evaluation_batches(self.config, self.task, split, sequences)
+        return Scores(*map(float, self.evaluate(network, np.int32(batches), split=split)))
 
     def _save(self, state: LearnerState) -> None:
         self.log.sync()
@@ -256,30 +254,3 @@ class _Training:
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self.began, 3)
-
-
-class _Stop:
-    """Turn Ctrl-C and SIGTERM into a flag; a second one ends the program as ever."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        # Signals belong to the main thread; elsewhere a run cannot be stopped this way.
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._restore()
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()

@@ -90,16 +90,18 @@ def test_an_epoch_has_every_training_image_once_in_an_order_of_its_own(mnist):
 
 @pytest.mark.parametrize("size", [1, 5, 13, 20])
 def test_evaluation_counts_every_image_once(mnist, size):
-    batches = [mnist.test(index, size) for index in range(mnist.evaluation_steps("test", size))]
+    batches = [mnist.evaluation("test", 0, index, size) for index in range(mnist.evaluation_steps("test", size))]
     weight = np.concatenate([batch.mask.sum(axis=1) for batch in batches])
     np.testing.assert_allclose(np.sort(weight)[::-1], [1.0] * TEST + [0.0] * (len(weight) - TEST), atol=1e-6)
     labels = np.concatenate([batch.ys[:, 0] for batch in batches])[weight > 0]
     assert sorted(labels) == sorted(np.arange(TEST) % 10)
-    assert not mnist.test(len(batches), size).mask.any()
+    assert not mnist.evaluation("test", 0, len(batches), size).mask.any()
 
 
 def test_validation_is_the_same_for_every_seed(mnist):
-    np.testing.assert_array_equal(mnist.validation(0, 0, 4).xs, mnist.validation(5, 0, 4).xs)
+    np.testing.assert_array_equal(
+        mnist.evaluation("validation", 0, 0, 4).xs, mnist.evaluation("validation", 5, 0, 4).xs
+    )
 
 
 def test_samples_are_the_first_of_the_training_images(mnist, tmp_path):
@@ -127,19 +129,19 @@ def test_a_traced_step_and_seed_give_the_same_batch(mnist):
 
 
 def test_pixels_come_row_by_row_or_permuted(mnist):
-    xs, ys, mask = mnist.validation(0, 0, 1)
+    xs, ys, mask = mnist.evaluation("validation", 0, 0, 1)
     assert xs.shape == (1, 784, 1) and ys.shape == mask.shape == (1, 784) and xs.dtype == mask.dtype == jnp.float32
     np.testing.assert_allclose(xs[0, :28, 0], (np.arange(28) / 255 - 0.1307) / 0.3081, rtol=1e-5)
-    permuted = SequentialMNIST(data_dir=mnist.data_dir, verify=False, permuted=True).validation(0, 0, 1)
+    permuted = SequentialMNIST(data_dir=mnist.data_dir, verify=False, permuted=True).evaluation("validation", 0, 0, 1)
     order = np.random.RandomState(92916).permutation(784)
     np.testing.assert_array_equal(permuted.xs[0], xs[0][order])
-    pooled = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=2).validation(0, 0, 1)
+    pooled = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=2).evaluation("validation", 0, 0, 1)
     blocks = np.asarray(xs).reshape(14, 2, 14, 2).mean(axis=(1, 3))
     np.testing.assert_allclose(pooled.xs, blocks.reshape(1, 196, 1), rtol=1e-5)
 
 
 def test_the_loss_of_a_network_that_knows_nothing(mnist):
-    batch = mnist.test(0, 4)
+    batch = mnist.evaluation("test", 0, 0, 4)
     losses = jax.vmap(jax.vmap(mnist.loss))(jnp.zeros((4, mnist.length, 10), jnp.float32), batch.ys)
     np.testing.assert_allclose((losses * batch.mask).sum(axis=1), np.log(10), rtol=1e-5)
 
@@ -150,12 +152,12 @@ def test_cifar_shards_are_read_in_order(tmp_path):
     split = task.split("validation")
     assert len(split.members) == 2
     pixels = cifar_images(20)[split.members]
-    xs, ys, mask = task.validation(0, 0, 2)
+    xs, ys, mask = task.evaluation("validation", 0, 0, 2)
     expected = (pixels / 255 - [0.4914, 0.4822, 0.4465]) / [0.2470, 0.2435, 0.2616]
     np.testing.assert_allclose(xs, expected.reshape(2, 1024, 3), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(ys[:, 0], pixels[:, 0, 0, 0] % 10)
     np.testing.assert_allclose(mask, 1 / 1024)
-    grey = SequentialCIFAR10(data_dir=task.data_dir, verify=False, grey=True, pool=16).validation(0, 0, 2)
+    grey = SequentialCIFAR10(data_dir=task.data_dir, verify=False, grey=True, pool=16).evaluation("validation", 0, 0, 2)
     luma = (pixels / 255 @ [0.299, 0.587, 0.114]).reshape(2, 2, 16, 2, 16).mean(axis=(2, 4))
     np.testing.assert_allclose(grey.xs[..., 0], (luma.reshape(2, 4) - 0.4809) / 0.2392, rtol=1e-4, atol=1e-4)
 
@@ -180,7 +182,7 @@ def test_a_missing_file_is_named_with_its_origin_and_place(tmp_path):
     task = SequentialMNIST(data_dir=root, verify=False)
     task.batch(0, 0, 1)
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.* does not exist. Get the four .* into .*mnist"):
-        task.test(0, 1)
+        task.evaluation("test", 0, 0, 1)
     with pytest.raises(DataError, match=r"train-\*.parquet does not exist. Get .*uoft-cs/cifar10"):
         SequentialCIFAR10(data_dir=root).batch(0, 0, 1)
 
@@ -276,7 +278,7 @@ def test_real_cifar_test_images():
     assert split.symbols.shape == (10_000, 32, 32, 3)
     np.testing.assert_array_equal(np.bincount(split.labels), [1000] * 10)
     np.testing.assert_array_equal(split.labels[:10], [3, 8, 8, 0, 6, 6, 1, 6, 3, 1])
-    assert abs(task.test(0, 50).xs.mean()) < 0.2
+    assert abs(task.evaluation("test", 0, 0, 50).xs.mean()) < 0.2
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def data_dir(tmp_path):
 def test_bytes_targets_and_mask(data_dir):
     task = IMDB(max_length=30, data_dir=data_dir, verify=False)
     assert task.sizes == {"training": 18, "validation": 2, "test": 20}
-    xs, ys, mask = task.test(0, 24)
+    xs, ys, mask = task.evaluation("test", 0, 0, 24)
     assert xs.shape == (24, 30, 256) and xs.dtype == mask.dtype == jnp.float32
     for row, member in enumerate(task.split("test").members):
         expected = list(TEXTS[member].encode()[:30])
@@ -45,7 +45,10 @@ def test_bytes_targets_and_mask(data_dir):
 
 
 def test_a_first_batch_is_mixed_though_the_file_may_be_sorted(data_dir):
-    assert set(IMDB(max_length=5, data_dir=data_dir, verify=False).test(0, 8).ys[:, 0].tolist()) == {0, 1}
+    assert set(IMDB(max_length=5, data_dir=data_dir, verify=False).evaluation("test", 0, 0, 8).ys[:, 0].tolist()) == {
+        0,
+        1,
+    }
 
 
 def test_traced_and_on_the_host_are_one(data_dir):
@@ -60,7 +63,7 @@ def test_padding_changes_neither_loss_nor_gradient(data_dir):
     for length in (len(TEXTS[5].encode()), 25):
         task = IMDB(max_length=length, data_dir=data_dir, verify=False)
         row = task.split("test").members.tolist().index(5)
-        xs, ys, mask = (leaf[row] for leaf in task.test(0, 20))
+        xs, ys, mask = (leaf[row] for leaf in task.evaluation("test", 0, 0, 20))
         xs, mask = xs.astype(jnp.float64), mask.astype(jnp.float64)
         found.append(ft.gradient(network, None, xs, ys, rule=ft.ONLINE, loss=task.loss, mask=mask)[:2])
     for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(found[1]), strict=True):

@@ -136,7 +136,7 @@ def test_the_task(task, tmp_path):
     assert task.sizes == {"training": 30, "validation": 7, "test": 7}
     assert "regenerated with the LRA specification" in task.provenance
     assert (task.input_size, task.output_size, task.length) == (20, 10, 59)
-    xs, ys, mask = task.test(0, 7)
+    xs, ys, mask = task.evaluation("test", 0, 0, 7)
     split = task.split("test")
     for row, stored in enumerate(split.members):
         symbols = split.symbols[split.offsets[stored] : split.offsets[stored + 1]]
@@ -150,7 +150,7 @@ def test_the_task(task, tmp_path):
 
 def test_held_out_rows_do_not_depend_on_the_number_of_samples(task):
     fewer = ListOps(samples=12, held_out=7, min_length=20, max_length=60)
-    np.testing.assert_array_equal(fewer.test(0, 7).xs, task.test(0, 7).xs)
+    np.testing.assert_array_equal(fewer.test(0, 7).xs, task.evaluation("test", 0, 0, 7).xs)
     members = [task.split(name).members.tolist() for name in ("training", "validation", "test")]
     assert sorted(sum(members, [])) == list(range(44))
 

@@ -43,8 +43,8 @@ def test_a_batch_is_a_function_of_seed_and_step(samples):
     assert same(once, jax.jit(lambda step: task.batch(0, step, 4))(7))
     assert not same(once, task.batch(0, 8, 4))
     assert not same(once, task.batch(1, 7, 4))
-    assert not same(task.batch(0, 0, 4), task.validation(0, 0, 4))
-    assert not same(task.validation(0, 0, 4), task.validation(0, 1, 4))
+    assert not same(task.batch(0, 0, 4), task.evaluation("validation", 0, 0, 4))
+    assert not same(task.evaluation("validation", 0, 0, 4), task.evaluation("validation", 0, 1, 4))
 
 
 def test_an_epoch_has_every_sample_once_in_an_order_of_its_own():
@@ -72,4 +72,4 @@ def test_wrong_batches_are_named():
     with pytest.raises(ValueError, match="samples=5"):
         Copy(samples=5).batch(0, 0, 6)
     with pytest.raises(ValueError, match="0 sequences"):
-        SMALL.validation(0, 0, 0)
+        SMALL.evaluation("validation", 0, 0, 0)

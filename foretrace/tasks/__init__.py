@@ -1,9 +1,15 @@
 """Tasks: where sequences come from. A batch is a function of seed and step, so a run resumes from one integer."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from foretrace._types import Array, Float, Int
+
+EvaluationSplit = Literal["validation", "test"]
+"""Sequences that are never trained on: those to select by, and those to report."""
+
+Labels = Literal["step", "sequence"]
+"""What is predicted: something at single steps, or one class for a whole sequence by the mean of its logits."""
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
@@ -26,7 +32,7 @@ class Batch(NamedTuple):
 class Task(Protocol):
     """What an experiment asks of a task; a frozen dataclass, so that its settings are its identity.
 
-    `batch` and `validation` are pure and can be traced with a traced `step` or `index`.
+    `batch` and `evaluation` are pure and can be traced with a traced `seed`, `step` or `index`.
     """
 
     @property
@@ -45,8 +51,17 @@ class Task(Protocol):
     def loss(self) -> Loss:
         """Loss of one step."""
 
-    def batch(self, seed: int, step: int | Int[Array, ""], size: int) -> Batch:
+    @property
+    def labels(self) -> Labels:
+        """What is predicted."""
+
+    def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step."""
 
-    def validation(self, seed: int, index: int | Int[Array, ""], size: int) -> Batch:
-        """Return sequences that are never trained on."""
+    def evaluation(
+        self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
+    ) -> Batch:
+        """Return batch `index` of a split; rows without any valid step only fill it up."""
+
+    def evaluation_steps(self, split: EvaluationSplit, size: int) -> int | None:
+        """Return the number of batches of a split; None if it has no end."""

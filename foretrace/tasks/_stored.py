@@ -16,7 +16,7 @@ from jaxtyping import UInt8
 
 from foretrace import _loss
 from foretrace._types import Array, Float, Int
-from foretrace.tasks import Batch, Loss
+from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
 
 SplitName = Literal["training", "validation", "test"]
 
@@ -121,6 +121,11 @@ class AbstractStoredTask(abc.ABC):
         """Return the inputs of rows; traced."""
 
     @property
+    def labels(self) -> Labels:
+        """The class of a sequence."""
+        return "sequence"
+
+    @property
     def loss(self) -> Loss:
         """Cross-entropy of a step."""
         return _loss.softmax_cross_entropy
@@ -154,16 +159,12 @@ class AbstractStoredTask(abc.ABC):
         """
         return self.expand(self.rows("training", seed, step, size))
 
-    def validation(self, seed: Index, index: Index, size: int) -> Batch:
-        """Return consecutive batch `index` of the validation split, the same for every seed.
+    def evaluation(self, split: EvaluationSplit, seed: Index, index: Index, size: int) -> Batch:
+        """Return consecutive batch `index` of the validation or test split, the same for every seed.
 
         The last one is filled up with rows whose mask is zero, and beyond it there is nothing but such rows.
         """
-        return self.expand(self.rows("validation", seed, index, size))
-
-    def test(self, index: Index, size: int) -> Batch:
-        """Return consecutive batch `index` of the test split, as `validation` does. Never select by it."""
-        return self.expand(self.rows("test", 0, index, size))
+        return self.expand(self.rows(split, seed, index, size))
 
     def rows(self, name: SplitName, seed: Index, index: Index, size: int) -> Rows:
         """Return batch `index` of a split before it is expanded; on the host, unless it is traced."""

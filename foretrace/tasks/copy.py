@@ -4,14 +4,14 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from foretrace import _loss
 from foretrace._types import Array, Bool, Int, PRNGKeyArray
-from foretrace.tasks import Batch, Loss
+from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
+from foretrace.tasks._order import shuffled_at
 
 # What a random key is for; equal numbers would make validation data out of training data.
-_FRESH, _VALIDATION, _SAMPLES, _ORDER = range(4)
+_FRESH, _VALIDATION, _SAMPLES, _ORDER, _TEST = range(5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +79,16 @@ class Copy:
         """Cross-entropy of a step, mean over its bits."""
         return _loss.softmax_cross_entropy
 
-    def batch(self, seed: int, step: int | Int[Array, ""], size: int) -> Batch:
+    @property
+    def labels(self) -> Labels:
+        """Bits, at the last steps."""
+        return "step"
+
+    def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step.
 
         Args:
-            seed: whose data; another seed has other patterns.
+            seed: whose data; another seed has other patterns; may be traced.
             step: number of batches before this one; may be traced.
             size: number of sequences.
 
@@ -94,20 +99,26 @@ class Copy:
         if self.samples is None:
             return self._lay_out(self._patterns(jax.random.fold_in(_key(seed, _FRESH), step), size))
         epoch, position = jnp.divmod(jnp.asarray(step), self.samples // size)
-        order = jax.random.permutation(jax.random.fold_in(_key(seed, _ORDER), epoch), self.samples)
-        chosen = lax.dynamic_slice_in_dim(order, position * size, size)
+        places = position * size + jnp.arange(size, dtype=position.dtype)
+        chosen = shuffled_at(jax.random.fold_in(_key(seed, _ORDER), epoch), places, self.samples)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(_key(seed, _SAMPLES), chosen)
         return self._lay_out(jax.vmap(lambda key: self._patterns(key, 1)[0])(keys))
 
-    def validation(self, seed: int, index: int | Int[Array, ""], size: int) -> Batch:
-        """Return batch `index` of sequences that `batch` does not draw; always fresh.
+    def evaluation(
+        self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
+    ) -> Batch:
+        """Return batch `index` of sequences that `batch` does not draw, nor the other split; always fresh.
 
         Raises:
             ValueError: size below one.
         """
         if size < 1:
             raise ValueError(f"a batch of {size} sequences: at least 1 is needed")
-        return self._lay_out(self._patterns(jax.random.fold_in(_key(seed, _VALIDATION), index), size))
+        purpose = _VALIDATION if split == "validation" else _TEST
+        return self._lay_out(self._patterns(jax.random.fold_in(_key(seed, purpose), index), size))
+
+    def evaluation_steps(self, split: EvaluationSplit, size: int) -> None:
+        """Return None: there is no end."""
 
     def _check_size(self, size: int) -> None:
         most = size if self.samples is None else self.samples
@@ -128,5 +139,5 @@ class Copy:
         return Batch(xs, ys, mask)
 
 
-def _key(seed: int, purpose: int) -> PRNGKeyArray:
+def _key(seed: int | Int[Array, ""], purpose: int) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.key(seed), purpose)

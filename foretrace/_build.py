@@ -1,0 +1,71 @@
+"""The task, network and learner that a configuration describes."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import optax
+
+from foretrace._config import Config
+from foretrace._learner import Learner
+from foretrace._network import Network
+from foretrace._optimizer import adamw
+from foretrace._types import PRNGKeyArray
+from foretrace.tasks import Task
+
+
+class Built(NamedTuple):
+    """What a configuration describes."""
+
+    task: Task
+    learner: Learner
+
+
+def build(config: Config, optimizer: optax.GradientTransformation | None = None) -> Built:
+    """Make the task and the learner of a configuration.
+
+    Args:
+        config: what to make.
+        optimizer: in place of the configuration's.
+
+    Raises:
+        ValueError: sizes, rates or probabilities out of range.
+        DataError: the task's data are missing.
+
+    >>> import foretrace as ft
+    >>> task, learner = build(Config())
+    >>> ft.parameter_count(learner.network)
+    268430
+    """
+    task = config.task
+    # Says what is wrong with the sizes before anything is written.
+    jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
+    chunked = config.chunk is not None
+    learner = Learner(
+        initial_network(config, task, jax.random.key(config.seed)),
+        rule=config.rule,
+        optimizer=adamw(**dataclasses.asdict(config.optimizer), steps=config.steps) if optimizer is None else optimizer,
+        loss=task.loss,
+        batch_size=config.batch_size,
+        accumulate=chunked,
+        whole_sequences=not chunked,
+    )
+    return Built(task, learner)
+
+
+def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:
+    """Draw the network of a configuration; may be traced."""
+    net = config.network
+    return Network(
+        task.input_size,
+        task.output_size,
+        model_size=net.model_size,
+        depth=net.depth,
+        cell=net.cell.factory(),
+        glu=net.glu,
+        norm=net.norm,
+        dropout=net.dropout,
+        readout_size=net.readout_size,
+        cumulative_mean=net.cumulative_mean,
+        key=key,
+    )

@@ -1,0 +1,57 @@
+"""Records of finished runs: `records.jsonl`, one JSON object for each run, from which tables and figures are made."""
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from foretrace._config import Config, to_json
+from foretrace._metrics import MetricsLog, read_metrics
+
+FILE = "records.jsonl"
+
+_ALL = sys.maxsize
+
+
+def read_records(folder: str | os.PathLike) -> list[dict[str, Any]]:
+    """Return the records of finished runs in a folder; none if there is no file.
+
+    Raises:
+        MetricsError: the file holds something else.
+    """
+    path = Path(folder) / FILE
+    return [r for r in read_metrics(path) if r["kind"] == "run"] if path.exists() else []
+
+
+def append_records(folder: str | os.PathLike, records: list[dict[str, Any]]) -> None:
+    """Append finished runs, and wait until they are on the disk; a torn line of an earlier attempt is cut off.
+
+    Raises:
+        OSError: the file cannot be written.
+        MetricsError: it holds something else.
+    """
+    with MetricsLog(Path(folder) / FILE, resume_at=_ALL) as log:
+        for record in records:
+            log.write("run", record["step"], **{k: v for k, v in record.items() if k != "step"})
+        log.sync()
+
+
+def identity(experiment: str, entry: str, purpose: str, config: Config) -> str:
+    """Return what makes a run the same run: its full configuration, and what it is for."""
+    # Where the data lie on this machine is not part of it.
+    plain = to_json(config)
+    plain["task"].pop("data_dir", None)
+    return json.dumps([experiment, entry, purpose, plain], sort_keys=True)
+
+
+def peak_memory_mib() -> dict[str, float]:
+    """Return the largest memory of this process so far, and of its accelerators if they count it."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    found = {"host": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)}
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    peaks = [s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s]
+    return found | ({"device": round(max(peaks) / 2**20, 1)} if peaks else {})

@@ -1,0 +1,33 @@
+"""Ctrl-C and SIGTERM as a wish to stop, so that a program can save first."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any, Self
+
+
+class Stop:
+    """Turn Ctrl-C and SIGTERM into a flag; a second one ends the program as ever."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        # Signals belong to the main thread; elsewhere a run cannot be stopped this way.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()

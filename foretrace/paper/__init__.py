@@ -1,0 +1,99 @@
+"""The paper's experiments as data: which runs fill which cell of which table or figure, and what the paper has there.
+
+    figure2.py      Figure 2: depth (A, B), initial eigenvalues (C, D), approximations (E, F)
+    table1.py       Table 1: recurrent layers and rules on the copy task
+    tables2_3.py    Table 2: sequential CIFAR-10, IMDB, ListOps; Table 3: a linear RNN
+
+Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on two cores, reduced as
+its note says) and `paper`. Where the paper's text and the authors' published runs differ, the settings are those of the
+runs, since the numbers are theirs; `settings="text"` gives the text's.
+
+Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
+"""
+
+import dataclasses
+from typing import Literal
+
+from foretrace._config import Config
+
+Scale = Literal["smoke", "cpu", "paper"]
+Settings = Literal["runs", "text"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One cell of a table or one curve of a figure.
+
+    Args:
+        row: its row, or what distinguishes the curve.
+        column: its column, or the panel.
+        config: its runs but for seed and learning rate.
+        published: the paper's number; None where it has none.
+        rates: learning rates to choose from.
+        note: what to know about it, such as "corrected".
+    """
+
+    row: str
+    column: str
+    config: Config
+    published: float | None = None
+    rates: tuple[float, ...] = (1e-3,)
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """Row and column."""
+        return f"{self.row}, {self.column}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A table or a figure.
+
+    Args:
+        name: as on the command line.
+        title: what it shows.
+        scale: how much of it.
+        entries: its cells, most valuable first.
+        metric: the score that the paper reports: "training_loss", "loss" or "accuracy".
+        seeds: seeds of the reported runs.
+        search_seed: seed of the search for the learning rate.
+        search_epochs: length of a run of the search, as a share of the whole run.
+        best: report the network that was best on validation instead of the last one.
+        note: how it differs from the paper's.
+    """
+
+    name: str
+    title: str
+    scale: Scale
+    entries: tuple[Entry, ...]
+    metric: Literal["training_loss", "loss", "accuracy"]
+    seeds: tuple[int, ...]
+    search_seed: int = 1000
+    search_share: float = 1.0
+    best: bool = False
+    note: str = ""
+
+
+def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experiment:
+    """Return an experiment by its name on the command line.
+
+    Raises:
+        ValueError: no such experiment.
+
+    >>> load("table1", "paper").entries[0].published
+    0.00844
+    """
+    from foretrace.paper import figure2, table1, tables2_3
+
+    makers = {
+        "table1": table1.experiment,
+        "table2": tables2_3.table2,
+        "table3": tables2_3.table3,
+        "figure2ab": figure2.depth,
+        "figure2cd": figure2.eigenvalues,
+        "figure2ef": figure2.approximations,
+    }
+    if name not in makers:
+        raise ValueError(f"no experiment {name!r}; there are {', '.join(makers)}")
+    return makers[name](scale, settings)
