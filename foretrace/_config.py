@@ -5,7 +5,9 @@ They are the options of the command line (their docstrings its help), and `confi
 
 import dataclasses
 import typing
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from foretrace._cell import AbstractCell
 from foretrace._cells import elementwise_lstm, gru, linear_rnn, lru
@@ -153,7 +155,7 @@ class Config:
         ValueError: a number below one; what else is wrong, `build` says.
     """
 
-    task: TaskConfig = Copy()
+    task: Annotated[TaskConfig, tyro.conf.AvoidSubcommands] = Copy()
     network: NetworkConfig = NetworkConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     rule: RuleName = "online"
@@ -176,6 +178,22 @@ class Config:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 
+
+TaskName = Literal["copy", "scifar", "smnist", "psmnist", "imdb", "listops"]
+
+_IMAGES = NetworkConfig(model_size=256, cell=LRU(128, 0.9, 0.999), dropout=0.1)
+_STORED: dict[str, Any] = {"batch_size": 32, "steps": 10_000, "align_every": None, "validation_sequences": 1000}
+_STORED |= {"optimizer": OptimizerConfig(4e-3, 1000, 0.5, 0.05), "final_sequences": 100_000}
+
+TASKS: dict[TaskName, Config] = {
+    "copy": Config(),
+    "scifar": Config(task=SequentialCIFAR10(), network=_IMAGES, **_STORED),
+    "smnist": Config(task=SequentialMNIST(), network=_IMAGES, **_STORED),
+    "psmnist": Config(task=SequentialMNIST(permuted=True), network=_IMAGES, **_STORED),
+    "imdb": Config(task=IMDB(), network=NetworkConfig(model_size=64, dropout=0.1), **_STORED),
+    "listops": Config(task=ListOps(), network=NetworkConfig(model_size=256, cell=LRU(128)), **_STORED),
+}
+"""The tasks on the command line, with the configuration that each begins with."""
 
 _TYPES: dict[str, type] = {
     kind.__name__: kind

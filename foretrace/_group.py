@@ -6,6 +6,7 @@ products are slow, they follow one another inside the program. On several device
 
 import dataclasses
 import functools
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from jax.sharding import Mesh, PartitionSpec
 from foretrace._alignment import Alignment
 from foretrace._build import Built, build, initial_network
 from foretrace._config import Config
-from foretrace._learner import LearnerState
+from foretrace._learner import LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._optimizer import adamw
 from foretrace._program import align, evaluate, evaluation_batches, learn
@@ -78,7 +79,7 @@ class Group:
                 raise ValueError(f"a learning rate of {member.rate} must not be negative")
         self.config, self.members = config, members
         self._seeds = np.array([member.seed for member in members], np.int32)
-        self._rates = np.array([member.rate for member in members], np.float32)
+        self._rates = np.array([member.rate for member in members], jnp.zeros(()).dtype)
         rest = dataclasses.replace(config, seed=0)
         devices = tuple(jax.local_devices()) if devices is None else devices
         self._programs = _programs(rest, len(members), devices)
@@ -136,8 +137,8 @@ class _Programs:
         state = self.learner.init(jax.random.fold_in(key, 1))
         opt_state = optax.tree.set(self.learner.optimizer.init(network), step_size=rate)
         state = state._replace(network=network, opt_state=opt_state)
-        worst = jnp.full((), -jnp.inf, jnp.float32)
-        return GroupState(state, network, worst, jnp.zeros((), jnp.int32), jnp.zeros(3, jnp.float32))
+        worst = jnp.full((), -jnp.inf)
+        return GroupState(state, network, worst, jnp.zeros((), jnp.int32), jnp.zeros(3))
 
     def _advance_one(self, state: GroupState, seed: Array, first: Array, count: Array) -> GroupState:
         def one(i: Array, now: tuple[LearnerState, Array]) -> tuple[LearnerState, Array]:
@@ -187,7 +188,7 @@ class _Programs:
             def one(*own: Any) -> Any:
                 return function(*own, *common, **static)
 
-            if self._devices[0].platform == "cpu":
+            if one_after_another(self._devices[0]):
                 return lax.map(lambda own: one(*own), own)
             return jax.vmap(one)(*own)
 
@@ -205,7 +206,12 @@ class _Programs:
         return spread
 
 
-# Runs that follow one another on a CPU share their programs.
+def one_after_another(device: jax.Device) -> bool:
+    """Whether runs follow one another on a device: on a CPU, batched small products are slower than single ones."""
+    return device.platform == "cpu"
+
+
+# Runs that follow one another share their programs.
 _programs = functools.lru_cache(maxsize=2)(_Programs)
 
 
@@ -213,7 +219,10 @@ def _build_for_any_rate(config: Config) -> Built:
     """Build with an optimiser whose rate is a number in its state: AdamW's update is proportional to the rate."""
     options = dataclasses.asdict(config.optimizer) | {"learning_rate": 1.0}
     optimizer = optax.chain(adamw(**options, steps=config.steps), optax.inject_hyperparams(optax.scale)(step_size=1.0))
-    return build(config, optimizer)
+    with warnings.catch_warnings():
+        # Experiments run rules that leave parameters untrained on purpose.
+        warnings.simplefilter("ignore", UntrainedParameters)
+        return build(config, optimizer)
 
 
 def _by_run(rows: dict[str, Array]) -> list[dict[str, float]]:

@@ -39,10 +39,11 @@ class _Tally(NamedTuple):
     loss: Float[Array, ""]
     accuracy: Float[Array, ""]
     sequences: Float[Array, ""]
-    count: Float[Array, ""]
+    rows: Float[Array, ""]
 
     def scores(self) -> Scores:
-        return Scores(self.loss / self.count, self.accuracy / self.count, self.sequences / self.count)
+        """Return the means."""
+        return Scores(self.loss / self.rows, self.accuracy / self.rows, self.sequences / self.rows)
 
 
 def learn(
@@ -58,7 +59,7 @@ def learn(
         loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
     else:
         state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
-    right = _tally(task, outputs, batch).scores().accuracy.astype(loss.dtype)
+    right = jnp.asarray(_tally(task, outputs, batch).scores().accuracy, loss.dtype)
     return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
 
 
@@ -126,8 +127,8 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
         steps = jnp.maximum(asked.sum(axis=1), 1).astype(hits.dtype)
         right = jnp.where(asked, hits, 0).sum(axis=1) / steps
         whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)
-    kept = [jnp.where(counts, values, 0).sum() for values in (losses, right, whole)]
-    return _Tally(*kept, counts.sum().astype(losses.dtype))
+    loss, right, whole = (jnp.where(counts, values, 0).sum() for values in (losses, right, whole))
+    return _Tally(loss, right, whole, counts.sum().astype(losses.dtype))
 
 
 def align(config: Config, task: Task, network: Network, rule: str) -> Alignment:

@@ -1,4 +1,4 @@
-"""The `foretrace` command. Its options are the fields of `experiment.Config`, its help their docstrings."""
+"""The `foretrace` command: what each of `_commands` does."""
 
 import dataclasses
 import importlib.metadata
@@ -9,91 +9,35 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
 import tyro
-from tyro.conf import Positional
 
-from foretrace import experiment, report
+from foretrace import experiment, paper, report, reproduce
 from foretrace._checkpoint import load, read_extra
-from foretrace._config import NetworkConfig, RuleName, from_json
+from foretrace._commands import Align, Command, Report, Reproduce, Subcommand, Train
+from foretrace._config import TASKS, RuleName, from_json
 from foretrace._learner import UntrainedParameters
 from foretrace._network import Network
+from foretrace._paper_page import read_all, write_report
 from foretrace._program import align
+from foretrace._records import FILE
 from foretrace._run import Run, default_path, read_config
 from foretrace.experiment import Config, DivergenceError
-from foretrace.tasks.copy import Copy
+from foretrace.reproduce import seconds
 
 STOPPED = 130
 """Exit code of a run that Ctrl-C or SIGTERM stopped, as that of any program on Ctrl-C."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Train a network on a task; by default the paper's network on the copy task, online, in about two minutes.
-
-    Args:
-        task: what to learn.
-        config: the run.
-        run_dir: where records go; runs/<task>-<time> if not given.
-        resume: go on with the run in --run-dir, with its configuration.
-    """
-
-    task: Positional[Literal["copy"]]
-    config: Annotated[Config, tyro.conf.arg(name="")] = Config()
-    run_dir: Path | None = None
-    resume: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Align:
-    """Compare the gradient of every rule with that of backpropagation through time, by layer and by parameter.
-
-    The network is a new one, or that of a checkpoint.
-
-    Args:
-        task: whose sequences.
-        data: the settings of the task.
-        network: the network.
-        rule: whose gradient is shown by parameter.
-        batch_size: number of sequences.
-        chunk: length of the chunks that the rules run in; whole sequences if None.
-        seed: of the initialisation and the data.
-        checkpoint: a checkpoint of `foretrace train`, or a run directory with one: its network and settings.
-    """
-
-    task: Positional[Literal["copy"]]
-    data: Annotated[Copy, tyro.conf.arg(name="task")] = Copy()
-    network: NetworkConfig = NetworkConfig()
-    rule: RuleName = "online"
-    batch_size: int = 20
-    chunk: int | None = None
-    seed: int = 0
-    checkpoint: Path | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """Print the table of a run and draw its curves again, from its records.
-
-    Args:
-        run_dir: the run.
-    """
-
-    run_dir: Positional[Path]
-
-
-Command = (
-    Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Align, tyro.conf.subcommand("align")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-)
+TIME_IS_UP = 75
+"""Exit code of an experiment whose budget of time is spent: try again later."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code.
 
-    0 done, 1 failed on the way, 2 bad input, 130 stopped by Ctrl-C or SIGTERM. FORETRACE_DEBUG=1 shows tracebacks.
+    0 done, 1 failed on the way, 2 bad input, 75 budget of time spent, 130 stopped by Ctrl-C or SIGTERM;
+    FORETRACE_DEBUG=1 shows tracebacks.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
@@ -111,15 +55,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _explain(error)
 
 
-def _run(command: Train | Align | Report) -> int:
-    if isinstance(command, Train):
-        return _train(command)
-    return _align(command) if isinstance(command, Align) else _report(command)
+def _run(command: Subcommand) -> int:
+    match command:
+        case Train():
+            return _train(command)
+        case Align():
+            return _align(command)
+        case Reproduce():
+            return _reproduce(command)
+        case Report():
+            return _report(command)
 
 
-def _parse(arguments: list[str]) -> Train | Align | Report:
-    """Parse twice where a run or a checkpoint is named: its configuration takes the place of the defaults."""
-    command = _parse_with(arguments, None)
+def _parse(arguments: list[str]) -> Subcommand:
+    """Parse twice where a task, a run or a checkpoint is named: its configuration takes the place of the defaults."""
+    command = _parse_with(arguments, _default_for(arguments))
     if isinstance(command, Train) and command.resume:
         if command.run_dir is None:
             raise ValueError("--resume needs the run to go on with: --run-dir PATH")
@@ -131,7 +81,17 @@ def _parse(arguments: list[str]) -> Train | Align | Report:
     return command
 
 
-def _parse_with(arguments: list[str], default: Train | Align | None) -> Train | Align | Report:
+def _default_for(arguments: list[str]) -> Subcommand | None:
+    """Return the defaults of the task that is named, if one is; anything else is left to the parser."""
+    match arguments:
+        case ["train", task, *_] if task in TASKS:
+            return Train(task, TASKS[task])
+        case ["align", task, *_] if task in TASKS:
+            return Align(task, TASKS[task].task, TASKS[task].network)
+    return None
+
+
+def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
     return tyro.cli(
         Command,
         prog="foretrace",
@@ -151,15 +111,58 @@ def _train(command: Train) -> int:
             f"stopped after step {result.step} of {command.config.steps}; the state is saved. Go on with:\n    {again}"
         )
         return STOPPED
-    return _report(Report(run_dir))
+    return _report_run(run_dir)
+
+
+def _reproduce(command: Reproduce) -> int:
+    experiment = paper.load(command.experiment, command.scale, command.settings)
+    changes: dict[str, Any] = {}
+    if command.seeds is not None:
+        changes["seeds"] = command.seeds
+    if command.search_share is not None:
+        changes["search_share"] = command.search_share
+    experiment = dataclasses.replace(experiment, **changes).with_options(command.rates, command.data_dir)
+    out = command.out or Path("results") / f"{command.experiment}-{command.scale}"
+    outcome = reproduce.run(
+        experiment,
+        out,
+        resume=command.resume,
+        budget=None if command.budget is None else seconds(command.budget),
+        together=command.together,
+        only=command.only,
+    )
+    if outcome.finished:
+        _report_experiments((out,), out)
+    if outcome.stopped is None:
+        return 0
+    print(f"{outcome.stopped} after {outcome.finished} of {outcome.planned} runs; the state is saved. Go on with:")
+    print(f"    foretrace {' '.join(map(shlex.quote, sys.argv[1:]))}" + ("" if command.resume else " --resume"))
+    return STOPPED if outcome.stopped == "stopped" else TIME_IS_UP
 
 
 def _report(command: Report) -> int:
+    if not command.paths:
+        raise ValueError("report needs the directory of a run, or folders of `foretrace reproduce`")
+    if (command.paths[0] / FILE).exists():
+        return _report_experiments(command.paths, command.out or command.paths[0])
+    if len(command.paths) > 1:
+        raise ValueError(f"{command.paths[0]} holds no records of experiments; of single runs, report one at a time")
+    return _report_run(command.paths[0])
+
+
+def _report_experiments(folders: Sequence[Path], out: Path) -> int:
+    written = write_report(read_all(folders), out)
+    print(written.markdown.read_text())
+    print(f"written: {written.markdown}, {written.html}, " + ", ".join(map(str, written.figures)))
+    return 0
+
+
+def _report_run(run_dir: Path) -> int:
     from rich.console import Console
 
-    Console().print(report.table(command.run_dir))
-    report.figure(command.run_dir)
-    run = Run(command.run_dir)
+    Console().print(report.table(run_dir))
+    report.figure(run_dir)
+    run = Run(run_dir)
     print(f"{run.path}:")
     for name, what in report.CONTENTS.items():
         if (run.path / name).exists():

@@ -34,8 +34,7 @@ def published(config: Config) -> float | None:
     """
     net = config.network
     task = config.task
-    shape = (task.pattern_length, task.padding, task.bits)
-    same_task = isinstance(task, Copy) and shape == (20, 7, 7)
+    same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (20, 7, 7)
     same_network = net.cell == LRU() and (net.depth, net.model_size) == (4, 128) and net.glu and net.norm == "pre"
     return TABLE_1.get(config.rule) if same_task and same_network else None
 
@@ -52,13 +51,10 @@ def table(run_dir: str | os.PathLike) -> Any:
     last = next((r for r in reversed(records) if r["kind"] in ("result", "validation")), None)
     if last is None:
         raise RunError(f"{run_dir} has nothing to report yet")
-    grid = Table("", "loss", "bits recalled", "whole sequences", title=_title(config))
-    grid.add_row(
-        f"this run (step {last['step']} of {config.steps})",
-        f"{last['loss']:.2e}",
-        f"{last['accuracy']:.2%}",
-        f"{last['sequences']:.2%}",
-    )
+    names = ["bits recalled", "whole sequences"] if isinstance(config.task, Copy) else ["classified rightly"]
+    grid = Table("", "loss", *names, title=_title(config))
+    shares = [f"{last[name]:.2%}" for name in ("accuracy", "sequences")[: len(names)]]
+    grid.add_row(f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares)
     if (loss := published(config)) is not None:
         grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
     grid.caption = _caption(config, last)
@@ -67,14 +63,19 @@ def table(run_dir: str | os.PathLike) -> Any:
 
 def _title(config: Config) -> str:
     cell = type(config.network.cell).__name__
-    return f"copy, rule {config.rule}, {cell} x {config.network.depth}"
+    return f"{type(config.task).__name__}, rule {config.rule}, {cell} x {config.network.depth}"
 
 
 def _caption(config: Config, last: dict[str, Any]) -> str:
-    sequences = config.final_sequences if last["kind"] == "result" else config.validation_sequences
-    data = "fresh patterns" if config.task.samples is None else f"{config.task.samples} patterns drawn once"
+    split = "test" if last["kind"] == "result" else "validation"
+    sequences = config.final_sequences if split == "test" else config.validation_sequences
+    if isinstance(config.task, Copy):
+        data = "fresh patterns" if config.task.samples is None else f"{config.task.samples} patterns drawn once"
+        on = f"{sequences} new sequences"
+    else:
+        data, on = config.task.provenance, f"at most {sequences} sequences of the {split} split"
     ours = (
-        f"This run: evaluated on {sequences} new sequences; trained on {data}, "
+        f"This run: evaluated on {on}; trained on {data}, "
         f"{config.steps} steps of {config.batch_size}, seed {config.seed}, {last['seconds']:.0f} s."
     )
     theirs = " The paper: training loss, mean of 5 seeds, 20,000 patterns drawn once, 25 epochs."
@@ -104,7 +105,7 @@ def figure(run_dir: str | os.PathLike) -> str:
         loss.axhline(reference, color="0.5", linestyle=":", label="the paper, Table 1")
     loss.legend()
     _curves(right, records, "accuracy")
-    right.set(title="share of bits recalled")
+    right.set(title="share of bits recalled" if isinstance(config.task, Copy) else "accuracy")
     aligned = [r for r in records if r["kind"] == "alignment"]
     steps = [r["step"] for r in aligned]
     for layer, values in enumerate(np.transpose([r["layers"] for r in aligned]) if aligned else [], 1):

@@ -7,28 +7,25 @@ state of the runs in progress. Stopped at any moment, by a budget of time, a sig
 last checkpoint and ends with the same records.
 """
 
-import dataclasses
 import hashlib
 import math
 import os
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
 
 from foretrace._checkpoint import load, read_extra, save
-from foretrace._config import Config, to_json
-from foretrace._group import Group, GroupState, Member
+from foretrace._config import to_json
+from foretrace._group import Group, GroupState
+from foretrace._jobs import Job, jobs, planned_runs, planned_steps, records_of, run_identity
 from foretrace._progress import Silent, progress
-from foretrace._records import append_records, identity, peak_memory_mib, read_records
+from foretrace._records import append_records, peak_memory_mib, read_records
 from foretrace._run import RunError, surroundings
 from foretrace._signals import Stop
-from foretrace.paper import Entry, Experiment
-
-Purpose = Literal["search", "report"]
+from foretrace.paper import Experiment
 
 SECONDS_PER_CALL = 2.0
 """How long one call of the compiled program should take: short enough to stop soon, long enough to cost nothing."""
@@ -40,34 +37,12 @@ class Outcome(NamedTuple):
     Args:
         finished: number of runs that are recorded, searches included.
         planned: number of runs in all.
-        complete: whether there is nothing left to do.
+        stopped: "time is up" or "stopped"; None if there is nothing left to do.
     """
 
     finished: int
     planned: int
-    complete: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """Runs of one entry for one purpose.
-
-    Args:
-        entry: which cell.
-        purpose: to choose a learning rate, or to be reported.
-        config: what the runs share.
-        members: seed and learning rate of each.
-    """
-
-    entry: Entry
-    purpose: Purpose
-    config: Config
-    members: tuple[Member, ...]
-
-    def config_of(self, member: Member) -> Config:
-        """Return the whole configuration of a run."""
-        optimizer = dataclasses.replace(self.config.optimizer, learning_rate=member.rate)
-        return dataclasses.replace(self.config, seed=member.seed, optimizer=optimizer)
+    stopped: Literal["time is up", "stopped"] | None
 
 
 def run(
@@ -78,6 +53,7 @@ def run(
     budget: float | None = None,
     together: int | None = None,
     only: Sequence[str] = (),
+    save_every: float = 60.0,
     show_progress: bool = True,
 ) -> Outcome:
     """Run an experiment until it is complete, the time is up, or Ctrl-C or SIGTERM asks it to stop.
@@ -89,6 +65,7 @@ def run(
         budget: seconds after which to save and stop; none if not given.
         together: most runs in one program; on a CPU one if not given, elsewhere all of an entry.
         only: entries whose name contains one of these texts; all if empty.
+        save_every: seconds between checkpoints: what a power cut may cost.
         show_progress: show the progress over all runs on standard error.
 
     Raises:
@@ -110,61 +87,55 @@ def run(
     if together is None:
         together = 1 if jax.default_backend() == "cpu" else 10**6
     deadline = math.inf if budget is None else time.monotonic() + budget
-    planned = sum(_planned(experiment, entry) for entry in entries)
-    done_steps = sum(r["step"] for r in _mine(experiment, entries, folder))
-    with Stop() as stop, progress(show_progress, done_steps, sum(_steps(experiment, e) for e in entries)) as show:
-        runner = _Runner(experiment, folder, deadline, stop, show, done_steps)
-        complete = all(runner.finish(job) for entry in entries for job in _jobs(experiment, entry, folder, together))
-    finished = len(_mine(experiment, entries, folder))
-    if complete:
-        shutil.rmtree(folder / "work")
-    return Outcome(finished, planned, complete)
+    planned = sum(planned_runs(experiment, entry) for entry in entries)
+    done_steps = sum(r["step"] for r in records_of(experiment, entries, folder))
+    with (
+        Stop() as stop,
+        progress(show_progress, done_steps, sum(planned_steps(experiment, e) for e in entries)) as show,
+    ):
+        runner = _Runner(experiment, folder, deadline, save_every, stop, show, done_steps)
+        complete = all(runner.finish(job) for entry in entries for job in jobs(experiment, entry, folder, together))
+    finished = len(records_of(experiment, entries, folder))
+    if not complete:
+        return Outcome(finished, planned, "stopped" if stop.asked else "time is up")
+    if not any((folder / "work").iterdir()):
+        (folder / "work").rmdir()
+    return Outcome(finished, planned, None)
 
 
-def best_rate(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -> float | None:
-    """Return the rate of the best run of a search, by validation; None if the search is not complete."""
-    found = [r for r in records if (r["entry"], r["purpose"]) == (entry.name, "search")]
-    if {r["rate"] for r in found} < set(entry.rates):
-        return None
-    sign = -1 if experiment.metric == "accuracy" else 1
+def seconds(text: str) -> float:
+    """Return a time such as 90s, 9m, 1.5h, or seconds without a unit.
 
-    def key(record: dict[str, Any]) -> float:
-        value = record["validation"]["accuracy" if experiment.metric == "accuracy" else "loss"]
-        return math.inf if math.isnan(value) else sign * value
+    Raises:
+        ValueError: anything else, or nothing.
 
-    return min((r for r in found if r["rate"] in entry.rates), key=key)["rate"]
-
-
-def _jobs(experiment: Experiment, entry: Entry, folder: Path, together: int) -> Iterator[Job]:
-    """Yield what is left to do for an entry, one after another: the later jobs need the results of the earlier ones."""
-    rate = entry.rates[0]
-    if len(entry.rates) > 1:
-        steps = max(round(experiment.search_share * entry.config.steps), 1)
-        search = dataclasses.replace(entry.config, steps=steps, evaluate_every=min(entry.config.evaluate_every, steps))
-        search = dataclasses.replace(search, align_every=None)
-        members = [Member(experiment.search_seed, rate) for rate in entry.rates]
-        yield from _left(experiment, Job(entry, "search", search, tuple(members)), folder, together)
-        found = best_rate(experiment, entry, read_records(folder))
-        assert found is not None
-        rate = found
-    members = [Member(seed, rate) for seed in experiment.seeds]
-    yield from _left(experiment, Job(entry, "report", entry.config, tuple(members)), folder, together)
-
-
-def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iterator[Job]:
-    done = {r["identity"] for r in read_records(folder)}
-    members = [m for m in job.members if _identity(experiment, job, m) not in done]
-    for first in range(0, len(members), together):
-        yield dataclasses.replace(job, members=tuple(members[first : first + together]))
+    >>> seconds("9m")
+    540.0
+    """
+    number, unit = (text[:-1], text[-1]) if text[-1:] in ("s", "m", "h") else (text, "s")
+    try:
+        value = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"a time of {text!r}: expected a positive number of seconds, minutes or hours such as 9m")
+    return value
 
 
 class _Runner:
     """Runs jobs one after another, against one deadline and with one progress display."""
 
     def __init__(
-        self, experiment: Experiment, folder: Path, deadline: float, stop: Stop, show: Silent, done_steps: int
+        self,
+        experiment: Experiment,
+        folder: Path,
+        deadline: float,
+        save_every: float,
+        stop: Stop,
+        show: Silent,
+        done_steps: int,
     ):
-        self.experiment, self.folder, self.deadline = experiment, folder, deadline
+        self.experiment, self.folder, self.deadline, self.save_every = experiment, folder, deadline, save_every
         self.stop, self.show, self.done_steps = stop, show, done_steps
 
     def finish(self, job: Job) -> bool:
@@ -195,8 +166,7 @@ class _Runner:
                 curve.append({"step": step, "runs": rows})
                 if config.align_every is not None:
                     curve[-1]["alignment"] = [_aligned(found) for found in group.align(state)]
-            # An hour lost to a power cut hurts, a second spent on each minute does not.
-            if time.monotonic() - saved_at > 60:
+            if time.monotonic() - saved_at > self.save_every:
                 self._save(checkpoint, state, step, curve, time.monotonic() - began)
                 saved_at = time.monotonic()
         self._record(job, group, state, curve, time.monotonic() - began)
@@ -223,7 +193,7 @@ class _Runner:
             records.append(
                 {
                     "step": config.steps,
-                    "identity": _identity(self.experiment, job, member),
+                    "identity": run_identity(self.experiment, job, member),
                     "experiment": self.experiment.name,
                     "scale": self.experiment.scale,
                     "entry": job.entry.name,
@@ -247,7 +217,7 @@ class _Runner:
         append_records(self.folder, records)
 
     def _digest(self, job: Job) -> str:
-        names = [_identity(self.experiment, job, member) for member in job.members]
+        names = [run_identity(self.experiment, job, member) for member in job.members]
         return hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
 
 
@@ -269,25 +239,6 @@ class _CallLength:
         if self._calls > 1:
             per_step = self._seconds / count
             self.steps = max(1, min(int(SECONDS_PER_CALL / per_step), 2 * self.steps + 8))
-
-
-def _identity(experiment: Experiment, job: Job, member: Member) -> str:
-    text = identity(f"{experiment.name}-{experiment.scale}", job.entry.name, job.purpose, job.config_of(member))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _mine(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
-    names = {entry.name for entry in entries}
-    return [r for r in read_records(folder) if r["experiment"] == experiment.name and r["entry"] in names]
-
-
-def _planned(experiment: Experiment, entry: Entry) -> int:
-    return len(experiment.seeds) + (len(entry.rates) if len(entry.rates) > 1 else 0)
-
-
-def _steps(experiment: Experiment, entry: Entry) -> int:
-    search = max(round(experiment.search_share * entry.config.steps), 1) * len(entry.rates)
-    return entry.config.steps * len(experiment.seeds) + (search if len(entry.rates) > 1 else 0)
 
 
 def _one_run(point: dict[str, Any], number: int) -> dict[str, Any]:

@@ -12,12 +12,19 @@ Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023
 """
 
 import dataclasses
-from typing import Literal
+import os
+from typing import Literal, Self, get_args
 
-from foretrace._config import Config
+from foretrace._config import LRU, Config, LinearRNN, NetworkConfig
+from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
+from foretrace.tasks.imdb import IMDB
 
+Name = Literal["figure2ab", "figure2cd", "figure2ef", "table1", "table2", "table3"]
 Scale = Literal["smoke", "cpu", "paper"]
 Settings = Literal["runs", "text"]
+
+NAMES: tuple[Name, ...] = get_args(Name)
+SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Experiment:
         metric: the score that the paper reports: "training_loss", "loss" or "accuracy".
         seeds: seeds of the reported runs.
         search_seed: seed of the search for the learning rate.
-        search_epochs: length of a run of the search, as a share of the whole run.
+        search_share: length of a run of the search, as a share of the whole run.
         best: report the network that was best on validation instead of the last one.
         note: how it differs from the paper's.
     """
@@ -73,6 +80,16 @@ class Experiment:
     search_share: float = 1.0
     best: bool = False
     note: str = ""
+
+    def with_options(self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Self:
+        """Return the experiment with other learning rates to choose from, or with its data elsewhere.
+
+        Raises:
+            ValueError: no rates, or a negative one.
+        """
+        if rates is not None and (not rates or min(rates) < 0):
+            raise ValueError(f"rates={rates}: at least one is needed, and none may be negative")
+        return dataclasses.replace(self, entries=tuple(_changed(entry, rates, data_dir) for entry in self.entries))
 
 
 def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experiment:
@@ -95,5 +112,23 @@ def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experi
         "figure2ef": figure2.approximations,
     }
     if name not in makers:
-        raise ValueError(f"no experiment {name!r}; there are {', '.join(makers)}")
+        raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
     return makers[name](scale, settings)
+
+
+def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
+    """Return the network, or a tiny one of the same kind at the scale `smoke`."""
+    if scale != "smoke":
+        return network
+    cell = (
+        dataclasses.replace(network.cell, state_size=8) if isinstance(network.cell, LRU | LinearRNN) else network.cell
+    )
+    readout = None if network.readout_size is None else 16
+    return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)
+
+
+def _changed(entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Entry:
+    config, task = entry.config, entry.config.task
+    if data_dir is not None and isinstance(task, SequentialCIFAR10 | SequentialMNIST | IMDB):
+        config = dataclasses.replace(config, task=dataclasses.replace(task, data_dir=str(data_dir)))
+    return dataclasses.replace(entry, config=config, rates=entry.rates if rates is None else rates)

@@ -1,7 +1,7 @@
 """Table 1: final training loss on the copy task, four architectures of equal size under four rules, and HYBRID."""
 
 from foretrace._config import GRU, LRU, Config, LinearRNN, NetworkConfig, OptimizerConfig
-from foretrace.paper import Entry, Experiment, Scale, Settings
+from foretrace.paper import Entry, Experiment, Scale, Settings, at_scale
 from foretrace.tasks.copy import Copy
 
 NETWORKS = {
@@ -29,7 +29,7 @@ SCALES: dict[Scale, dict] = {
 }
 
 NOTES: dict[Scale, str] = {
-    "smoke": "2 epochs of 40 samples: shows that it runs, no more.",
+    "smoke": "2 epochs of 40 samples, tiny networks: shows that it runs, no more.",
     "cpu": "4 epochs instead of 25, 2 seeds instead of 5; rate from three, searched over one epoch.",
     "paper": "As in the paper: 20,000 samples drawn once, 25 epochs, rate from six.",
 }
@@ -52,6 +52,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         "validation_sequences": 2 * batch,
         "final_sequences": 20 * batch if scale != "smoke" else batch,
     }
+    networks = {name: at_scale(network, scale) for name, network in NETWORKS.items()}
     entries = [
         Entry(
             rule,
@@ -61,14 +62,14 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
             size["rates"],
             note="corrected" if rule == "online" and not isinstance(network.cell, LRU) else "",
         )
-        for column, network in NETWORKS.items()
+        for column, network in networks.items()
         for rule in ("online", "bptt", "truncated", "spatial")
     ]
     hybrid = [
         Entry(
             f"hybrid, chunk {chunk}",
             "LRU x 4",
-            Config(rule="hybrid", chunk=chunk, network=NETWORKS["LRU x 4"], **common),
+            Config(rule="hybrid", chunk=chunk, network=networks["LRU x 4"], **common),
             None,
             size["rates"],
             note="errors go through time within a chunk",

@@ -1,0 +1,112 @@
+"""The commands of `foretrace` and their options; the docstrings are their help."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional
+
+from foretrace._config import Config, NetworkConfig, RuleName, TaskConfig, TaskName
+from foretrace.paper import Name, Scale, Settings
+from foretrace.tasks.copy import Copy
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a network on a task; on the copy task by default the paper's network, online, in about two minutes.
+
+    Args:
+        task: what to learn.
+        config: the run.
+        run_dir: where records go; runs/<task>-<time> if not given.
+        resume: go on with the run in --run-dir, with its configuration.
+    """
+
+    task: Positional[TaskName]
+    config: Annotated[Config, tyro.conf.arg(name="")] = Config()
+    run_dir: Path | None = None
+    resume: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Align:
+    """Compare the gradient of every rule with that of backpropagation through time, by layer and by parameter.
+
+    The network is a new one, or that of a checkpoint.
+
+    Args:
+        task: whose sequences.
+        data: the settings of the task.
+        network: the network.
+        rule: whose gradient is shown by parameter.
+        batch_size: number of sequences.
+        chunk: length of the chunks that the rules run in; whole sequences if None.
+        seed: of the initialisation and the data.
+        checkpoint: a checkpoint of `foretrace train`, or a run directory with one: its network and settings.
+    """
+
+    task: Positional[TaskName]
+    data: Annotated[TaskConfig, tyro.conf.arg(name="task"), tyro.conf.AvoidSubcommands] = Copy()
+    network: NetworkConfig = NetworkConfig()
+    rule: RuleName = "online"
+    batch_size: int = 20
+    chunk: int | None = None
+    seed: int = 0
+    checkpoint: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of the paper and put its numbers beside ours; stop it at any moment and go on with --resume.
+
+    Args:
+        experiment: a table or the panels of a figure.
+        scale: smoke to see that it runs, cpu for about an hour on two cores, paper for all of it.
+        settings: where the paper's text and the authors' runs differ, the settings of which.
+        seeds: of the reported runs; as many as the scale has if not given.
+        rates: learning rates to choose from; a single one needs no search.
+        search_share: length of a run that is tried for its rate, as a share of a whole run.
+        only: entries whose name contains one of these texts, such as "online, LRU".
+        budget: time after which to save and stop, such as 9m, 90s or 2h.
+        together: most runs in one compiled program; by default one on a CPU, all of an entry elsewhere.
+        data_dir: where the data sets are; what FORETRACE_DATA names if not given.
+        out: folder for the records; results/<experiment>-<scale> if not given.
+        resume: go on with what is there.
+    """
+
+    experiment: Positional[Name]
+    scale: Scale = "cpu"
+    settings: Settings = "runs"
+    seeds: tuple[int, ...] | None = None
+    rates: tuple[float, ...] | None = None
+    search_share: float | None = None
+    only: tuple[str, ...] = ()
+    budget: str | None = None
+    together: int | None = None
+    data_dir: Path | None = None
+    out: Path | None = None
+    resume: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Print the table of a run and draw its curves, or put records of the paper's experiments into one page.
+
+    Args:
+        paths: the directory of a run; or folders of `foretrace reproduce`.
+        out: folder for report.md, report.html and figures, for experiments; the first of the paths if not given.
+    """
+
+    paths: Positional[tuple[Path, ...]]
+    out: Path | None = None
+
+
+Subcommand = Train | Align | Reproduce | Report
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Align, tyro.conf.subcommand("align")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+)

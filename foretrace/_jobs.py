@@ -1,0 +1,93 @@
+"""What is left to do of an experiment: searches for a learning rate, then the runs that are reported."""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from foretrace._config import Config
+from foretrace._group import Member
+from foretrace._records import identity, read_records
+from foretrace.paper import Entry, Experiment
+
+Purpose = Literal["search", "report"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Runs of one entry for one purpose.
+
+    Args:
+        entry: which cell.
+        purpose: to choose a learning rate, or to be reported.
+        config: what the runs share.
+        members: seed and learning rate of each.
+    """
+
+    entry: Entry
+    purpose: Purpose
+    config: Config
+    members: tuple[Member, ...]
+
+    def config_of(self, member: Member) -> Config:
+        """Return the whole configuration of a run."""
+        optimizer = dataclasses.replace(self.config.optimizer, learning_rate=member.rate)
+        return dataclasses.replace(self.config, seed=member.seed, optimizer=optimizer)
+
+
+def best_rate(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -> float | None:
+    """Return the rate of the best run of a search, by validation; None if the search is not complete."""
+    found = [r for r in records if (r["entry"], r["purpose"]) == (entry.name, "search")]
+    if {r["rate"] for r in found} < set(entry.rates):
+        return None
+    sign = -1 if experiment.metric == "accuracy" else 1
+
+    def key(record: dict[str, Any]) -> float:
+        value = record["validation"]["accuracy" if experiment.metric == "accuracy" else "loss"]
+        return math.inf if math.isnan(value) else sign * value
+
+    return min((r for r in found if r["rate"] in entry.rates), key=key)["rate"]
+
+
+def jobs(experiment: Experiment, entry: Entry, folder: Path, together: int) -> Iterator[Job]:
+    """Yield what is left to do for an entry, one after another: the later jobs need the results of the earlier ones."""
+    rate = entry.rates[0]
+    if len(entry.rates) > 1:
+        steps = max(round(experiment.search_share * entry.config.steps), 1)
+        search = dataclasses.replace(entry.config, steps=steps, evaluate_every=min(entry.config.evaluate_every, steps))
+        search = dataclasses.replace(search, align_every=None)
+        members = [Member(experiment.search_seed, rate) for rate in entry.rates]
+        yield from _left(experiment, Job(entry, "search", search, tuple(members)), folder, together)
+        found = best_rate(experiment, entry, read_records(folder))
+        assert found is not None
+        rate = found
+    members = [Member(seed, rate) for seed in experiment.seeds]
+    yield from _left(experiment, Job(entry, "report", entry.config, tuple(members)), folder, together)
+
+
+def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iterator[Job]:
+    done = {r["identity"] for r in read_records(folder)}
+    members = [m for m in job.members if run_identity(experiment, job, m) not in done]
+    for first in range(0, len(members), together):
+        yield dataclasses.replace(job, members=tuple(members[first : first + together]))
+
+
+def run_identity(experiment: Experiment, job: Job, member: Member) -> str:
+    text = identity(f"{experiment.name}-{experiment.scale}", job.entry.name, job.purpose, job.config_of(member))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
+    names = {entry.name for entry in entries}
+    return [r for r in read_records(folder) if r["experiment"] == experiment.name and r["entry"] in names]
+
+
+def planned_runs(experiment: Experiment, entry: Entry) -> int:
+    return len(experiment.seeds) + (len(entry.rates) if len(entry.rates) > 1 else 0)
+
+
+def planned_steps(experiment: Experiment, entry: Entry) -> int:
+    search = max(round(experiment.search_share * entry.config.steps), 1) * len(entry.rates)
+    return entry.config.steps * len(experiment.seeds) + (search if len(entry.rates) > 1 else 0)
