@@ -95,11 +95,14 @@ class Report:
 
     Args:
         paths: the directory of a run; or folders of `foretrace reproduce`.
-        out: folder for report.md, report.html and figures, for experiments; the first of the paths if not given.
+        out: folder for report.md, report.html and figures of experiments, or a file NAME.md with the rest in the folder
+            NAME; the first of the paths if not given.
+        head: Markdown file to begin the report with.
     """
 
     paths: Positional[tuple[Path, ...]]
     out: Path | None = None
+    head: Path | None = None
 
 
 Subcommand = Train | Align | Reproduce | Report

@@ -50,24 +50,27 @@ def read_all(folders: Sequence[str | os.PathLike]) -> list[dict[str, Any]]:
 
 
 def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike, *, head: str = "") -> Report:
-    """Write `report.md`, `report.html` and a figure for each experiment into a folder.
+    """Write Markdown, one HTML page, and a figure for each experiment.
 
     Args:
         records: of finished runs.
-        out: the folder; made if it is not there.
+        out: a folder, for `report.md`, `report.html` and figures, made if it is not there; or a file `NAME.md`, whose
+            page and figures go into the folder NAME beside it.
         head: Markdown to begin with.
 
     Raises:
         OSError: the folder cannot be written.
     """
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    text_file, folder = (out, out.with_suffix("")) if out.suffix == ".md" else (out / "report.md", out)
+    folder.mkdir(parents=True, exist_ok=True)
     images = {f"{f.experiment.name}-{f.experiment.scale}.png": (f.experiment.title, png(f)) for f in collect(records)}
     for name, (_, data) in images.items():
-        (out / name).write_bytes(data)
+        (folder / name).write_bytes(data)
     text = head + markdown(records)
-    links = "\n".join(f"![{title}]({name})\n" for name, (title, _) in images.items())
-    report = Report(out / "report.md", out / "report.html", [out / name for name in images])
+    place = "" if text_file.parent == folder else f"{folder.name}/"
+    links = "\n".join(f"![{title}]({place}{name})\n" for name, (title, _) in images.items())
+    report = Report(text_file, folder / "report.html", [folder / name for name in images])
     report.markdown.write_text(f"{text}\n{links}")
     report.html.write_text(_html(text, images))
     return report

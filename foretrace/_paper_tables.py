@@ -112,10 +112,26 @@ def _legend(experiment: Experiment) -> str:
     return f"Each cell: {what}, mean ± standard deviation over seeds (seeds, learning rate); the paper's number."
 
 
+def verdict(experiment: Experiment, cell: Cell) -> str:
+    """Say how a cell at paper scale compares with the paper's number; a reduced run compares with nothing.
+
+    A loss agrees within a factor of two, an accuracy within two points: about the spread of the paper's seeds.
+    """
+    paper, ours = cell.entry.published, cell.mean
+    if experiment.scale != "paper" or paper is None or not cell.values:
+        return ""
+    if math.isnan(ours):
+        return "diverged"
+    if experiment.metric == "accuracy":
+        return "agrees" if abs(ours - paper) <= 0.02 else "higher" if ours > paper else "lower"
+    return "agrees" if paper / 2 <= ours <= 2 * paper else "higher" if ours > paper else "lower"
+
+
 def _text(experiment: Experiment, cell: Cell | None) -> str:
     if cell is None:
         return ""
     theirs = "" if cell.entry.published is None else f"; paper {number(experiment, cell.entry.published)}"
+    theirs += f": {found}" if (found := verdict(experiment, cell)) else ""
     if not cell.values:
         return f"not run{theirs}"
     spread = "" if math.isnan(cell.spread) else f" ± {number(experiment, cell.spread)}"

@@ -144,14 +144,15 @@ def _report(command: Report) -> int:
     if not command.paths:
         raise ValueError("report needs the directory of a run, or folders of `foretrace reproduce`")
     if (command.paths[0] / FILE).exists():
-        return _report_experiments(command.paths, command.out or command.paths[0])
+        head = "" if command.head is None else command.head.read_text() + "\n"
+        return _report_experiments(command.paths, command.out or command.paths[0], head)
     if len(command.paths) > 1:
         raise ValueError(f"{command.paths[0]} holds no records of experiments; of single runs, report one at a time")
     return _report_run(command.paths[0])
 
 
-def _report_experiments(folders: Sequence[Path], out: Path) -> int:
-    written = write_report(read_all(folders), out)
+def _report_experiments(folders: Sequence[Path], out: Path, head: str = "") -> int:
+    written = write_report(read_all(folders), out, head=head)
     print(written.markdown.read_text())
     print(f"written: {written.markdown}, {written.html}, " + ", ".join(map(str, written.figures)))
     return 0
