@@ -49,6 +49,7 @@ class Alone(Network):
 
     def __init__(self, cell: AbstractCell, random: np.random.Generator):
         self.input_size, self.output_size, self.depth = 2, 2, 1
+        self.cumulative_mean = False
         self.model_size = max(cell.input_size, cell.output_size)
         key = jax.random.key(0)
         below = jax.eval_shape(lambda: Linear(2, self.model_size, key=key))

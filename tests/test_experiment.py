@@ -15,6 +15,7 @@ from foretrace import _progress, experiment, report
 from foretrace._config import differences, from_json, to_json
 from foretrace._metrics import read_metrics
 from foretrace._run import default_path, read_config
+from foretrace.tasks.listops import ListOps
 
 CONFIG = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
@@ -250,3 +251,11 @@ def test_report(finished):
     assert report.published(experiment.Config()) == 8.44e-3
     assert report.published(experiment.Config(rule="rtrl")) is None
     assert report.published(dataclasses.replace(CONFIG, rule="bptt")) is None
+
+
+def test_a_task_of_stored_sequences_trains_and_counts_each_of_them_once(tmp_path):
+    task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
+    result = experiment.train(dataclasses.replace(CONFIG, task=task), tmp_path / "run", show_progress=False)
+    assert result.scores.accuracy * 7 == pytest.approx(round(result.scores.accuracy * 7))
+    assert result.scores.accuracy == result.scores.sequences
+    assert "classified rightly" in [column.header for column in report.table(tmp_path / "run").columns]

@@ -210,3 +210,24 @@ def test_lru_on_the_whole_disk_is_finite():
         with jax.enable_x64(precision == jnp.float64):
             cell = jax.vmap(lambda key: ft.LRU(1, 64, key=key))(jax.random.split(KEY, 200))
             assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(cell))
+
+
+def test_a_cumulative_mean_is_decoded_and_differentiated_straight_through():
+    make = {"model_size": 5, "depth": 1, "cell": ft.LRU.factory(state_size=3), "key": KEY}
+    plain, averaged = ft.Network(2, 3, **make), ft.Network(2, 3, cumulative_mean=True, **make)
+    xs = jax.random.normal(KEY, (2, 6, 2))
+    features = ft.forward(eqx.tree_at(lambda n: n.decoder, plain, lambda x: x), None, xs)[0]
+    means = np.cumsum(np.asarray(features), axis=1) / np.arange(1, 7)[:, None]
+    outputs = ft.forward(averaged, None, xs)[0]
+    np.testing.assert_allclose(outputs, jax.vmap(jax.vmap(averaged.decoder))(means), rtol=1e-10)
+
+    def weighted(network, weights):
+        return (ft.forward(network, None, xs)[0] * weights).sum()
+
+    # The errors that reach the blocks are those of the present features, with the weights of a linear decoder.
+    weights = jax.random.normal(KEY, outputs.shape)
+    got, expected = (jax.grad(weighted)(network, weights) for network in (averaged, plain))
+    np.testing.assert_allclose(got.blocks.cell.C_re, expected.blocks.cell.C_re, rtol=1e-9)
+    np.testing.assert_allclose(got.decoder.linear.weight, np.einsum("bto,bth->oh", weights, means), rtol=1e-9)
+    with pytest.raises(ValueError, match="whole sequences only"):
+        ft.forward(averaged, ft.init_carry(averaged, ft.ONLINE, 2), xs)

@@ -22,6 +22,7 @@ from foretrace._paper_tables import collect, markdown
 from foretrace._records import append_records, read_records
 from foretrace._run import RunError
 from foretrace.tasks.copy import Copy
+from foretrace.tasks.listops import ListOps
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
@@ -306,3 +307,17 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     assert again.returncode == 0, err
     assert_same(tmp_path / "killed", tmp_path / "whole")
     assert json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"] == "run"
+
+
+def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
+    task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
+    config = dataclasses.replace(CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100)
+    entry = paper.Entry("online", "ListOps", config, 0.3762, (1e-2,))
+    experiment = dataclasses.replace(EXPERIMENT, name="table2", entries=(entry,), metric="accuracy", best=True)
+    assert reproduce.run(experiment, tmp_path, show_progress=False) == (2, 2, None)
+    for record in read_records(tmp_path):
+        accuracies = [point["accuracy"] for point in record["curve"]]
+        assert record["validation"]["accuracy"] == max(accuracies[:3])
+        assert record["best_step"] == 3 * (1 + accuracies.index(max(accuracies)))
+        # Seven sequences in batches of four: each counts once.
+        assert record["test"]["accuracy"] * 7 == pytest.approx(round(record["test"]["accuracy"] * 7))

@@ -4,7 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from foretrace.tasks._order import shuffled_at
 from foretrace.tasks.copy import Copy
 
 SMALL = Copy(pattern_length=3, padding=2, bits=4)
@@ -73,3 +76,25 @@ def test_wrong_batches_are_named():
         Copy(samples=5).batch(0, 0, 6)
     with pytest.raises(ValueError, match="0 sequences"):
         SMALL.evaluation("validation", 0, 0, 0)
+
+
+@given(count=st.integers(1, 3000), seed=st.integers(0, 9))
+def test_an_order_that_is_looked_up_is_an_order(count, seed):
+    found = shuffled_at(jax.random.key(seed), jnp.arange(count), count)
+    assert sorted(found.tolist()) == list(range(count))
+    some = jnp.array([count - 1, 0])
+    assert shuffled_at(jax.random.key(seed), some, count).tolist() == found[some].tolist()
+
+
+def test_orders_differ_and_look_random():
+    first, second = (np.asarray(shuffled_at(jax.random.key(i), jnp.arange(5000), 5000)) for i in range(2))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
+    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 0.05
+    assert abs(np.corrcoef(first, np.arange(5000))[0, 1]) < 0.05
+
+
+def test_copy_has_splits_of_its_own():
+    task = Copy()
+    assert not same(task.evaluation("test", 0, 0, 4), task.evaluation("validation", 0, 0, 4))
+    assert not same(task.evaluation("test", 0, 0, 4), task.batch(0, 0, 4))
+    assert task.evaluation_steps("test", 4) is None

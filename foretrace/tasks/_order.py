@@ -30,7 +30,7 @@ def shuffled_at(key: PRNGKeyArray, positions: Int[Array, "K"], count: int) -> In
     """
     base = max(math.isqrt(count - 1) + 1, 2)
     side, many = jnp.uint32(base), jnp.uint32(count)
-    salts = jax.random.bits(key, (_ROUNDS,))
+    salts = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
 
     def permute(x: Array) -> Array:
         high, low = x // side, x % side
