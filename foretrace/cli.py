@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import logging
 import os
 import shlex
 import sys
@@ -43,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"foretrace {importlib.metadata.version('foretrace')}")
         return 0
+    # What takes long before anything else is shown, such as decoding images.
+    logging.basicConfig(level=logging.WARNING, format="foretrace: %(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("foretrace").setLevel(logging.INFO)
+    # Optax notes on every schedule without a warm-up that it has none.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

@@ -29,6 +29,7 @@ from foretrace._config import (
     to_json,
 )
 from foretrace._learner import Learner, LearnerState
+from foretrace._lock import locked
 from foretrace._metrics import MetricsLog, read_metrics
 from foretrace._network import Network
 from foretrace._program import Scores, align, evaluate, evaluation_batches, learn
@@ -100,6 +101,7 @@ def train(config: Config, run_dir: str | os.PathLike, *, resume: bool = False, s
     Raises:
         ValueError: a configuration that makes no network, or (`RunError`) a directory that cannot be used: nothing
             is written then.
+        LockedError: another process trains there.
         CheckpointError: the checkpoint to go on from is damaged.
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
@@ -112,7 +114,7 @@ def train(config: Config, run_dir: str | os.PathLike, *, resume: bool = False, s
         return done
     resume_at = progressed.step if resume else None
     showing = progress(show_progress, max(progressed.step, 0), config.steps)
-    with MetricsLog(run.metrics, resume_at=resume_at) as log, Stop() as stop, showing as show:
+    with locked(run.path), MetricsLog(run.metrics, resume_at=resume_at) as log, Stop() as stop, showing as show:
         if resume and (changed := changed_packages(run.path)):
             show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
         return _Training(config, task, learner, run, log, stop, show, progressed).run_from(state)

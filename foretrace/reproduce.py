@@ -72,7 +72,7 @@ def run(
         RunError: the folder holds records already and `resume` is not set, or it cannot be written.
         DataError: data are missing.
         CheckpointError: the checkpoint to go on from is damaged.
-        ValueError: no entry is chosen.
+        ValueError: no entry is chosen, or (`LockedError`) another process is at work there.
     """
     folder = Path(folder)
     entries = [e for e in experiment.entries if not only or any(text in e.name for text in only)]

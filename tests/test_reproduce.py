@@ -186,6 +186,25 @@ def test_what_is_there_is_left_alone(tmp_path, whole):
         reproduce.run(EXPERIMENT, tmp_path / "file", show_progress=False)
 
 
+def test_one_process_at_a_time(tmp_path):
+    hold = """
+import sys, time
+from foretrace._lock import locked
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(99)
+"""
+    other = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline()
+        with pytest.raises(ValueError, match="in use by another foretrace process"):
+            reproduce.run(EXPERIMENT, tmp_path, show_progress=False)
+    finally:
+        other.kill()
+        other.communicate()
+    assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped
+
+
 def test_the_best_rate_is_the_best_on_validation_and_never_nan():
     def record(rate, loss, accuracy):
         return {
