@@ -21,6 +21,7 @@ from foretrace._checkpoint import load, read_extra, save
 from foretrace._config import to_json
 from foretrace._group import Group, GroupState
 from foretrace._jobs import Job, jobs, planned_runs, planned_steps, records_of, run_identity
+from foretrace._lock import locked
 from foretrace._progress import Silent, progress
 from foretrace._records import append_records, peak_memory_mib, read_records
 from foretrace._run import RunError, surroundings
@@ -90,6 +91,7 @@ def run(
     planned = sum(planned_runs(experiment, entry) for entry in entries)
     done_steps = sum(r["step"] for r in records_of(experiment, entries, folder))
     with (
+        locked(folder),
         Stop() as stop,
         progress(show_progress, done_steps, sum(planned_steps(experiment, e) for e in entries)) as show,
     ):
