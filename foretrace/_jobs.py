@@ -1,7 +1,6 @@
 """What is left to do of an experiment: searches for a learning rate, then the runs that are reported."""
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Literal
 
 from foretrace._config import Config
 from foretrace._group import Member
-from foretrace._records import identity, read_records
+from foretrace._records import identity, identity_of, read_records
 from foretrace.paper import Entry, Experiment
 
 Purpose = Literal["search", "report"]
@@ -68,15 +67,14 @@ def jobs(experiment: Experiment, entry: Entry, folder: Path, together: int) -> I
 
 
 def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iterator[Job]:
-    done = {r["identity"] for r in read_records(folder)}
+    done = {identity_of(r) for r in read_records(folder)}
     members = [m for m in job.members if run_identity(experiment, job, m) not in done]
     for first in range(0, len(members), together):
         yield dataclasses.replace(job, members=tuple(members[first : first + together]))
 
 
 def run_identity(experiment: Experiment, job: Job, member: Member) -> str:
-    text = identity(f"{experiment.name}-{experiment.scale}", job.entry.name, job.purpose, job.config_of(member))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config_of(member))
 
 
 def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from foretrace._paper_figures import png
 from foretrace._paper_tables import collect, markdown
-from foretrace._records import read_records
+from foretrace._records import identity_of, read_records
 from foretrace._run import RunError
 
 _STYLE = """
@@ -46,7 +46,7 @@ def read_all(folders: Sequence[str | os.PathLike]) -> list[dict[str, Any]]:
             raise RunError(f"{folder} holds no records of finished runs")
         records += found
     # The same run may have been recorded on two machines; the first counts.
-    return list({record["identity"]: record for record in reversed(records)}.values())[::-1]
+    return list({identity_of(record): record for record in reversed(records)}.values())[::-1]
 
 
 def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike, *, head: str = "") -> Report:

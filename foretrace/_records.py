@@ -1,5 +1,6 @@
 """Records of finished runs: `records.jsonl`, one JSON object for each run, from which tables and figures are made."""
 
+import hashlib
 import json
 import os
 import resource
@@ -9,7 +10,7 @@ from typing import Any
 
 import jax
 
-from foretrace._config import Config, to_json
+from foretrace._config import Config, from_json, to_json
 from foretrace._metrics import MetricsLog, read_metrics
 
 FILE = "records.jsonl"
@@ -40,12 +41,22 @@ def append_records(folder: str | os.PathLike, records: list[dict[str, Any]]) -> 
         log.sync()
 
 
-def identity(experiment: str, entry: str, purpose: str, config: Config) -> str:
-    """Return what makes a run the same run: its full configuration, and what it is for."""
-    # Where the data lie on this machine is not part of it.
+def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
+    """Return a digest of what makes a run the same run: its full configuration, and what it is for."""
     plain = to_json(config)
+    # Where the data lie on this machine is not part of it.
     plain["task"].pop("data_dir", None)
-    return json.dumps([experiment, entry, purpose, plain], sort_keys=True)
+    return hashlib.sha256(json.dumps([experiment, scale, entry, purpose, plain], sort_keys=True).encode()).hexdigest()
+
+
+def identity_of(record: dict[str, Any]) -> str:
+    """Return the identity of a recorded run; a setting that is newer than the record has its default.
+
+    Raises:
+        ValueError: a configuration that this version cannot read.
+    """
+    config = from_json(record["config"])
+    return identity(record["experiment"], record["scale"], record["entry"], record["purpose"], config)
 
 
 def peak_memory_mib() -> dict[str, float]:

@@ -195,7 +195,6 @@ class _Runner:
             records.append(
                 {
                     "step": config.steps,
-                    "identity": run_identity(self.experiment, job, member),
                     "experiment": self.experiment.name,
                     "scale": self.experiment.scale,
                     "entry": job.entry.name,

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,7 +20,7 @@ from foretrace._group import Group, Member
 from foretrace._jobs import best_rate
 from foretrace._paper_page import read_all, write_report
 from foretrace._paper_tables import collect, markdown
-from foretrace._records import append_records, read_records
+from foretrace._records import append_records, identity_of, read_records
 from foretrace._run import RunError
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.listops import ListOps
@@ -59,7 +60,7 @@ def comparable(folder):
     """Return records without what differs from run to run: times, memory, and how the runs were packed."""
     changing = ("seconds", "peak_memory_mib", "surroundings", "runs_in_program")
     found = [{k: v for k, v in record.items() if k not in changing} for record in read_records(folder)]
-    return sorted(found, key=lambda record: record["identity"])
+    return sorted(found, key=identity_of)
 
 
 def assert_same(a, b, tolerance=0.0):
@@ -67,7 +68,7 @@ def assert_same(a, b, tolerance=0.0):
     if not tolerance:
         assert a == b
         return
-    assert [record["identity"] for record in a] == [record["identity"] for record in b]
+    assert list(map(identity_of, a)) == list(map(identity_of, b))
     for one, other in zip(a, b, strict=True):
         np.testing.assert_allclose(one["training_loss"], other["training_loss"], rtol=tolerance)
         np.testing.assert_allclose(
@@ -220,6 +221,15 @@ def test_the_best_rate_is_the_best_on_validation_and_never_nan():
     assert best_rate(EXPERIMENT, ENTRIES[0], records[:1]) is None
 
 
+def test_a_record_keeps_its_identity_when_settings_are_added(whole):
+    record = read_records(whole)[0]
+    before = identity_of(record)
+    del record["config"]["network"]["cumulative_mean"]
+    assert identity_of(record) == before
+    record["config"]["network"]["dropout"] = 0.2
+    assert identity_of(record) != before
+
+
 @pytest.mark.parametrize("name", paper.NAMES)
 @pytest.mark.parametrize("settings", ["runs", "text"])
 def test_experiments_are_as_large_as_they_say(name, settings):
@@ -263,8 +273,16 @@ def test_the_report_has_the_papers_number_beside_ours(whole, tmp_path, monkeypat
         read_all([tmp_path])
 
 
+def test_the_page_on_the_reproduction_is_what_the_records_say(tmp_path):
+    root = Path(__file__).parents[1]
+    folders = sorted(path.parent for path in (root / "results").glob("*/records.jsonl"))
+    head = (root / "results" / "head.md").read_text() + "\n"
+    written = write_report(read_all(folders), tmp_path / "reproduction.md", head=head)
+    assert written.markdown.read_text() == (root / "docs" / "reproduction.md").read_text()
+
+
 def test_unknown_records_are_named(tmp_path):
-    append_records(tmp_path, [{"step": 1, "experiment": "table9", "scale": "cpu", "identity": "x"}])
+    append_records(tmp_path, [{"step": 1, "experiment": "table9", "scale": "cpu"}])
     with pytest.raises(ValueError, match="table9"):
         markdown(read_records(tmp_path))
 
