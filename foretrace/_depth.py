@@ -15,7 +15,7 @@ Groups are looped over in Python: the program, and the time to compile it, grow 
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jax import lax
 from foretrace._groups import DeepSensitivity, Groups, gather, init_deep_sensitivity, row, split
 from foretrace._network import Network
 from foretrace._rule import LearningRule
-from foretrace._sensitivity import advance, attach, init_sensitivity
+from foretrace._sensitivity import advance, attach, init_sensitivity, is_full
 from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States
 from foretrace._unroll import also_differentiate, states, unroll
 
@@ -115,30 +115,26 @@ def _only(groups: Groups, opened: range) -> Groups:
 
 def _outputs(groups: Groups, opened: range, m: int, chunk: _Chunk) -> Float[Array, "C H"]:
     """Return the outputs of block m as a function of the opened groups."""
-    x, z, hs = _window(groups, opened, m, chunk)
-    return groups[m].leave(x, z, hs, chunk.keep[m])
+    x, z = _inputs(groups, opened, m, chunk)
+    return groups[m].leave(x, z, _through(groups, opened, m, z, chunk), chunk.keep[m])
 
 
-def _window(
-    groups: Groups, opened: range, top: int, chunk: _Chunk
-) -> tuple[Float[Array, "C H"], Float[Array, "C H"], States]:
-    """Run from the lowest opened group to recurrence `top`; return the inputs of its block, its own, and its states."""
-    first = max(opened.start, 1)
-    x, z = groups[0].enter(chunk.xs) if opened.start == 0 else chunk.inputs[first]
-    hs = _through(groups, opened, first, z, chunk)
-    for m in range(first + 1, top + 1):
-        x = groups[m - 1].leave(x, z, hs, chunk.keep[m - 1])
-        z = groups[m - 1].onward(x)
-        hs = _through(groups, opened, m, z, chunk)
-    return x, z, hs
+def _inputs(groups: Groups, opened: range, m: int, chunk: _Chunk) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
+    """Return the inputs of block m and of its recurrence as a function of the opened groups."""
+    if m <= opened.start:
+        return chunk.inputs[m]
+    if m == 1:
+        return groups[0].enter(chunk.xs)
+    x = _outputs(groups, opened, m - 1, chunk)
+    return x, groups[m - 1].onward(x)
 
 
-def _through(groups: Groups, opened: range, m: int, z: Float[Array, "C H"], chunk: _Chunk) -> States:
-    """Return the states of recurrence m, open through time to its inputs and to what its first state depends on."""
+def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], chunk: _Chunk) -> States:
+    """Return the states of recurrence m, open through time to its inputs and, before the chunk, to attached groups."""
     cell, h = groups[m].block.cell, chunk.h[m]
     theta = cell.coefficients()
     if chunk.e is not None:
-        for j in range(opened.start, min(opened.stop, m + 1)):
+        for j in range(attached.start, min(attached.stop, m + 1)):
             h = attach(h, chunk.e.to(m, j), theta if j == m else groups[j])
     through = dataclasses.replace(chunk.rule, inputs=True)
     return states(cell, theta, h, z, through, chunk.reset, known=chunk.hs[m])
@@ -153,24 +149,58 @@ def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
     for m in range(1, depth + 1):
         cell, z, hs = groups[m].block.cell, chunk.inputs[m][1], chunk.hs[m]
         own.append(advance(cell, cell.coefficients(), chunk.h[m], e.to(m, m), z, hs, chunk.rule, chunk.reset))
+        kept = None if is_full(cell, chunk.rule) else _kept(groups, m, chunk)
         # The groups that share a window share its derivative, too.
         alone = range(max(m - reach, 0), min(m, depth - reach))
         for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, m)]:
-            for j, sensitivity in zip(opened, _last_state(groups, opened, m, chunk), strict=True):
-                found[m, j] = sensitivity
+            for j, new in zip(opened, _last_state(groups, opened, m, chunk), strict=True):
+                found[m, j] = new if kept is None else jax.tree.map(jnp.add, _pass(kept, e.to(m, j)), new)
     return gather(own, found)
 
 
 def _last_state(groups: Groups, opened: range, m: int, chunk: _Chunk) -> list[Sensitivity]:
-    """Return the derivative of the last state of recurrence m with respect to each opened group."""
+    """Return the derivative of the last state of recurrence m with respect to each opened group.
+
+    Where modules see only themselves, without what goes through the state that the chunk began with (see `_kept`).
+    """
     if not opened:
         return []
+    attached = opened if is_full(groups[m].block.cell, chunk.rule) else range(0)
 
     def last(parameters: Groups) -> State:
         mixed = [*groups[: opened.start], *parameters, *groups[opened.stop :]]
-        return row(_window(mixed, opened, m, chunk)[2], -1)
+        _, z = _inputs(mixed, opened, m, chunk)
+        return row(_through(mixed, attached, m, z, chunk), -1)
 
     return _jacobian(last, groups[opened.start : opened.stop])
+
+
+def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
+    """Return the derivative of each module's last state by its own first: for each leaf of the one, the other's.
+
+    Sensitivities then pass a recurrence entry by entry, not by a product of N x N with N x |group|.
+    """
+    cell, z = groups[m].block.cell, chunk.inputs[m][1]
+
+    def last(h: State) -> State:
+        return row(states(cell, cell.coefficients(), h, z, chunk.rule, chunk.reset, known=chunk.hs[m]), -1)
+
+    value, pull = jax.vjp(last, chunk.h[m])
+    leaves, structure = jax.tree.flatten(value)
+    cotangents = [[jnp.full_like(leaf, i == k) for i, leaf in enumerate(leaves)] for k in range(len(leaves))]
+    return [pull(structure.unflatten(cotangent))[0] for cotangent in cotangents]
+
+
+def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
+    """Return `sum_k kept[i][k] * e[k]` for each leaf i of the state."""
+    structure = jax.tree.structure(kept[0])
+    parts = structure.flatten_up_to(e)
+
+    def weigh(factor: Array, part: Any) -> Any:
+        return jax.tree.map(lambda p: factor.reshape(-1, *[1] * (p.ndim - 1)) * p, part)
+
+    rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in kept]
+    return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])
 
 
 def _jacobian(function: Callable[[Groups], State], parameters: Groups) -> list[Sensitivity]:

@@ -73,7 +73,7 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
     >>> import foretrace as ft, jax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
     >>> carry_size(network, ft.BPTT), carry_size(network, ft.ONLINE), carry_size(network, ft.ONLINE.with_depth(1))
-    (16, 160, 4688)
+    (16, 160, 2944)
     """
     leaves = jax.tree.leaves(jax.eval_shape(lambda: init_carry(network, rule)))
     return sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)

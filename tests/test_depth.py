@@ -12,6 +12,8 @@ from hypothesis import given
 from jax import lax
 
 import foretrace as ft
+from foretrace._build import build
+from foretrace._config import Config, from_json, to_json
 from foretrace.testing import plain_states
 
 T, D = 6, 3
@@ -117,6 +119,20 @@ def test_a_depth_is_part_of_a_rule():
     for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.BPTT):
         with pytest.raises(ValueError, match="carries none"):
             rule.with_depth(1)
+
+
+def test_a_configuration_has_a_depth():
+    assert build(Config(credit_depth=2)).learner.rule == ft.ONLINE.with_depth(2)
+    assert from_json(to_json(Config(credit_depth=2))).credit_depth == 2
+    with pytest.raises(ValueError, match="credit_depth=-1"):
+        Config(credit_depth=-1)
+    with pytest.raises(ValueError, match="carries none"):
+        build(Config(rule="bptt", credit_depth=1))
+
+
+def test_the_definition_without_depth_is_not_taken_for_one_with():
+    with pytest.raises(ValueError, match="depth"):
+        ft.testing.gradient_by_definition(make_network(), XS[0], YS[0], rule=DEEP, loss=LOSS)
 
 
 def test_a_carry_of_another_depth_is_refused():
