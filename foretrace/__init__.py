@@ -18,6 +18,7 @@ from foretrace._checkpoint import load as load
 from foretrace._checkpoint import read_extra as read_extra
 from foretrace._checkpoint import save as save
 from foretrace._forward import Carry as Carry
+from foretrace._forward import carry_size as carry_size
 from foretrace._forward import forward as forward
 from foretrace._forward import init_carry as init_carry
 from foretrace._gradient import gradient as gradient

@@ -10,6 +10,7 @@ from foretrace._config import Config
 from foretrace._learner import Learner
 from foretrace._network import Network
 from foretrace._optimizer import adamw
+from foretrace._rule import as_rule
 from foretrace._types import PRNGKeyArray
 from foretrace.tasks import Task
 
@@ -29,7 +30,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None)
         optimizer: in place of the configuration's.
 
     Raises:
-        ValueError: sizes, rates or probabilities out of range.
+        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
         DataError: the task's data are missing.
 
     >>> import foretrace as ft
@@ -43,7 +44,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None)
     chunked = config.chunk is not None
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),
-        rule=config.rule,
+        rule=as_rule(config.rule).with_depth(config.credit_depth),
         optimizer=adamw(**dataclasses.asdict(config.optimizer), steps=config.steps) if optimizer is None else optimizer,
         loss=task.loss,
         batch_size=config.batch_size,

@@ -138,6 +138,8 @@ class Config:
         network: what learns.
         optimizer: how its parameters change.
         rule: what is differentiated through time.
+        credit_depth: through the memory of how many recurrences above a parameter its errors travel as well, for the
+            rules online, rtrl and hybrid; 0 is the paper's.
         steps: number of updates.
         batch_size: sequences for each update.
         chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
@@ -159,6 +161,7 @@ class Config:
     network: NetworkConfig = NetworkConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     rule: RuleName = "online"
+    credit_depth: int = 0
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
@@ -173,8 +176,9 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name != "seed" and isinstance(value, int) and value < 1:
-                raise ValueError(f"{field.name}={value} must be at least 1")
+            least = 0 if field.name == "credit_depth" else 1
+            if field.name != "seed" and isinstance(value, int) and value < least:
+                raise ValueError(f"{field.name}={value} must be at least {least}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 

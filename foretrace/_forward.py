@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cell import AbstractCell
+from foretrace._depth import deep_stack
+from foretrace._groups import init_deep_sensitivity
 from foretrace._network import Block, Network
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._sensitivity import advance, attach, init_sensitivity
@@ -23,7 +25,8 @@ class Carry(NamedTuple):
 
     Args:
         h: states.
-        e: sensitivities of h to the coefficients, None under a rule that carries none.
+        e: sensitivities of h to the coefficients, None under a rule that carries none; of a rule with depth a tuple
+            of these and of those to the layers below.
     """
 
     h: State
@@ -50,9 +53,30 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream")
     carry = jax.vmap(lambda block: _fresh(block.cell, rule))(network.blocks)
+    if rule.depth:
+        carry = carry._replace(e=init_deep_sensitivity(network, rule, carry.e))
     if batch_size is None:
         return carry
     return jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
+
+
+def carry_size(network: Network, rule: LearningRule | str) -> int:
+    """Return how many real numbers one stream carries from chunk to chunk under a rule; a complex one counts as two.
+
+    Args:
+        network: the network.
+        rule: a rule or its name.
+
+    Raises:
+        ValueError: an unknown rule.
+
+    >>> import foretrace as ft, jax
+    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> carry_size(network, ft.BPTT), carry_size(network, ft.ONLINE), carry_size(network, ft.ONLINE.with_depth(1))
+    (16, 160, 2944)
+    """
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: init_carry(network, rule)))
+    return sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)
 
 
 def forward(
@@ -87,11 +111,31 @@ def forward(
         # Time in front, streams behind it: scans and weight products then find their operands in place.
         xs = jnp.swapaxes(xs, 0, 1)
         reset = None if reset is None else jnp.swapaxes(reset, 0, 1)
-    x = _each(network.encoder, batched)(xs)
     keys = None
     if key is not None:
         streams = jax.random.split(key, xs.shape[1]) if batched else key
         keys = _streams(partial(jax.random.split, num=network.depth), batched, out_axes=1)(streams)
+    run = _run_deep if rule.depth else _run
+    x, after = run(network, carry, xs, rule, reset, keys, keep_carry)
+    if network.cumulative_mean:
+        if carry is not None:
+            raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
+        counts = jnp.arange(1, xs.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
+        x = also_differentiate(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
+    outputs = _each(network.decoder, batched)(x)
+    return (jnp.swapaxes(outputs, 0, 1) if batched else outputs), after
+
+
+def _run(
+    network: Network,
+    carry: Carry | None,
+    xs: Float[Array, "C *B I"],
+    rule: LearningRule,
+    reset: Bool[Array, "C *B"] | None,
+    keys: Array | None,
+    keep_carry: bool,
+) -> tuple[Float[Array, "C *B H"], Carry | None]:
+    """Run encoder and blocks."""
 
     def layer(x: Array, now: tuple[Block, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
         block, before, key = now
@@ -101,14 +145,23 @@ def forward(
         # The backward pass computes a block again instead of storing its insides: the same operations plus a third,
         # but a quarter of the memory traffic, which is what limits a CPU here (benchmarks/README.md).
         layer = jax.checkpoint(layer, prevent_cse=False)
-    x, after = lax.scan(layer, x, (network.blocks, carry, keys))
-    if network.cumulative_mean:
-        if carry is not None:
-            raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
-        counts = jnp.arange(1, xs.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
-        x = also_differentiate(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
-    outputs = _each(network.decoder, batched)(x)
-    return (jnp.swapaxes(outputs, 0, 1) if batched else outputs), after
+    return lax.scan(layer, _each(network.encoder, xs.ndim == 3)(xs), (network.blocks, carry, keys))
+
+
+def _run_deep(
+    network: Network,
+    carry: Carry | None,
+    xs: Float[Array, "C *B I"],
+    rule: LearningRule,
+    reset: Bool[Array, "C *B"] | None,
+    keys: Array | None,
+    keep_carry: bool,
+) -> tuple[Float[Array, "C *B H"], Carry | None]:
+    """Run encoder and blocks with credit in depth."""
+    stack = partial(deep_stack, network, rule=rule, keep_carry=keep_carry)
+    before = None if carry is None else tuple(carry)
+    x, after = _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(before, xs, reset, keys)
+    return x, None if after is None else Carry(*after)
 
 
 def _layer(

@@ -113,7 +113,7 @@ class Group:
         for run, member in enumerate(self.members):
             network = jax.tree.map(lambda leaf, run=run: leaf[run], state.learner.network)
             config = dataclasses.replace(self.config, seed=member.seed)
-            found.append(align(config, config.task, network, config.rule))
+            found.append(align(config, config.task, network, self._programs.learner.rule))
         return found
 
     def _batches(self, split: EvaluationSplit, sequences: int) -> int:

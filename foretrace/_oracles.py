@@ -122,7 +122,12 @@ def gradient_by_definition(
 
     `BPTT` is plain autodiff of the plain recurrence. `HYBRID` has no definition of its own here: with chunks of one
     step it is `SNAP1`, and over a whole sequence of independent modules `BPTT`.
+
+    Raises:
+        ValueError: a rule with credit in depth, which this definition does not cover.
     """
+    if rule.depth:
+        raise ValueError(f"{rule}: errors here go up at the present step alone; give the rule with depth=0")
     states = plain_states if rule == BPTT else partial(_states_in_space, rule)
 
     def total(network: Network) -> Array:

@@ -14,6 +14,7 @@ from foretrace._forward import forward
 from foretrace._learner import Learner, LearnerState
 from foretrace._loss import accuracy
 from foretrace._network import Network
+from foretrace._rule import LearningRule
 from foretrace._types import Array, Float
 from foretrace.tasks import Batch, EvaluationSplit, Task
 
@@ -131,7 +132,7 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
     return _Tally(loss, right, whole, counts.sum().astype(losses.dtype))
 
 
-def align(config: Config, task: Task, network: Network, rule: str) -> Alignment:
+def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
     """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time."""
     xs, ys, mask = jax.jit(lambda: task.evaluation("validation", config.seed, 0, config.batch_size))()
     return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)

@@ -5,6 +5,7 @@ applies it as `stop_gradient` on the closed arguments.
 """
 
 import dataclasses
+from typing import Self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,6 +13,7 @@ class LearningRule:
     """Which arguments of `h_t = step(theta, own, others, x_t)` are differentiated through time.
 
     The error of the present step always reaches the layers below at the present step, whatever the rule.
+    `with_depth` lets it through the memory of the layers above, too.
 
     Args:
         name: what tables, records and error messages call the rule.
@@ -21,6 +23,8 @@ class LearningRule:
         inputs: through the inputs of past steps, hence through the memory of the layers above; inside a chunk.
         carried: what came before the chunk enters by the sensitivity; without it the chunk starts from a constant.
         trains_cells: False closes every parameter of the recurrent layers.
+        depth: through the memory of how many recurrences above a parameter its errors travel, besides its own, and
+            at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
     """
 
     name: str
@@ -30,6 +34,7 @@ class LearningRule:
     inputs: bool = False
     carried: bool = False
     trains_cells: bool = True
+    depth: int = 0
 
     def __post_init__(self) -> None:
         if self.carried and not self.own:
@@ -37,9 +42,27 @@ class LearningRule:
                 f"LearningRule(name={self.name!r}): carried=True needs own=True, because a sensitivity reaches "
                 "the present only through a module's own past; set own=True or carried=False"
             )
+        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 0:
+            raise ValueError(f"LearningRule(depth={self.depth!r}) must be an integer of at least 0")
+        if self.depth and not self.carried:
+            raise ValueError(
+                f"{self}: credit in depth extends the sensitivities that a rule carries, and {self.name} carries "
+                "none; use it with ONLINE (SNAP1), RTRL or HYBRID"
+            )
+
+    def with_depth(self, depth: int) -> Self:
+        """Return the rule with errors that travel through the memory of the next `depth` recurrences as well.
+
+        Raises:
+            ValueError: a negative depth, or a rule without sensitivities.
+
+        >>> print(RTRL.with_depth(2))
+        RTRL(depth=2)
+        """
+        return dataclasses.replace(self, depth=depth)
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name}(depth={self.depth})" if self.depth else self.name
 
 
 RESERVOIR = LearningRule("RESERVOIR", trains_cells=False)

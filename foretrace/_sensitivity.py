@@ -5,13 +5,15 @@ derivative of module n's own state; a dense layer under `RTRL` carries the deriv
 respect to every coefficient. A sensitivity belongs to one stream.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cell import AbstractCell, Coefficients
 from foretrace._rule import LearningRule
-from foretrace._types import Array, Bool, Float, Sensitivity, State, States
+from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States
 from foretrace._unroll import states
 
 
@@ -37,8 +39,8 @@ def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | No
 
 
 @jax.custom_jvp
-def attach(h: State, e: Sensitivity, theta: Coefficients) -> State:
-    """Make a state a function of the coefficients, with value h and Jacobian e.
+def attach(h: State, e: Sensitivity, theta: PyTree[Inexact[Array, "..."]]) -> State:
+    """Make a state a function of the coefficients or any other parameters, with value h and Jacobian e.
 
         h + sum_j e_j * (theta_j - stop_gradient(theta_j))
 
@@ -52,9 +54,9 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
     h, e, _ = primals
     dh, _, dtheta = tangents
 
-    def moved(d: Array, jacobian: Coefficients) -> Array:
+    def moved(d: Array, jacobian: Any) -> Array:
         for j, dt in zip(jax.tree.leaves(jacobian), jax.tree.leaves(dtheta), strict=True):
-            full = j.ndim > dt.ndim
+            full, dt = j.ndim > dt.ndim, dt.astype(j.dtype)
             d = d + jnp.sum(j * dt, axis=tuple(range(1, j.ndim))) if not full else d + jnp.tensordot(j, dt, dt.ndim)
         return d
 

@@ -240,7 +240,7 @@ class _Training:
             scores = self._score(network, "validation", self.config.validation_sequences)
             self.log.write("validation", self.step, **scores._asdict(), seconds=self._seconds())
         if self._due(self.config.align_every):
-            found = align(self.config, self.task, network, self.config.rule)
+            found = align(self.config, self.task, network, self.learner.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
             self.log.write("alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
 

@@ -36,7 +36,7 @@ def published(config: Config) -> float | None:
     task = config.task
     same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (20, 7, 7)
     same_network = net.cell == LRU() and (net.depth, net.model_size) == (4, 128) and net.glu and net.norm == "pre"
-    return TABLE_1.get(config.rule) if same_task and same_network else None
+    return TABLE_1.get(config.rule) if same_task and same_network and not config.credit_depth else None
 
 
 def table(run_dir: str | os.PathLike) -> Any:
@@ -63,7 +63,8 @@ def table(run_dir: str | os.PathLike) -> Any:
 
 def _title(config: Config) -> str:
     cell = type(config.network.cell).__name__
-    return f"{type(config.task).__name__}, rule {config.rule}, {cell} x {config.network.depth}"
+    rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
+    return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
 
 
 def _caption(config: Config, last: dict[str, Any]) -> str:

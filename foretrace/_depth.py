@@ -1,0 +1,228 @@
+"""Depth-d credit: errors that travel through the memory of the next d recurrences above a parameter.
+
+For the parameters of group j (see `foretrace._groups`), recurrences j … j + d are open through time and those above
+only at the present step. The outputs of block j + d are written as a function of these parameters alone, a *window*:
+
+    x[j + d]  =  window_j(parameters of group j),   h[m] = attach(h[m], e[m][j], parameters of group j) in it
+
+and its derivative is added to that of the spatial pass, so that plain autodiff of the loss gives the gradient of all
+groups at once. The d + 1 groups nearest to the output share one window, because all that lies above them is open: with
+d equal to the number of recurrences, that window is the whole network and costs what backpropagation through time
+costs. After a chunk, `e[m][j]` is the derivative of the window's own last states.
+
+Groups are looped over in Python: the program, and the time to compile it, grow with depth.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._groups import DeepSensitivity, Groups, gather, init_deep_sensitivity, row, split
+from foretrace._network import Network
+from foretrace._rule import LearningRule
+from foretrace._sensitivity import advance, attach, init_sensitivity, is_full
+from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States
+from foretrace._unroll import also_differentiate, states, unroll
+
+
+class _Chunk(NamedTuple):
+    """What a chunk is run with and, by recurrence, what it went through; closed to the derivative.
+
+    Args:
+        rule: what is open to the derivative.
+        xs: inputs of the network.
+        reset: steps that start an episode.
+        e: sensitivities before the chunk.
+        h: states before the chunk.
+        keep: dropout masks.
+        inputs: inputs of the block and of its recurrence.
+        hs: states.
+    """
+
+    rule: LearningRule
+    xs: Float[Array, "C I"]
+    reset: Bool[Array, "C"] | None
+    e: DeepSensitivity | None
+    h: dict[int, State]
+    keep: dict[int, Float[Array, "2 H"] | None]
+    inputs: dict[int, tuple[Float[Array, "C H"], Float[Array, "C H"]]]
+    hs: dict[int, States]
+
+
+def deep_stack(
+    network: Network,
+    before: tuple[PyTree[Inexact[Array, "D N"]], DeepSensitivity | None] | None,
+    xs: Float[Array, "C I"],
+    reset: Bool[Array, "C"] | None,
+    keys: Array | None,
+    *,
+    rule: LearningRule,
+    keep_carry: bool,
+) -> tuple[Float[Array, "C H"], tuple[PyTree[Inexact[Array, "D N"]], DeepSensitivity] | None]:
+    """Run encoder and blocks over a chunk of one stream, with credit in depth.
+
+    Args:
+        network: the network.
+        before: states and sensitivities; None starts a sequence, with nothing attached.
+        xs: inputs of the network.
+        reset: steps that start an episode.
+        keys: PRNG keys of the dropout masks, one for each block.
+        rule: what is open to the derivative; its depth is at least 1.
+        keep_carry: False spares the sensitivities at the end of the chunk.
+
+    Returns:
+        The outputs of the last block, and (states, sensitivities) after the chunk if kept.
+    """
+    groups = split(network, rule)
+    h, e = before if before is not None else (jax.vmap(lambda b: b.cell.init_state())(network.blocks), None)
+    all_ = range(1, network.depth + 1)
+    keep = {m: None if keys is None else groups[m].block.keep(network.model_size, keys[m - 1]) for m in all_}
+    chunk = _Chunk(rule, xs, reset, *lax.stop_gradient((e, {m: row(h, m - 1) for m in all_})), keep, {}, {})
+    x = _features(groups, chunk)
+    if not keep_carry:
+        return x, None
+    if e is None:
+        own = jax.vmap(lambda b: init_sensitivity(b.cell, rule))(network.blocks)
+        chunk = chunk._replace(e=init_deep_sensitivity(network, rule, own))
+    last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[chunk.hs[m] for m in all_])
+    return x, lax.stop_gradient((last, _advance(lax.stop_gradient(groups), chunk)))
+
+
+def _features(groups: Groups, chunk: _Chunk) -> Float[Array, "C H"]:
+    """Return the outputs of the last block, with the derivative of every window; notes down what it goes through."""
+    closed, depth = lax.stop_gradient(groups), len(groups) - 1
+    reach = min(chunk.rule.depth, depth)
+    x, z = closed[0].enter(chunk.xs)
+    for m in range(1, depth + 1):
+        cell = closed[m].block.cell
+        hs, emitted = unroll(cell, cell.coefficients(), chunk.h[m], z, chunk.rule, chunk.reset)
+        chunk.inputs[m], chunk.hs[m] = lax.stop_gradient(((x, z), hs))
+        x = closed[m].leave(x, z, emitted, chunk.keep[m])
+        if m >= reach:
+            opened = range(m - reach, depth + 1 if m == depth else m - reach + 1)
+            x = also_differentiate(x, _outputs(_only(groups, opened), opened, m, chunk))
+        z = closed[m].onward(x)
+    return x
+
+
+def _only(groups: Groups, opened: range) -> Groups:
+    return [group if j in opened else lax.stop_gradient(group) for j, group in enumerate(groups)]
+
+
+def _outputs(groups: Groups, opened: range, m: int, chunk: _Chunk) -> Float[Array, "C H"]:
+    """Return the outputs of block m as a function of the opened groups."""
+    x, z = _inputs(groups, opened, m, chunk)
+    return groups[m].leave(x, z, _through(groups, opened, m, z, chunk), chunk.keep[m])
+
+
+def _inputs(groups: Groups, opened: range, m: int, chunk: _Chunk) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
+    """Return the inputs of block m and of its recurrence as a function of the opened groups."""
+    if m <= opened.start:
+        return chunk.inputs[m]
+    if m == 1:
+        return groups[0].enter(chunk.xs)
+    x = _outputs(groups, opened, m - 1, chunk)
+    return x, groups[m - 1].onward(x)
+
+
+def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], chunk: _Chunk) -> States:
+    """Return the states of recurrence m, open through time to its inputs and, before the chunk, to attached groups."""
+    cell, h = groups[m].block.cell, chunk.h[m]
+    theta = cell.coefficients()
+    if chunk.e is not None:
+        for j in range(attached.start, min(attached.stop, m + 1)):
+            h = attach(h, chunk.e.to(m, j), theta if j == m else groups[j])
+    through = dataclasses.replace(chunk.rule, inputs=True)
+    return states(cell, theta, h, z, through, chunk.reset, known=chunk.hs[m])
+
+
+def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
+    """Return the sensitivities after the chunk."""
+    e, depth = chunk.e, len(groups) - 1
+    assert e is not None
+    reach = min(chunk.rule.depth, depth)
+    own, found = [], {}
+    for m in range(1, depth + 1):
+        cell, z, hs = groups[m].block.cell, chunk.inputs[m][1], chunk.hs[m]
+        own.append(advance(cell, cell.coefficients(), chunk.h[m], e.to(m, m), z, hs, chunk.rule, chunk.reset))
+        kept = None if is_full(cell, chunk.rule) else _kept(groups, m, chunk)
+        # The groups that share a window share its derivative, too.
+        alone = range(max(m - reach, 0), min(m, depth - reach))
+        for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, m)]:
+            for j, new in zip(opened, _last_state(groups, opened, m, chunk), strict=True):
+                found[m, j] = new if kept is None else jax.tree.map(jnp.add, _pass(kept, e.to(m, j)), new)
+    return gather(own, found)
+
+
+def _last_state(groups: Groups, opened: range, m: int, chunk: _Chunk) -> list[Sensitivity]:
+    """Return the derivative of the last state of recurrence m with respect to each opened group.
+
+    Where modules see only themselves, without what goes through the state that the chunk began with (see `_kept`).
+    """
+    if not opened:
+        return []
+    attached = opened if is_full(groups[m].block.cell, chunk.rule) else range(0)
+
+    def last(parameters: Groups) -> State:
+        mixed = [*groups[: opened.start], *parameters, *groups[opened.stop :]]
+        _, z = _inputs(mixed, opened, m, chunk)
+        return row(_through(mixed, attached, m, z, chunk), -1)
+
+    return _jacobian(last, groups[opened.start : opened.stop])
+
+
+def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
+    """Return the derivative of each module's last state by its own first: for each leaf of the one, the other's.
+
+    Sensitivities then pass a recurrence entry by entry, not by a product of N x N with N x |group|.
+    """
+    cell, z = groups[m].block.cell, chunk.inputs[m][1]
+
+    def last(h: State) -> State:
+        return row(states(cell, cell.coefficients(), h, z, chunk.rule, chunk.reset, known=chunk.hs[m]), -1)
+
+    value, pull = jax.vjp(last, chunk.h[m])
+    leaves, structure = jax.tree.flatten(value)
+    cotangents = [[jnp.full_like(leaf, i == k) for i, leaf in enumerate(leaves)] for k in range(len(leaves))]
+    return [pull(structure.unflatten(cotangent))[0] for cotangent in cotangents]
+
+
+def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
+    """Return `sum_k kept[i][k] * e[k]` for each leaf i of the state."""
+    structure = jax.tree.structure(kept[0])
+    parts = structure.flatten_up_to(e)
+
+    def weigh(factor: Array, part: Any) -> Any:
+        return jax.tree.map(lambda p: factor.reshape(-1, *[1] * (p.ndim - 1)) * p, part)
+
+    rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in kept]
+    return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])
+
+
+def _jacobian(function: Callable[[Groups], State], parameters: Groups) -> list[Sensitivity]:
+    """Return the derivative of a state by each of several trees of real parameters.
+
+    One vector-Jacobian product for each real number of the state, all at once. A cotangent c of a complex state reads
+    Re[c dh]: 1 gives the real part and -i the imaginary one.
+    """
+    value, pull = jax.vjp(function, parameters)
+    leaves, structure = jax.tree.flatten(value)
+    rows = []
+    for k, leaf in enumerate(leaves):
+        others = [jnp.zeros_like(other) for other in leaves]
+
+        def read(cotangent: Array, k: int = k, others: list[Array] = others) -> Groups:
+            return pull(structure.unflatten([*others[:k], cotangent, *others[k + 1 :]]))[0]
+
+        one = jnp.diag(jnp.ones_like(leaf))
+        if jnp.iscomplexobj(leaf):
+            parts = jax.vmap(read)(jnp.concatenate([one, -1j * one]))
+            n = leaf.size
+            rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))
+        else:
+            rows.append(jax.vmap(read)(one))
+    return [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]

@@ -1,0 +1,123 @@
+"""Groups of parameters that share the recurrences above them, and the sensitivities of those recurrences to them.
+
+Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recurrence j with all that acts between it
+and recurrence j + 1.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._network import Block, LayerNorm, Linear, Network
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Float, Sensitivity, States
+
+
+class Below(NamedTuple):
+    """Group 0: the encoder, and the norm of the first block if it stands before the recurrence."""
+
+    encoder: Linear
+    norm: LayerNorm | None
+
+    def enter(self, xs: Float[Array, "C I"]) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
+        """Return the inputs of the first block and those of its recurrence."""
+        x = jax.vmap(self.encoder)(xs)
+        return x, _normalise(self.norm, x)
+
+
+class Group(NamedTuple):
+    """Group j: block j but for a norm before its recurrence, and that norm of block j + 1."""
+
+    block: Block
+    norm: LayerNorm | None
+
+    def leave(
+        self, x: Float[Array, "C H"], z: Float[Array, "C H"], hs: States, keep: Float[Array, "2 H"] | None
+    ) -> Float[Array, "C H"]:
+        """Return the outputs of the block from its inputs x, the recurrence's inputs z and its states."""
+        ys = jax.vmap(self.block.cell.readout)(hs, z)
+        return jax.vmap(self.block.after, in_axes=(0, 0, None))(x, ys, keep)
+
+    def onward(self, x: Float[Array, "C H"]) -> Float[Array, "C H"]:
+        """Return the inputs of the next recurrence from those of its block."""
+        return _normalise(self.norm, x)
+
+
+Groups = list[Any]
+"""`[Below, Group 1, …, Group D]`."""
+
+
+class DeepSensitivity(NamedTuple):
+    """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
+
+    Each leaf of a state stands for a group whose leaves have the module axis in front: (rows, N, *parameter), real
+    parameters, complex where the state is.
+
+    Args:
+        own: to its own coefficients, as without depth: row m - 1 is recurrence m.
+        below: to group 0: row m - 1 is recurrence m, 1 <= m <= d.
+        between: for each lag k = 1 … d, recurrence j + k to group j: row j - 1, j >= 1.
+    """
+
+    own: Sensitivity
+    below: Sensitivity
+    between: tuple[Sensitivity, ...]
+
+    def to(self, m: int, j: int) -> Sensitivity:
+        """Return the sensitivity of recurrence m to group j; to its own coefficients if j is m."""
+        if j == m:
+            return row(self.own, m - 1)
+        return row(self.below, m - 1) if j == 0 else row(self.between[m - j - 1], j - 1)
+
+
+def split(network: Network, rule: LearningRule) -> Groups:
+    """Return the parameters of a network but for the decoder, group by group."""
+    blocks, norms = network.blocks, None
+    if not rule.trains_cells:
+        blocks = eqx.tree_at(lambda b: b.cell, blocks, lax.stop_gradient(blocks.cell))
+    if blocks.norm_place == "pre":
+        blocks, norms = eqx.tree_at(lambda b: b.norm, blocks, None), blocks.norm
+    depth = network.depth
+    above = [Group(row(blocks, j - 1), row(norms, j) if j < depth else None) for j in range(1, depth + 1)]
+    return [Below(network.encoder, row(norms, 0)), *above]
+
+
+def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity) -> DeepSensitivity:
+    """Return the sensitivities before the first step, zero, around those to the own coefficients."""
+    groups = jax.eval_shape(lambda: split(network, rule))
+    state = jax.eval_shape(network.block(0).cell.init_state)
+
+    def zeros(group: Any, rows: int) -> Sensitivity:
+        def like(leaf: jax.ShapeDtypeStruct) -> Any:
+            return jax.tree.map(lambda p: jnp.zeros((rows, *leaf.shape, *p.shape), leaf.dtype), group)
+
+        return jax.tree.map(like, state)
+
+    lags = range(1, min(rule.depth, network.depth - 1) + 1)
+    between = tuple(zeros(groups[1], network.depth - k) for k in lags)
+    return DeepSensitivity(own, zeros(groups[0], min(rule.depth, network.depth)), between)
+
+
+def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) -> DeepSensitivity:
+    """Return all sensitivities from those to the own coefficients and those found for recurrence m and group j."""
+    depth, reach = len(own), max(m - j for m, j in found)
+
+    def stack(rows: list[Sensitivity]) -> Sensitivity:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+
+    below = stack([found[m, 0] for m in range(1, min(reach, depth) + 1)])
+    lags = range(1, min(reach, depth - 1) + 1)
+    between = tuple(stack([found[j + k, j] for j in range(1, depth - k + 1)]) for k in lags)
+    return DeepSensitivity(stack(own), below, between)
+
+
+def row(tree: Any, i: int) -> Any:
+    """Return entry i of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+def _normalise(norm: LayerNorm | None, x: Float[Array, "C H"]) -> Float[Array, "C H"]:
+    return x if norm is None else jax.vmap(norm)(x)
