@@ -14,6 +14,7 @@ ORDER = [
     *("_types", "_loss", "_classify", "tasks", "_scan", "_cell", "_cells", "_network", "_rule", "_unroll"),
     *("_sensitivity", "_forward", "_structure", "_gradient", "_alignment", "_optimizer", "_learner", "_checkpoint"),
     *("_oracles", "_ways", "testing", "_metrics", "_config", "_build", "_run", "_program", "_progress", "_signals"),
+    *("_lines", "_parquet", "_source", "_running", "_schema", "_encode"),
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
     *("_paper_tables", "_paper_figures", "_paper_page", "_commands", "cli", "__main__"),
 ]
