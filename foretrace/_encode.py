@@ -23,9 +23,6 @@ Outliers = Literal["clip", "mask", "stop"]
 ABSURD = 1e30
 """Beyond this a number is no measurement, whatever was seen before."""
 
-SETTLED = 30
-"""Numbers after which a column's mean and deviation say what is absurd."""
-
 _DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
 _TIME_SIZE = 7
 
@@ -134,12 +131,12 @@ class Encoder:
             self._count("not a number" if number is None else "infinite", learn)
             return self._refuse(name, value, learn)
         moments = self.numbers[name]
-        z = moments.score(number)
-        if abs(z) > self.bound and moments.count >= SETTLED and moments.variance > 0:
+        inside = moments.within(number, self.bound)
+        if inside != number:
             self._count("absurd", learn)
             if self.outliers != "clip":
                 return self._refuse(name, value, learn)
-            number = moments.mean + math.copysign(self.bound, z) * moments.scale
+            number = inside
         if learn:
             moments.update(number)
         return clipped(moments.score(number), self.bound), 0.0

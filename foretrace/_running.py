@@ -3,6 +3,9 @@
 import math
 from typing import Any, Self
 
+SETTLED = 30
+"""Numbers after which mean and deviation say what is absurd."""
+
 
 class Moments:
     """Running mean and variance (Welford), the variance kept as such: a sum would grow without end.
@@ -39,6 +42,13 @@ class Moments:
     def score(self, x: float) -> float:
         """Return how many standard deviations a number lies above the mean."""
         return (x - self.mean) / self.scale
+
+    def within(self, x: float, bound: float) -> float:
+        """Return a number, or the bound in standard deviations if it lies beyond; only once the mean has settled."""
+        z = self.score(x)
+        if abs(z) <= bound or self.count < SETTLED or not self.variance:
+            return x
+        return self.mean + math.copysign(bound, z) * self.scale
 
     def to_json(self) -> list[Any]:
         """Return the state; floats survive JSON exactly."""

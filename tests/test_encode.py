@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from foretrace._encode import SETTLED, Encoder, EncodingError
-from foretrace._running import Moments, Vocabulary
+from foretrace._encode import Encoder, EncodingError
+from foretrace._running import SETTLED, Moments, Vocabulary
 from foretrace._schema import Column, as_time, check_column, infer_columns, infer_kind, is_classes, is_missing
 
 X = [Column("x", "numeric")]
