@@ -49,6 +49,7 @@ class Feed:
         self.contexts: deque[Context] = deque()
         self.recent: deque[Any] = deque(maxlen=max(horizon, 1))
         self.due: deque[Due] = deque()
+        self.arrived = 0
 
     @property
     def rows_late(self) -> int:
@@ -74,8 +75,9 @@ class Feed:
         self.on_the_way.append(value)
         if len(self.on_the_way) > self.delay:
             self.recent.append(self.target.take(self.on_the_way.popleft()))
-            # The first of the h targets that belong to a row is that of the row behind it.
-            if self.contexts and len(self.recent) == self.recent.maxlen:
+            self.arrived += 1
+            # The h targets that belong to the first row are those of the rows behind it: its own is not among them.
+            if self.arrived > self.horizon:
                 self._finish()
 
     def _finish(self) -> None:
@@ -94,6 +96,7 @@ class Feed:
             "on_the_way": [value if isinstance(value, _PLAIN) else str(value) for value in self.on_the_way],
             "contexts": list(self.contexts),
             "recent": list(self.recent),
+            "arrived": self.arrived,
             "due": [list(due) for due in self.due],
         }
 
@@ -103,4 +106,5 @@ class Feed:
         self.target.restore(state["target"])
         self.on_the_way, self.contexts = deque(state["on_the_way"]), deque(state["contexts"])
         self.recent = deque(state["recent"], maxlen=self.recent.maxlen)
+        self.arrived = state["arrived"]
         self.due = deque(Due(*due) for due in state["due"])
