@@ -71,6 +71,20 @@ class Feed:
         x = self.encoder(row, learn=learn)
         return np.concatenate([x, self.target.previous()]) if self.previous else x
 
+    def pass_by(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
+        """Return the inputs of the next row without learning: only the last known target moves on."""
+        if self.horizon:
+            self._note(value)
+        x = self.look(row)
+        if not self.horizon:
+            self._note(value)
+        return x
+
+    def _note(self, value: Any) -> None:
+        self.on_the_way.append(value)
+        if len(self.on_the_way) > self.delay:
+            self.target.note(self.on_the_way.popleft())
+
     def _send(self, value: Any) -> None:
         self.on_the_way.append(value)
         if len(self.on_the_way) > self.delay:

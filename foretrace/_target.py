@@ -29,6 +29,12 @@ class Target(Protocol):
     def take(self, value: Any) -> Any:
         """Learn a target that has come; return it as scores need it, None if there is none."""
 
+    def note(self, value: Any) -> None:
+        """Let a target that has come be the last one, without learning anything else of it."""
+
+    def describe(self, output: np.ndarray) -> list[Any]:
+        """Return an output of the network as what it predicts."""
+
     def label(self, taken: list[Any]) -> Any:
         """Return targets as the loss needs them; None if one is missing."""
 
@@ -85,6 +91,25 @@ class ClassTarget:
             self.majority = place
         return place
 
+    def note(self, value: Any) -> None:
+        """Let a known class be the last one."""
+        place = self.classes.get(str(value) if self.as_text else value)
+        self.last = self.last if place is None else place
+
+    def probabilities(self, output: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the known classes."""
+        logits = np.asarray(output, np.float64)[: len(self.classes)]
+        weights = np.exp(logits - logits.max(initial=-np.inf))
+        return weights / weights.sum()
+
+    def describe(self, output: np.ndarray) -> list[Any]:
+        """Return the most probable class and its probability."""
+        if not len(self.classes):
+            return [None, None]
+        probabilities = self.probabilities(output)
+        best = int(np.argmax(probabilities))
+        return [self.classes.values[best], float(probabilities[best])]
+
     def label(self, taken: list[Any]) -> int | None:
         """Return the class."""
         return taken[0] if taken[0] is not None and taken[0] >= 0 else None
@@ -134,6 +159,16 @@ class NumberTarget:
         self.moments.update(inside)
         self.last = number
         return number
+
+    def note(self, value: Any) -> None:
+        """Let a number be the last one."""
+        number = None if is_missing(value) else as_number(value)
+        if number is not None and abs(number) < ABSURD:
+            self.last = number
+
+    def describe(self, output: np.ndarray) -> list[Any]:
+        """Return the numbers that are predicted."""
+        return (self.moments.mean + self.moments.scale * np.asarray(output, np.float64)).tolist()
 
     def label(self, taken: list[Any]) -> list[float] | None:
         """Return the numbers in the present scale."""
