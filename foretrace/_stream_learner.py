@@ -91,7 +91,7 @@ class Model:
     model_size: int = 32
     state_size: int = 32
     rule: str = "online"
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     clip: float | None = 1.0
     r_min: float = 0.0
     r_max: float = 1.0
