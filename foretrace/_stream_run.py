@@ -78,6 +78,7 @@ def follow(
     kept = _kept(Run(Path(run_dir))) if resume else None
     with Stop() as stop:
         plan, stream = _begin(config, kept, stop)
+        stream_learner(build(config, plan)[1])  # says what is wrong with the settings before anything is written
         run = reopen(run_dir, config) if resume else create(run_dir, config)
         resume_at = None if not resume else -1 if kept is None else kept["position"][0]
         board = Board(run.path / "tensorboard") if tensorboard else None

@@ -252,7 +252,7 @@ def test_bad_input_is_one_clear_message(capsys, files, tmp_path, monkeypatch, ar
         code = stop.code
     out, err = capsys.readouterr()
     assert code == 2 and message in err and "Traceback" not in err and out == ""
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "runs") == there
+    assert sorted(path.name for path in tmp_path.iterdir()) == there
 
 
 def test_runs_are_not_overwritten_nor_mistaken(files, tmp_path):
