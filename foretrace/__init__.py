@@ -1,6 +1,8 @@
 """foretrace: recurrent networks that learn long-range dependencies online."""
 
+import importlib
 import importlib.metadata
+from types import ModuleType
 
 from foretrace import _loss as losses
 from foretrace import testing as testing
@@ -41,3 +43,10 @@ from foretrace._rule import LearningRule as LearningRule
 from foretrace._structure import untrained_parameters as untrained_parameters
 
 __version__ = importlib.metadata.version("foretrace")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import `foretrace.stream` when it is asked for: it needs river, which is optional."""
+    if name == "stream":
+        return importlib.import_module("foretrace.stream")
+    raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

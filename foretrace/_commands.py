@@ -8,8 +8,13 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._config import Config, NetworkConfig, RuleName, TaskConfig, TaskName
+from foretrace._source import Format
+from foretrace._stream_config import StreamConfig
 from foretrace.paper import Name, Scale, Settings
 from foretrace.tasks.copy import Copy
+
+STOPPED = 130
+"""Exit code of a run that Ctrl-C or SIGTERM stopped, as that of any program on Ctrl-C."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +32,51 @@ class Train:
     config: Annotated[Config, tyro.conf.arg(name="")] = Config()
     run_dir: Path | None = None
     resume: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """Learn from a stream row by row, and score every prediction before its label is known.
+
+    Columns, scaling and classes are taken from the first rows and grow with the stream. Scores stand beside those of
+    predicting no change and the most frequent class, or the mean. A run is saved on a schedule, on Ctrl-C and on
+    SIGTERM; --resume goes on exactly, at the right row of a file or with the next row of a pipe.
+
+    Args:
+        config: the stream and what learns.
+        run_dir: where records go; runs/stream-<time> if not given.
+        resume: go on with the run in --run-dir, with its configuration.
+        rows: stop after so many rows.
+        tensorboard: write the metrics for TensorBoard, too, into the run directory.
+    """
+
+    config: Annotated[StreamConfig, tyro.conf.arg(name="")]
+    run_dir: Path | None = None
+    resume: bool = False
+    rows: int | None = None
+    tensorboard: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Predict:
+    """Let the network of a stream answer for more rows, as CSV, without learning.
+
+    It goes on where its checkpoint is, and remembers the rows that it sees. If they have the target, that of the last
+    row is an input of the next, as in the stream.
+
+    Args:
+        run_dir: of `foretrace stream`.
+        source: file, or - for standard input.
+        format: of the source; by default by its name.
+        rows: stop after so many rows.
+        out: CSV file to write; standard output if not given.
+    """
+
+    run_dir: Positional[Path]
+    source: Positional[str]
+    format: Format = "auto"
+    rows: int | None = None
+    out: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,10 +155,12 @@ class Report:
     head: Path | None = None
 
 
-Subcommand = Train | Align | Reproduce | Report
+Subcommand = Train | Stream | Predict | Align | Reproduce | Report
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Stream, tyro.conf.subcommand("stream")]
+    | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Align, tyro.conf.subcommand("align")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Report, tyro.conf.subcommand("report")]

@@ -209,6 +209,15 @@ _TYPES: dict[str, type] = {
 }
 
 
+Kind = typing.TypeVar("Kind")
+
+
+def recorded(kind: type[Kind]) -> type[Kind]:
+    """Let `from_json` read configurations of this type, too."""
+    _TYPES[kind.__name__] = kind
+    return kind
+
+
 def to_json(config: Any) -> Any:
     """Return a configuration as JSON objects, each with its type.
 

@@ -22,6 +22,9 @@ class Silent:
     def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
         """Report the newest step."""
 
+    def tick(self, text: str) -> None:
+        """Report how a stream without a known end goes on."""
+
     def say(self, text: str) -> None:
         """Report anything else."""
 
@@ -93,6 +96,56 @@ class Live(Silent):
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         self._bar.console.print(text, highlight=False, markup=False)
+
+
+class PlainTicks(Silent):
+    """Lines for a stream without a known end, at most one every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = -_SECONDS_BETWEEN_LINES
+
+    def tick(self, text: str) -> None:
+        """Print a line if it is time."""
+        now = time.monotonic()
+        if now - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = now
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=sys.stderr, flush=True)
+
+
+class LiveTicks(Silent):
+    """One line that is redrawn in place."""
+
+    def __init__(self, console: Any):
+        self._console, self._status = console, console.status("waiting for rows")
+
+    def __enter__(self) -> Self:
+        self._status.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._status.stop()
+
+    def tick(self, text: str) -> None:
+        """Redraw the line."""
+        self._status.update(text)
+
+    def say(self, text: str) -> None:
+        """Print a line above it."""
+        self._console.print(text, highlight=False, markup=False)
+
+
+def ticks(show: bool) -> Silent:
+    """Return what suits standard error for a stream without a known end."""
+    if not show:
+        return Silent()
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return LiveTicks(console) if console.is_terminal else PlainTicks()
 
 
 def progress(show: bool, start: int, steps: int) -> Silent:

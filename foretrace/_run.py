@@ -1,5 +1,6 @@
 """A run directory: configuration and surroundings, record, checkpoint, figure. Nothing in it is overwritten."""
 
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from foretrace._config import Config, differences, from_json, to_json
+from foretrace._config import Config, Kind, differences, from_json, to_json
 
 
 class RunError(ValueError):
@@ -54,7 +55,7 @@ def default_path(task: str) -> Path:
     return path
 
 
-def create(path: str | os.PathLike, config: Config) -> Run:
+def create(path: str | os.PathLike, config: Any) -> Run:
     """Begin a run directory.
 
     Raises:
@@ -76,14 +77,14 @@ def create(path: str | os.PathLike, config: Config) -> Run:
     return run
 
 
-def reopen(path: str | os.PathLike, config: Config) -> Run:
+def reopen(path: str | os.PathLike, config: Any) -> Run:
     """Go on with a run directory.
 
     Raises:
         RunError: there is no run, it cannot be written, or it is one with another configuration.
     """
     run = Run(Path(path))
-    if changed := differences(read_config(run.path), config):
+    if changed := differences(read_config_as(run.path, type(config)), config):
         raise RunError(
             f"{run.path} cannot be resumed with another configuration; recorded and asked for are " + "; ".join(changed)
         )
@@ -94,12 +95,30 @@ def reopen(path: str | os.PathLike, config: Config) -> Run:
 
 
 def read_config(path: str | os.PathLike) -> Config:
-    """Return the configuration of a run directory.
+    """Return the configuration of an experiment's run directory.
 
     Raises:
         RunError: there is none, or it cannot be read.
     """
-    return _read(Run(Path(path)))[0]
+    return read_config_as(path, Config)
+
+
+def read_config_as(path: str | os.PathLike, kind: type[Kind]) -> Kind:
+    """Return the configuration of a run directory, which must be of a certain type.
+
+    Raises:
+        RunError: there is none, it cannot be read, or is of another type.
+    """
+    config = _read(Run(Path(path)))[0]
+    if not isinstance(config, kind):
+        raise RunError(f"{path} holds a run of another command: its {type(config).__name__} is not a {kind.__name__}")
+    return config
+
+
+def is_run_of(path: str | os.PathLike, kind: type) -> bool:
+    """Say whether there is a run with a configuration of a certain type."""
+    run = Run(Path(path))
+    return run.config.exists() and isinstance(_read(run)[0], kind)
 
 
 def changed_packages(path: str | os.PathLike) -> list[str]:
@@ -124,11 +143,11 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def _read(run: Run) -> tuple[Config, dict[str, Any]]:
+def _read(run: Run) -> tuple[Any, dict[str, Any]]:
     try:
         data = json.loads(run.config.read_text())
         config = from_json(data["config"])
-        if not isinstance(config, Config):
+        if not dataclasses.is_dataclass(config):
             raise ValueError("no configuration in it")
         return config, data.get("surroundings", {})
     except OSError as error:

@@ -6,11 +6,18 @@ from types import FrameType
 from typing import Any, Self
 
 
+class Interrupted(Exception):
+    """The wish to stop came while the program waited for data."""
+
+
 class Stop:
-    """Turn Ctrl-C and SIGTERM into a flag; a second one ends the program as ever."""
+    """Turn Ctrl-C and SIGTERM into a flag; a second one ends the program as ever.
+
+    While `waiting` is true, the first one also raises `Interrupted`: data that one waits for may never come.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = self.waiting = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -26,6 +33,8 @@ class Stop:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         self._restore()
+        if self.waiting:
+            raise Interrupted
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -16,19 +16,18 @@ import tyro
 
 from foretrace import experiment, paper, report, reproduce
 from foretrace._checkpoint import load, read_extra
-from foretrace._commands import Align, Command, Report, Reproduce, Subcommand, Train
+from foretrace._commands import STOPPED, Align, Command, Predict, Report, Reproduce, Stream, Subcommand, Train
 from foretrace._config import TASKS, RuleName, from_json
 from foretrace._learner import UntrainedParameters
 from foretrace._network import Network
 from foretrace._paper_page import read_all, write_report
 from foretrace._program import align
 from foretrace._records import FILE
-from foretrace._run import Run, default_path, read_config
+from foretrace._run import Run, default_path, is_run_of, read_config, read_config_as
+from foretrace._stream_cli import predict, report_stream, stream
+from foretrace._stream_config import StreamConfig
 from foretrace.experiment import Config, DivergenceError
 from foretrace.reproduce import seconds
-
-STOPPED = 130
-"""Exit code of a run that Ctrl-C or SIGTERM stopped, as that of any program on Ctrl-C."""
 
 TIME_IS_UP = 75
 """Exit code of an experiment whose budget of time is spent: try again later."""
@@ -65,6 +64,10 @@ def _run(command: Subcommand) -> int:
     match command:
         case Train():
             return _train(command)
+        case Stream():
+            return stream(command)
+        case Predict():
+            return predict(command)
         case Align():
             return _align(command)
         case Reproduce():
@@ -80,6 +83,11 @@ def _parse(arguments: list[str]) -> Subcommand:
         if command.run_dir is None:
             raise ValueError("--resume needs the run to go on with: --run-dir PATH")
         return _parse_with(arguments, dataclasses.replace(command, config=read_config(command.run_dir)))
+    if isinstance(command, Stream) and command.resume:
+        if command.run_dir is None:
+            raise ValueError("--resume needs the run to go on with: --run-dir PATH")
+        recorded = read_config_as(command.run_dir, StreamConfig)
+        return _parse_with(arguments, dataclasses.replace(command, config=recorded))
     if isinstance(command, Align) and command.checkpoint is not None:
         config = _config_in(_checkpoint_file(command.checkpoint))
         settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "chunk", "seed")}
@@ -167,6 +175,8 @@ def _report_experiments(folders: Sequence[Path], out: Path, head: str = "") -> i
 def _report_run(run_dir: Path) -> int:
     from rich.console import Console
 
+    if is_run_of(run_dir, StreamConfig):
+        return report_stream(run_dir)
     Console().print(report.table(run_dir))
     report.figure(run_dir)
     run = Run(run_dir)

@@ -1,0 +1,129 @@
+"""What a run of `foretrace stream` is: a typed dataclass; its docstring is the help of the command."""
+
+import dataclasses
+from typing import Literal
+
+from tyro.conf import Positional
+
+from foretrace._config import RuleName, recorded
+from foretrace._encode import Outliers
+from foretrace._lines import Encoding
+from foretrace._source import BadRows, Format
+
+Task = Literal["auto", "classification", "regression"]
+Size = Literal["tiny", "small", "medium", "paper"]
+
+SIZES: dict[Size, tuple[int, int, int]] = {
+    "tiny": (1, 16, 16),
+    "small": (2, 32, 32),
+    "medium": (3, 64, 64),
+    "paper": (4, 128, 64),
+}
+"""Depth, model size and state size of the presets."""
+
+
+@recorded
+@dataclasses.dataclass(frozen=True)
+class StreamConfig:
+    """A stream, how its rows are read, and the network that learns from it.
+
+    Args:
+        source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; or - for standard input.
+        target: column to predict; not needed for a text, whose next character is predicted.
+        task: classes or numbers; by default classes if the target is text or has few whole numbers.
+        horizon: predict the target of the next so many rows; 0 predicts that of the row itself.
+        delay: rows after which a label becomes known. A prediction is kept until then, and learned from.
+        chunk: rows that are learned together: faster, but a change takes a chunk to act.
+        previous: give the last known target as an input.
+        numeric: columns that hold numbers, whatever the first rows look like.
+        categorical: columns that hold categories.
+        time: columns that hold dates and times in ISO format.
+        ignore: columns to leave out.
+        format: of the source; by default by its name.
+        delimiter: between the fields of a CSV file; a comma, or a tab for TSV, if not given.
+        encoding: of the text.
+        bad_rows: stop at a row that cannot be read, or skip and count it.
+        outliers: what is done with an input more than `bound` standard deviations from its mean: brought in to the
+            bound, left out as if missing, or an error. What is not a number or infinite is left out or an error.
+        bound: see outliers.
+        categories: places of a categorical column, one of them for the missing and the unknown.
+        classes: most classes of the target; by default twice those of the first rows, at least 16, 256 for a text.
+        look_ahead: rows from which columns and target are judged before the first is learned.
+        size: depth, model size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
+        depth: number of recurrent layers, in place of that of the size.
+        model_size: features between the layers.
+        state_size: modules of each layer.
+        rule: what is differentiated through time.
+        learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
+            lose after some thousand rows what it had learned.
+        clip: largest norm of a gradient; no clipping if None.
+        r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
+        r_max: largest modulus.
+        seed: of the initial network.
+        log_every: rows between lines of metrics.
+        checkpoint_every: rows between checkpoints.
+
+    Raises:
+        ValueError: a number out of range, or a column with two roles.
+    """
+
+    source: Positional[str]
+    target: str | None = None
+    task: Task = "auto"
+    horizon: int = 0
+    delay: int = 0
+    chunk: int = 1
+    previous: bool = True
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    format: Format = "auto"
+    delimiter: str | None = None
+    encoding: Encoding = "utf-8"
+    bad_rows: BadRows = "stop"
+    outliers: Outliers = "clip"
+    bound: float = 10.0
+    categories: int = 16
+    classes: int | None = None
+    look_ahead: int = 200
+    size: Size = "small"
+    depth: int | None = None
+    model_size: int | None = None
+    state_size: int | None = None
+    rule: RuleName = "online"
+    learning_rate: float = 1e-3
+    clip: float | None = 1.0
+    r_min: float = 0.0
+    r_max: float = 1.0
+    seed: int = 0
+    log_every: int = 1000
+    checkpoint_every: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("chunk", "look_ahead", "log_every", "checkpoint_every", "depth", "model_size", "state_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        for name in ("horizon", "delay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+        if not 0 <= self.r_min < self.r_max <= 1:
+            raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        names: list[str] = []
+        for field in ("numeric", "categorical", "time", "ignore"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
+            names += getattr(self, field)
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"column {name!r} is named twice among numeric, categorical, time and ignore")
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Return depth, model size and state size."""
+        depth, model_size, state_size = SIZES[self.size]
+        return self.depth or depth, self.model_size or model_size, self.state_size or state_size

@@ -1,0 +1,243 @@
+"""River estimators on top of the online learner: `ft.stream.Classifier`, `Regressor`, `Forecaster`.
+
+They learn row by row like every other model of river, remember what came before, and go wherever river's models go:
+pipelines, metrics, `evaluate.progressive_val_score`, drift detectors. They need river:
+`pip install 'foretrace[river]'`.
+
+    model = ft.stream.Classifier(size="small")
+    for x, y in stream:
+        y_hat = model.predict_one(x)
+        model.learn_one(x, y)
+
+`learn_one` moves the state of the network on to the next row; `predict_one` asks what it would answer if this row
+came next, and changes nothing. The first row decides the width of the network; features that appear later take the
+room that is left (`features`).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from foretrace._encode import Encoder
+from foretrace._estimator import Online, Row, array_rows
+from foretrace._feed import Feed
+from foretrace._stream_config import Size
+from foretrace._target import ClassTarget, NumberTarget
+
+try:
+    from river import base
+    from river.time_series.base import Forecaster as RiverForecaster
+except ImportError as error:
+    raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Classifier", "Forecaster", "Regressor"]
+
+
+class Classifier(Online, base.MiniBatchClassifier):
+    """Recurrent classifier that learns online and remembers what came before.
+
+    Args:
+        size: depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4,
+            128, 64.
+        rule: what is differentiated through time.
+        learning_rate: of AdamW.
+        clip: largest norm of a gradient; None for no clipping.
+        features: inputs of the network: 2 for each number, 16 for each text, 7 for each date. Features that find no
+            room are ignored.
+        classes: most classes.
+        previous: give the last known label as an input.
+        seed: of the initial network.
+
+    >>> model = Classifier(size="tiny", features=4, classes=2)
+    >>> for i in range(20):
+    ...     model.learn_one({"x": i % 2}, i % 2 == 0)
+    >>> sorted(model.predict_proba_one({"x": 1}))
+    [False, True]
+    """
+
+    def __init__(
+        self,
+        size: Size = "small",
+        rule: str = "online",
+        learning_rate: float = 1e-3,
+        clip: float | None = 1.0,
+        features: int = 64,
+        classes: int = 16,
+        previous: bool = False,
+        seed: int = 0,
+    ):
+        self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
+        self.features, self.classes, self.previous, self.seed = features, classes, previous, seed
+        self._forget()
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"size": "tiny"}
+
+    def _new_target(self) -> ClassTarget:
+        return ClassTarget(self.classes, as_text=False)
+
+    def learn_one(self, x: Row, y: Any) -> None:
+        """Learn from the next row and its label."""
+        self._learn(x, y)
+
+    def predict_proba_one(self, x: Row, **_: Any) -> dict[Any, float]:
+        """Return the probability of every label seen so far, if this row came next."""
+        outputs = self._outputs(x)
+        if outputs is None or self._feed is None or not isinstance(target := self._feed.target, ClassTarget):
+            return {}
+        return dict(zip(target.classes.values, target.probabilities(outputs).tolist(), strict=True))
+
+    def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
+        """Learn from rows in their order, as `learn_one` does."""
+        for x, label in zip(X.to_dict("records"), y, strict=True):
+            self.learn_one(x, label)
+
+    def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
+        """Return the probabilities for rows, each as if it came next."""
+        import pandas as pd
+
+        return pd.DataFrame([self.predict_proba_one(x) for x in X.to_dict("records")], index=X.index)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn from the rows of an array, in their order; features are named by their column."""
+        for x, label in zip(array_rows(X), np.asarray(y).tolist(), strict=True):
+            self.learn_one(x, label)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable label for rows of an array, each as if it came next."""
+        return np.asarray([self.predict_one(x) for x in array_rows(X)])
+
+
+class Regressor(Online, base.MiniBatchRegressor):
+    """Recurrent regressor that learns online and remembers what came before.
+
+    Args:
+        size, rule, learning_rate, clip, features, previous, seed: as those of `Classifier`.
+
+    >>> model = Regressor(size="tiny", features=4)
+    >>> for i in range(20):
+    ...     model.learn_one({"x": i % 2}, i % 2)
+    >>> round(model.predict_one({"x": 1})) in (0, 1)
+    True
+    """
+
+    def __init__(
+        self,
+        size: Size = "small",
+        rule: str = "online",
+        learning_rate: float = 1e-3,
+        clip: float | None = 1.0,
+        features: int = 64,
+        previous: bool = False,
+        seed: int = 0,
+    ):
+        self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
+        self.features, self.previous, self.seed = features, previous, seed
+        self._forget()
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"size": "tiny"}
+
+    def _new_target(self) -> NumberTarget:
+        return NumberTarget()
+
+    def learn_one(self, x: Row, y: float) -> None:
+        """Learn from the next row and its target."""
+        self._learn(x, y)
+
+    def predict_one(self, x: Row) -> float:
+        """Return what is predicted if this row came next; 0 before anything was learned."""
+        outputs = self._outputs(x)
+        return 0.0 if outputs is None or self._feed is None else float(self._feed.target.describe(outputs)[0])
+
+    def learn_many(self, X: "pd.DataFrame", y: Iterable[float]) -> None:
+        """Learn from rows in their order, as `learn_one` does."""
+        for x, target in zip(X.to_dict("records"), y, strict=True):
+            self.learn_one(x, target)
+
+    def predict_many(self, X: "pd.DataFrame") -> "pd.Series":
+        """Return the predictions for rows, each as if it came next."""
+        import pandas as pd
+
+        return pd.Series([self.predict_one(x) for x in X.to_dict("records")], index=X.index, dtype="float64")
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Learn from the rows of an array, in their order; features are named by their column."""
+        for x, target in zip(array_rows(X), np.asarray(y).tolist(), strict=True):
+            self.learn_one(x, target)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predictions for rows of an array, each as if it came next."""
+        return np.asarray([self.predict_one(x) for x in array_rows(X)])
+
+
+class Forecaster(Online, RiverForecaster):
+    """Recurrent forecaster of the next steps of a series, learned online.
+
+    Args:
+        horizon: steps ahead that are learned; more cannot be asked for.
+        size, rule, learning_rate, clip, features, seed: as those of `Classifier`. The last target is an input.
+
+    >>> model = Forecaster(horizon=2, size="tiny", features=4)
+    >>> for i in range(20):
+    ...     model.learn_one(i % 2)
+    >>> len(model.forecast(2))
+    2
+    """
+
+    def __init__(
+        self,
+        horizon: int = 12,
+        size: Size = "small",
+        rule: str = "online",
+        learning_rate: float = 1e-3,
+        clip: float | None = 1.0,
+        features: int = 64,
+        seed: int = 0,
+    ):
+        self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
+        self.clip, self.features, self.previous, self.seed = clip, features, True, seed
+        self._newest: np.ndarray | None = None
+        self._forget()
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"size": "tiny"}
+
+    def _new_target(self) -> NumberTarget:
+        return NumberTarget(self.horizon)
+
+    def _new_feed(self, encoder: Encoder) -> Feed:
+        return Feed(encoder, self._new_target(), horizon=self.horizon)
+
+    def learn_one(self, y: float, x: Row | None = None) -> None:
+        """Learn the next value of the series, with what else is known of its step."""
+        self._newest = self._learn({} if x is None else x, y)
+
+    def forecast(self, horizon: int, xs: list[dict] | None = None) -> list[float]:
+        """Return the next values; 0 before anything was learned.
+
+        Args:
+            horizon: how many, at most those that are learned.
+            xs: features of the steps ahead; they are not used: a forecast is made from what has been.
+
+        Raises:
+            ValueError: more than are learned.
+        """
+        if horizon > self.horizon:
+            raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
+        if self._newest is None or self._feed is None:
+            return [0.0] * horizon
+        return self._feed.target.describe(self._newest)[:horizon]
