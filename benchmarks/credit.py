@@ -84,7 +84,7 @@ def main():
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--r-min", type=float, nargs="+", default=[0.0, 0.9])
+    parser.add_argument("--r-min", type=float, nargs="+", default=[0.0])
     asked = parser.parse_args()
     paper = ft.Network(8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64), key=jax.random.key(0))
     rows = []

@@ -147,7 +147,9 @@ def test_without_depth_the_definition_is_the_papers_rule(cell):
     assert_equal(by_definition(make_network(cell), 0), run(make_network(cell), EXACT[cell])[:2])
 
 
-@pytest.mark.parametrize(("cell", "depth"), [("lru", D), ("lstm", D), ("gru", D), ("lru", D + 2)])
+@pytest.mark.parametrize(
+    ("cell", "depth"), [("lru", D), ("lstm", D), ("gru", D), pytest.param("lru", D + 2, marks=pytest.mark.slow)]
+)
 @given(data=st.data())
 def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, data):
     network, lengths = make_network(cell), data.draw(st.sampled_from(PARTITIONS), label="lengths")
