@@ -6,14 +6,11 @@ import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from hypothesis import given
 from jax import lax
 
 import foretrace as ft
-from foretrace._build import build
-from foretrace._config import Config, from_json, to_json
 from foretrace.testing import plain_states
 
 T, D = 6, 3
@@ -107,32 +104,6 @@ def by_definition(network, depth, own_only=False, norm="pre"):
 
     passes = [jax.value_and_grad(total)(network, j) for j in range(D + 1)]
     return passes[0][0], jax.tree.map(lambda *grads: sum(grads), *[grads for _, grads in passes])
-
-
-def test_a_depth_is_part_of_a_rule():
-    assert ft.ONLINE.with_depth(0) == ft.ONLINE
-    assert str(ft.RTRL.with_depth(2)) == "RTRL(depth=2)"
-    assert ft.ONLINE.with_depth(2).with_depth(1) == DEEP
-    for wrong in (-1, 1.0, True, "1"):
-        with pytest.raises(ValueError, match="depth"):
-            ft.ONLINE.with_depth(wrong)
-    for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.BPTT):
-        with pytest.raises(ValueError, match="carries none"):
-            rule.with_depth(1)
-
-
-def test_a_configuration_has_a_depth():
-    assert build(Config(credit_depth=2)).learner.rule == ft.ONLINE.with_depth(2)
-    assert from_json(to_json(Config(credit_depth=2))).credit_depth == 2
-    with pytest.raises(ValueError, match="credit_depth=-1"):
-        Config(credit_depth=-1)
-    with pytest.raises(ValueError, match="carries none"):
-        build(Config(rule="bptt", credit_depth=1))
-
-
-def test_the_definition_without_depth_is_not_taken_for_one_with():
-    with pytest.raises(ValueError, match="depth"):
-        ft.testing.gradient_by_definition(make_network(), XS[0], YS[0], rule=DEEP, loss=LOSS)
 
 
 def test_a_carry_of_another_depth_is_refused():
@@ -291,40 +262,3 @@ def test_the_carry_is_counted_and_does_not_grow():
     carry = run_in_chunks(network, DEEP, (1, 2, 3))[2]
     sizes = [leaf.size * (2 if np.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(carry)]
     assert sum(sizes) == ft.carry_size(network, DEEP)
-
-
-def test_a_learner_updates_and_goes_on_from_a_checkpoint(tmp_path, standard_promotion):
-    """One update for each sequence is that of backpropagation through time; a saved state continues alike."""
-    make = partial(ft.Learner, make_network(), optimizer=optax.sgd(0.1), loss=LOSS)
-    online = make(rule=ft.ONLINE.with_depth(D), accumulate=True)
-    exact = make(rule=ft.BPTT, whole_sequences=True)
-    xs, ys = jnp.asarray(XS[0]), jnp.asarray(YS[0])
-    state, _ = online.step(online.init(), xs[:3], ys[:3])
-    ft.save(tmp_path / "state", state)
-    want, _ = exact.step(exact.init(), xs, ys)
-    for before in (state, ft.load(tmp_path / "state", online)):
-        after, info = online.step(before, xs[3:], ys[3:], end=True)
-        assert info.accepted
-        assert_equal(after.network, want.network)
-        assert not any(np.any(leaf) for leaf in jax.tree.leaves(after.carry))
-
-
-def test_prediction_moves_the_sensitivities_on():
-    learner = ft.Learner(make_network(), rule=DEEP, optimizer=optax.sgd(0.1), loss=LOSS)
-    _, state = learner.predict(learner.init(), jnp.asarray(XS[0]))
-    carry = run(make_network(), DEEP, reset=np.zeros(T, bool))[2]
-    assert_equal(state.carry, carry)
-    _, state = learner.predict(learner.init(), jnp.asarray(XS[0]), sensitivity=False)
-    assert_equal(state.carry.h, carry.h)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves(state.carry.e))
-
-
-def test_more_depth_is_closer_to_backpropagation_through_time():
-    cell = ft.LRU.factory(state_size=8, r_min=0.9)
-    network = ft.Network(2, 3, model_size=8, depth=D, cell=cell, key=jax.random.key(1))
-    random = np.random.default_rng(1)
-    xs, ys = jnp.asarray(random.normal(size=(4, 30, 2))), jnp.asarray(random.integers(0, 3, size=(4, 30)))
-    rules = [ft.ONLINE.with_depth(d) for d in range(D + 1)]
-    cosines = [ft.alignment(network, xs, ys, rule=rule, loss=LOSS).total for rule in rules]
-    assert np.all(np.diff(cosines) > 0), cosines
-    assert cosines[-1] > 1 - 1e-12
