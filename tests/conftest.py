@@ -10,6 +10,7 @@ import hypothesis
 import jax
 import jaxtyping
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -46,6 +47,25 @@ def cell_name(request):
 def make_cell(cell_name):
     """Return `make(size, *, key)` of each architecture in turn."""
     return CELLS[cell_name]
+
+
+@pytest.fixture(scope="module")
+def kept_programs(tmp_path_factory):
+    """Keep compiled programs on disk, for tests that compile the same ones; JAX's default promotion."""
+    settings = {
+        "jax_numpy_dtype_promotion": "standard",  # Optax's Adam takes a float to the power of an integer
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture

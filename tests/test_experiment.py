@@ -8,7 +8,6 @@ import signal
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import foretrace as ft
 from foretrace import _progress, experiment, report
@@ -16,6 +15,8 @@ from foretrace._config import differences, from_json, to_json
 from foretrace._metrics import read_metrics
 from foretrace._run import default_path, read_config
 from foretrace.tasks.listops import ListOps
+
+pytestmark = pytest.mark.usefixtures("kept_programs")
 
 CONFIG = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
@@ -31,27 +32,8 @@ CONFIG = experiment.Config(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory):
-    """Keep compiled programs on disk: every run here compiles the same ones."""
-    settings = {
-        "jax_numpy_dtype_promotion": "standard",  # Optax's Adam takes a float to the power of an integer
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-
-
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, kept_programs):
     return experiment.train(CONFIG, tmp_path_factory.mktemp("runs") / "whole", show_progress=False)
 
 

@@ -25,7 +25,7 @@ from foretrace._run import RunError
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.listops import ListOps
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
+pytestmark = pytest.mark.usefixtures("kept_programs")
 
 CONFIG = Config(
     task=Copy(pattern_length=3, padding=1, bits=2, samples=20),
@@ -48,10 +48,9 @@ EXPERIMENT = paper.Experiment(
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, kept_programs):
     folder = tmp_path_factory.mktemp("whole")
-    with jax.numpy_dtype_promotion("standard"):
-        outcome = reproduce.run(EXPERIMENT, folder, show_progress=False)
+    outcome = reproduce.run(EXPERIMENT, folder, show_progress=False)
     assert outcome == (6, 6, None)
     return folder
 
