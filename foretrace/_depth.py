@@ -24,7 +24,7 @@ from jax import lax
 from foretrace._groups import DeepSensitivity, Groups, gather, init_deep_sensitivity, row, split
 from foretrace._network import Network
 from foretrace._rule import LearningRule
-from foretrace._sensitivity import advance, attach, init_sensitivity, is_full
+from foretrace._sensitivity import advance, attach, init_sensitivity, is_full, only
 from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States
 from foretrace._unroll import also_differentiate, states, unroll
 
@@ -186,9 +186,7 @@ def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
         return row(states(cell, cell.coefficients(), h, z, chunk.rule, chunk.reset, known=chunk.hs[m]), -1)
 
     value, pull = jax.vjp(last, chunk.h[m])
-    leaves, structure = jax.tree.flatten(value)
-    cotangents = [[jnp.full_like(leaf, i == k) for i, leaf in enumerate(leaves)] for k in range(len(leaves))]
-    return [pull(structure.unflatten(cotangent))[0] for cotangent in cotangents]
+    return [pull(only(value, k, jnp.ones_like(leaf)))[0] for k, leaf in enumerate(jax.tree.leaves(value))]
 
 
 def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
@@ -213,10 +211,9 @@ def _jacobian(function: Callable[[Groups], State], parameters: Groups) -> list[S
     leaves, structure = jax.tree.flatten(value)
     rows = []
     for k, leaf in enumerate(leaves):
-        others = [jnp.zeros_like(other) for other in leaves]
 
-        def read(cotangent: Array, k: int = k, others: list[Array] = others) -> Groups:
-            return pull(structure.unflatten([*others[:k], cotangent, *others[k + 1 :]]))[0]
+        def read(cotangent: Array, k: int = k) -> Groups:
+            return pull(only(value, k, cotangent))[0]
 
         one = jnp.diag(jnp.ones_like(leaf))
         if jnp.iscomplexobj(leaf):

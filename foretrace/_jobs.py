@@ -41,10 +41,10 @@ def best_rate(experiment: Experiment, entry: Entry, records: list[dict[str, Any]
     found = [r for r in records if (r["entry"], r["purpose"]) == (entry.name, "search")]
     if {r["rate"] for r in found} < set(entry.rates):
         return None
-    sign = -1 if experiment.metric == "accuracy" else 1
+    sign = -1 if experiment.selected_by == "accuracy" else 1
 
     def key(record: dict[str, Any]) -> float:
-        value = record["validation"]["accuracy" if experiment.metric == "accuracy" else "loss"]
+        value = record["validation"][experiment.selected_by]
         return math.inf if math.isnan(value) else sign * value
 
     return min((r for r in found if r["rate"] in entry.rates), key=key)["rate"]
@@ -52,18 +52,23 @@ def best_rate(experiment: Experiment, entry: Entry, records: list[dict[str, Any]
 
 def jobs(experiment: Experiment, entry: Entry, folder: Path, together: int) -> Iterator[Job]:
     """Yield what is left to do for an entry, one after another: the later jobs need the results of the earlier ones."""
-    rate = entry.rates[0]
-    if len(entry.rates) > 1:
-        steps = max(round(experiment.search_share * entry.config.steps), 1)
-        search = dataclasses.replace(entry.config, steps=steps, evaluate_every=min(entry.config.evaluate_every, steps))
-        search = dataclasses.replace(search, align_every=None)
-        members = [Member(experiment.search_seed, rate) for rate in entry.rates]
-        yield from _left(experiment, Job(entry, "search", search, tuple(members)), folder, together)
-        found = best_rate(experiment, entry, read_records(folder))
-        assert found is not None
-        rate = found
-    members = [Member(seed, rate) for seed in experiment.seeds]
-    yield from _left(experiment, Job(entry, "report", entry.config, tuple(members)), folder, together)
+    rate: float | None = entry.rates[0]
+    if (search := _search(experiment, entry)) is not None:
+        yield from _left(experiment, search, folder, together)
+        rate = best_rate(experiment, entry, read_records(folder))
+    assert rate is not None
+    members = tuple(Member(seed, rate) for seed in experiment.seeds)
+    yield from _left(experiment, Job(entry, "report", entry.config, members), folder, together)
+
+
+def _search(experiment: Experiment, entry: Entry) -> Job | None:
+    """Return the runs that choose a learning rate; None if there is only one."""
+    if len(entry.rates) == 1:
+        return None
+    steps = max(round(experiment.search_share * entry.config.steps), 1)
+    every = min(entry.config.evaluate_every, steps)
+    config = dataclasses.replace(entry.config, steps=steps, evaluate_every=every, align_every=None)
+    return Job(entry, "search", config, tuple(Member(experiment.search_seed, rate) for rate in entry.rates))
 
 
 def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iterator[Job]:
@@ -74,18 +79,25 @@ def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iter
 
 
 def run_identity(experiment: Experiment, job: Job, member: Member) -> str:
+    """Return what makes a run of a job the same run."""
     return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config_of(member))
 
 
 def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
+    """Return the records of an experiment's entries in a folder."""
     names = {entry.name for entry in entries}
     return [r for r in read_records(folder) if r["experiment"] == experiment.name and r["entry"] in names]
 
 
 def planned_runs(experiment: Experiment, entry: Entry) -> int:
-    return len(experiment.seeds) + (len(entry.rates) if len(entry.rates) > 1 else 0)
+    """Return the number of runs of an entry, those of its search among them."""
+    search = _search(experiment, entry)
+    return len(experiment.seeds) + (0 if search is None else len(search.members))
 
 
 def planned_steps(experiment: Experiment, entry: Entry) -> int:
-    search = max(round(experiment.search_share * entry.config.steps), 1) * len(entry.rates)
-    return entry.config.steps * len(experiment.seeds) + (search if len(entry.rates) > 1 else 0)
+    """Return the number of steps of these runs together."""
+    search = _search(experiment, entry)
+    return entry.config.steps * len(experiment.seeds) + (
+        0 if search is None else search.config.steps * len(search.members)
+    )

@@ -153,7 +153,7 @@ def _details(experiment: Experiment, cells: list[Cell]) -> str:
             lines.append(_row([*run, *values, f"{record['seconds'] / record['runs_in_program']:.0f}", *where]))
         if cell.searched:
             tried = ", ".join(
-                f"{r['rate']:g}: {r['validation']['accuracy' if experiment.metric == 'accuracy' else 'loss']:.3g}"
+                f"{r['rate']:g}: {r['validation'][experiment.selected_by]:.3g}"
                 for r in sorted(cell.searched, key=lambda r: r["rate"])
             )
             steps = cell.searched[0]["step"]

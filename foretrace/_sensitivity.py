@@ -100,11 +100,16 @@ def advance(
     leaves, structure = jax.tree.flatten(value)
     rows = []
     for k, leaf in enumerate(leaves):
-        others = [jnp.zeros_like(other) for other in leaves]
 
-        def row(cotangent: Array, k: int = k, others: list[Array] = others) -> Coefficients:
-            return pull(structure.unflatten([*others[:k], cotangent, *others[k + 1 :]]))[0]
+        def row(cotangent: Array, k: int = k) -> Coefficients:
+            return pull(only(value, k, cotangent))[0]
 
         ones = jnp.ones_like(leaf)
         rows.append(jax.vmap(row)(jnp.diag(ones)) if is_full(cell, rule) else row(ones))
     return structure.unflatten(rows)
+
+
+def only(state: State, k: int, cotangent: Array) -> State:
+    """Return a cotangent of a state that is zero but for leaf k."""
+    leaves, structure = jax.tree.flatten(state)
+    return structure.unflatten([cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)])

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from foretrace import _stream_report
+from foretrace import _stream_report, report
 from foretrace._commands import STOPPED, Predict, Stream
-from foretrace._run import Run, default_path
+from foretrace._run import default_path
 from foretrace._stream_predict import predictions
 from foretrace._stream_run import follow
 
@@ -48,11 +48,7 @@ def report_stream(run_dir: Path) -> int:
 
     Console().print(_stream_report.table(run_dir))
     _stream_report.figure(run_dir)
-    run = Run(run_dir)
-    print(f"{run.path}:")
-    for name, what in _CONTENTS.items():
-        if (run.path / name).exists():
-            print(f"    {name:<24} {what}")
+    print(report.files(run_dir, _CONTENTS))
     return 0
 
 

@@ -1,8 +1,6 @@
 """A run of `foretrace stream`: rows in, scores and checkpoints out, resumable exactly, in constant memory."""
 
 import os
-import resource
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from foretrace._config import to_json
 from foretrace._feed import Due
 from foretrace._metrics import MetricsLog
 from foretrace._progress import Silent, ticks
+from foretrace._records import peak_bytes
 from foretrace._run import Run, changed_packages, create, reopen
 from foretrace._scores import Scores, score_class, score_numbers
 from foretrace._signals import Interrupted, Stop
@@ -272,5 +271,5 @@ def resident_mib() -> float:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         size = pages * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        size = peak_bytes()
     return round(size / 2**20, 1)

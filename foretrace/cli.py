@@ -23,7 +23,7 @@ from foretrace._network import Network
 from foretrace._paper_page import read_all, write_report
 from foretrace._program import align
 from foretrace._records import FILE
-from foretrace._run import Run, default_path, is_run_of, read_config, read_config_as
+from foretrace._run import Run, default_path, is_run_of, read_config_as
 from foretrace._stream_cli import predict, report_stream, stream
 from foretrace._stream_config import StreamConfig
 from foretrace.experiment import Config, DivergenceError
@@ -79,14 +79,10 @@ def _run(command: Subcommand) -> int:
 def _parse(arguments: list[str]) -> Subcommand:
     """Parse twice where a task, a run or a checkpoint is named: its configuration takes the place of the defaults."""
     command = _parse_with(arguments, _default_for(arguments))
-    if isinstance(command, Train) and command.resume:
+    if isinstance(command, Train | Stream) and command.resume:
         if command.run_dir is None:
             raise ValueError("--resume needs the run to go on with: --run-dir PATH")
-        return _parse_with(arguments, dataclasses.replace(command, config=read_config(command.run_dir)))
-    if isinstance(command, Stream) and command.resume:
-        if command.run_dir is None:
-            raise ValueError("--resume needs the run to go on with: --run-dir PATH")
-        recorded = read_config_as(command.run_dir, StreamConfig)
+        recorded: Any = read_config_as(command.run_dir, type(command.config))
         return _parse_with(arguments, dataclasses.replace(command, config=recorded))
     if isinstance(command, Align) and command.checkpoint is not None:
         config = _config_in(_checkpoint_file(command.checkpoint))
@@ -179,11 +175,7 @@ def _report_run(run_dir: Path) -> int:
         return report_stream(run_dir)
     Console().print(report.table(run_dir))
     report.figure(run_dir)
-    run = Run(run_dir)
-    print(f"{run.path}:")
-    for name, what in report.CONTENTS.items():
-        if (run.path / name).exists():
-            print(f"    {name:<24} {what}")
+    print(report.files(run_dir, report.CONTENTS))
     return 0
 
 

@@ -1,7 +1,7 @@
 """What a run says of itself: a table and a figure, made from its records alone."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,12 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
     )
     theirs = " The paper: training loss, mean of 5 seeds, 20,000 patterns drawn once, 25 epochs."
     return ours + (theirs if published(config) is not None else "")
+
+
+def files(run_dir: str | os.PathLike, contents: Mapping[str, str]) -> str:
+    """Return the files of a run directory that are there, a line each, with what each of them is."""
+    there = [f"    {name:<24} {what}" for name, what in contents.items() if (Path(run_dir) / name).exists()]
+    return "\n".join([f"{Path(run_dir)}:", *there])
 
 
 def figure(run_dir: str | os.PathLike) -> str:

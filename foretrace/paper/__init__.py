@@ -81,6 +81,11 @@ class Experiment:
     best: bool = False
     note: str = ""
 
+    @property
+    def selected_by(self) -> Literal["loss", "accuracy"]:
+        """The validation score by which a learning rate is chosen: the larger accuracy, or the smaller loss."""
+        return "accuracy" if self.metric == "accuracy" else "loss"
+
     def with_options(self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Self:
         """Return the experiment with other learning rates to choose from, or with its data elsewhere.
 
