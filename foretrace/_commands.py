@@ -8,6 +8,7 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._config import Config, NetworkConfig, RuleName, TaskConfig, TaskName
+from foretrace._processes import PORT
 from foretrace._source import Format
 from foretrace._stream_config import StreamConfig
 from foretrace.paper import Name, Scale, Settings
@@ -25,13 +26,35 @@ class Train:
         task: what to learn.
         config: the run.
         run_dir: where records go; runs/<task>-<time> if not given.
-        resume: go on with the run in --run-dir, with its configuration.
+        resume: go on with the run in --run-dir, with its configuration, on any number of devices and processes.
+        devices: spread each batch over so many devices; by default over as many as can share it evenly.
+        processes: run in so many processes on this machine.
+        hosts: run in one process on each of these machines: give the same command, with the same --run-dir on a file
+            system that they share, on all of them.
+        process: which of --hosts this is, from 0, if its name does not say.
+        port: of the first of --hosts, where the processes meet.
+        cluster: run in the processes that Slurm or Open MPI started.
     """
 
     task: Positional[TaskName]
     config: Annotated[Config, tyro.conf.arg(name="")] = Config()
     run_dir: Path | None = None
     resume: bool = False
+    devices: int | None = None
+    processes: int | None = None
+    hosts: tuple[str, ...] = ()
+    process: int | None = None
+    port: int = PORT
+    cluster: bool = False
+
+    def __post_init__(self) -> None:
+        ways = {"--processes": self.processes is not None, "--hosts": bool(self.hosts), "--cluster": self.cluster}
+        if sum(ways.values()) > 1:
+            raise ValueError(f"{' and '.join(way for way, asked in ways.items() if asked)} exclude each other")
+        if self.processes is not None and self.processes < 1:
+            raise ValueError(f"processes={self.processes} must be at least 1")
+        if (self.hosts or self.cluster) and self.run_dir is None:
+            raise ValueError("processes on several machines share a run directory: name it with --run-dir PATH")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -131,7 +131,7 @@ class Learner:
         return LearnerState(
             network=self.network,
             opt_state=self.optimizer.init(self.network),
-            carry=self._fresh_carry(),
+            carry=self.fresh_carry(),
             grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
             step=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
@@ -192,7 +192,7 @@ class Learner:
         self._check(x, None, None, reset)
         return self._predict(state, x, reset, sensitivity=sensitivity)
 
-    def _fresh_carry(self) -> Carry | None:
+    def fresh_carry(self) -> Carry | None:
         return None if self.whole_sequences else init_carry(self.network, self.rule, self.batch_size)
 
     def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
@@ -237,7 +237,7 @@ class Learner:
         after = state._replace(
             network=network,
             opt_state=opt_state,
-            carry=self._fresh_carry() if end else found.carry,
+            carry=self.fresh_carry() if end else found.carry,
             grads=grads if self.accumulate else None,
             step=state.step + 1,
             key=key,

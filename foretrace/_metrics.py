@@ -78,6 +78,22 @@ class MetricsLog:
         self.close()
 
 
+class Unwritten(MetricsLog):
+    """A record that nobody writes: that of the processes of a run which are not its first."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Write nothing."""
+
+    def sync(self) -> None:
+        """Wait for nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     """Return the lines of a record; a last line that is still being written is left out.
 

@@ -21,6 +21,7 @@ from foretrace._config import TASKS, RuleName, from_json
 from foretrace._learner import UntrainedParameters
 from foretrace._network import Network
 from foretrace._paper_page import read_all, write_report
+from foretrace._processes import LostProcessError, is_first, join, launch, launched, loss_explained, place_among
 from foretrace._program import align
 from foretrace._records import FILE
 from foretrace._run import Run, default_path, is_run_of, read_config_as
@@ -52,18 +53,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             warnings.simplefilter("always", UntrainedParameters)
-            return _run(_parse(arguments))
+            return _run(_parse(arguments), arguments)
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
         return STOPPED
+    except LostProcessError as error:
+        code = _explain(error)
+        sys.stderr.flush()
+        os._exit(code)  # JAX's own way out waits for the process that is gone, and aborts after a minute and a half
     except Exception as error:
         return _explain(error)
 
 
-def _run(command: Subcommand) -> int:
+def _run(command: Subcommand, arguments: list[str]) -> int:
     match command:
         case Train():
-            return _train(command)
+            return _train(command, arguments)
         case Stream():
             return stream(command)
         case Predict():
@@ -112,9 +117,20 @@ def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
     )
 
 
-def _train(command: Train) -> int:
+def _train(command: Train, arguments: list[str]) -> int:
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
-    result = experiment.train(command.config, run_dir, resume=command.resume)
+    place = launched()
+    if command.processes is not None and place is None:
+        named = [] if command.run_dir is not None else ["--run-dir", str(run_dir)]
+        return launch(command.processes, [*arguments, *named])
+    if command.hosts:
+        place = place_among(command.hosts, command.port, command.process)
+    if place is not None or command.cluster:
+        join(place)
+    with loss_explained():
+        result = experiment.train(command.config, run_dir, resume=command.resume, devices=command.devices)
+    if not is_first():
+        return 0 if result.scores is not None else STOPPED
     if result.scores is None:
         again = f"foretrace train {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
         print(

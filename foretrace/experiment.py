@@ -9,11 +9,12 @@ Every step is one compiled program that draws its batch, learns and measures; no
 import os
 import time
 from collections import deque
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from foretrace._build import build
@@ -30,8 +31,9 @@ from foretrace._config import (
 )
 from foretrace._learner import Learner, LearnerState
 from foretrace._lock import locked
-from foretrace._metrics import MetricsLog, read_metrics
+from foretrace._metrics import MetricsLog, Unwritten, read_metrics
 from foretrace._network import Network
+from foretrace._parallel import Devices, Steps
 from foretrace._program import Scores, align, evaluate, evaluation_batches, learn
 from foretrace._progress import Silent, progress
 from foretrace._run import Run, RunError, changed_packages, create, default_path, reopen
@@ -86,38 +88,61 @@ class Result(NamedTuple):
     seconds: float
 
 
-def train(config: Config, run_dir: str | os.PathLike, *, resume: bool = False, show_progress: bool = True) -> Result:
+def train(
+    config: Config,
+    run_dir: str | os.PathLike,
+    *,
+    resume: bool = False,
+    show_progress: bool = True,
+    devices: int | None = None,
+) -> Result:
     """Train to the last step, or until Ctrl-C or SIGTERM; then the state is saved and `resume` goes on from it.
 
     A resumed run ends with the same parameters and the same record, bit for bit, as one that was never stopped, on
-    the same machine with the same packages; only `seconds` in the record tells them apart.
+    the same machine with the same packages; only `seconds` in the record tells them apart. On another number of
+    devices or processes it ends with the same but for rounding.
+
+    In several processes (`jax.distributed`) every process calls this in the same way; the first one writes.
 
     Args:
         config: what to train.
-        run_dir: a new or empty directory; with `resume`, that of the run.
+        run_dir: a new or empty directory; with `resume`, that of the run. Processes share it.
         resume: go on with the run that is there.
         show_progress: show step, loss, accuracy, speed and time left on standard error.
+        devices: over how many the sequences of a batch are spread; if not given, as many as can share it evenly.
 
     Raises:
-        ValueError: a configuration that makes no network, or (`RunError`) a directory that cannot be used: nothing
-            is written then.
+        ValueError: a configuration that makes no network, devices that cannot share the batch, or (`RunError`) a
+            directory that cannot be used: nothing is written then.
         LockedError: another process trains there.
         CheckpointError: the checkpoint to go on from is damaged.
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
     """
     task, learner = build(config)
-    run = reopen(run_dir, config) if resume else create(run_dir, config)
-    state, progressed = _begin(run, config, learner)
+    places = Devices(config.batch_size, devices)
+    run = Run(Path(run_dir))
+    if places.leads:
+        run = reopen(run_dir, config) if resume else create(run_dir, config)
+    state, progressed = _begin(run, config, learner) if resume else _fresh(config, learner)
+    places.check_agreed("the step to go on from", progressed.step)
     done = _finished(run, progressed)
     if done is not None:
         return done
-    resume_at = progressed.step if resume else None
-    showing = progress(show_progress, max(progressed.step, 0), config.steps)
-    with locked(run.path), MetricsLog(run.metrics, resume_at=resume_at) as log, Stop() as stop, showing as show:
+    with ExitStack() as stack:
+        log: MetricsLog = Unwritten()
+        show = Silent()
+        if places.leads:
+            stack.enter_context(locked(run.path))
+            log = stack.enter_context(MetricsLog(run.metrics, resume_at=progressed.step if resume else None))
+        stop = stack.enter_context(Stop())
+        if places.leads:
+            show = stack.enter_context(progress(show_progress, max(progressed.step, 0), config.steps))
         if resume and (changed := changed_packages(run.path)):
             show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
-        return _Training(config, task, learner, run, log, stop, show, progressed).run_from(state)
+        if places.idle:
+            show.say(f"a batch of {config.batch_size} is shared by {places.number} devices; {places.idle} stay idle")
+        return _Training(config, task, learner, run, log, stop, show, progressed, places).run_from(state)
 
 
 class _Progressed(NamedTuple):
@@ -129,9 +154,13 @@ class _Progressed(NamedTuple):
     window: tuple[tuple[float, ...], ...] = ()
 
 
+def _fresh(config: Config, learner: Learner) -> tuple[LearnerState, _Progressed]:
+    return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), _Progressed()
+
+
 def _begin(run: Run, config: Config, learner: Learner) -> tuple[LearnerState, _Progressed]:
     if not run.checkpoint.exists():
-        return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), _Progressed()
+        return _fresh(config, learner)
     kept = read_extra(run.checkpoint)["progress"]
     window = tuple(tuple(row) for row in kept.pop("window"))
     return load(run.checkpoint, learner), _Progressed(**kept, window=window)
@@ -161,32 +190,34 @@ class _Training:
         stop: Stop,
         show: Silent,
         progressed: _Progressed,
+        places: Devices,
     ):
-        self.config, self.task, self.learner = config, task, learner
-        self.run, self.log, self.stop, self.show = run, log, stop, show
+        self.config, self.task, self.learner, self.places = config, task, learner, places
+        self.run, self.log, self.show = run, log, show
         self.fresh, self.step = progressed.step < 0, max(progressed.step, 0)
         self.refused, self.window = progressed.refused, [np.asarray(row) for row in progressed.window]
         self.began = time.monotonic() - progressed.seconds
-        self.learn = jax.jit(partial(learn, config, task, learner, seed=config.seed), donate_argnums=0)
-        self.evaluate = jax.jit(partial(evaluate, config, task, seed=config.seed), static_argnames="split")
+        spread = places.spread(task)
+        self.learn = Steps(places, partial(learn, config, spread, learner, seed=config.seed), stop)
+        self.evaluate = places.compile(partial(evaluate, config, spread, seed=config.seed), static_argnames="split")
 
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""
-        state = jax.tree.map(jnp.copy, state)  # the program takes its argument away from whoever has it
+        state = self.places.same(state)
         if self.fresh:
             self._measure(state.network)
         pending: deque[Array] = deque()
-        while self.step < self.config.steps and not self.stop.asked:
+        while self.step < self.config.steps and not self.learn.stopped:
             state, row = self.learn(state, np.int32(self.step))
             pending.append(row)
             self.step += 1
             # Looking at an older step lets the device work on while the host writes and draws.
             while len(pending) > (0 if self._anything_due() else IN_FLIGHT):
-                self._look_at(np.asarray(pending.popleft()), self.step - len(pending))
+                self._look_at(self.learn.look(pending.popleft()), self.step - len(pending))
             if self._anything_due():
                 self._do_what_is_due(state)
         while pending:
-            self._look_at(np.asarray(pending.popleft()), self.step - len(pending))
+            self._look_at(self.learn.look(pending.popleft()), self.step - len(pending))
         if self.step < self.config.steps:
             self._save(state)
             return Result(self.run, self.step, None, self._seconds())
@@ -239,8 +270,8 @@ class _Training:
         if self._due(self.config.evaluate_every):
             scores = self._score(network, "validation", self.config.validation_sequences)
             self.log.write("validation", self.step, **scores._asdict(), seconds=self._seconds())
-        if self._due(self.config.align_every):
-            found = align(self.config, self.task, network, self.learner.rule)
+        if self._due(self.config.align_every) and self.places.leads:
+            found = align(self.config, self.task, self.places.one(network), self.learner.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
             self.log.write("alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
 
@@ -249,10 +280,13 @@ class _Training:
         return Scores(*map(float, self.evaluate(network, np.int32(batches), split=split)))
 
     def _save(self, state: LearnerState) -> None:
+        if not self.places.leads:
+            return
         self.log.sync()
         window = [row.tolist() for row in self.window]
         progressed = _Progressed(self.step, self._seconds(), self.refused)._asdict() | {"window": window}
-        save(self.run.checkpoint, state, extra={"config": to_json(self.config), "progress": progressed})
+        extra = {"config": to_json(self.config), "progress": progressed}
+        save(self.run.checkpoint, self.places.one(state), extra=extra)
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self.began, 3)

@@ -15,7 +15,7 @@ ORDER = [
     *("_sensitivity", "_groups", "_depth", "_forward", "_structure", "_gradient", "_alignment", "_optimizer"),
     *("_learner", "_checkpoint"),
     *("_oracles", "_ways", "testing", "_metrics", "_config", "_build", "_run", "_program", "_progress", "_signals"),
-    *("_lock",),
+    *("_lock", "_processes", "_parallel"),
     *("_lines", "_parquet", "_source", "_running", "_schema", "_encode", "_target", "_feed", "_scores"),
     *("_stream_learner", "_stream_config", "_stream_plan", "_track"),
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
