@@ -51,6 +51,7 @@ class Classifier(Online, base.MiniBatchClassifier):
         classes: most classes.
         previous: give the last known label as an input.
         seed: of the initial network.
+        overshoot: largest fall of the loss that an update may promise, as a share of the loss; None for no bound.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
     >>> for i in range(20):
@@ -69,9 +70,11 @@ class Classifier(Online, base.MiniBatchClassifier):
         classes: int = 16,
         previous: bool = False,
         seed: int = 0,
+        overshoot: float | None = None,
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.classes, self.previous, self.seed = features, classes, previous, seed
+        self.overshoot = overshoot
         self._forget()
 
     @property
@@ -122,7 +125,7 @@ class Regressor(Online, base.MiniBatchRegressor):
     """Recurrent regressor that learns online and remembers what came before.
 
     Args:
-        size, rule, learning_rate, clip, features, previous, seed: as those of `Classifier`.
+        size, rule, learning_rate, clip, features, previous, seed, overshoot: as those of `Classifier`.
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -140,9 +143,11 @@ class Regressor(Online, base.MiniBatchRegressor):
         features: int = 64,
         previous: bool = False,
         seed: int = 0,
+        overshoot: float | None = None,
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.previous, self.seed = features, previous, seed
+        self.overshoot = overshoot
         self._forget()
 
     @classmethod
@@ -188,7 +193,8 @@ class Forecaster(Online, RiverForecaster):
 
     Args:
         horizon: steps ahead that are learned; more cannot be asked for.
-        size, rule, learning_rate, clip, features, seed: as those of `Classifier`. The last target is an input.
+        size, rule, learning_rate, clip, features, seed, overshoot: as those of `Classifier`. The last target is an
+            input.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):
@@ -206,10 +212,12 @@ class Forecaster(Online, RiverForecaster):
         clip: float | None = 1.0,
         features: int = 64,
         seed: int = 0,
+        overshoot: float | None = None,
     ):
         self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
         self.clip, self.features, self.previous, self.seed = clip, features, True, seed
         self._newest: np.ndarray | None = None
+        self.overshoot = overshoot
         self._forget()
 
     @classmethod
