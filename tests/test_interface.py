@@ -17,7 +17,7 @@ ORDER = [
     *("_oracles", "_ways", "testing", "_metrics", "_config", "_build", "_run", "_program", "_progress", "_signals"),
     *("_lock",),
     *("_lines", "_parquet", "_source", "_running", "_schema", "_encode", "_anchor", "_target", "_feed", "_scores"),
-    *("_stream_learner", "_stream_config", "_stream_plan", "_track"),
+    *("_stream_learner", "_stream_config", "_stream_plan", "_track", "_monitors"),
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
     *("_stream_run", "_stream_predict", "_stream_report", "_estimator", "stream"),
     *("_paper_tables", "_paper_figures", "_paper_page", "_commands", "_stream_cli", "cli", "__main__"),
