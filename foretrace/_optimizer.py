@@ -41,7 +41,8 @@ def adamw(
         eps: added to the root of Adam's second moment.
 
     Raises:
-        ValueError: a negative rate, factor or decay, or a warm-up that is not shorter than the run.
+        ValueError: a negative rate, factor or decay, eps or clip not positive, or a warm-up that is not shorter
+            than the run.
 
     Source: Loshchilov and Hutter, ICLR 2019; the grouping is the paper's (appendix B).
 
@@ -52,6 +53,8 @@ def adamw(
     for name, value in numbers.items():
         if not value >= 0:
             raise ValueError(f"adamw({name}={value}) must not be negative")
+    if not eps > 0:
+        raise ValueError(f"adamw(eps={eps}) must be positive")
     if clip is not None and not clip > 0:
         raise ValueError(f"adamw(clip={clip}) must be positive, or None for no clipping")
 

@@ -62,6 +62,7 @@ class StreamConfig:
         clip: largest norm of a gradient; no clipping if None.
         overshoot: largest fall of the loss that an update may promise to first order, as a share of the loss; a larger
             update is scaled down. No bound if None.
+        eps: added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
         seed: of the initial network.
@@ -101,6 +102,7 @@ class StreamConfig:
     learning_rate: float = 1e-3
     clip: float | None = 1.0
     overshoot: float | None = None
+    eps: float = 1e-8
     r_min: float = 0.0
     r_max: float = 1.0
     seed: int = 0

@@ -78,6 +78,7 @@ class Model:
         learning_rate: of AdamW.
         clip: largest norm of a gradient; None for no clipping.
         overshoot: largest promise of an update, as a share of the loss; None for no bound.
+        eps: added to the root of AdamW's second moment.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
         chunk: rows that are learned together.
@@ -95,6 +96,7 @@ class Model:
     learning_rate: float = 1e-3
     clip: float | None = 1.0
     overshoot: float | None = None
+    eps: float = 1e-8
     r_min: float = 0.0
     r_max: float = 1.0
     chunk: int = 1
@@ -207,7 +209,7 @@ def stream_learner(model: Model) -> StreamLearner:
         cell=cell,
         key=jax.random.key(model.seed),
     )
-    optimizer = adamw(model.learning_rate, clip=model.clip)
+    optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps)
     learner = Learner(
         network,
         rule=model.rule,

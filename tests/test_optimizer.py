@@ -62,6 +62,7 @@ def test_clipping_bounds_the_global_norm_over_both_groups(network):
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"weight_decay": -0.1}, "weight_decay"),
         ({"clip": 0.0}, "clip"),
+        ({"eps": 0.0}, "eps"),
         ({"steps": 10, "warmup_steps": 10}, "warmup_steps"),
     ],
 )
