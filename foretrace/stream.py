@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from foretrace._anchor import Predicted
 from foretrace._encode import Encoder
 from foretrace._estimator import Online, Row, array_rows
 from foretrace._feed import Feed
@@ -126,6 +127,7 @@ class Regressor(Online, base.MiniBatchRegressor):
 
     Args:
         size, rule, learning_rate, clip, features, previous, seed, overshoot: as those of `Classifier`.
+        predicted: from where: the running mean ("value"), the last known number ("change"), or in between ("auto").
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -144,10 +146,11 @@ class Regressor(Online, base.MiniBatchRegressor):
         previous: bool = False,
         seed: int = 0,
         overshoot: float | None = None,
+        predicted: Predicted = "auto",
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.previous, self.seed = features, previous, seed
-        self.overshoot = overshoot
+        self.overshoot, self.predicted = overshoot, predicted
         self._forget()
 
     @classmethod
@@ -155,7 +158,7 @@ class Regressor(Online, base.MiniBatchRegressor):
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget()
+        return NumberTarget(predict=self.predicted)
 
     def learn_one(self, x: Row, y: float) -> None:
         """Learn from the next row and its target."""
@@ -195,6 +198,7 @@ class Forecaster(Online, RiverForecaster):
         horizon: steps ahead that are learned; more cannot be asked for.
         size, rule, learning_rate, clip, features, seed, overshoot: as those of `Classifier`. The last target is an
             input.
+        predicted: as that of `Regressor`.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):
@@ -213,11 +217,12 @@ class Forecaster(Online, RiverForecaster):
         features: int = 64,
         seed: int = 0,
         overshoot: float | None = None,
+        predicted: Predicted = "auto",
     ):
         self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
         self.clip, self.features, self.previous, self.seed = clip, features, True, seed
         self._newest: np.ndarray | None = None
-        self.overshoot = overshoot
+        self.overshoot, self.predicted = overshoot, predicted
         self._forget()
 
     @classmethod
@@ -225,7 +230,7 @@ class Forecaster(Online, RiverForecaster):
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget(self.horizon)
+        return NumberTarget(self.horizon, predict=self.predicted)
 
     def _new_feed(self, encoder: Encoder) -> Feed:
         return Feed(encoder, self._new_target(), horizon=self.horizon)
