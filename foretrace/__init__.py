@@ -31,6 +31,7 @@ from foretrace._learner import UntrainedParameters as UntrainedParameters
 from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
 from foretrace._optimizer import adamw as adamw
+from foretrace._optimizer import bounded as bounded
 from foretrace._rule import BPTT as BPTT
 from foretrace._rule import HYBRID as HYBRID
 from foretrace._rule import ONLINE as ONLINE

@@ -18,13 +18,15 @@ Row = Mapping[Any, Any]
 class Online:
     """Learn row by row; the network is made when the first row comes.
 
-    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `features`, `previous` and `seed`.
+    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `overshoot`, `features`, `previous` and
+    `seed`.
     """
 
     size: Size
     rule: str
     learning_rate: float
     clip: float | None
+    overshoot: float | None
     features: int
     previous: bool
     seed: int
@@ -55,6 +57,7 @@ class Online:
                 rule=self.rule,
                 learning_rate=self.learning_rate,
                 clip=self.clip,
+                overshoot=self.overshoot,
                 delay=self._feed.rows_late,
                 seed=self.seed,
             )

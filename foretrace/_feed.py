@@ -96,7 +96,8 @@ class Feed:
 
     def _finish(self) -> None:
         taken = list(self.recent)
-        self.due.append(Due(self.contexts.popleft(), taken, self.target.label(taken)))
+        context = self.contexts.popleft()
+        self.due.append(Due(context, taken, self.target.label(taken, context)))
 
     def take(self, count: int) -> list[Due]:
         """Remove and return the oldest rows whose labels have come, at most so many."""

@@ -25,8 +25,8 @@ class LearnerState(NamedTuple):
         opt_state: the optimiser's state.
         carry: states and sensitivities of the streams; None for a learner of whole sequences.
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
-        step: number of calls of `Learner.step` that learned.
-        skipped: number of calls that were refused because loss or gradient was NaN or infinite.
+        step: number of calls of `Learner.step` that learned; it stays at 2^31 - 1, as does the count of Optax.
+        skipped: number of calls that were refused because loss, gradient or update was NaN or infinite.
         key: PRNG key of the dropout masks.
     """
 
@@ -47,7 +47,7 @@ class Info(NamedTuple):
         outputs: outputs of the network before the update, for progressive validation.
         gradient_norm: global norm of this call's gradient, before any clipping.
         update_norm: global norm of the change of the parameters, zero if none was made.
-        accepted: False if the call was refused: loss or gradient not finite, state as before.
+        accepted: False if the call was refused: loss, gradient or update not finite, state as before.
     """
 
     loss: Float[Array, ""]
@@ -160,8 +160,8 @@ class Learner:
                 gradient is applied.
 
         Returns:
-            The next state and what may be looked at. If loss or gradient is NaN or infinite, the state is the
-            previous one but for `skipped`, and `info.accepted` is False.
+            The next state and what may be looked at. If loss, gradient or update is NaN or infinite, the state is
+            the previous one but for `skipped`, and `info.accepted` is False.
 
         Raises:
             TypeError, ValueError: as in `gradient`; the state is unharmed.
@@ -231,18 +231,22 @@ class Learner:
         grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
         network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(norm)
         if end or not self.accumulate:
-            updates, opt_state = self.optimizer.update(grads, opt_state, network)
+            # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
+            known = {} if self.accumulate else {"value": found.loss}
+            optimizer = optax.with_extra_args_support(self.optimizer)
+            updates, opt_state = optimizer.update(grads, opt_state, network, **known)
             network, update_norm = optax.apply_updates(network, updates), optax.tree.norm(updates)
+            accepted &= jnp.isfinite(update_norm)
             grads = jax.tree.map(jnp.zeros_like, grads)
         after = state._replace(
             network=network,
             opt_state=opt_state,
             carry=self.fresh_carry() if end else found.carry,
             grads=grads if self.accumulate else None,
-            step=state.step + 1,
+            step=optax.safe_increment(state.step),
             key=key,
         )
-        before = state._replace(skipped=state.skipped + 1)
+        before = state._replace(skipped=optax.safe_increment(state.skipped))
         after = jax.tree.map(partial(jnp.where, accepted), after, before)
         return after, Info(found.loss, found.outputs, norm, jnp.where(accepted, update_norm, 0), accepted)
 

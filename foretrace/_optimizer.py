@@ -1,10 +1,13 @@
-"""The paper's optimiser from Optax parts; any other Optax optimiser works as well."""
+"""The paper's optimiser from Optax parts; any other Optax optimiser works as well, and any can be bounded."""
+
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from foretrace._network import Network
-from foretrace._types import PyTree
+from foretrace._types import Array, PyTree
 
 RECURRENT, REST = "recurrent", "rest"
 
@@ -19,6 +22,7 @@ def adamw(
     clip: float | None = 1.0,
     b1: float = 0.9,
     b2: float = 0.999,
+    eps: float = 1e-8,
 ) -> optax.GradientTransformation:
     """AdamW with a slow, undecayed group for the recurrence; linear warm-up, then cosine to zero.
 
@@ -34,9 +38,11 @@ def adamw(
         weight_decay: AdamW's, of the rest.
         clip: largest global norm of a gradient; None does not clip.
         b1, b2: decays of Adam's moments.
+        eps: added to the root of Adam's second moment.
 
     Raises:
-        ValueError: a negative rate, factor or decay, or a warm-up that is not shorter than the run.
+        ValueError: a negative rate, factor or decay, eps or clip not positive, or a warm-up that is not shorter
+            than the run.
 
     Source: Loshchilov and Hutter, ICLR 2019; the grouping is the paper's (appendix B).
 
@@ -47,16 +53,62 @@ def adamw(
     for name, value in numbers.items():
         if not value >= 0:
             raise ValueError(f"adamw({name}={value}) must not be negative")
+    if not eps > 0:
+        raise ValueError(f"adamw(eps={eps}) must be positive")
     if clip is not None and not clip > 0:
         raise ValueError(f"adamw(clip={clip}) must be positive, or None for no clipping")
 
     def group(factor: float, decay: float) -> optax.GradientTransformation:
         rate = schedule(learning_rate * factor, steps=steps, warmup_steps=warmup_steps)
-        return optax.adamw(rate, b1=b1, b2=b2, weight_decay=decay)
+        return optax.adamw(rate, b1=b1, b2=b2, eps=eps, weight_decay=decay)
 
     groups = {RECURRENT: group(recurrent_factor, 0.0), REST: group(1.0, weight_decay)}
     update = optax.partition(groups, labels)
     return update if clip is None else optax.chain(optax.clip_by_global_norm(clip), update)
+
+
+def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> optax.GradientTransformationExtraArgs:
+    """Return an optimiser that promises no more than the loss can fall.
+
+        promise = -<gradient, update>        by how much the update lowers the loss, to first order
+        update <- update * min(1, overshoot * loss / promise)
+
+    A loss that is never negative cannot fall by more than itself: a larger promise goes past the minimum. The state is
+    that of the optimiser. `Learner` gives the loss of the chunk, `sum_t mask_t * loss_t`, whose gradient it is.
+
+    Args:
+        optimizer: any; for `accumulate=True` there is no loss of the whole sequence, and the bound is an error.
+        overshoot: largest promise, as a share of the loss.
+
+    Raises:
+        ValueError: overshoot is not positive.
+        TypeError: an update without the loss.
+
+    >>> import jax.numpy as jnp, optax
+    >>> optimizer = bounded(optax.sgd(100.0))
+    >>> update, _ = optimizer.update(jnp.array(2.0), optimizer.init(jnp.array(1.0)), value=jnp.array(1.0))
+    >>> float(update)  # loss x^2 at x = 1
+    -0.5
+    """
+    if not overshoot > 0:
+        raise ValueError(f"bounded(overshoot={overshoot}) must be positive; leave the bound out for none")
+    inner = optax.with_extra_args_support(optimizer)
+
+    def update(
+        grads: Any, state: Any, params: Any = None, *, value: Array | None = None, **extra: Any
+    ) -> tuple[Any, Any]:
+        if value is None:
+            raise TypeError(
+                "a bounded optimiser needs the loss whose gradient it gets: update(..., value=loss). A Learner gives "
+                "it, but not with accumulate=True, where the loss of the whole sequence is not known"
+            )
+        updates, state = inner.update(grads, state, params, value=value, **extra)
+        promise = -optax.tree.vdot(grads, updates)
+        most = overshoot * value
+        factor = jnp.where(promise > most, most / jnp.where(promise > 0, promise, 1), 1).astype(promise.dtype)
+        return optax.tree.scale(factor, updates), state
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
 def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) -> optax.Schedule:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from foretrace._feed import Due
+from foretrace._target import number_predictions
 
 _SMALLEST = 1e-15
 """The probability below which a log loss does not look."""
@@ -78,9 +79,9 @@ def score_numbers(due: Due, output: np.ndarray) -> dict[str, float] | None:
     """Return the scores of predicted numbers, the means over the steps ahead; None if there is no label."""
     if None in due.taken:
         return None
-    mean, scale, last = due.context
+    mean, last, *_ = due.context
     truth = np.asarray(due.taken, np.float64)
-    predictions = {"": mean + scale * np.asarray(output, np.float64), "no_change_": last or 0.0, "mean_": mean}
+    predictions = {"": number_predictions(due.context, output), "no_change_": last or 0.0, "mean_": mean}
     found = {}
     for name, predicted in predictions.items():
         error = predicted - truth

@@ -5,6 +5,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
+from foretrace._anchor import Predicted
 from foretrace._config import RuleName, recorded
 from foretrace._encode import Outliers
 from foretrace._lines import Encoding
@@ -32,6 +33,8 @@ class StreamConfig:
         target: column to predict; not needed for a text, whose next character is predicted.
         task: classes or numbers; by default classes if the target is text or has few whole numbers.
         horizon: predict the target of the next so many rows; 0 predicts that of the row itself.
+        predict: numbers from the running mean (value), from the last known one (change), or from the best linear guess
+            in between (auto); the network learns the rest.
         delay: rows after which a label becomes known. A prediction is kept until then, and learned from.
         chunk: rows that are learned together: faster, but a change takes a chunk to act.
         previous: give the last known target as an input.
@@ -57,6 +60,9 @@ class StreamConfig:
         learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
             lose after some thousand rows what it had learned.
         clip: largest norm of a gradient; no clipping if None.
+        overshoot: largest fall of the loss that an update may promise to first order, as a share of the loss; a larger
+            update is scaled down. No bound if None.
+        eps: added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
         seed: of the initial network.
@@ -71,6 +77,7 @@ class StreamConfig:
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
+    predict: Predicted = "auto"
     delay: int = 0
     chunk: int = 1
     previous: bool = True
@@ -94,6 +101,8 @@ class StreamConfig:
     rule: RuleName = "online"
     learning_rate: float = 1e-3
     clip: float | None = 1.0
+    overshoot: float | None = None
+    eps: float = 1e-8
     r_min: float = 0.0
     r_max: float = 1.0
     seed: int = 0

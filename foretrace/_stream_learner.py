@@ -20,7 +20,7 @@ from foretrace._forward import Carry
 from foretrace._learner import Learner, LearnerState
 from foretrace._loss import softmax_cross_entropy, squared_error
 from foretrace._network import Network
-from foretrace._optimizer import adamw
+from foretrace._optimizer import adamw, bounded
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 WAITING_BYTES = 2**30
@@ -77,6 +77,8 @@ class Model:
         rule: what is differentiated through time.
         learning_rate: of AdamW.
         clip: largest norm of a gradient; None for no clipping.
+        overshoot: largest promise of an update, as a share of the loss; None for no bound.
+        eps: added to the root of AdamW's second moment.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
         chunk: rows that are learned together.
@@ -93,6 +95,8 @@ class Model:
     rule: str = "online"
     learning_rate: float = 1e-3
     clip: float | None = 1.0
+    overshoot: float | None = None
+    eps: float = 1e-8
     r_min: float = 0.0
     r_max: float = 1.0
     chunk: int = 1
@@ -205,10 +209,11 @@ def stream_learner(model: Model) -> StreamLearner:
         cell=cell,
         key=jax.random.key(model.seed),
     )
+    optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps)
     learner = Learner(
         network,
         rule=model.rule,
-        optimizer=adamw(model.learning_rate, clip=model.clip),
+        optimizer=optimizer if model.overshoot is None else bounded(optimizer, model.overshoot),
         loss=softmax_cross_entropy if model.classes else squared_error,
     )
     return StreamLearner(learner, chunk=model.chunk, delay=model.delay)

@@ -4,6 +4,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,9 @@ import numpy as np
 from foretrace._checkpoint import load, read_extra, save
 from foretrace._config import to_json
 from foretrace._feed import Due
+from foretrace._lock import locked
 from foretrace._metrics import MetricsLog
+from foretrace._monitors import Monitors
 from foretrace._progress import Silent, ticks
 from foretrace._records import peak_bytes
 from foretrace._run import Run, changed_packages, create, reopen
@@ -69,16 +72,21 @@ def follow(
 
     Raises:
         ValueError: a source that cannot be read (`SourceError`), settings that do not fit it, or a directory that
-            cannot be used (`RunError`).
+            cannot be used (`RunError`) or is in use (`LockedError`).
         CheckpointError: the checkpoint to go on from is damaged.
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
     """
-    kept = _kept(Run(Path(run_dir))) if resume else None
-    with Stop() as stop:
+    with ExitStack() as held, Stop() as stop:
+        run = reopen(run_dir, config) if resume else None
+        if run is not None:
+            held.enter_context(locked(run.path))
+        kept = None if run is None else _kept(run)
         plan, stream = _begin(config, kept, stop)
         stream_learner(build(config, plan)[1])  # says what is wrong with the settings before anything is written
-        run = reopen(run_dir, config) if resume else create(run_dir, config)
+        if run is None:
+            run = create(run_dir, config)
+            held.enter_context(locked(run.path))
         resume_at = None if not resume else -1 if kept is None else kept["position"][0]
         board = Board(run.path / "tensorboard") if tensorboard else None
         with MetricsLog(run.metrics, resume_at=resume_at) as log, ticks(show_progress) as show:
@@ -131,7 +139,7 @@ class _Following:
         self.learner = stream_learner(self.model)
         self.target = SYMBOL if config.target is None else config.target
         self.score = score_class if plan.classes else score_numbers
-        self.scores, self.steps = Scores(), Scores()
+        self.scores, self.steps, self.monitors = Scores(), Scores(), Monitors()
         self.pending: deque[tuple[Outcome, list[Due]]] = deque()
         self.position, self.chunks, self.refused, self.refused_in_a_row = Position(), 0, 0, 0
         self.began = time.monotonic()
@@ -175,6 +183,7 @@ class _Following:
         xs = np.zeros((size, self.feed.width))
         for i, (row, _) in enumerate(chunk):
             xs[i] = self.feed.push(row, row.get(self.target))
+        self.monitors.see(xs[: len(chunk)])
         self.position, self.chunks = chunk[-1][1], self.chunks + 1
         dues = self.feed.take(size) if self.chunks > self.learner.waits else []
         labels, mask = empty_labels(self.model), np.zeros(size, bool)
@@ -224,8 +233,17 @@ class _Following:
         speed = (self.position.row - self.rows_at_last_log) / max(now - self.time_of_last_log, 1e-9)
         self.rows_at_last_log, self.time_of_last_log = self.position.row, now
         memory = resident_mib()
-        measures = {**self.steps.window(), "rows_per_second": round(speed, 1), "resident_mib": memory}
-        self._write("stream", window, total=self.scores.total(), **measures)
+        steps = self.steps.window()
+        network, carry = self.state.learner.network, self.state.learner.carry
+        assert carry is not None
+        health = self.monitors.measure(network, carry, steps.get("update_norm"))
+        warnings = self.monitors.warnings(health)
+        for line in warnings:
+            self.show.say(f"warning: row {self.position.row}: {line}")
+        measures = {**steps, **health, "rows_per_second": round(speed, 1), "resident_mib": memory}
+        self._write(
+            "stream", window, total=self.scores.total(), **measures, **({"warnings": warnings} if warnings else {})
+        )
         shown = ", ".join(f"{name} {value:.4g}" for name, value in window.items())
         self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
 
@@ -246,6 +264,7 @@ class _Following:
             "feed": self.feed.to_json(),
             "scores": self.scores.to_json(),
             "steps": self.steps.to_json(),
+            "monitors": self.monitors.to_json(),
             "chunks": self.chunks,
             "refused": [self.refused, self.refused_in_a_row],
             "seconds": self._seconds(),
@@ -257,6 +276,7 @@ class _Following:
         self.feed.restore(kept["feed"])
         self.scores.restore(kept["scores"])
         self.steps.restore(kept["steps"])
+        self.monitors.restore(kept["monitors"])
         self.refused, self.refused_in_a_row = kept["refused"]
         self.began -= kept["seconds"]
         return own(load(self.run.checkpoint, self.learner))

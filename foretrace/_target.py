@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from foretrace._anchor import Anchor, Predicted
 from foretrace._encode import ABSURD, clipped
 from foretrace._running import Moments, Vocabulary
 from foretrace._schema import as_number, is_missing
@@ -35,8 +36,11 @@ class Target(Protocol):
     def describe(self, output: np.ndarray) -> list[Any]:
         """Return an output of the network as what it predicts."""
 
-    def label(self, taken: list[Any]) -> Any:
-        """Return targets as the loss needs them; None if one is missing."""
+    def label(self, taken: list[Any], context: Context) -> Any:
+        """Return targets as the loss needs them, given what was known at the prediction; None if one is missing.
+
+        A target is asked once for each row: it may learn from it.
+        """
 
     def context(self) -> Context:
         """Return what is known now."""
@@ -110,7 +114,7 @@ class ClassTarget:
         best = int(np.argmax(probabilities))
         return [self.classes.values[best], float(probabilities[best])]
 
-    def label(self, taken: list[Any]) -> int | None:
+    def label(self, taken: list[Any], context: Context) -> int | None:
         """Return the class."""
         return taken[0] if taken[0] is not None and taken[0] >= 0 else None
 
@@ -136,16 +140,21 @@ class ClassTarget:
 
 
 class NumberTarget:
-    """A number now, or at each of the next steps; learned in standard deviations from its running mean.
+    """A number now, or at each of the next steps; learned as its distance from a first guess, in a running scale.
+
+    The guess is the running mean ("value"), the last known number ("change"), or a point in between ("auto"): see
+    `_anchor`. Before a number is known it is the mean.
 
     Args:
         outputs: numbers that are predicted.
         bound: a target farther out is learned as if it lay there, and counted; it is scored as it is.
+        predict: from where.
     """
 
-    def __init__(self, outputs: int = 1, *, bound: float = 10.0):
+    def __init__(self, outputs: int = 1, *, bound: float = 10.0, predict: Predicted = "value"):
         self.output_size, self.features, self.bound = outputs, 2, bound
         self.moments, self.counts = Moments(), Counter[str]()
+        self.anchor = None if predict == "value" else Anchor(outputs, predict, bound)
         self.last: float | None = None
 
     def take(self, value: Any) -> float | None:
@@ -168,17 +177,30 @@ class NumberTarget:
 
     def describe(self, output: np.ndarray) -> list[Any]:
         """Return the numbers that are predicted."""
-        return (self.moments.mean + self.moments.scale * np.asarray(output, np.float64)).tolist()
+        return number_predictions(self.context(), output).tolist()
 
-    def label(self, taken: list[Any]) -> list[float] | None:
-        """Return the numbers in the present scale."""
+    def label(self, taken: list[Any], context: Context) -> list[float] | None:
+        """Return the numbers from the guess of then in the present scale, which learns them."""
         if None in taken:
             return None
-        return [clipped(self.moments.score(number), self.bound) for number in taken]
+        if self.anchor is None or context[1] is None:
+            return [clipped(self.moments.score(number), self.bound) for number in taken]
+        mean, scale, base = self.moments.mean, self.moments.scale, np.asarray(context[2])
+        numbers = np.asarray(taken, np.float64)
+        inside = np.clip(numbers, mean - self.bound * scale, mean + self.bound * scale)
+        return self.anchor.learn(numbers - base, inside - mean, self._bounded(context[1]) - mean).tolist()
 
     def context(self) -> Context:
-        """Return mean and scale, and the last number."""
-        return [self.moments.mean, self.moments.scale, self.last]
+        """Return the mean, the last number, and base and scale of a prediction."""
+        if self.anchor is None or self.last is None:
+            return [self.moments.mean, self.last, self.moments.mean, self.moments.scale]
+        mean, weight = self.moments.mean, self.anchor.weight
+        base = mean + weight * (self._bounded(self.last) - mean)
+        return [mean, self.last, base.tolist(), self.anchor.scale.tolist()]
+
+    def _bounded(self, number: float) -> float:
+        """Return a number, or the bound if it lies beyond: an absurd one is nothing to start from."""
+        return self.moments.within(number, self.bound)
 
     def previous(self) -> np.ndarray:
         """Return the last number in the present scale, or that it is missing."""
@@ -188,9 +210,18 @@ class NumberTarget:
 
     def to_json(self) -> list[Any]:
         """Return what was learned."""
-        return [self.moments.to_json(), self.last, dict(self.counts)]
+        anchor = None if self.anchor is None else self.anchor.to_json()
+        return [self.moments.to_json(), self.last, anchor, dict(self.counts)]
 
     def restore(self, state: list[Any]) -> None:
         """Take up what `to_json` returned."""
-        moments, self.last, counts = state
+        moments, self.last, anchor, counts = state
+        if self.anchor is not None:
+            self.anchor.restore(anchor)
         self.moments, self.counts = Moments.from_json(moments), Counter(counts)
+
+
+def number_predictions(context: Context, output: np.ndarray) -> np.ndarray:
+    """Return the numbers that an output of the network stands for, given what was known then."""
+    _, _, base, scale = context
+    return np.asarray(base) + np.asarray(scale) * np.asarray(output, np.float64)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from foretrace._anchor import Predicted
 from foretrace._encode import Encoder
 from foretrace._estimator import Online, Row, array_rows
 from foretrace._feed import Feed
@@ -51,6 +52,7 @@ class Classifier(Online, base.MiniBatchClassifier):
         classes: most classes.
         previous: give the last known label as an input.
         seed: of the initial network.
+        overshoot: largest fall of the loss that an update may promise, as a share of the loss; None for no bound.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
     >>> for i in range(20):
@@ -69,9 +71,11 @@ class Classifier(Online, base.MiniBatchClassifier):
         classes: int = 16,
         previous: bool = False,
         seed: int = 0,
+        overshoot: float | None = None,
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.classes, self.previous, self.seed = features, classes, previous, seed
+        self.overshoot = overshoot
         self._forget()
 
     @property
@@ -122,7 +126,8 @@ class Regressor(Online, base.MiniBatchRegressor):
     """Recurrent regressor that learns online and remembers what came before.
 
     Args:
-        size, rule, learning_rate, clip, features, previous, seed: as those of `Classifier`.
+        size, rule, learning_rate, clip, features, previous, seed, overshoot: as those of `Classifier`.
+        predicted: from where: the running mean ("value"), the last known number ("change"), or in between ("auto").
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -140,9 +145,12 @@ class Regressor(Online, base.MiniBatchRegressor):
         features: int = 64,
         previous: bool = False,
         seed: int = 0,
+        overshoot: float | None = None,
+        predicted: Predicted = "auto",
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.previous, self.seed = features, previous, seed
+        self.overshoot, self.predicted = overshoot, predicted
         self._forget()
 
     @classmethod
@@ -150,7 +158,7 @@ class Regressor(Online, base.MiniBatchRegressor):
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget()
+        return NumberTarget(predict=self.predicted)
 
     def learn_one(self, x: Row, y: float) -> None:
         """Learn from the next row and its target."""
@@ -188,7 +196,9 @@ class Forecaster(Online, RiverForecaster):
 
     Args:
         horizon: steps ahead that are learned; more cannot be asked for.
-        size, rule, learning_rate, clip, features, seed: as those of `Classifier`. The last target is an input.
+        size, rule, learning_rate, clip, features, seed, overshoot: as those of `Classifier`. The last target is an
+            input.
+        predicted: as that of `Regressor`.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):
@@ -206,10 +216,13 @@ class Forecaster(Online, RiverForecaster):
         clip: float | None = 1.0,
         features: int = 64,
         seed: int = 0,
+        overshoot: float | None = None,
+        predicted: Predicted = "auto",
     ):
         self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
         self.clip, self.features, self.previous, self.seed = clip, features, True, seed
         self._newest: np.ndarray | None = None
+        self.overshoot, self.predicted = overshoot, predicted
         self._forget()
 
     @classmethod
@@ -217,7 +230,7 @@ class Forecaster(Online, RiverForecaster):
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget(self.horizon)
+        return NumberTarget(self.horizon, predict=self.predicted)
 
     def _new_feed(self, encoder: Encoder) -> Feed:
         return Feed(encoder, self._new_target(), horizon=self.horizon)

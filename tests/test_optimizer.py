@@ -62,9 +62,66 @@ def test_clipping_bounds_the_global_norm_over_both_groups(network):
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"weight_decay": -0.1}, "weight_decay"),
         ({"clip": 0.0}, "clip"),
+        ({"eps": 0.0}, "eps"),
         ({"steps": 10, "warmup_steps": 10}, "warmup_steps"),
     ],
 )
 def test_bad_options_are_clear_errors(options, name):
     with pytest.raises(ValueError, match=name):
         ft.adamw(**options)
+
+
+def test_a_bounded_update_promises_no_more_than_the_loss():
+    rng = np.random.default_rng(0)
+    grads, moved = ({"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(2, 3)))} for _ in "ab")
+    fixed = optax.GradientTransformation(lambda params: (), lambda grads, state, params=None: (moved, state))
+    promise = -sum(float(np.sum(grads[name] * moved[name])) for name in grads)
+    sign = np.sign(promise)  # so that the update promises a fall
+    grads, promise = jax.tree.map(lambda g: sign * g, grads), abs(promise)
+    for kappa, loss in ((1.0, 0.5 * promise), (0.2, promise), (1.0, 2 * promise), (1.0, 0.0)):
+        updates, _ = ft.bounded(fixed, kappa).update(grads, (), value=jnp.asarray(loss))
+        factor = min(1.0, kappa * loss / promise)
+        for name in moved:
+            np.testing.assert_allclose(updates[name], factor * moved[name], rtol=1e-12)
+    # An update that promises a rise, as momentum can, is left alone, and so is none.
+    up, _ = ft.bounded(fixed).update(jax.tree.map(lambda g: -g, grads), (), value=jnp.asarray(1e-9))
+    none, _ = ft.bounded(fixed).update(jax.tree.map(jnp.zeros_like, grads), (), value=jnp.asarray(0.0))
+    for name in moved:
+        np.testing.assert_array_equal(up[name], moved[name])
+        np.testing.assert_array_equal(none[name], moved[name])
+
+
+def learn(network, optimizer, y, **options):
+    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, loss=ft.losses.squared_error, **options)
+    state = learner.init()
+    mask = jnp.array([True, False, True])
+    return state, *learner.step(state, jnp.ones((3, 2)), y, mask=mask)
+
+
+def test_a_learner_gives_the_loss_of_the_chunk(network):
+    y = jnp.full((3, 3), 2.0)
+    _, free, info = learn(network, optax.sgd(1.0), y)
+    _, bound, same = learn(network, ft.bounded(optax.sgd(1.0)), y)
+    # Of plain gradient descent at rate 1 the promise is the square of the gradient's norm.
+    factor = float(info.loss / info.gradient_norm**2)
+    assert factor < 1 and float(same.update_norm) == pytest.approx(factor * float(info.update_norm), rel=1e-10)
+    for p, q, r in zip(*map(jax.tree.leaves, (network, free.network, bound.network)), strict=True):
+        np.testing.assert_allclose(r - p, factor * (q - p), rtol=1e-8, atol=1e-12)
+
+
+def test_an_update_that_is_not_finite_is_refused(network):
+    before, after, info = learn(network, optax.sgd(1e306 * 1e306), jnp.full((3, 3), 2.0))
+    assert not info.accepted and int(after.skipped) == 1
+    for p, q in zip(*map(jax.tree.leaves, (before.network, after.network)), strict=True):
+        np.testing.assert_array_equal(p, q)
+
+
+def test_a_bound_without_its_loss_is_a_clear_error(network):
+    with pytest.raises(ValueError, match=r"bounded\(overshoot=0\)"):
+        ft.bounded(optax.sgd(1.0), 0)
+    with pytest.raises(TypeError, match="accumulate=True"):
+        optimizer = ft.bounded(optax.sgd(1.0))
+        learner = ft.Learner(
+            network, rule=ft.ONLINE, optimizer=optimizer, loss=ft.losses.squared_error, accumulate=True
+        )
+        learner.step(learner.init(), jnp.ones((3, 2)), jnp.ones((3, 3)), end=True)

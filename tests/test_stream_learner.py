@@ -152,7 +152,7 @@ def test_forecasts_get_the_numbers_behind_their_row(delay):
     due = late.take(100)
     assert [d.taken for d in due] == [[i + 1, i + 2, i + 3] for i in range(7 - delay)]
     # What is known when row i is predicted is its own target, or that of `delay` rows before.
-    assert [d.context[2] for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
+    assert [d.context[1] for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
 
 
 def test_a_feed_goes_on_from_its_state():
@@ -174,7 +174,7 @@ def test_classes_grow_up_to_their_capacity():
     target = ClassTarget(2)
     assert [target.take(y) for y in ("a", "b", "c", "", "b", "b")] == [0, 1, -1, None, 1, 1]
     assert target.context() == [2, 1, 1] and target.counts == {"classes without room": 1, "missing targets": 1}
-    assert target.label([-1]) is None and target.label([None]) is None and target.label([1]) == 1
+    assert [target.label([y], target.context()) for y in (-1, None, 1)] == [None, None, 1]
     assert [ClassTarget(9, verbatim=True).take(symbol) for symbol in "?-"] == [0, 0]
     with pytest.raises(ValueError, match="classes=1"):
         ClassTarget(1)
@@ -186,7 +186,8 @@ def test_targets_that_are_no_numbers_are_counted_and_absurd_ones_bounded():
         target.take((-1) ** i)
     assert [target.take(y) for y in ("NA", "inf", "x", 1e9)] == [None, None, None, 1e9]
     assert target.counts == {"missing targets": 3, "absurd targets": 1}
-    assert abs(target.moments.mean) < 1 and target.label([1e9]) == [10] and target.label([None]) is None
+    assert abs(target.moments.mean) < 1 and target.label([1e9], target.context()) == [10]
+    assert target.label([None], target.context()) is None
 
 
 def test_scores_by_hand():

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 import foretrace as ft
 from foretrace import cli
+from foretrace._lock import LockedError, locked
 from foretrace._metrics import read_metrics
 from foretrace._run import RunError
 from foretrace._stream_config import StreamConfig
@@ -80,7 +81,7 @@ def assert_same_run(a, b):
 RUNS = {
     "classes": ("a.csv", {"target": "class"}),
     "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}),
-    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}),
+    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2, "overshoot": 0.5, "clip": None, "eps": 1e-2}),
     "text": ("a.txt", {"learning_rate": 1e-2}),
 }
 
@@ -266,8 +267,19 @@ def test_runs_are_not_overwritten_nor_mistaken(files, tmp_path):
         ft._run.read_config(tmp_path / "run")
 
 
+def test_one_process_at_a_time_in_a_run_directory(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
+    (tmp_path / "run").mkdir()
+    follow(config, tmp_path / "run", rows=5, show_progress=False)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with locked(tmp_path / "run"), pytest.raises(LockedError, match="in use by another foretrace process"):
+        follow(config, tmp_path / "run", resume=True, show_progress=False)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
+
+
 def test_tensorboard_gets_the_numbers(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
     follow(config, tmp_path / "run", rows=60, tensorboard=True, show_progress=False)
     (events,) = (tmp_path / "run" / "tensorboard").iterdir()
-    assert b"total/log_loss" in events.read_bytes() and b"resident_mib" in events.read_bytes()
+    assert b"total/log_loss" in events.read_bytes() and b"largest_modulus" in events.read_bytes()
