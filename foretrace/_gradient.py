@@ -36,7 +36,7 @@ def gradient(
     The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID` and `BPTT` the chunk
     is part of the rule). With a batch axis in front, value and gradient are the means over the streams. Gradients are
     exact if the parameters stay as they are until the sequence ends; after an update in between, sensitivities
-    belong to the parameters of the past and are slightly stale, as always in real-time recurrent learning.
+    belong to the parameters of the past and are stale, as always in real-time recurrent learning.
 
     Args:
         network: the network.

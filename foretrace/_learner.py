@@ -68,7 +68,8 @@ class Learner:
     whole sequence. Memory does not depend on how long the stream is.
 
     By default every call updates the parameters. Sensitivities then belong to the parameters of the past and are
-    slightly stale, as always in real-time recurrent learning. With `accumulate=True` the gradient is summed until a
+    stale, as always in real-time recurrent learning: little at small rates, much at large ones (docs/streaming.md
+    has figures); `sensitivity_decay` lets them forget sooner. With `accumulate=True` the gradient is summed until a
     call with `end=True`: one update for each sequence, exact (the paper's setting).
 
     Args:
@@ -80,10 +81,13 @@ class Learner:
         accumulate: update once a sequence, on `end=True`, which also begins the next one.
         whole_sequences: every call is a sequence of its own; nothing is carried, so the call costs what
             backpropagation through time costs.
+        sensitivity_decay: share of the sensitivities that is kept at every update, in (0, 1]; 1 keeps all. Less is
+            less stale, and reaches less far back: about 1 / (1 - share) updates.
         warn: warn of parameters that can receive no gradient under the rule.
 
     Raises:
-        ValueError: an unknown rule, batch_size below 1, or accumulate together with whole_sequences.
+        ValueError: an unknown rule, batch_size below 1, a decay out of range, or one where no sensitivity outlives an
+            update; accumulate together with whole_sequences.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -104,12 +108,20 @@ class Learner:
         batch_size: int | None = None,
         accumulate: bool = False,
         whole_sequences: bool = False,
+        sensitivity_decay: float = 1.0,
         warn: bool = True,
     ):
         if accumulate and whole_sequences:
             raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
         self.batch_size, self.accumulate, self.whole_sequences = batch_size, accumulate, whole_sequences
+        if not 0 < sensitivity_decay <= 1:
+            raise ValueError(f"Learner(sensitivity_decay={sensitivity_decay}) must lie in (0, 1]")
+        if sensitivity_decay < 1 and (accumulate or whole_sequences):
+            raise ValueError(
+                "sensitivity_decay is for updates in the middle of a stream; here a sequence ends with each"
+            )
+        self.sensitivity_decay = sensitivity_decay
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
         if warn and (names := untrained_parameters(network, self.rule)):
@@ -195,6 +207,11 @@ class Learner:
     def fresh_carry(self) -> Carry | None:
         return None if self.whole_sequences else init_carry(self.network, self.rule, self.batch_size)
 
+    def _decayed(self, carry: Carry | None) -> Carry | None:
+        if carry is None or self.sensitivity_decay == 1:
+            return carry
+        return carry._replace(e=jax.tree.map(lambda leaf: leaf * self.sensitivity_decay, carry.e))
+
     def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
         check_chunk(self.network, x, y, mask, reset)
         check_finite("y", y)
@@ -241,7 +258,7 @@ class Learner:
         after = state._replace(
             network=network,
             opt_state=opt_state,
-            carry=self.fresh_carry() if end else found.carry,
+            carry=self.fresh_carry() if end else self._decayed(found.carry),
             grads=grads if self.accumulate else None,
             step=optax.safe_increment(state.step),
             key=key,

@@ -63,6 +63,8 @@ class StreamConfig:
         overshoot: largest fall of the loss that an update may promise to first order, as a share of the loss; a larger
             update is scaled down. No bound if None.
         eps: added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
+        sensitivity_decay: share of the sensitivities kept at every update; below 1 they are less stale, and reach
+            about 1 / (1 - share) updates back.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
         seed: of the initial network.
@@ -103,6 +105,7 @@ class StreamConfig:
     clip: float | None = 1.0
     overshoot: float | None = None
     eps: float = 1e-8
+    sensitivity_decay: float = 1.0
     r_min: float = 0.0
     r_max: float = 1.0
     seed: int = 0
@@ -119,6 +122,10 @@ class StreamConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+        if not 0 < self.sensitivity_decay <= 1:
+            raise ValueError(
+                f"sensitivity_decay={self.sensitivity_decay} must lie in (0, 1]; 1 keeps the sensitivities"
+            )
         if not 0 <= self.r_min < self.r_max <= 1:
             raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
         self._check_columns()

@@ -79,6 +79,7 @@ class Model:
         clip: largest norm of a gradient; None for no clipping.
         overshoot: largest promise of an update, as a share of the loss; None for no bound.
         eps: added to the root of AdamW's second moment.
+        sensitivity_decay: share of the sensitivities that is kept at every update.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
         chunk: rows that are learned together.
@@ -97,6 +98,7 @@ class Model:
     clip: float | None = 1.0
     overshoot: float | None = None
     eps: float = 1e-8
+    sensitivity_decay: float = 1.0
     r_min: float = 0.0
     r_max: float = 1.0
     chunk: int = 1
@@ -215,6 +217,7 @@ def stream_learner(model: Model) -> StreamLearner:
         rule=model.rule,
         optimizer=optimizer if model.overshoot is None else bounded(optimizer, model.overshoot),
         loss=softmax_cross_entropy if model.classes else squared_error,
+        sensitivity_decay=model.sensitivity_decay,
     )
     return StreamLearner(learner, chunk=model.chunk, delay=model.delay)
 
