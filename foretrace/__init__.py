@@ -13,8 +13,16 @@ from foretrace._cell import AbstractDiagonalCell as AbstractDiagonalCell
 from foretrace._cell import Coefficients as Coefficients
 from foretrace._cells.elementwise_lstm import ElementwiseLSTM as ElementwiseLSTM
 from foretrace._cells.gru import GRU as GRU
+from foretrace._cells.ind_rnn import IndRNN as IndRNN
+from foretrace._cells.lif import LIF as LIF
 from foretrace._cells.linear_rnn import LinearRNN as LinearRNN
 from foretrace._cells.lru import LRU as LRU
+from foretrace._cells.min_gru import MinGRU as MinGRU
+from foretrace._cells.min_lstm import MinLSTM as MinLSTM
+from foretrace._cells.rg_lru import RGLRU as RGLRU
+from foretrace._cells.rtu import RTU as RTU
+from foretrace._cells.s5 import S5 as S5
+from foretrace._cells.selective_ssm import SelectiveSSM as SelectiveSSM
 from foretrace._checkpoint import CheckpointError as CheckpointError
 from foretrace._checkpoint import load as load
 from foretrace._checkpoint import read_extra as read_extra
