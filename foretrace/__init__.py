@@ -12,6 +12,7 @@ from foretrace._cell import AbstractCell as AbstractCell
 from foretrace._cell import AbstractDiagonalCell as AbstractDiagonalCell
 from foretrace._cell import Coefficients as Coefficients
 from foretrace._cells.elementwise_lstm import ElementwiseLSTM as ElementwiseLSTM
+from foretrace._cells.from_module import FromModule as FromModule
 from foretrace._cells.gru import GRU as GRU
 from foretrace._cells.ind_rnn import IndRNN as IndRNN
 from foretrace._cells.lif import LIF as LIF
