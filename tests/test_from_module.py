@@ -56,6 +56,12 @@ def test_parameters_are_split_by_unit_where_they_can_be():
     assert shapes == {"kernel": (2, 3, 1), "decay": (2, 3, 1), "gain": (2,)}
 
 
+def test_a_wide_module_is_split_in_single_precision():
+    """A tanh that is flat to the last bit would hide what a unit depends on."""
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), eqx.nn.GRUCell(2, 128, key=KEY))
+    assert len(ft.FromModule(wide, call, input_size=2, state_size=128).axes) == 4
+
+
 def test_a_state_of_as_many_units_as_inputs_is_not_confused():
     """A square kernel is split along the axis of the units, whichever it is."""
     cells = [gru_cell(3, 3)]

@@ -163,7 +163,7 @@ class FromModule(AbstractCell):
         return self.call(jax.tree.unflatten(self.structure, leaves), h, x)
 
     def _check_state(self) -> None:
-        h, x = jax.eval_shape(lambda: (self.init_state(), jnp.zeros(self.input_size)))
+        h, x = _state_and_input(self)
         want = (
             f"it must return the next state, of the structure, shapes and dtype of {h}; "
             f"state_size is {self.state_size}, state_dims {self.state_dims}, input_size {self.input_size}"
@@ -176,13 +176,20 @@ class FromModule(AbstractCell):
             raise ValueError(f"FromModule(call=…) returned {after}: {want}")
 
 
+def _state_and_input(cell: FromModule) -> tuple[Any, Any]:
+    """Return the shapes of both, in the precision of the parameters."""
+    h = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), cell.init_state())
+    return h, jax.ShapeDtypeStruct((cell.input_size,), jax.tree.leaves(h)[0].dtype)
+
+
 def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
     """Return whether a module is elementwise, and by name the axis along which a parameter is split."""
     random, n = np.random.default_rng(0), cell.state_size
-    state, x = jax.eval_shape(lambda: (cell.init_state(), jnp.zeros(cell.input_size)))
+    state, x = _state_and_input(cell)
 
     def draw(leaf: Any) -> Array:
-        return jnp.asarray(random.normal(size=(3, *leaf.shape)), leaf.dtype)
+        # Small enough, whatever the fan-in, that no tanh is flat to the last bit.
+        return jnp.asarray(random.normal(size=(3, *leaf.shape)) / max((1, *leaf.shape)) ** 0.5, leaf.dtype)
 
     def touched(parameters: dict[str, Array], h: State, x: Array, weights: Array) -> tuple:
         """Return by unit: which units' states, and by parameter and axis which entries, its next state depends on."""
