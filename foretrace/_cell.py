@@ -182,3 +182,11 @@ def check_sizes(owner: str, **sizes: int) -> None:
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:
     """Draw from N(0, 1/fan_in)."""
     return jax.random.normal(key, shape) / math.sqrt(fan_in)
+
+
+def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
+    """Return `sqrt(1 - a^2)` for a decay `a = exp(log_decay)`: white input then gives a state of its own variance.
+
+    At a = 1, where its derivative is infinite, it is the root of the smallest normal number, and its derivative zero.
+    """
+    return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))

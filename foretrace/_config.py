@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from foretrace._cell import AbstractCell
-from foretrace._cells import elementwise_lstm, gru, linear_rnn, lru
+from foretrace._cell_config import CELLS, LRU, CellConfig
 from foretrace._network import NormPlace
-from foretrace._types import PRNGKeyArray
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
@@ -21,67 +19,6 @@ from foretrace.tasks.listops import ListOps, ReleasedListOps
 TaskConfig = Copy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps
 
 RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt"]
-
-
-class MakeCell(typing.Protocol):
-    """What `AbstractCell.factory` returns."""
-
-    def __call__(self, input_size: int, *, key: PRNGKeyArray) -> AbstractCell:
-        """Return a cell for a network of that model size."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LRU:
-    """Linear recurrent unit: independent modules, for which the online rule is exact within a layer.
-
-    Args:
-        state_size: number of modules.
-        r_min: inner radius of the ring that the eigenvalues are drawn from.
-        r_max: outer radius.
-    """
-
-    state_size: int = 64
-    r_min: float = 0.0
-    r_max: float = 1.0
-
-    def factory(self) -> MakeCell:
-        """Return what makes the cell."""
-        return lru.LRU.factory(state_size=self.state_size, r_min=self.r_min, r_max=self.r_max)
-
-
-@dataclasses.dataclass(frozen=True)
-class LinearRNN:
-    """Densely connected recurrence, linear or with a tanh.
-
-    Args:
-        state_size: number of units.
-        tanh: apply a tanh to the state.
-    """
-
-    state_size: int = 64
-    tanh: bool = False
-
-    def factory(self) -> MakeCell:
-        """Return what makes the cell."""
-        return linear_rnn.LinearRNN.factory(state_size=self.state_size, tanh=self.tanh)
-
-
-@dataclasses.dataclass(frozen=True)
-class GRU:
-    """Gated recurrent unit with as many units as the model has features."""
-
-    def factory(self) -> MakeCell:
-        """Return what makes the cell."""
-        return gru.GRU.factory()
-
-
-@dataclasses.dataclass(frozen=True)
-class ElementwiseLSTM:
-    """LSTM of independent modules, as many as the model has features."""
-
-    def factory(self) -> MakeCell:
-        """Return what makes the cell."""
-        return elementwise_lstm.ElementwiseLSTM.factory()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +39,7 @@ class NetworkConfig:
 
     depth: int = 4
     model_size: int = 128
-    cell: LRU | LinearRNN | GRU | ElementwiseLSTM = LRU()
+    cell: CellConfig = LRU()
     glu: bool = True
     norm: NormPlace = "pre"
     dropout: float = 0.0
@@ -203,7 +140,7 @@ _TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Copy, SequentialCIFAR10, SequentialMNIST, IMDB, ListOps, ReleasedListOps),
-        *(LRU, LinearRNN, GRU, ElementwiseLSTM),
+        *CELLS,
         *(NetworkConfig, OptimizerConfig, Config),
     )
 }
@@ -222,7 +159,7 @@ def to_json(config: Any) -> Any:
     """Return a configuration as JSON objects, each with its type.
 
     >>> to_json(LRU())
-    {'type': 'LRU', 'state_size': 64, 'r_min': 0.0, 'r_max': 1.0}
+    {'type': 'LRU', 'state_size': 64, 'r_min': 0.0, 'r_max': 1.0, 'timescales': None}
     """
     if not dataclasses.is_dataclass(config):
         return config

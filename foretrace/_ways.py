@@ -235,5 +235,13 @@ def normal_like(random: np.random.Generator, tree: Any) -> Any:
     return jax.tree.map(draw, tree)
 
 
+def measure(f: Callable[..., Any], *arguments: Any) -> Any:
+    """Compile f, run it once and return NumPy arrays."""
+    # Time spent on optimising a program that runs once would be lost.
+    quick = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    options = quick if jax.default_backend() == "cpu" else None
+    return jax.tree.map(np.asarray, jax.jit(f, compiler_options=options)(*arguments))
+
+
 def _last(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[-1], tree)

@@ -18,17 +18,22 @@ import jax
 import numpy as np
 
 from foretrace._build import build
-from foretrace._checkpoint import load, read_extra, save
-from foretrace._config import (
+from foretrace._cell_config import (
     GRU,
+    LIF,
     LRU,
-    Config,
+    RGLRU,
+    RTU,
+    S5,
     ElementwiseLSTM,
+    IndRNN,
     LinearRNN,
-    NetworkConfig,
-    OptimizerConfig,
-    to_json,
+    MinGRU,
+    MinLSTM,
+    SelectiveSSM,
 )
+from foretrace._checkpoint import load, read_extra, save
+from foretrace._config import Config, NetworkConfig, OptimizerConfig, to_json
 from foretrace._learner import Learner, LearnerState
 from foretrace._lock import locked
 from foretrace._metrics import MetricsLog, Unwritten, read_metrics
@@ -44,18 +49,26 @@ from foretrace.tasks.copy import Copy
 
 __all__ = [
     "GRU",
+    "LIF",
     "LRU",
+    "RGLRU",
+    "RTU",
+    "S5",
     "Config",
     "Copy",
     "DivergenceError",
     "ElementwiseLSTM",
+    "IndRNN",
     "LinearRNN",
+    "MinGRU",
+    "MinLSTM",
     "NetworkConfig",
     "OptimizerConfig",
     "Result",
     "Run",
     "RunError",
     "Scores",
+    "SelectiveSSM",
     "build",
     "default_path",
     "train",

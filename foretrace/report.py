@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from foretrace._alignment import Alignment
-from foretrace._config import LRU, Config
+from foretrace._cell_config import LRU
+from foretrace._config import Config
 from foretrace._metrics import read_metrics
 from foretrace._run import Run, RunError, read_config
 from foretrace.tasks.copy import Copy

@@ -34,6 +34,14 @@ CELLS = {
     "tanh": ft.LinearRNN.factory(state_size=3, tanh=True),
     "gru": ft.GRU.factory(),
     "lstm": ft.ElementwiseLSTM.factory(),
+    "mingru": ft.MinGRU.factory(),
+    "minlstm": ft.MinLSTM.factory(),
+    "rglru": ft.RGLRU.factory(),
+    "s5": ft.S5.factory(state_size=3),
+    "selective": ft.SelectiveSSM.factory(states_per_channel=2),
+    "rtu": ft.RTU.factory(state_size=3),
+    "indrnn": ft.IndRNN.factory(),
+    "lif": ft.LIF.factory(),
 }
 
 

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
+from conftest import CELLS
 
 import foretrace as ft
 from foretrace.testing import check_cell
@@ -12,11 +13,15 @@ N = 3
 KEY = jax.random.key(0)
 
 
-@pytest.mark.parametrize(
-    "cell_name", ["lru", "tanh", "gru", "lstm", pytest.param("linear", marks=pytest.mark.slow)], indirect=True
-)
-def test_cell_obeys_every_law(make_cell):
-    report = check_cell(make_cell(N, key=KEY))
+# The linear dense layer is the one with a tanh to these laws, and all else is common to them.
+SLOW = {"linear": pytest.mark.slow}
+# A spike has a surrogate; and inputs that do not leave every ReLU shut.
+OPTIONS = {"lif": {"surrogate": True}, "indrnn": {"key": jax.random.key(1)}}
+
+
+@pytest.mark.parametrize("cell_name", [pytest.param(name, marks=SLOW.get(name, ())) for name in CELLS], indirect=True)
+def test_cell_obeys_every_law(make_cell, cell_name):
+    report = check_cell(make_cell(N, key=KEY), **OPTIONS.get(cell_name, {}))
     assert len(report.laws) > 40
     assert max(error for _, error in report.laws) < 1e-8
     assert "obeys" in str(report)
@@ -264,11 +269,17 @@ def test_the_right_dense_cell_passes_in_float32_with_a_parameter_declared_frozen
         (FixesThePrecision, "interface"),
         (lambda: DecaysOtherwiseThanItSteps(*jax.tree.leaves(gated_diagonal())), "a \\* own \\+ b"),
         (HasAWrongDerivative, "finite differences"),
+        (lambda: ft.LIF(2, key=KEY), "finite differences of the loss"),
     ],
 )
 def test_a_wrong_cell_fails(make, law):
     with pytest.raises(AssertionError, match=law):
         check_cell(make(), length=4)
+
+
+def test_a_surrogate_readout_excuses_no_step():
+    with pytest.raises(AssertionError, match="finite differences of the state"):
+        check_cell(HasAWrongDerivative(), length=4, surrogate=True)
 
 
 def test_a_sequence_of_one_step_cannot_be_cut():

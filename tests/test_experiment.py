@@ -11,6 +11,8 @@ import pytest
 
 import foretrace as ft
 from foretrace import _progress, experiment, report
+from foretrace._build import initial_network
+from foretrace._cell_config import CELLS
 from foretrace._config import differences, from_json, to_json
 from foretrace._metrics import read_metrics
 from foretrace._run import default_path, read_config
@@ -82,13 +84,25 @@ def test_the_configuration_is_recorded_with_its_surroundings(finished):
     assert ft.read_extra(finished.run.checkpoint)["config"] == to_json(CONFIG)
 
 
-@pytest.mark.parametrize("cell", [experiment.LRU(3), experiment.LinearRNN(tanh=True), experiment.GRU()])
+@pytest.mark.parametrize(
+    "cell",
+    [experiment.LRU(3), experiment.LinearRNN(tanh=True), experiment.GRU(), experiment.S5(timescales=(1, 9.5))],
+)
 def test_configurations_survive_json(cell):
     config = experiment.Config(network=experiment.NetworkConfig(cell=cell), chunk=3)
     assert from_json(json.loads(json.dumps(to_json(config)))) == config
     with pytest.raises(ValueError, match="not a configuration"):
         from_json({"type": "LRU", "size": 3})
     assert differences(config, dataclasses.replace(config, chunk=None)) == ["chunk: 3, None"]
+
+
+@pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.__name__)
+def test_every_cell_of_the_command_line_fits_a_network(kind):
+    network = experiment.NetworkConfig(model_size=5, depth=1, cell=kind())
+    config = experiment.Config(network=network)
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+    made = jax.eval_shape(lambda: initial_network(config, config.task, jax.random.key(0)))
+    assert type(made.blocks.cell).__name__ == kind.__name__
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import foretrace as ft
 PACKAGE = Path(ft.__file__).parent
 
 ORDER = [
-    *("_types", "_loss", "_classify", "tasks", "_scan", "_cell", "_cells", "_network", "_rule", "_unroll"),
-    *("_sensitivity", "_groups", "_depth", "_forward", "_structure", "_gradient", "_alignment", "_optimizer"),
-    *("_learner", "_checkpoint"),
-    *("_oracles", "_ways", "testing", "_metrics", "_config", "_build", "_run", "_program", "_progress", "_signals"),
-    *("_lock", "_processes", "_parallel"),
+    *("_types", "_loss", "_classify", "tasks", "_scan", "_cell", "_timescales", "_cells", "_network", "_rule"),
+    *("_unroll", "_sensitivity", "_groups", "_depth", "_forward", "_structure", "_gradient", "_alignment"),
+    *("_optimizer", "_learner", "_checkpoint"),
+    *("_oracles", "_ways", "testing", "_metrics", "_cell_config", "_config", "_build", "_run", "_program"),
+    *("_progress", "_signals", "_lock", "_processes", "_parallel"),
     *("_lines", "_parquet", "_source", "_running", "_schema", "_encode", "_anchor", "_target", "_feed", "_scores"),
     *("_stream_learner", "_stream_config", "_stream_plan", "_track", "_monitors"),
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
@@ -61,7 +61,8 @@ def test_files_stay_small_and_annotations_stay_checked():
 
 def test_fixed_names_exist():
     names = """
-    Network LRU LinearRNN GRU ElementwiseLSTM init_carry gradient Learner losses save load testing alignment
+    Network LRU LinearRNN GRU ElementwiseLSTM MinGRU MinLSTM RGLRU S5 SelectiveSSM RTU IndRNN LIF FromModule
+    init_carry gradient Learner losses save load testing alignment
     RESERVOIR SPATIAL TRUNCATED SNAP1 ONLINE RTRL HYBRID BPTT AbstractCell
     """
     missing = [name for name in names.split() if not hasattr(ft, name)]

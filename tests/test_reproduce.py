@@ -15,7 +15,8 @@ import pytest
 
 from foretrace import _group, _progress, cli, paper, reproduce
 from foretrace._build import initial_network
-from foretrace._config import LRU, Config, NetworkConfig, OptimizerConfig, from_json
+from foretrace._cell_config import LRU
+from foretrace._config import Config, NetworkConfig, OptimizerConfig, from_json
 from foretrace._group import Group, Member
 from foretrace._jobs import best_rate
 from foretrace._paper_page import read_all, write_report

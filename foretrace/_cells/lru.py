@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal
+from foretrace._timescales import decay_rates
 from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
 
@@ -27,10 +28,13 @@ class LRU(AbstractDiagonalCell):
         state_size: number of modules N.
         r_min, r_max: inner and outer radius of the ring, 0 <= r_min < r_max <= 1.
         max_phase: largest phase, in radians.
+        timescales: shortest and longest time constant -1 / log |lam| in steps, in place of the ring: those of the
+            modules are then log-uniform in this range, as for a task whose distances span orders of magnitude.
         key: PRNG key of the initialisation.
 
     Raises:
-        ValueError: sizes below one, or a ring outside 0 <= r_min < r_max <= 1.
+        ValueError: sizes below one, a ring outside 0 <= r_min < r_max <= 1, timescales not 0 < shortest <= longest, or
+            both given.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.LRU(input_size=3, state_size=4, key=jax.random.key(0))
@@ -61,20 +65,26 @@ class LRU(AbstractDiagonalCell):
         r_min: float = 0.0,
         r_max: float = 1.0,
         max_phase: float = 2 * jnp.pi,
+        timescales: tuple[float, float] | None = None,
         key: PRNGKeyArray,
     ):
         check_sizes("LRU", input_size=input_size, state_size=state_size)
         if not 0 <= r_min < r_max <= 1:
             raise ValueError(f"the ring of |lam| needs 0 <= r_min < r_max <= 1, got r_min={r_min}, r_max={r_max}")
+        if timescales is not None and (r_min, r_max) != (0.0, 1.0):
+            raise ValueError(f"give timescales={timescales} or a ring (r_min={r_min}, r_max={r_max}), not both")
         self.input_size, self.state_size = input_size, state_size
         keys = jax.random.split(key, 7)
-        # 1 - uniform lies in (0, 1]: |lam| = 0 would be log 0, |lam| = 1 is kept off by the clip below.
-        area = 1.0 - jax.random.uniform(keys[0], (state_size,))
-        tiny = float(jnp.finfo(area.dtype).eps)
-        square = jnp.clip(r_min**2 + area * (r_max**2 - r_min**2), tiny**2, 1.0 - tiny)
-        self.nu_log = jnp.log(-0.5 * jnp.log(square))
+        if timescales is None:
+            # 1 - uniform lies in (0, 1]: |lam| = 0 would be log 0, |lam| = 1 is kept off by the clip below.
+            area = 1.0 - jax.random.uniform(keys[0], (state_size,))
+            tiny = float(jnp.finfo(area.dtype).eps)
+            square = jnp.clip(r_min**2 + area * (r_max**2 - r_min**2), tiny**2, 1.0 - tiny)
+            self.nu_log, self.gamma_log = jnp.log(-0.5 * jnp.log(square)), 0.5 * jnp.log1p(-square)
+        else:
+            rates = decay_rates("LRU", timescales, (state_size,), key=keys[0])
+            self.nu_log, self.gamma_log = jnp.log(rates), 0.5 * jnp.log(-jnp.expm1(-2 * rates))
         self.theta_log = jnp.log(max_phase * (1.0 - jax.random.uniform(keys[1], (state_size,))))
-        self.gamma_log = 0.5 * jnp.log1p(-square)
         self.B_re = normal(keys[2], (state_size, input_size), 2 * input_size)
         self.B_im = normal(keys[3], (state_size, input_size), 2 * input_size)
         self.C_re = normal(keys[4], (input_size, state_size), state_size)

@@ -15,7 +15,8 @@ import dataclasses
 import os
 from typing import Literal, Self, get_args
 
-from foretrace._config import LRU, Config, LinearRNN, NetworkConfig
+from foretrace._cell_config import LRU, LinearRNN
+from foretrace._config import Config, NetworkConfig
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from foretrace._config import LRU, Config, NetworkConfig, OptimizerConfig
+from foretrace._cell_config import LRU
+from foretrace._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.paper import Entry, Experiment, Scale, Settings, at_scale
 from foretrace.tasks.copy import Copy
 

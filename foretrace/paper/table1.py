@@ -1,6 +1,7 @@
 """Table 1: final training loss on the copy task, four architectures of equal size under four rules, and HYBRID."""
 
-from foretrace._config import GRU, LRU, Config, LinearRNN, NetworkConfig, OptimizerConfig
+from foretrace._cell_config import GRU, LRU, LinearRNN
+from foretrace._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.paper import Entry, Experiment, Scale, Settings, at_scale
 from foretrace.tasks.copy import Copy
 

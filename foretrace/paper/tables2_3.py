@@ -1,6 +1,7 @@
 """Table 2: test accuracy on sequential CIFAR-10, IMDB, ListOps under four rules; Table 3: a linear RNN on the first."""
 
-from foretrace._config import LRU, Config, LinearRNN, NetworkConfig, OptimizerConfig
+from foretrace._cell_config import LRU, LinearRNN
+from foretrace._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.paper import Entry, Experiment, Scale, Settings
 from foretrace.tasks.images import SequentialCIFAR10
 from foretrace.tasks.imdb import IMDB
@@ -106,7 +107,7 @@ def _config(
     if scale == "paper" and settings == "text":
         size |= TEXT.get(column, {})
     depth, state, model = size["size"]
-    ring = {"r_min": 0.9, "r_max": 0.999} if column == "sCIFAR" else {}
+    ring = (0.9, 0.999) if column == "sCIFAR" else (0.0, 1.0)
     epoch = size["samples"] // size["batch"]
     dropout = {"sCIFAR": 0.1, "IMDB": 0.1, "ListOps": 0.0}
     if settings == "text":
@@ -114,7 +115,7 @@ def _config(
     return Config(
         task=_task(column, size, held_out=20 if scale == "smoke" else 2000),
         network=NetworkConfig(
-            depth=depth, model_size=width or model, cell=cell or LRU(state, **ring), dropout=dropout[column]
+            depth=depth, model_size=width or model, cell=cell or LRU(state, *ring), dropout=dropout[column]
         ),
         optimizer=OptimizerConfig(
             warmup_steps=size["warmup"] * epoch, recurrent_factor=0.5, weight_decay=0.1 if column == "sCIFAR" else 0.05

@@ -1,0 +1,234 @@
+"""A recurrent module of another library as a cell."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from foretrace._cell import AbstractCell, Coefficients, check_sizes
+from foretrace._types import Array, Float, PRNGKeyArray, State
+
+Call = Callable[[Any, State, Float[Array, "I"]], State]
+"""`call(module, h, x)`: the next state."""
+
+
+class FromModule(AbstractCell):
+    r"""A recurrent module that you have, as a cell of N units: `h_t = call(module, h_{t-1}, x_t)`.
+
+    The module is any tree with real parameters for leaves: an Equinox module, the variables of a Flax module. Nothing
+    in it is rewritten, and every law holds:
+
+    - A module is *elementwise* if no unit's next state depends on another unit's state. Its units are independent, and
+      `ONLINE` is exact. Any other is dense: `SNAP1` approximates, `RTRL` is exact.
+    - A parameter is *split* if along one axis (of N, or of several times N as for stacked gates) each entry acts on one
+      unit alone. It then has one sensitivity for each of its entries, as in a cell written for foretrace. Of every
+      other parameter each unit carries a sensitivity to all of it, N times as much: exact all the same, but large.
+
+    Both are found when the cell is made, from the exact zeros of the module's derivative at three random points. A
+    module whose structure depends on where it is evaluated can deceive that; `foretrace.testing.check_cell` tells.
+
+    A dense module, and one with parameters that are not split, is evaluated N times for each step, once for every
+    unit's own past. For large layers, write the cell.
+
+    Args:
+        module: the module. Its arrays are the parameters; numbers and functions in it stay as they are.
+        call: `call(module, h, x)` returns the next state. Give one and the same function for equal cells: it is part
+            of what is compiled.
+        input_size: number of inputs.
+        state_size: number of units N.
+        state_dims: 1 if the state is an array (N,), else the length of the tuple of such arrays. The output is the
+            first. It begins at zero.
+        feedforward: names of parameters that do not act on the past, or parts of names between dots. This matters to
+            `SPATIAL` and `TRUNCATED` alone.
+
+    Raises:
+        TypeError: an array in the module that is not of real floating-point numbers.
+        ValueError: sizes below one, a state of other shapes than given, or an unknown name in `feedforward`.
+
+    >>> import equinox as eqx, foretrace as ft, jax
+    >>> gru = eqx.nn.GRUCell(3, 4, key=jax.random.key(0))
+    >>> cell = ft.FromModule(gru, lambda gru, h, x: gru(x, h), input_size=3, state_size=4)
+    >>> cell.coefficients().recurrent["weight_hh"].shape  # 3 gates of 4 units with 4 weights each, units in front
+    (4, 3, 4)
+    """
+
+    parameters: dict[str, Float[Array, "..."]]
+    call: Call = eqx.field(static=True)
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+    state_dims: int = eqx.field(static=True)
+    feedforward: frozenset[str] = eqx.field(static=True)
+    elementwise: bool = eqx.field(static=True)
+    axes: tuple[tuple[str, int], ...] = eqx.field(static=True)
+    rest: tuple[Any, ...] = eqx.field(static=True)
+    structure: Any = eqx.field(static=True)
+
+    def __init__(
+        self,
+        module: Any,
+        call: Call,
+        *,
+        input_size: int,
+        state_size: int,
+        state_dims: int = 1,
+        feedforward: tuple[str, ...] = (),
+    ):
+        check_sizes("FromModule", input_size=input_size, state_size=state_size, state_dims=state_dims)
+        self.call, self.input_size, self.state_size, self.state_dims = call, input_size, state_size, state_dims
+        self.structure = jax.tree.structure(module)
+        leaves = {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(module)}
+        arrays = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, jax.Array | np.ndarray)}
+        self.parameters = {name: jnp.asarray(leaf) for name, leaf in arrays.items()}
+        self.rest = tuple((name, leaf if name not in self.parameters else None) for name, leaf in leaves.items())
+        for name, leaf in self.parameters.items():
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise TypeError(
+                    f"FromModule: {name} of the module is {leaf.dtype}, but parameters are real floating-point "
+                    "arrays; leave out what is no parameter (with Flax nnx: `nnx.split(module, nnx.Param, ...)`)"
+                )
+        named = {name for name in self.parameters if set(feedforward) & {name, *name.split(".")}}
+        for part in feedforward:
+            if not any(part in (name, *name.split(".")) for name in named):
+                raise ValueError(f"FromModule(feedforward={feedforward}): no {part!r} among {', '.join(leaves)}")
+        self.feedforward = frozenset(named)
+        self._check_state()
+        self.elementwise, self.axes = _structure_of(self)
+
+    @classmethod
+    def factory(cls, **options: Any) -> Callable[..., Self]:
+        """Return `make(input_size, *, key)`; the option `module` is `make_module(input_size, *, key)`.
+
+        >>> import equinox as eqx, foretrace as ft, jax
+        >>> def make_gru(input_size, *, key):
+        ...     return eqx.nn.GRUCell(input_size, 8, key=key)
+        >>> make = ft.FromModule.factory(module=make_gru, call=lambda gru, h, x: gru(x, h), state_size=8)
+        >>> make(8, key=jax.random.key(0)).output_size
+        8
+        """
+        options = dict(options)
+        make_module = options.pop("module")
+
+        def make(input_size: int, *, key: PRNGKeyArray) -> Any:
+            return cls(make_module(input_size, key=key), input_size=input_size, **options)
+
+        return make
+
+    def coefficients(self) -> Coefficients:
+        """Return the parameters, the axis of the units in front: split if they are, else a copy for each unit."""
+        axes, n = dict(self.axes), self.state_size
+
+        def by_unit(name: str, leaf: Array) -> Array:
+            if name not in axes:
+                return jnp.broadcast_to(leaf, (n, *leaf.shape))
+            a = axes[name]
+            return jnp.moveaxis(leaf.reshape(*leaf.shape[:a], -1, n, *leaf.shape[a + 1 :]), a + 1, 0)
+
+        found = {name: by_unit(name, leaf) for name, leaf in self.parameters.items()}
+        groups = ({k: v for k, v in found.items() if (k in self.feedforward) == feed} for feed in (False, True))
+        return Coefficients(*groups)
+
+    def init_state(self) -> State:
+        """Return the zero state."""
+        zeros = jnp.zeros(self.state_size, jnp.result_type(*self.parameters.values()))
+        return zeros if self.state_dims == 1 else (zeros,) * self.state_dims
+
+    def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
+        """Advance by one step: unit n by the module with its coefficients, at its own past among the others'."""
+        axes, units = dict(self.axes), jnp.arange(self.state_size)
+        theta_by_name = theta.recurrent | theta.feedforward
+        copies = {name: leaf for name, leaf in theta_by_name.items() if name not in axes}
+        split = {name: self._joined(leaf, axes[name]) for name, leaf in theta_by_name.items() if name in axes}
+        if self.elementwise and not copies:
+            return self._call(split, own, x)
+
+        def unit(n: Array, copy: dict[str, Array]) -> Any:
+            before = own
+            if not self.elementwise:
+                before = jax.tree.map(lambda mine, theirs: jnp.where(units == n, mine, theirs), own, others)
+            return jax.tree.map(lambda leaf: leaf[n], self._call(split | copy, before, x))
+
+        return jax.vmap(unit)(units, copies)
+
+    def _joined(self, leaf: Array, axis: int) -> Array:
+        """Return a split parameter as the module has it."""
+        leaf = jnp.moveaxis(leaf, 0, axis + 1)
+        return leaf.reshape(*leaf.shape[:axis], -1, *leaf.shape[axis + 2 :])
+
+    def _call(self, parameters: dict[str, Array], h: State, x: Float[Array, "I"]) -> State:
+        leaves = [parameters.get(name, leaf) for name, leaf in self.rest]
+        return self.call(jax.tree.unflatten(self.structure, leaves), h, x)
+
+    def _check_state(self) -> None:
+        h, x = _state_and_input(self)
+        want = (
+            f"it must return the next state, of the structure, shapes and dtype of {h}; "
+            f"state_size is {self.state_size}, state_dims {self.state_dims}, input_size {self.input_size}"
+        )
+        try:
+            after = eqx.filter_eval_shape(self._call, self.parameters, h, x)
+        except (TypeError, ValueError, IndexError) as error:
+            raise ValueError(f"FromModule(call=…) failed: {want}. The module said: {error}") from error
+        if jax.tree.structure(after) != jax.tree.structure(h) or jax.tree.leaves(after) != jax.tree.leaves(h):
+            raise ValueError(f"FromModule(call=…) returned {after}: {want}")
+
+
+def _state_and_input(cell: FromModule) -> tuple[Any, Any]:
+    """Return the shapes of both, in the precision of the parameters."""
+    h = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), cell.init_state())
+    return h, jax.ShapeDtypeStruct((cell.input_size,), jax.tree.leaves(h)[0].dtype)
+
+
+def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
+    """Return whether a module is elementwise, and by name the axis along which a parameter is split."""
+    random, n = np.random.default_rng(0), cell.state_size
+    state, x = _state_and_input(cell)
+
+    def draw(leaf: Any) -> Array:
+        # Small enough, whatever the fan-in, that no tanh is flat to the last bit.
+        return jnp.asarray(random.normal(size=(3, *leaf.shape)) / max((1, *leaf.shape)) ** 0.5, leaf.dtype)
+
+    def touched(parameters: dict[str, Array], h: State, x: Array, weights: Array) -> tuple:
+        """Return by unit: which units' states, and by parameter and axis which entries, its next state depends on."""
+
+        def mixed(parameters: dict[str, Array], h: State) -> Array:
+            after = jax.tree.leaves(cell._call(parameters, h, x))
+            return sum(w * leaf for w, leaf in zip(weights, after, strict=True))
+
+        _, pull = jax.vjp(mixed, parameters, h)
+
+        def one(cotangent: Array) -> tuple:
+            by_parameter, by_state = pull(cotangent)
+            along = {name: [_any_but(g, axis) for axis in range(g.ndim)] for name, g in by_parameter.items()}
+            return jnp.any(jnp.stack(jax.tree.leaves(by_state)) != 0, axis=0), along
+
+        return lax.map(one, jnp.eye(n, dtype=weights.dtype))
+
+    weights = jax.ShapeDtypeStruct((cell.state_dims,), jax.tree.leaves(state)[0].dtype)
+    with jax.ensure_compile_time_eval():
+        at = jax.tree.map(draw, (jax.eval_shape(lambda: cell.parameters), state, x, weights))
+        found = jax.jit(lambda at: lax.map(lambda point: touched(*point), at))(at)
+        states, entries = jax.tree.map(lambda leaf: np.asarray(leaf).any(axis=0), found)
+    axes = []
+    for name, by_axis in entries.items():
+        fit = [axis for axis, reached in enumerate(by_axis) if reached.shape[1] % n == 0 and _is_split(reached)]
+        axes += [(name, fit[0])] if fit else []
+    return not np.any(states & ~np.eye(n, dtype=bool)), tuple(axes)
+
+
+def _is_split(reached: np.ndarray) -> bool:
+    """Whether each unit depends on entries of its own and on no others', in a matrix of units and entries."""
+    n = len(reached)
+    blocks = reached.reshape(n, -1, n).any(axis=1)
+    return bool(np.all(blocks == np.eye(n, dtype=bool)))
+
+
+def _any_but(gradient: Array, axis: int) -> Array:
+    return jnp.any(gradient != 0, axis=tuple(a for a in range(gradient.ndim) if a != axis))
+
+
+def _name(path: tuple) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -1,0 +1,68 @@
+"""Independently recurrent neural network."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+class IndRNN(AbstractCell):
+    r"""Recurrent network of N independent units, each with one weight on its own past.
+
+        h_t = f(W x_t + u * h_{t-1} + b),  f a ReLU or tanh
+
+    The output is the state. u is drawn uniformly from (0, 1), W normal over the square root of the fan-in, b is zero.
+    With a ReLU, a unit whose u has grown beyond one may grow without bound; u of [0, 1] cannot.
+
+    Args:
+        input_size: number of input features H.
+        state_size: number of units N; the input size if not given.
+        tanh: tanh instead of the ReLU.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one.
+
+    >>> import foretrace as ft, jax
+    >>> ft.IndRNN(input_size=3, key=jax.random.key(0)).independent
+    True
+
+    Source: Li et al., Independently recurrent neural network (IndRNN): building a longer and deeper RNN, CVPR 2018.
+    """
+
+    W: Float[Array, "N H"]
+    u: Float[Array, "N"]
+    b: Float[Array, "N"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+    tanh: bool = eqx.field(static=True)
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ("u",)
+
+    def __init__(self, input_size: int, state_size: int | None = None, *, tanh: bool = False, key: PRNGKeyArray):
+        state_size = input_size if state_size is None else state_size
+        check_sizes("IndRNN", input_size=input_size, state_size=state_size)
+        self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
+        feed, back = jax.random.split(key)
+        self.W = normal(feed, (state_size, input_size), input_size)
+        self.u = jax.random.uniform(back, (state_size,))
+        self.b = jnp.zeros(state_size)
+
+    def coefficients(self) -> Coefficients:
+        """Return the parameters."""
+        return Coefficients({"u": self.u}, {"W": self.W, "b": self.b})
+
+    def init_state(self) -> Float[Array, "N"]:
+        """Return the zero state."""
+        return jnp.zeros_like(self.b)
+
+    def step(
+        self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
+    ) -> Float[Array, "N"]:
+        """Advance by one step; `others` is not read."""
+        h = theta.feedforward["W"] @ x + theta.recurrent["u"] * own + theta.feedforward["b"]
+        return jnp.tanh(h) if self.tanh else jax.nn.relu(h)

@@ -1,0 +1,112 @@
+"""Leaky integrate-and-fire unit with a surrogate gradient."""
+
+from functools import partial
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
+from foretrace._timescales import decay_rates
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def spike(v: Float[Array, "N"], threshold: float, dampening: float) -> Float[Array, "N"]:
+    """Return 1 where v is above the threshold, 0 elsewhere, with a triangle in place of the derivative.
+
+    dz/dv := dampening / threshold * max(0, 1 - |v - threshold| / threshold)
+    """
+    return (v > threshold).astype(v.dtype)
+
+
+@spike.defjvp
+def _spike_jvp(threshold: float, dampening: float, primals: tuple, tangents: tuple) -> tuple:
+    (v,), (dv,) = primals, tangents
+    triangle = jnp.maximum(0.0, 1 - jnp.abs(v - threshold) / threshold)
+    return spike(v, threshold, dampening), dampening / threshold * triangle * dv
+
+
+class LIF(AbstractCell):
+    r"""Leaky integrate-and-fire units without connections among them: N independent modules that put out spikes.
+
+        z_t = 1 if v_t > threshold, else 0
+        v_t = alpha * v_{t-1} + W x_t - threshold * z_{t-1},  alpha = exp(-exp(rate_log))
+
+    The output is z_t, the state v_t. As in e-prop, no derivative is taken through the reset (the term with z_{t-1}),
+    so that the sensitivity of v to W is the leaky sum of the inputs. It is also the true derivative wherever no
+    infinitesimal change adds or removes a spike. The one thing that is not a derivative is that of the spike itself
+    in the readout, a triangle of height `dampening / threshold` around the threshold. alpha is trained, unlike the
+    source's. W is normal over the square root of the fan-in.
+
+    Args:
+        input_size: number of input features H.
+        state_size: number of modules N; the input size if not given.
+        threshold: v above which a unit spikes, and what a spike takes off it.
+        dampening: height of the triangle, times the threshold.
+        timescales: shortest and longest time constant of the leak in steps, between which those of the modules are
+            log-uniform.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one, a threshold or dampening that is not positive, or not 0 < shortest <= longest.
+
+    >>> import foretrace as ft, jax, jax.numpy as jnp
+    >>> cell = ft.LIF(input_size=3, key=jax.random.key(0))
+    >>> cell.readout(jnp.array([0.5, 1.5, -2.0]), jnp.zeros(3)).tolist()
+    [0.0, 1.0, 0.0]
+
+    Source: Bellec et al., A solution to the learning dilemma for recurrent networks of spiking neurons, Nature
+    Communications 11, 2020 (the LIF neuron of e-prop, without its recurrent weights and refractory time).
+    """
+
+    rate_log: Float[Array, "N"]
+    W: Float[Array, "N H"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+    threshold: float = eqx.field(static=True)
+    dampening: float = eqx.field(static=True)
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ("rate_log",)
+
+    def __init__(
+        self,
+        input_size: int,
+        state_size: int | None = None,
+        *,
+        threshold: float = 1.0,
+        dampening: float = 0.3,
+        timescales: tuple[float, float] = (20.0, 20.0),
+        key: PRNGKeyArray,
+    ):
+        state_size = input_size if state_size is None else state_size
+        check_sizes("LIF", input_size=input_size, state_size=state_size)
+        for name, value in {"threshold": threshold, "dampening": dampening}.items():
+            if not value > 0:
+                raise ValueError(f"LIF({name}={value}) must be positive")
+        self.input_size, self.state_size = input_size, state_size
+        self.threshold, self.dampening = threshold, dampening
+        feed, leak = jax.random.split(key)
+        self.W = normal(feed, (state_size, input_size), input_size)
+        self.rate_log = jnp.log(decay_rates("LIF", timescales, (state_size,), key=leak))
+
+    def coefficients(self) -> Coefficients:
+        """Return alpha (N,) and W."""
+        return Coefficients({"alpha": jnp.exp(-jnp.exp(self.rate_log))}, {"W": self.W})
+
+    def init_state(self) -> Float[Array, "N"]:
+        """Return the zero state."""
+        return jnp.zeros_like(self.rate_log)
+
+    def step(
+        self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
+    ) -> Float[Array, "N"]:
+        """Advance by one step; `others` is not read."""
+        reset = self.threshold * lax.stop_gradient(spike(own, self.threshold, self.dampening))
+        return theta.recurrent["alpha"] * own + theta.feedforward["W"] @ x - reset
+
+    def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "N"]:
+        """Return the spikes."""
+        return spike(h, self.threshold, self.dampening)

@@ -1,0 +1,72 @@
+"""Minimal long short-term memory."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+class MinLSTM(AbstractDiagonalCell):
+    r"""Long short-term memory whose gates see the input alone: N independent modules, linear in the state.
+
+        f_t = sigmoid(W_f x_t + b_f),  i_t = sigmoid(W_i x_t + b_i)
+        h_t = f_t / (f_t + i_t) * h_{t-1} + i_t / (f_t + i_t) * (W x_t + b)
+
+    The gates are normalised to a sum of one, computed as `sigmoid(log f - log i)`, which cannot be 0 / 0. The
+    coefficients are the parameters as they are stored; those of both gates, which decide the decay, are the recurrent
+    ones. The output is the state. Kernels are normal over the square root of the fan-in, biases zero but for the forget
+    gate's, which starts at one.
+
+    Args:
+        input_size: number of input features H.
+        state_size: number of modules N; the input size if not given.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one.
+
+    >>> import foretrace as ft, jax
+    >>> ft.MinLSTM(input_size=3, key=jax.random.key(0)).independent
+    True
+
+    Source: Feng et al., Were RNNs all we needed?, 2024 (minLSTM with normalised gates, the form with real numbers of
+    either sign, not the one in log space).
+    """
+
+    W_f: Float[Array, "N H"]
+    W_i: Float[Array, "N H"]
+    W: Float[Array, "N H"]
+    b_f: Float[Array, "N"]
+    b_i: Float[Array, "N"]
+    b: Float[Array, "N"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+
+    def __init__(self, input_size: int, state_size: int | None = None, *, key: PRNGKeyArray):
+        state_size = input_size if state_size is None else state_size
+        check_sizes("MinLSTM", input_size=input_size, state_size=state_size)
+        self.input_size, self.state_size = input_size, state_size
+        forget, let_in, candidate = jax.random.split(key, 3)
+        self.W_f = normal(forget, (state_size, input_size), input_size)
+        self.W_i = normal(let_in, (state_size, input_size), input_size)
+        self.W = normal(candidate, (state_size, input_size), input_size)
+        self.b_f = jnp.ones(state_size)
+        self.b_i = self.b = jnp.zeros(state_size)
+
+    def coefficients(self) -> Coefficients:
+        """Return the parameters."""
+        gates = {"W_f": self.W_f, "W_i": self.W_i, "b_f": self.b_f, "b_i": self.b_i}
+        return Coefficients(gates, {"W": self.W, "b": self.b})
+
+    def init_state(self) -> Float[Array, "N"]:
+        """Return the zero state."""
+        return jnp.zeros_like(self.b)
+
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Return the normalised forget gate, and the normalised input gate times the candidate."""
+        gates, drive = theta.recurrent, theta.feedforward
+        forget, let_in = x @ gates["W_f"].T + gates["b_f"], x @ gates["W_i"].T + gates["b_i"]
+        odds = jax.nn.log_sigmoid(forget) - jax.nn.log_sigmoid(let_in)
+        return jax.nn.sigmoid(odds), jax.nn.sigmoid(-odds) * (x @ drive["W"].T + drive["b"])

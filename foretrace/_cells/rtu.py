@@ -1,0 +1,114 @@
+"""Recurrent trace unit."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal, unit_gain
+from foretrace._timescales import decay_rates
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+class RTU(AbstractCell):
+    r"""Recurrent trace unit: N independent modules of two real numbers that turn and fade, optionally with a tanh.
+
+        r = exp(-exp(nu_log)),  g = r cos(exp(theta_log)),  phi = r sin(exp(theta_log))
+        u' = f(g * u - phi * v + gamma * (B_u x)),  gamma = sqrt(1 - r^2),  f the identity or tanh
+        v' = f(g * v + phi * u + gamma * (B_v x))
+        y = C_u u + C_v v + D * x
+
+    The complex rotation of a linear recurrent unit in real numbers, so that f may come after it: a tanh of the real
+    and the imaginary part is not holomorphic. gamma is no parameter, unlike the LRU's. The coefficients are g and phi
+    (recurrent) and gamma B_u and gamma B_v (feedforward); both numbers of a module depend on all four. r is drawn
+    uniformly in area, and the angle uniformly, as the LRU's; the readout is the LRU's, too.
+
+    Args:
+        input_size: number of features H of input and output.
+        state_size: number of modules N.
+        tanh: apply a tanh to the state (the source's nonlinear unit).
+        timescales: shortest and longest time constant -1 / log r in steps. If given, those of the modules are
+            log-uniform in this range.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one, or not 0 < shortest <= longest.
+
+    >>> import foretrace as ft, jax
+    >>> len(ft.RTU(input_size=3, state_size=4, key=jax.random.key(0)).init_state())
+    2
+
+    Source: Elelimy et al., Real-time recurrent learning using trace units in reinforcement learning, NeurIPS 2024.
+    """
+
+    nu_log: Float[Array, "N"]
+    theta_log: Float[Array, "N"]
+    B_u: Float[Array, "N H"]
+    B_v: Float[Array, "N H"]
+    C_u: Float[Array, "H N"]
+    C_v: Float[Array, "H N"]
+    D: Float[Array, "H"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+    tanh: bool = eqx.field(static=True)
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ("nu_log", "theta_log")
+
+    def __init__(
+        self,
+        input_size: int,
+        state_size: int,
+        *,
+        tanh: bool = False,
+        timescales: tuple[float, float] | None = None,
+        key: PRNGKeyArray,
+    ):
+        check_sizes("RTU", input_size=input_size, state_size=state_size)
+        self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
+        keys = jax.random.split(key, 7)
+        if timescales is None:
+            area = 1.0 - jax.random.uniform(keys[0], (state_size,))
+            tiny = float(jnp.finfo(area.dtype).eps)
+            rates = -0.5 * jnp.log(jnp.clip(area, tiny**2, 1.0 - tiny))
+        else:
+            rates = decay_rates("RTU", timescales, (state_size,), key=keys[0])
+        self.nu_log = jnp.log(rates)
+        self.theta_log = jnp.log(2 * jnp.pi * (1.0 - jax.random.uniform(keys[1], (state_size,))))
+        self.B_u = normal(keys[2], (state_size, input_size), 2 * input_size)
+        self.B_v = normal(keys[3], (state_size, input_size), 2 * input_size)
+        self.C_u = normal(keys[4], (input_size, state_size), state_size)
+        self.C_v = normal(keys[5], (input_size, state_size), state_size)
+        self.D = jax.random.normal(keys[6], (input_size,))
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of the readout, that of the input."""
+        return self.input_size
+
+    def coefficients(self) -> Coefficients:
+        """Return g, phi (N,) and gamma B_u, gamma B_v (N, H)."""
+        rate, angle = jnp.exp(self.nu_log), jnp.exp(self.theta_log)
+        r, gamma = jnp.exp(-rate), unit_gain(-rate)[:, None]
+        recurrent = {"g": r * jnp.cos(angle), "phi": r * jnp.sin(angle)}
+        return Coefficients(recurrent, {"B_u": gamma * self.B_u, "B_v": gamma * self.B_v})
+
+    def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Return the zero state (u, v)."""
+        return jnp.zeros_like(self.nu_log), jnp.zeros_like(self.nu_log)
+
+    def step(
+        self,
+        theta: Coefficients,
+        own: tuple[Float[Array, "N"], Float[Array, "N"]],
+        others: tuple[Float[Array, "N"], Float[Array, "N"]],
+        x: Float[Array, "H"],
+    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Advance by one step; `others` is not read."""
+        (u, v), g, phi = own, theta.recurrent["g"], theta.recurrent["phi"]
+        u, v = g * u - phi * v + theta.feedforward["B_u"] @ x, g * v + phi * u + theta.feedforward["B_v"] @ x
+        return (jnp.tanh(u), jnp.tanh(v)) if self.tanh else (u, v)
+
+    def readout(self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]) -> Float[Array, "H"]:
+        """Return `C_u u + C_v v + D * x`."""
+        return self.C_u @ h[0] + self.C_v @ h[1] + self.D * x

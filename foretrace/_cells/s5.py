@@ -1,0 +1,108 @@
+"""Diagonal state space layer with a zero-order hold and learned steps."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal
+from foretrace._timescales import decay_rates
+from foretrace._types import Array, Complex, Float, PRNGKeyArray
+
+
+class S5(AbstractDiagonalCell):
+    r"""Diagonal state space model, sampled by a zero-order hold: complex, linear; N independent modules.
+
+        dh/dt = lam * h + B x,  lam = -exp(A_log) + i A_im,  step = exp(step_log)
+        h_t = exp(lam * step) * h_{t-1} + (exp(lam * step) - 1) / lam * (B x_t)
+        y_t = Re[C h_t] + D * x_t
+
+    The coefficients are the sampled ones, exp(lam * step) (recurrent) and (exp(lam * step) - 1) / lam * B
+    (feedforward), so that the sensitivity is as small as the LRU's. All inputs drive all modules, as in S5; the
+    eigenvalues begin as in S4D-Lin, lam = -1/2 + i pi n for n = 0 … N - 1, and each module has its own step. With
+    Re lam = -1/2, a step is 2 / tau for a time constant of tau steps. B and C are drawn as the LRU's; each module
+    stands for a conjugate pair, whose factor 2 is left to C.
+
+    Args:
+        input_size: number of features H of input and output.
+        state_size: number of modules N.
+        timescales: shortest and longest time constant in steps, between which those of the modules are log-uniform;
+            as it is, steps lie in [0.001, 0.1].
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one, or not 0 < shortest <= longest.
+
+    >>> import foretrace as ft, jax
+    >>> cell = ft.S5(input_size=3, state_size=4, key=jax.random.key(0))
+    >>> cell.coefficients().feedforward["B"].shape
+    (4, 3)
+
+    Source: Smith et al., Simplified state space layers for sequence modeling, ICLR 2023 (many inputs, a step for each
+    module); Gu et al., On the parameterization and initialization of diagonal state space models, NeurIPS 2022
+    (S4D-Lin).
+    """
+
+    A_log: Float[Array, "N"]
+    A_im: Float[Array, "N"]
+    step_log: Float[Array, "N"]
+    B_re: Float[Array, "N H"]
+    B_im: Float[Array, "N H"]
+    C_re: Float[Array, "H N"]
+    C_im: Float[Array, "H N"]
+    D: Float[Array, "H"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ("A_log", "A_im", "step_log")
+
+    def __init__(
+        self,
+        input_size: int,
+        state_size: int,
+        *,
+        timescales: tuple[float, float] = (20.0, 2000.0),
+        key: PRNGKeyArray,
+    ):
+        check_sizes("S5", input_size=input_size, state_size=state_size)
+        self.input_size, self.state_size = input_size, state_size
+        keys = jax.random.split(key, 6)
+        self.A_log = jnp.full(state_size, jnp.log(0.5))
+        self.A_im = jnp.pi * jnp.arange(state_size, dtype=self.A_log.dtype)
+        self.step_log = jnp.log(2 * decay_rates("S5", timescales, (state_size,), key=keys[0]))
+        self.B_re = normal(keys[1], (state_size, input_size), 2 * input_size)
+        self.B_im = normal(keys[2], (state_size, input_size), 2 * input_size)
+        self.C_re = normal(keys[3], (input_size, state_size), state_size)
+        self.C_im = normal(keys[4], (input_size, state_size), state_size)
+        self.D = jax.random.normal(keys[5], (input_size,))
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of the readout, that of the input."""
+        return self.input_size
+
+    def coefficients(self) -> Coefficients:
+        """Return the sampled decay (N,) and the sampled B (N, H), both complex."""
+        lam = lax.complex(-jnp.exp(self.A_log), self.A_im)
+        grown = lam * jnp.exp(self.step_log).astype(lam.dtype)
+        held = jnp.expm1(grown) / lam
+        return Coefficients({"a": jnp.exp(grown)}, {"B": held[:, None] * lax.complex(self.B_re, self.B_im)})
+
+    def init_state(self) -> Complex[Array, "N"]:
+        """Return the zero state."""
+        return jnp.zeros_like(lax.complex(self.A_log, self.A_im))
+
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "H"]
+    ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
+        """Return the sampled decay and the sampled B x; the product is one, of real numbers."""
+        B = theta.feedforward["B"]
+        re, im = jnp.split(x @ jnp.concatenate([B.real, B.imag]).T, 2)
+        return theta.recurrent["a"], lax.complex(re, im)
+
+    def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
+        """Return `Re[C h] + D * x`."""
+        C = jnp.concatenate([self.C_re, -self.C_im], axis=1)
+        return jnp.concatenate([h.real, h.imag]) @ C.T + self.D * x

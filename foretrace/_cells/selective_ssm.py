@@ -1,0 +1,115 @@
+"""Selective state space layer: a diagonal recurrence whose step, input and output weights depend on the input."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal
+from foretrace._timescales import decay_rates
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+class SelectiveSSM(AbstractDiagonalCell):
+    r"""Selective state space model as in Mamba: every one of H channels has K numbers of state of its own.
+
+        step_t[d] = softplus(b_step[d] + W_step[d] x_t),  A = -exp(A_log)
+        h_t[d, k] = exp(step_t[d] A[d, k]) * h_{t-1}[d, k]
+                    + (exp(step_t[d] A[d, k]) - 1) / A[d, k] * (W_B[k] x_t) * x_t[d]
+        y_t[d] = sum_k (W_C[k] x_t) * h_t[d, k] + D[d] * x_t[d]
+
+    A module is one number of state, h[d, k]: N = H K independent modules with the coefficients A_log[d, k], b_step[d],
+    W_step[d] (recurrent: they decide the decay) and W_B[k] (feedforward), what several modules share broadcast to
+    each. All of them get their exact credit through time, the projections W_step and W_B included. W_C and D act
+    on the output alone and need no sensitivity. So the sensitivity has N (2 H + 2) numbers. With channels as modules
+    of K state dimensions it would have N (K H + H + K + 1): every one of them would carry the coefficients of all K.
+
+    What makes this cell larger than an LRU is its state: for each number of state, the sensitivity and the products
+    with the input have the same size within a factor of two. `W_step` is a full matrix, where Mamba's code takes one
+    of low rank: a factor shared by all channels would cost each module a sensitivity to the whole of it. The short
+    convolution and the gate around Mamba's recurrence are no part of this cell.
+
+    A begins as -(k + 1) in every channel (S4D-Real), the steps at zero input log-uniform; kernels are normal over the
+    square root of the fan-in, D is one.
+
+    Args:
+        input_size: number of channels H.
+        states_per_channel: numbers of state of a channel, K.
+        step_min, step_max: range of the steps at zero input.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        ValueError: sizes below one, or steps out of order.
+
+    >>> import foretrace as ft, jax
+    >>> cell = ft.SelectiveSSM(input_size=3, states_per_channel=4, key=jax.random.key(0))
+    >>> cell.state_size, sum(leaf.size for leaf in jax.tree.leaves(cell.coefficients()))
+    (12, 96)
+
+    Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023 (zero-order hold, Eq. 4;
+    selection, section 3.2).
+    """
+
+    A_log: Float[Array, "H K"]
+    b_step: Float[Array, "H"]
+    W_step: Float[Array, "H H"]
+    W_B: Float[Array, "K H"]
+    W_C: Float[Array, "K H"]
+    D: Float[Array, "H"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ("A_log", "b_step")
+
+    def __init__(
+        self,
+        input_size: int,
+        states_per_channel: int = 16,
+        *,
+        step_min: float = 0.001,
+        step_max: float = 0.1,
+        key: PRNGKeyArray,
+    ):
+        check_sizes("SelectiveSSM", input_size=input_size, states_per_channel=states_per_channel)
+        if not 0 < step_min <= step_max:
+            raise ValueError(f"SelectiveSSM(step_min={step_min}, step_max={step_max}) needs 0 < step_min <= step_max")
+        self.input_size, self.state_size = input_size, input_size * states_per_channel
+        steps, select, into, out = jax.random.split(key, 4)
+        rows = jnp.log(jnp.arange(1.0, states_per_channel + 1))
+        self.A_log = jnp.broadcast_to(rows, (input_size, states_per_channel))
+        step = decay_rates("SelectiveSSM", (1 / step_max, 1 / step_min), (input_size,), key=steps)
+        self.b_step = jnp.log(jnp.expm1(step))
+        self.W_step = normal(select, (input_size, input_size), input_size)
+        self.W_B = normal(into, (states_per_channel, input_size), input_size)
+        self.W_C = normal(out, (states_per_channel, input_size), input_size)
+        self.D = jnp.ones(input_size)
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of the readout, that of the input."""
+        return self.input_size
+
+    def coefficients(self) -> Coefficients:
+        """Return what acts on each number of state: A_log, b_step (N,), W_step, W_B (N, H)."""
+        k = self.A_log.shape[1]
+        recurrent = {
+            "A_log": self.A_log.ravel(),
+            "b_step": jnp.repeat(self.b_step, k),
+            "W_step": jnp.repeat(self.W_step, k, axis=0),
+        }
+        return Coefficients(recurrent, {"W_B": jnp.tile(self.W_B, (self.input_size, 1))})
+
+    def init_state(self) -> Float[Array, "N"]:
+        """Return the zero state; channel by channel."""
+        return jnp.zeros_like(self.A_log).ravel()
+
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Return the sampled decay and drive."""
+        A, own = -jnp.exp(theta.recurrent["A_log"]), jnp.repeat(x, self.state_size // self.input_size)
+        grown = A * jax.nn.softplus(x @ theta.recurrent["W_step"].T + theta.recurrent["b_step"])
+        return jnp.exp(grown), jnp.expm1(grown) / A * (x @ theta.feedforward["W_B"].T) * own
+
+    def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
+        """Return each channel's state, weighted by W_C x, plus `D * x`."""
+        return h.reshape(self.A_log.shape) @ (self.W_C @ x) + self.D * x
