@@ -137,19 +137,18 @@ def train(
     run = Run(Path(run_dir))
     if places.leads:
         run = reopen(run_dir, config) if resume else create(run_dir, config)
-    state, progressed = _begin(run, config, learner) if resume else _fresh(config, learner)
+    state, progressed = _begin(run, config, learner, resume)
     places.check_agreed("the step to go on from", progressed.step)
     done = _finished(run, progressed)
     if done is not None:
         return done
     with ExitStack() as stack:
+        stop = stack.enter_context(Stop())
         log: MetricsLog = Unwritten()
         show = Silent()
         if places.leads:
             stack.enter_context(locked(run.path))
             log = stack.enter_context(MetricsLog(run.metrics, resume_at=progressed.step if resume else None))
-        stop = stack.enter_context(Stop())
-        if places.leads:
             show = stack.enter_context(progress(show_progress, max(progressed.step, 0), config.steps))
         if resume and (changed := changed_packages(run.path)):
             show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
@@ -167,13 +166,9 @@ class _Progressed(NamedTuple):
     window: tuple[tuple[float, ...], ...] = ()
 
 
-def _fresh(config: Config, learner: Learner) -> tuple[LearnerState, _Progressed]:
-    return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), _Progressed()
-
-
-def _begin(run: Run, config: Config, learner: Learner) -> tuple[LearnerState, _Progressed]:
-    if not run.checkpoint.exists():
-        return _fresh(config, learner)
+def _begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[LearnerState, _Progressed]:
+    if not resume or not run.checkpoint.exists():
+        return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), _Progressed()
     kept = read_extra(run.checkpoint)["progress"]
     window = tuple(tuple(row) for row in kept.pop("window"))
     return load(run.checkpoint, learner), _Progressed(**kept, window=window)
