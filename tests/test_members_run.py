@@ -36,10 +36,17 @@ def files(tmp_path_factory):
 
 
 RUNS = {
-    "evicting": {"target": "class", "member": "who", "members": 3},
     "late, side by side": {"target": "class", "member": "who", "members": 4, "together": 3, "delay": 2},
     "episodes": {"target": "z", "task": "regression", "reset": "start", "horizon": 2},
-    "everything": {"target": "z", "member": "who", "reset": "start", "together": 2, "horizon": 2, "delay": 1},
+    "everything": {
+        "target": "z",
+        "member": "who",
+        "members": 3,
+        "reset": "start",
+        "together": 2,
+        "horizon": 2,
+        "delay": 1,
+    },
 }
 
 
