@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from foretrace._forward import Carry, init_carry
 from foretrace._learner import Learner
@@ -116,7 +115,7 @@ class MemberLearner:
         newest, passed = self.learner.predict(ready, self._rows(xs))
         turn = jnp.where(fresh, 0, state.turn[slots])
         places = slots, turn % self.waits
-        kept = jax.tree.map(lambda ring: ring[places], state.waiting)
+        kept = _read(state.waiting, places)
         # Until a ring has been filled once, its places may hold what a member before it left there.
         old = _each(turn >= self.waits, kept, jax.tree.map(jnp.zeros_like, kept))
         late = ready._replace(carry=self._to_batch(old.carry))
@@ -132,14 +131,12 @@ class MemberLearner:
 
     def _carries(self, state: StreamState, slots: Array, fresh: Array) -> Carry:
         """Return the carries of K places, (K, D, ...); those of a network as it is now where a member starts anew."""
-        carry = jax.tree.map(lambda leaf: leaf[slots], state.learner.carry)
+        carry = _read(state.learner.carry, slots)
         first = init_carry(state.learner.network, self.learner.rule, self.together)
         return _each(jnp.asarray(fresh), jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), first), carry)
 
     def _put(self, carries: Carry | None, slots: Array, new: Carry) -> Carry:
-        if self.together > 1:
-            return jax.tree.map(lambda leaf, one: leaf.at[slots].set(one), carries, new)
-        return jax.tree.map(lambda leaf, one: lax.dynamic_update_slice_in_dim(leaf, one, slots[0], 0), carries, new)
+        return jax.tree.map(lambda leaf, one: leaf.at[slots].set(one), carries, new)
 
     def _to_batch(self, carry: Carry) -> Carry:
         """Return carries as the learner takes them: layers in front, then the streams, or the only one."""
@@ -185,6 +182,14 @@ def member_learner(model: Model) -> MemberLearner:
     """Return the learner of a model with members; equal models share one, and with it their compiled programs."""
     assert model.members is not None
     return MemberLearner(build_learner(model), members=model.members, delay=model.delay)
+
+
+def _read(tree: Any, places: Any) -> Any:
+    """Return what is at some places."""
+    # Each is read twice: a single read would be repeated wherever its value is used, also behind the write, and for
+    # that the compiler would copy all places. Two are a loop that is run once.
+    twice = jax.tree.map(lambda index: jnp.concatenate([index, index]), places)
+    return jax.tree.map(lambda leaf: jnp.split(leaf[twice], 2)[0], tree)
 
 
 def _mean_of(counts: Bool[Array, "K"]) -> Float[Array, "K"]:
