@@ -42,6 +42,7 @@ class Encoder:
             in to the bound, so that the running mean follows a real change; "mask" leaves it out; "stop" refuses it.
         bound: see there.
         adopt: take up columns that appear later, for as long as there is room.
+        ignore: columns that are never taken up.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -61,12 +62,14 @@ class Encoder:
         outliers: Outliers = "clip",
         bound: float = 10.0,
         adopt: bool = False,
+        ignore: Iterable[Any] = (),
     ):
         if categories < 2:
             raise ValueError(f"categories={categories} must be at least 2: one is for the missing and the unknown")
         if not bound > 0:
             raise ValueError(f"bound={bound} must be a positive number of standard deviations")
         self.categories, self.outliers, self.bound, self.adopt = categories, outliers, bound, adopt
+        self.ignore = frozenset(ignore)
         self.columns: dict[Any, tuple[str, int]] = {}
         self.numbers: dict[Any, Moments] = {}
         self.words: dict[Any, Vocabulary] = {}
@@ -88,7 +91,7 @@ class Encoder:
         Raises:
             EncodingError: an absurd number, if these are to stop.
         """
-        if self.adopt and learn and not row.keys() <= self.columns.keys():
+        if self.adopt and learn and not row.keys() <= self.columns.keys() | self.ignore:
             self._take_up(row)
         out = np.zeros(self.width)
         for name, (kind, at) in self.columns.items():
@@ -103,7 +106,7 @@ class Encoder:
 
     def _take_up(self, row: Mapping[Any, Any]) -> None:
         # In the order of their names: that of a dictionary must not matter.
-        for name in sorted(row.keys() - self.columns.keys(), key=str):
+        for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):
             if not self._add(Column(name, infer_kind([row[name]]))):
                 self.counts["columns without room"] += 1
 

@@ -1,6 +1,6 @@
 """What the river estimators share, without river: a feed, a model made at the first row, and its state."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -8,8 +8,9 @@ import numpy as np
 
 from foretrace._encode import Encoder
 from foretrace._feed import Feed
+from foretrace._intake import Intake, Members, OneStream
 from foretrace._stream_config import SIZES, Size
-from foretrace._stream_learner import Model, StreamLearner, StreamState, empty_labels, own, stream_learner
+from foretrace._stream_learner import Model, StreamState, own
 from foretrace._target import ClassTarget, Target
 
 Row = Mapping[Any, Any]
@@ -19,7 +20,7 @@ class Online:
     """Learn row by row; the network is made when the first row comes.
 
     A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `overshoot`, `features`, `previous` and
-    `seed`.
+    `seed`, and `member` and `members` if rows may be those of many streams.
     """
 
     size: Size
@@ -30,10 +31,11 @@ class Online:
     features: int
     previous: bool
     seed: int
+    member: Hashable | None = None
+    members: int = 64
 
     def _forget(self) -> None:
-        self._feed: Feed | None = None
-        self._model: Model | None = None
+        self._intake: Intake | None = None
         self._state: StreamState | None = None
 
     def _new_target(self) -> Target:
@@ -42,15 +44,16 @@ class Online:
     def _new_feed(self, encoder: Encoder) -> Feed:
         return Feed(encoder, self._new_target(), previous=self.previous)
 
-    def _begin(self) -> tuple[Feed, StreamLearner]:
+    def _begin(self) -> tuple[Intake, StreamState]:
         """Return what learns; made at the first row."""
-        if self._feed is None or self._model is None:
-            self._feed = self._new_feed(Encoder(width=self.features, adopt=True))
+        if self._intake is None or self._state is None:
+            whose = () if self.member is None else (self.member,)
+            feed = self._new_feed(Encoder(width=self.features, adopt=True, ignore=whose))
             depth, model_size, state_size = SIZES[self.size]
-            self._model = Model(
-                input_size=self._feed.width,
-                output_size=self._feed.target.output_size,
-                classes=isinstance(self._feed.target, ClassTarget),
+            model = Model(
+                input_size=feed.width,
+                output_size=feed.target.output_size,
+                classes=isinstance(feed.target, ClassTarget),
                 depth=depth,
                 model_size=model_size,
                 state_size=state_size,
@@ -58,30 +61,25 @@ class Online:
                 learning_rate=self.learning_rate,
                 clip=self.clip,
                 overshoot=self.overshoot,
-                delay=self._feed.rows_late,
+                delay=feed.rows_late,
                 seed=self.seed,
+                members=self.members if whose else None,
             )
-            self._state = stream_learner(self._model).init()
-        return self._feed, stream_learner(self._model)
+            intake = Members(feed, model, member=self.member, as_text=False) if whose else OneStream(feed, model)
+            self._intake, self._state = intake, intake.learner.init()
+        return self._intake, self._state
 
     def _learn(self, x: Row, y: Any) -> np.ndarray:
         """Learn from a row; return the outputs for it."""
-        feed, learner = self._begin()
-        assert self._model is not None and self._state is not None
-        inputs = feed.push(x, y)
-        labels, mask = empty_labels(self._model), np.zeros(1, bool)
-        for due in feed.take(1):
-            if due.label is not None:
-                labels[0], mask[0] = due.label, True
-        self._state, outcome = learner.step(self._state, inputs[None], labels, mask)
+        intake, state = self._begin()
+        self._state, outcome, _, _ = intake.learn(state, [(x, y)])
         return np.asarray(outcome.newest)[0]
 
     def _outputs(self, x: Row) -> np.ndarray | None:
         """Return the outputs if this row came next; None before anything was learned."""
-        if self._feed is None or self._state is None:
+        if self._intake is None or self._state is None:
             return None
-        _, learner = self._begin()
-        return np.asarray(learner.predict(self._state, self._feed.look(x)[None]))[0]
+        return self._intake.look(self._state, x)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -92,11 +90,36 @@ class Online:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = dict(state)
-        if self._model is not None and state["_state"] is not None:
-            like = _without_key(jax.eval_shape(stream_learner(self._model).init))
+        if self._intake is not None and state["_state"] is not None:
+            like = _without_key(jax.eval_shape(self._intake.learner.init))
             found = jax.tree.unflatten(jax.tree.structure(like), state["_state"])
             key = jax.random.wrap_key_data(found.learner.key)
             self._state = own(found._replace(learner=found.learner._replace(key=key)))
+
+
+class OfMembers(Online):
+    """Learn rows of many streams, each with its own memory, all with one network."""
+
+    def leave(self, name: Hashable) -> None:
+        """Forget a member: its place is free, and if it comes again it is a new one.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        self._members(name).feeds.leave(name)
+
+    def reset(self, name: Hashable) -> None:
+        """Let a member start anew with its next row, as if it had just joined.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        self._members(name).feeds.roster.reset(name)
+
+    def _members(self, name: Hashable) -> Members:
+        if not isinstance(self._intake, Members):
+            raise KeyError(f"{name!r} is no member: none has come yet, or the model was made without `member`")
+        return self._intake
 
 
 def _without_key(state: StreamState) -> StreamState:

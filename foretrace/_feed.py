@@ -39,6 +39,9 @@ class Feed:
 
     Without horizon a row's own label comes after its prediction; with one, it is known before what follows is
     predicted.
+
+    A feed belongs to one stream, whose labels and last known target it keeps. Feeds of streams that share a network
+    share encoder and target: what these have learned of all of them.
     """
 
     def __init__(self, encoder: Encoder, target: Target, *, delay: int = 0, horizon: int = 0, previous: bool = True):
@@ -49,7 +52,7 @@ class Feed:
         self.contexts: deque[Context] = deque()
         self.recent: deque[Any] = deque(maxlen=max(horizon, 1))
         self.due: deque[Due] = deque()
-        self.arrived = 0
+        self.arrived, self.last = 0, None
 
     @property
     def rows_late(self) -> int:
@@ -58,6 +61,7 @@ class Feed:
 
     def push(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
         """Take the next row and its target; return the inputs. Rows whose labels have come are in `due`."""
+        self.target.last = self.last
         if self.horizon:
             self._send(value)
         x = self.look(row, learn=True)
@@ -68,11 +72,13 @@ class Feed:
 
     def look(self, row: Mapping[Any, Any], *, learn: bool = False) -> np.ndarray:
         """Return the inputs of a row."""
+        self.target.last = self.last
         x = self.encoder(row, learn=learn)
         return np.concatenate([x, self.target.previous()]) if self.previous else x
 
     def pass_by(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
         """Return the inputs of the next row without learning: only the last known target moves on."""
+        self.target.last = self.last
         if self.horizon:
             self._note(value)
         x = self.look(row)
@@ -84,11 +90,13 @@ class Feed:
         self.on_the_way.append(value)
         if len(self.on_the_way) > self.delay:
             self.target.note(self.on_the_way.popleft())
+            self.last = self.target.last
 
     def _send(self, value: Any) -> None:
         self.on_the_way.append(value)
         if len(self.on_the_way) > self.delay:
             self.recent.append(self.target.take(self.on_the_way.popleft()))
+            self.last = self.target.last
             self.arrived += 1
             # The h targets that belong to the first row are those of the rows behind it: its own is not among them.
             if self.arrived > self.horizon:
@@ -103,11 +111,20 @@ class Feed:
         """Remove and return the oldest rows whose labels have come, at most so many."""
         return [self.due.popleft() for _ in range(min(count, len(self.due)))]
 
+    @property
+    def unanswered(self) -> int:
+        """Rows whose labels have not been taken: they are lost if the stream ends here."""
+        return len(self.contexts) + len(self.due)
+
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
+        self.target.last = self.last
+        return {"encoder": self.encoder.to_json(), "target": self.target.to_json(), **self.own_to_json()}
+
+    def own_to_json(self) -> dict[str, Any]:
+        """Return what belongs to this stream alone."""
         return {
-            "encoder": self.encoder.to_json(),
-            "target": self.target.to_json(),
+            "last": self.last,
             "on_the_way": [value if isinstance(value, _PLAIN) else str(value) for value in self.on_the_way],
             "contexts": list(self.contexts),
             "recent": list(self.recent),
@@ -119,6 +136,11 @@ class Feed:
         """Take up what `to_json` returned of a feed made in the same way."""
         self.encoder.restore(state["encoder"])
         self.target.restore(state["target"])
+        self.restore_own(state)
+
+    def restore_own(self, state: dict[str, Any]) -> None:
+        """Take up what `own_to_json` returned."""
+        self.last = state.get("last", self.target.last)
         self.on_the_way, self.contexts = deque(state["on_the_way"]), deque(state["contexts"])
         self.recent = deque(state["recent"], maxlen=self.recent.maxlen)
         self.arrived = state["arrived"]

@@ -42,6 +42,19 @@ def as_number(value: Any) -> float | None:
         return None
 
 
+def as_flag(value: Any) -> bool | None:
+    """Return a truth value, false if it is missing; None if it is neither true, false, 1 nor 0.
+
+    >>> [as_flag(value) for value in (True, "1", "False", 0.0, "", "2")]
+    [True, True, False, False, False, None]
+    """
+    if is_missing(value):
+        return False
+    text = str(value).strip().lower()
+    number = as_number(value)
+    return True if text == "true" or number == 1 else False if text == "false" or number == 0 else None
+
+
 def as_time(value: Any) -> float | None:
     """Return a date, or a text in ISO format, as seconds since 1970; None if it is not one.
 

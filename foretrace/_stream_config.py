@@ -9,6 +9,7 @@ from foretrace._anchor import Predicted
 from foretrace._config import RuleName, recorded
 from foretrace._encode import Outliers
 from foretrace._lines import Encoding
+from foretrace._roster import WhenFull
 from foretrace._source import BadRows, Format
 
 Task = Literal["auto", "classification", "regression"]
@@ -38,6 +39,14 @@ class StreamConfig:
         delay: rows after which a label becomes known. A prediction is kept until then, and learned from.
         chunk: rows that are learned together: faster, but a change takes a chunk to act.
         previous: give the last known target as an input.
+        member: column that says whose row it is: every sensor, user or place has its own memory, all share the network.
+            It is no input, and delay, horizon and the last known target are those of the member.
+        members: most of them at a time.
+        when_full: one more takes the place of the member that has been silent longest, or is an error.
+        together: rows of distinct members that are learned in one step, by their mean; a step has fewer if a member
+            comes again before it is full.
+        reset: column that is true or 1 on the first row of an episode: there the memory (of its member) begins anew,
+            and labels that have not come are given up. It is no input.
         numeric: columns that hold numbers, whatever the first rows look like.
         categorical: columns that hold categories.
         time: columns that hold dates and times in ISO format.
@@ -83,6 +92,11 @@ class StreamConfig:
     delay: int = 0
     chunk: int = 1
     previous: bool = True
+    member: str | None = None
+    members: int = 64
+    when_full: WhenFull = "evict"
+    together: int = 1
+    reset: str | None = None
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     time: tuple[str, ...] = ()
@@ -113,7 +127,8 @@ class StreamConfig:
     checkpoint_every: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in ("chunk", "look_ahead", "log_every", "checkpoint_every", "depth", "model_size", "state_size"):
+        counts = ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every")
+        for name in (*counts, "depth", "model_size", "state_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
@@ -129,15 +144,39 @@ class StreamConfig:
         if not 0 <= self.r_min < self.r_max <= 1:
             raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
         self._check_columns()
+        self._check_members()
 
     def _check_columns(self) -> None:
-        names: list[str] = []
         for field in ("numeric", "categorical", "time", "ignore"):
             object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
-            names += getattr(self, field)
-        for name in names:
-            if names.count(name) > 1:
+        for name in self.named:
+            if self.named.count(name) > 1:
                 raise ValueError(f"column {name!r} is named twice among numeric, categorical, time and ignore")
+
+    def _check_members(self) -> None:
+        if self.together > 1 and self.member is None:
+            raise ValueError(f"together={self.together} learns rows of several members in one step: name --member")
+        if self.together > self.members:
+            raise ValueError(f"together={self.together} rows of distinct members need at least as many --members")
+        if self.chunk > 1 and self.many:
+            raise ValueError(
+                f"chunk={self.chunk} does not go with --member or --reset, whose rows are learned one by one; leave it "
+                "out, or learn rows of several members in one step by --together"
+            )
+        special = [name for name in (self.target, self.member, self.reset) if name is not None]
+        for name in special:
+            if special.count(name) > 1 or (name != self.target and name in self.named):
+                raise ValueError(f"column {name!r} cannot be the --member or the --reset and something else, too")
+
+    @property
+    def many(self) -> bool:
+        """Whether rows belong to members, be it one that starts anew."""
+        return self.member is not None or self.reset is not None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Columns whose kind is given."""
+        return self.numeric + self.categorical + self.time + self.ignore
 
     def sizes(self) -> tuple[int, int, int]:
         """Return depth, model size and state size."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from foretrace._cells.lru import LRU
 from foretrace._forward import Carry
-from foretrace._learner import Learner, LearnerState
+from foretrace._learner import Info, Learner, LearnerState
 from foretrace._loss import softmax_cross_entropy, squared_error
 from foretrace._network import Network
 from foretrace._optimizer import adamw, bounded
@@ -38,6 +38,8 @@ class Waiting(NamedTuple):
 class StreamState(NamedTuple):
     """Everything that learning on a stream changes on the device.
 
+    Of a `MemberLearner`, carry, waiting and turn have an axis of places in front.
+
     Args:
         learner: network, optimiser and carry.
         waiting: chunks whose labels have not come; None without delay.
@@ -46,7 +48,7 @@ class StreamState(NamedTuple):
 
     learner: LearnerState
     waiting: Waiting | None
-    turn: Int[Array, ""]
+    turn: Int[Array, "*P"]
 
 
 class Outcome(NamedTuple):
@@ -85,6 +87,8 @@ class Model:
         chunk: rows that are learned together.
         delay: rows after which a label comes.
         seed: of the initial network.
+        members: most streams that share the network; None for one stream.
+        together: rows of distinct members that are learned in one step.
     """
 
     input_size: int
@@ -104,6 +108,8 @@ class Model:
     chunk: int = 1
     delay: int = 0
     seed: int = 0
+    members: int | None = None
+    together: int = 1
 
 
 class StreamLearner:
@@ -161,24 +167,18 @@ class StreamLearner:
 
     def _traced_step(self, state: StreamState, xs: Array, ys: Array, mask: Array) -> tuple[StreamState, Outcome]:
         if state.waiting is None:
-            after, info = self._learn(state.learner, xs, ys, mask)
-            return state._replace(learner=after), Outcome(info.outputs, info.outputs, _measures(info))
+            after, info = learn(self.learner, state.learner, xs, ys, mask)
+            return state._replace(learner=after), Outcome(info.outputs, info.outputs, measures(info))
         newest, ahead = self.learner.predict(state.learner, xs)
         old = jax.tree.map(lambda ring: ring[state.turn], state.waiting)
         before = state.learner.carry
         assert before is not None and ahead.carry is not None
-        learned, info = self._learn(state.learner._replace(carry=old.carry), old.xs, ys, mask)
+        learned, info = learn(self.learner, state.learner._replace(carry=old.carry), old.xs, ys, mask)
         new = Waiting(before, jnp.asarray(xs, old.xs.dtype), newest)
         waiting = jax.tree.map(lambda ring, leaf: ring.at[state.turn].set(leaf), state.waiting, new)
         after = learned._replace(carry=_chosen(_finite(ahead.carry.h), ahead.carry, before))
         turn = jnp.where(state.turn + 1 == self.waits, 0, state.turn + 1).astype(jnp.int32)
-        return StreamState(after, waiting, turn), Outcome(old.outputs, newest, _measures(info))
-
-    def _learn(self, state: LearnerState, xs: Array, ys: Array, mask: Array) -> tuple[LearnerState, Any]:
-        after, info = self.learner.step(state, xs, ys, mask=mask)
-        # An optimiser with momentum moves even without a gradient; without a label nothing is to be learned.
-        network, opt_state = _chosen(mask.any(), (after.network, after.opt_state), (state.network, state.opt_state))
-        return after._replace(network=network, opt_state=opt_state), info
+        return StreamState(after, waiting, turn), Outcome(old.outputs, newest, measures(info))
 
     def _one_waiting(self, state: LearnerState) -> Waiting:
         network = state.network
@@ -202,6 +202,11 @@ class StreamLearner:
 @lru_cache(maxsize=16)
 def stream_learner(model: Model) -> StreamLearner:
     """Return the learner of a model; equal models share one, and with it their compiled programs."""
+    return StreamLearner(build_learner(model), chunk=model.chunk, delay=model.delay)
+
+
+def build_learner(model: Model) -> Learner:
+    """Return what learns: a network and its optimiser, for as many streams as learn in one step."""
     cell = LRU.factory(state_size=model.state_size, r_min=model.r_min, r_max=model.r_max)
     network = Network(
         model.input_size,
@@ -212,14 +217,23 @@ def stream_learner(model: Model) -> StreamLearner:
         key=jax.random.key(model.seed),
     )
     optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps)
-    learner = Learner(
+    return Learner(
         network,
         rule=model.rule,
         optimizer=optimizer if model.overshoot is None else bounded(optimizer, model.overshoot),
         loss=softmax_cross_entropy if model.classes else squared_error,
         sensitivity_decay=model.sensitivity_decay,
+        # One stream is faster without an axis of streams.
+        batch_size=None if model.together == 1 else model.together,
     )
-    return StreamLearner(learner, chunk=model.chunk, delay=model.delay)
+
+
+def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Array) -> tuple[LearnerState, Info]:
+    """Return the state after a chunk, and what may be looked at; without a label nothing is learned."""
+    after, info = learner.step(state, xs, ys, mask=mask)
+    # An optimiser with momentum moves even without a gradient; without a label nothing is to be learned.
+    network, opt_state = _chosen(mask.any(), (after.network, after.opt_state), (state.network, state.opt_state))
+    return after._replace(network=network, opt_state=opt_state), info
 
 
 def own(state: StreamState) -> StreamState:
@@ -228,11 +242,13 @@ def own(state: StreamState) -> StreamState:
 
 
 def empty_labels(model: Model) -> np.ndarray:
-    """Return labels of a chunk to be filled."""
-    return np.zeros(model.chunk, np.int32) if model.classes else np.zeros((model.chunk, model.output_size))
+    """Return labels of a step to be filled."""
+    rows = model.chunk * model.together
+    return np.zeros(rows, np.int32) if model.classes else np.zeros((rows, model.output_size))
 
 
-def _measures(info: Any) -> Float[Array, "4"]:
+def measures(info: Info) -> Float[Array, "4"]:
+    """Return loss, gradient norm, update norm, and whether the step was accepted."""
     return jnp.stack([info.loss, info.gradient_norm, info.update_norm, info.accepted.astype(info.loss.dtype)])
 
 

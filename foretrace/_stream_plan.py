@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Self
 
 from foretrace._encode import Encoder
 from foretrace._feed import Feed
+from foretrace._intake import Intake, Members, OneStream
 from foretrace._schema import Column, Kind, check_column, infer_columns, is_classes
 from foretrace._source import SYMBOL, Source
 from foretrace._stream_config import StreamConfig
@@ -49,6 +50,8 @@ def open_source(config: StreamConfig) -> Source:
     if source.format == "text":
         if config.target is not None or config.horizon or config.task == "regression":
             raise ValueError("of a text the next character is predicted: leave out --target, --horizon and --task")
+        if config.many:
+            raise ValueError("a text has no columns: leave out --member and --reset")
         if not config.previous:
             raise ValueError("of a text nothing but the last character is known: --no-previous leaves no input")
     elif config.target is None:
@@ -71,7 +74,8 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     names = list(dict.fromkeys(name for row in rows for name in row))
     assert config.target is not None
     check_column(config.target, names)
-    overrides: dict[str, Kind | None] = dict.fromkeys(config.ignore)
+    roles = [name for name in (config.member, config.reset) if name is not None]
+    overrides: dict[str, Kind | None] = dict.fromkeys((*config.ignore, *roles))
     for kind in ("numeric", "categorical", "time"):
         overrides |= dict.fromkeys(getattr(config, kind), kind)
     columns = [column for column in infer_columns(rows, overrides) if column.name != config.target]
@@ -89,8 +93,8 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     return config.classes or max(16, 2 * len(set(map(str, values))))
 
 
-def build(config: StreamConfig, plan: Plan) -> tuple[Feed, Model]:
-    """Return what turns rows into chunks, and the model that learns from them."""
+def build(config: StreamConfig, plan: Plan) -> Intake:
+    """Return what turns rows into learning steps."""
     encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
     target: Target
     if plan.classes:
@@ -101,7 +105,7 @@ def build(config: StreamConfig, plan: Plan) -> tuple[Feed, Model]:
     depth, model_size, state_size = config.sizes()
     shared = (
         *("rule", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
-        *("r_min", "r_max", "chunk", "seed"),
+        *("r_min", "r_max", "chunk", "seed", "together"),
     )
     model = Model(
         input_size=feed.width,
@@ -111,6 +115,9 @@ def build(config: StreamConfig, plan: Plan) -> tuple[Feed, Model]:
         model_size=model_size,
         state_size=state_size,
         delay=feed.rows_late,
+        members=None if not config.many else 1 if config.member is None else config.members,
         **{name: getattr(config, name) for name in shared},
     )
-    return feed, model
+    if not config.many:
+        return OneStream(feed, model)
+    return Members(feed, model, member=config.member, reset=config.reset, when_full=config.when_full)

@@ -6,20 +6,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from foretrace._checkpoint import load, read_extra
 from foretrace._run import Run, RunError, read_config_as
 from foretrace._source import SYMBOL, Format, Source
 from foretrace._stream_config import StreamConfig
-from foretrace._stream_learner import own, stream_learner
+from foretrace._stream_learner import own
 from foretrace._stream_plan import Plan, build
 
 
 def predictions(
     run_dir: str | os.PathLike, source: str, *, format: Format = "auto", rows: int | None = None
 ) -> Iterator[list[Any]]:
-    """Yield the names of what is predicted, then for each row its number and the predictions.
+    """Yield the names of what is predicted, then for each row its number, its member if there are any, and predictions.
 
     Args:
         run_dir: of `foretrace stream`; its checkpoint stays as it is.
@@ -38,17 +36,16 @@ def predictions(
         raise RunError(f"{run.path} has no checkpoint yet")
     kept = read_extra(run.checkpoint)
     plan = Plan.from_json(kept["plan"])
-    feed, model = build(config, plan)
-    feed.restore(kept["feed"])
-    learner = stream_learner(model)
-    state = own(load(run.checkpoint, learner))
+    intake = build(config, plan)
+    intake.restore(kept)
+    state = own(load(run.checkpoint, intake.learner))
     name = SYMBOL if config.target is None else config.target
-    yield ["row", *_names(name, config.horizon, plan.classes)]
+    whose = [] if config.member is None else [config.member]
+    yield ["row", *whose, *_names(name, config.horizon, plan.classes)]
     read = Source(source, format, delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
     for row, position in islice(read.rows(), rows):
-        x = feed.pass_by(row, row.get(name))
-        outputs, state = learner.run(state, x[None])
-        yield [position.row, *feed.target.describe(np.asarray(outputs)[0])]
+        output, state = intake.answer(state, row, row.get(name))
+        yield [position.row, *(row.get(column) for column in whose), *intake.target.describe(output)]
 
 
 def _names(target: str, horizon: int, classes: int) -> list[str]:

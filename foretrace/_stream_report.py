@@ -37,7 +37,7 @@ def table(run_dir: str | os.PathLike) -> Any:
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     grid.caption = (
         f"Each of {last['scored']} rows was predicted before its label was used. Left out or bounded: {counts}; "
-        f"steps refused: {last['refused']}. {last['seconds']:.0f} s."
+        f"steps refused: {last['refused']}. {_members(last)}{last['seconds']:.0f} s."
     )
     return grid
 
@@ -94,6 +94,12 @@ def _title(config: StreamConfig) -> str:
     late = f", labels {config.delay} rows late" if config.delay else ""
     source = "standard input" if config.source == "-" else Path(config.source).name
     return f"{source}: {what}{ahead}{late}"
+
+
+def _members(record: dict[str, Any]) -> str:
+    if "members" not in record:
+        return ""
+    return "Members: " + ", ".join(f"{count} {what}" for what, count in record["members"].items()) + ". "
 
 
 def _shown(name: str, value: float) -> str:

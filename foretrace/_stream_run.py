@@ -3,7 +3,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from foretrace._scores import Scores, score_class, score_numbers
 from foretrace._signals import Interrupted, Stop
 from foretrace._source import SYMBOL, Position, Row
 from foretrace._stream_config import StreamConfig
-from foretrace._stream_learner import Outcome, StreamState, empty_labels, own, stream_learner
+from foretrace._stream_learner import Outcome, StreamState, own
 from foretrace._stream_plan import Plan, build, make_plan, open_source
 from foretrace._track import Board
 from foretrace.experiment import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
@@ -83,7 +83,7 @@ def follow(
             held.enter_context(locked(run.path))
         kept = None if run is None else _kept(run)
         plan, stream = _begin(config, kept, stop)
-        stream_learner(build(config, plan)[1])  # says what is wrong with the settings before anything is written
+        _ = build(config, plan).learner  # says what is wrong with the settings before anything is written
         if run is None:
             run = create(run_dir, config)
             held.enter_context(locked(run.path))
@@ -135,13 +135,13 @@ class _Following:
     ):
         self.config, self.plan, self.run, self.log = config, plan, run, log
         self.board, self.stop, self.show = board, stop, show
-        self.feed, self.model = build(config, plan)
-        self.learner = stream_learner(self.model)
+        self.intake = build(config, plan)
+        self.learner = self.intake.learner
         self.target = SYMBOL if config.target is None else config.target
         self.score = score_class if plan.classes else score_numbers
         self.scores, self.steps, self.monitors = Scores(), Scores(), Monitors()
-        self.pending: deque[tuple[Outcome, list[Due]]] = deque()
-        self.position, self.chunks, self.refused, self.refused_in_a_row = Position(), 0, 0, 0
+        self.pending: deque[tuple[Outcome, Sequence[Due | None]]] = deque()
+        self.position, self.refused, self.refused_in_a_row = Position(), 0, 0
         self.began = time.monotonic()
         self.state = self._restore(kept) if kept is not None else self.learner.init()
         self.rows_at_last_log, self.time_of_last_log = self.position.row, time.monotonic()
@@ -154,16 +154,18 @@ class _Following:
             if item is None:
                 break
             # Nothing changes before a chunk is full: a checkpoint always lies between two chunks.
-            chunk.append(item)
-            if len(chunk) == self.config.chunk:
+            if not self.intake.fits([row for row, _ in chunk], item[0]):
                 self._learn(chunk)
-                self._do_what_is_due(chunk[0][1].row - 1)
+                chunk = []
+            chunk.append(item)
+            if len(chunk) == self.intake.size:
+                self._learn(chunk)
                 chunk = []
         self._drain()
         self._save()
         if chunk and not self.stop.asked:
             # Behind the checkpoint: a file that has grown goes on as if its end had never been there.
-            self._learn(chunk)
+            self._learn(chunk, last=True)
             self._drain()
         if not self.stop.asked:
             self._write("result", self.scores.total())
@@ -178,34 +180,28 @@ class _Following:
         finally:
             self.stop.waiting = False
 
-    def _learn(self, chunk: list[tuple[Row, Position]]) -> None:
-        size = self.config.chunk
-        xs = np.zeros((size, self.feed.width))
-        for i, (row, _) in enumerate(chunk):
-            xs[i] = self.feed.push(row, row.get(self.target))
-        self.monitors.see(xs[: len(chunk)])
-        self.position, self.chunks = chunk[-1][1], self.chunks + 1
-        dues = self.feed.take(size) if self.chunks > self.learner.waits else []
-        labels, mask = empty_labels(self.model), np.zeros(size, bool)
-        for i, due in enumerate(dues):
-            if due.label is not None:
-                labels[i], mask[i] = due.label, True
-        self.state, outcome = self.learner.step(self.state, xs, labels, mask)
+    def _learn(self, chunk: list[tuple[Row, Position]], *, last: bool = False) -> None:
+        before, self.position = self.position.row, chunk[-1][1]
+        rows = [(row, row.get(self.target)) for row, _ in chunk]
+        self.state, outcome, dues, inputs = self.intake.learn(self.state, rows)
+        self.monitors.see(inputs)
         self.pending.append((outcome, dues))
         # Looking at an older step lets the device work on while the host reads and encodes.
         while len(self.pending) > IN_FLIGHT:
             self._look_at(*self.pending.popleft())
+        if not last:
+            self._do_what_is_due(before)
 
     def _drain(self) -> None:
         while self.pending:
             self._look_at(*self.pending.popleft())
 
-    def _look_at(self, outcome: Outcome, dues: list[Due]) -> None:
+    def _look_at(self, outcome: Outcome, dues: Sequence[Due | None]) -> None:
         # A step that was not finite is refused; what it would have predicted counts as knowing nothing.
         outputs = np.nan_to_num(np.asarray(outcome.outputs, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         loss, gradient_norm, update_norm, accepted = np.asarray(outcome.measures, np.float64).tolist()
         for due, output in zip(dues, outputs, strict=False):
-            if (found := self.score(due, output)) is not None:
+            if due is not None and (found := self.score(due, output)) is not None:
                 self.scores.add(found)
         if accepted:
             self.refused_in_a_row = 0
@@ -234,8 +230,7 @@ class _Following:
         self.rows_at_last_log, self.time_of_last_log = self.position.row, now
         memory = resident_mib()
         steps = self.steps.window()
-        network, carry = self.state.learner.network, self.state.learner.carry
-        assert carry is not None
+        network, carry = self.state.learner.network, self.intake.carry(self.state)
         health = self.monitors.measure(network, carry, steps.get("update_norm"))
         warnings = self.monitors.warnings(health)
         for line in warnings:
@@ -248,9 +243,10 @@ class _Following:
         self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
 
     def _write(self, kind: str, scores: dict[str, float], **more: Any) -> None:
-        left_out = {**self.feed.encoder.counts, **self.feed.target.counts, "bad rows": self.position.bad}
+        left_out = {**self.intake.encoder.counts, **self.intake.target.counts, "bad rows": self.position.bad}
         left_out = {name: count for name, count in left_out.items() if count}
         values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": left_out}
+        values |= self.intake.counted()
         self.log.write(kind, self.position.row, **values, seconds=self._seconds())
         if self.board is not None:
             self.board.write(self.position.row, values)
@@ -261,19 +257,18 @@ class _Following:
             "config": to_json(self.config),
             "plan": self.plan.to_json(),
             "position": list(self.position),
-            "feed": self.feed.to_json(),
+            **self.intake.to_json(),
             "scores": self.scores.to_json(),
             "steps": self.steps.to_json(),
             "monitors": self.monitors.to_json(),
-            "chunks": self.chunks,
             "refused": [self.refused, self.refused_in_a_row],
             "seconds": self._seconds(),
         }
         save(self.run.checkpoint, self.state, extra=extra)
 
     def _restore(self, kept: dict[str, Any]) -> StreamState:
-        self.position, self.chunks = Position(*kept["position"]), kept["chunks"]
-        self.feed.restore(kept["feed"])
+        self.position = Position(*kept["position"])
+        self.intake.restore(kept)
         self.scores.restore(kept["scores"])
         self.steps.restore(kept["steps"])
         self.monitors.restore(kept["monitors"])

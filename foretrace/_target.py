@@ -20,11 +20,13 @@ class Target(Protocol):
     Args:
         output_size: outputs of the network.
         features: inputs that tell the last known target.
+        last: the last known target of the stream that is read; a `Feed` puts that of its stream here.
         counts: targets that could not be used, by reason.
     """
 
     output_size: int
     features: int
+    last: Any
     counts: Counter[str]
 
     def take(self, value: Any) -> Any:

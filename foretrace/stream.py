@@ -14,14 +14,14 @@ came next, and changes nothing. The first row decides the width of the network; 
 room that is left (`features`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from foretrace._anchor import Predicted
 from foretrace._encode import Encoder
-from foretrace._estimator import Online, Row, array_rows
+from foretrace._estimator import OfMembers, Online, Row, array_rows
 from foretrace._feed import Feed
 from foretrace._stream_config import Size
 from foretrace._target import ClassTarget, NumberTarget
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Classifier", "Forecaster", "Regressor"]
 
 
-class Classifier(Online, base.MiniBatchClassifier):
+class Classifier(OfMembers, base.MiniBatchClassifier):
     """Recurrent classifier that learns online and remembers what came before.
 
     Args:
@@ -53,6 +53,9 @@ class Classifier(Online, base.MiniBatchClassifier):
         previous: give the last known label as an input.
         seed: of the initial network.
         overshoot: largest fall of the loss that an update may promise, as a share of the loss; None for no bound.
+        member: feature that says whose row it is: every sensor, user or place has its own memory, all share the
+            network. It is no input. None if all rows are of one stream.
+        members: most of them; one more takes the place of the one that has been silent longest.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
     >>> for i in range(20):
@@ -72,10 +75,13 @@ class Classifier(Online, base.MiniBatchClassifier):
         previous: bool = False,
         seed: int = 0,
         overshoot: float | None = None,
+        member: Hashable | None = None,
+        members: int = 64,
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.classes, self.previous, self.seed = features, classes, previous, seed
         self.overshoot = overshoot
+        self.member, self.members = member, members
         self._forget()
 
     @property
@@ -96,7 +102,7 @@ class Classifier(Online, base.MiniBatchClassifier):
     def predict_proba_one(self, x: Row, **_: Any) -> dict[Any, float]:
         """Return the probability of every label seen so far, if this row came next."""
         outputs = self._outputs(x)
-        if outputs is None or self._feed is None or not isinstance(target := self._feed.target, ClassTarget):
+        if outputs is None or self._intake is None or not isinstance(target := self._intake.target, ClassTarget):
             return {}
         return dict(zip(target.classes.values, target.probabilities(outputs).tolist(), strict=True))
 
@@ -122,11 +128,11 @@ class Classifier(Online, base.MiniBatchClassifier):
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
-class Regressor(Online, base.MiniBatchRegressor):
+class Regressor(OfMembers, base.MiniBatchRegressor):
     """Recurrent regressor that learns online and remembers what came before.
 
     Args:
-        size, rule, learning_rate, clip, features, previous, seed, overshoot: as those of `Classifier`.
+        size, rule, learning_rate, clip, features, previous, seed, overshoot, member, members: as those of `Classifier`.
         predicted: from where: the running mean ("value"), the last known number ("change"), or in between ("auto").
 
     >>> model = Regressor(size="tiny", features=4)
@@ -147,10 +153,13 @@ class Regressor(Online, base.MiniBatchRegressor):
         seed: int = 0,
         overshoot: float | None = None,
         predicted: Predicted = "auto",
+        member: Hashable | None = None,
+        members: int = 64,
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.previous, self.seed = features, previous, seed
         self.overshoot, self.predicted = overshoot, predicted
+        self.member, self.members = member, members
         self._forget()
 
     @classmethod
@@ -167,7 +176,7 @@ class Regressor(Online, base.MiniBatchRegressor):
     def predict_one(self, x: Row) -> float:
         """Return what is predicted if this row came next; 0 before anything was learned."""
         outputs = self._outputs(x)
-        return 0.0 if outputs is None or self._feed is None else float(self._feed.target.describe(outputs)[0])
+        return 0.0 if outputs is None or self._intake is None else float(self._intake.target.describe(outputs)[0])
 
     def learn_many(self, X: "pd.DataFrame", y: Iterable[float]) -> None:
         """Learn from rows in their order, as `learn_one` does."""
@@ -251,6 +260,6 @@ class Forecaster(Online, RiverForecaster):
         """
         if horizon > self.horizon:
             raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
-        if self._newest is None or self._feed is None:
+        if self._newest is None or self._intake is None:
             return [0.0] * horizon
-        return self._feed.target.describe(self._newest)[:horizon]
+        return self._intake.target.describe(self._newest)[:horizon]
