@@ -13,8 +13,9 @@ import equinox as eqx
 import jax
 import jax.extend
 import jax.numpy as jnp
+from jax import lax
 
-from foretrace._types import Array, Float, Inexact, PRNGKeyArray, State
+from foretrace._types import Array, Complex, Float, Inexact, PRNGKeyArray, State
 
 
 class Coefficients(NamedTuple):
@@ -190,3 +191,21 @@ def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
     At a = 1, where its derivative is infinite, it is the root of the smallest normal number, and its derivative zero.
     """
     return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
+
+
+def complex_product(B: Complex[Array, "N H"], x: Float[Array, "H"]) -> Complex[Array, "N"]:
+    """Return `B x` as one product of real numbers, which is faster than one of complex ones."""
+    re, im = jnp.split(x @ jnp.concatenate([B.real, B.imag]).T, 2)
+    return lax.complex(re, im)
+
+
+def real_readout(
+    C_re: Float[Array, "H N"],
+    C_im: Float[Array, "H N"],
+    D: Float[Array, "H"],
+    h: Complex[Array, "N"],
+    x: Float[Array, "H"],
+) -> Float[Array, "H"]:
+    """Return `Re[C h] + D * x`."""
+    C = jnp.concatenate([C_re, -C_im], axis=1)
+    return jnp.concatenate([h.real, h.imag]) @ C.T + D * x

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal
+from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, complex_product, normal, real_readout
 from foretrace._timescales import decay_rates
 from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
@@ -98,11 +98,8 @@ class S5(AbstractDiagonalCell):
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
         """Return the sampled decay and the sampled B x; the product is one, of real numbers."""
-        B = theta.feedforward["B"]
-        re, im = jnp.split(x @ jnp.concatenate([B.real, B.imag]).T, 2)
-        return theta.recurrent["a"], lax.complex(re, im)
+        return theta.recurrent["a"], complex_product(theta.feedforward["B"], x)
 
     def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return `Re[C h] + D * x`."""
-        C = jnp.concatenate([self.C_re, -self.C_im], axis=1)
-        return jnp.concatenate([h.real, h.imag]) @ C.T + self.D * x
+        return real_readout(self.C_re, self.C_im, self.D, h, x)
