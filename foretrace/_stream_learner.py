@@ -79,6 +79,7 @@ class Model:
         clip: largest norm of a gradient; None for no clipping.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
+        recurrent_factor: rate of the eigenvalues and input gains relative to the rest.
         chunk: rows that are learned together.
         delay: rows after which a label comes.
         seed: of the initial network.
@@ -95,6 +96,7 @@ class Model:
     clip: float | None = 1.0
     r_min: float = 0.0
     r_max: float = 1.0
+    recurrent_factor: float = 0.5
     chunk: int = 1
     delay: int = 0
     seed: int = 0
@@ -208,7 +210,7 @@ def stream_learner(model: Model) -> StreamLearner:
     learner = Learner(
         network,
         rule=model.rule,
-        optimizer=adamw(model.learning_rate, clip=model.clip),
+        optimizer=adamw(model.learning_rate, clip=model.clip, recurrent_factor=model.recurrent_factor),
         loss=softmax_cross_entropy if model.classes else squared_error,
     )
     return StreamLearner(learner, chunk=model.chunk, delay=model.delay)

@@ -99,7 +99,7 @@ def build(config: StreamConfig, plan: Plan) -> tuple[Feed, Model]:
         target = NumberTarget(max(config.horizon, 1), bound=config.bound)
     feed = Feed(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
     depth, model_size, state_size = config.sizes()
-    shared = ("rule", "learning_rate", "clip", "r_min", "r_max", "chunk", "seed")
+    shared = ("rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "chunk", "seed")
     model = Model(
         input_size=feed.width,
         output_size=target.output_size,
