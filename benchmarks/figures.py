@@ -35,14 +35,19 @@ def reach(records):
 
 def memory(records):
     """Draw resident memory over rows."""
-    page = Figure(figsize=(6, 2.8), layout="constrained")
-    axes = page.subplots()
+    page = Figure(figsize=(9, 2.8), layout="constrained")
+    held, right = page.subplots(1, 2)
     for record in records:
         if "mib" in record["found"]:
-            axes.plot(*zip(*record["found"]["mib"], strict=True), label=f"chunks of {record['cell']['chunk']}")
-    axes.set(title="resident memory of foretrace stream, MiB", xlabel="row", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    axes.legend()
+            rows_seen, mib = zip(*record["found"]["mib"], strict=True)
+            label = f"chunks of {record['cell']['chunk']}"
+            held.plot(rows_seen, mib, label=label)
+            right.plot(rows_seen, record["found"]["accuracy"], label=label)
+    held.set(title="resident memory of foretrace stream, MiB", xlabel="row", ylim=(0, None))
+    right.set(title="accuracy of the rows between two points", xlabel="row", ylim=(0.4, 1))
+    for axes in (held, right):
+        axes.grid(alpha=0.3)
+        axes.legend()
     return page
 
 

@@ -35,12 +35,11 @@ def main():
         return feed(asked.feed)
     if asked.way is not None:
         return print(json.dumps(one_way(asked.way, asked.reach, asked.steps)))
-    cells = [{"what": "foretrace stream", "rows": asked.rows, "chunk": asked.chunk}]
-    ledger.each(FILE, cells, follow)
     cells = [{"what": "one step", "way": "nothing learned", "steps": asked.steps}]
     cells += [{"what": "one step", "way": "online", "steps": asked.steps}]
     cells += [{"what": "one step", "way": "rolling", "reach": asked.reach, "steps": asked.steps}]
-    return ledger.each(FILE, cells, in_a_fresh_process)
+    ledger.each(FILE, cells, in_a_fresh_process)
+    return ledger.each(FILE, [{"what": "foretrace stream", "rows": asked.rows, "chunk": asked.chunk}], follow)
 
 
 def feed(rows):

@@ -3,16 +3,13 @@
     python benchmarks/latency.py [--repeats 200] [--rows 20000]
 
 `learn_one` and `predict_one` are the river estimators'; all are timed in turn in one process, CPU time, medians. The
-step alone is `Learner.step` and `Learner.predict` without rows, encoding and scores. `foretrace stream` is timed as a
-command: CPU time of the rows behind those of a short run, which takes out starting and compiling.
+step alone is `Learner.step` and `Learner.predict` without rows, encoding and scores. `foretrace stream` is timed by
+what it runs, in this process, after a short run that compiles: reading, encoding, learning, scores and checkpoints.
 """
 
 import argparse
-import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +18,7 @@ import ledger
 
 FILE = ledger.RECORDS / "latency.jsonl"
 SIZES = {"small": (2, 32, 32), "paper": (4, 128, 64)}
-FEATURES = 8
+FEATURES, WARM = 8, 256
 
 
 def main():
@@ -83,30 +80,26 @@ def one_row(cell):
 
 
 def command(cell):
-    """Return CPU time for each row of the command, and of the same rows answered without learning."""
-    short = 2000
+    """Return CPU time for each row of a run; a short one before compiles its programs."""
+    import jax
+
+    from foretrace._stream_config import StreamConfig
+    from foretrace._stream_run import follow
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         draw = random.Random(0)
         lines = [",".join([*(f"x{i}" for i in range(FEATURES)), "y"])]
-        for _ in range(cell["rows"] + short):
+        for _ in range(cell["rows"]):
             lines.append(",".join([*(f"{draw.gauss(0, 1):.4f}" for _ in range(FEATURES)), str(draw.randrange(2))]))
         path.write_text("\n".join(lines) + "\n")
-        stream = ["stream", str(path), "--target", "y", "--size", cell["size"], "--chunk", str(cell["chunk"])]
-        few = cpu_seconds(*stream, "--rows", str(short), "--run-dir", f"{folder}/few")
-        many = cpu_seconds(*stream, "--run-dir", f"{folder}/many")
-    per_row = (many - few) / cell["rows"]
+        config = StreamConfig(str(path), target="y", size=cell["size"], chunk=cell["chunk"])
+        follow(config, f"{folder}/warm", rows=WARM, show_progress=False)
+        began = time.process_time()
+        follow(config, f"{folder}/run", show_progress=False)
+        per_row = (time.process_time() - began) / cell["rows"]
+    jax.clear_caches()
     return {"cpu_us_per_row": 1e6 * per_row, "rows_per_cpu_second": 1 / per_row}
-
-
-def cpu_seconds(*arguments):
-    """Run the command line; return the CPU time it took."""
-    process = subprocess.Popen([sys.executable, "-m", "foretrace", *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"foretrace {' '.join(arguments)} ended with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ def memory(found):
         cell, one = record["cell"], record["found"]
         if cell["what"] == "foretrace stream":
             lines.append(
-                f"`foretrace stream` held {one['mib_at_first']:.1f} MiB after {cell['rows'] // 100:,} rows and "
-                f"{one['mib_at_last']:.1f} MiB after {cell['rows']:,} (chunks of {cell['chunk']}): "
+                f"`foretrace stream` held {one['mib_at_first']:.1f} MiB after {one['mib'][0][0]:,} rows and "
+                f"{one['mib_at_last']:.1f} MiB after {one['mib'][-1][0]:,} (chunks of {cell['chunk']}): "
                 f"{one['growth']:+.2%}.\n"
             )
     steps = [r for r in found["flat_memory"] if r["cell"]["what"] == "one step"]

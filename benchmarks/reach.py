@@ -37,7 +37,6 @@ WAYS = {
     "rolling BPTT, the whole reach": {"reach": "whole"},
     "online, input gain x 10": {"rule": "ONLINE", "gain": 10.0},
     "spatial, input gain x 10": {"rule": "SPATIAL", "gain": 10.0},
-    "online with credit in depth 1": {"rule": "ONLINE", "credit": 1},
     "online, factor 0.5": {"rule": "ONLINE", "factor": 0.5},
     "online, ring 0 to 1, factor 0.5": {"rule": "ONLINE", "factor": 0.5, "ring": (0.0, 1.0)},
 }
@@ -152,8 +151,7 @@ def make_learner(cell, reach, chunk):
     settings = {"optimizer": optimizer, "loss": ft.losses.softmax_cross_entropy}
     if reach is not None:
         return Rolling(net, **settings, reach=reach, chunk=chunk)
-    rule = getattr(ft, way["rule"]).with_depth(way.get("credit", 0))
-    return ft.Learner(net, rule=rule, **settings, warn=False)
+    return ft.Learner(net, rule=way["rule"], **settings, warn=False)
 
 
 @cache
