@@ -47,7 +47,8 @@ def memory(records):
     right.set(title="accuracy of the rows between two points", xlabel="row", ylim=(0.4, 1))
     for axes in (held, right):
         axes.grid(alpha=0.3)
-        axes.legend()
+        if axes.lines:
+            axes.legend()
     return page
 
 
