@@ -72,6 +72,10 @@ def streams(records):
                 (line,) = axes.plot(tenths, parts, color=colour, lw=2 if way == "online" else 1)
                 shown.setdefault(way, line)
         axes.set(title=f"{name}, {'accuracy' if rows.STREAMS[name].classes else 'mean absolute error'}")
+        if not rows.STREAMS[name].classes:
+            # One that diverges would hide all others.
+            largest = sorted(value for line in axes.lines for value in line.get_ydata() if value is not None)
+            axes.set_ylim(0, 2 * largest[len(largest) * 3 // 4])
         axes.grid(alpha=0.3)
     page.legend(
         shown.values(), [way.replace("logistic", "logistic or linear") for way in shown], loc="outside right upper"

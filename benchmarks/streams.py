@@ -91,6 +91,8 @@ def network(cell, stream, path):
         began = time.process_time()
         result = follow(config, f"{folder}/run", rows=count, show_progress=False)
         seconds = time.process_time() - began
+        if result.stopped:
+            raise SystemExit("stopped: this cell is not recorded")
         lines = [json.loads(line) for line in result.run.metrics.read_text().splitlines()]
         kept = result.run.checkpoint.stat().st_size
     jax.clear_caches()
