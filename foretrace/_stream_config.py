@@ -76,6 +76,8 @@ class StreamConfig:
             about 1 / (1 - share) updates back.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
+        recurrent_factor: rate of the eigenvalues and input gains relative to the rest. Over a reach of k rows a phase
+            turns k times as far as it was changed: for a reach of k rows, take about 1/k.
         seed: of the initial network.
         log_every: rows between lines of metrics.
         checkpoint_every: rows between checkpoints.
@@ -122,6 +124,7 @@ class StreamConfig:
     sensitivity_decay: float = 1.0
     r_min: float = 0.0
     r_max: float = 1.0
+    recurrent_factor: float = 0.5
     seed: int = 0
     log_every: int = 1000
     checkpoint_every: int = 10_000
@@ -143,6 +146,8 @@ class StreamConfig:
             )
         if not 0 <= self.r_min < self.r_max <= 1:
             raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
+        if not self.recurrent_factor >= 0:
+            raise ValueError(f"recurrent_factor={self.recurrent_factor} must not be negative; 0 keeps the eigenvalues")
         self._check_columns()
         self._check_members()
 

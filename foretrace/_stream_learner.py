@@ -84,6 +84,7 @@ class Model:
         sensitivity_decay: share of the sensitivities that is kept at every update.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
+        recurrent_factor: rate of the eigenvalues and input gains relative to the rest.
         chunk: rows that are learned together.
         delay: rows after which a label comes.
         seed: of the initial network.
@@ -105,6 +106,7 @@ class Model:
     sensitivity_decay: float = 1.0
     r_min: float = 0.0
     r_max: float = 1.0
+    recurrent_factor: float = 0.5
     chunk: int = 1
     delay: int = 0
     seed: int = 0
@@ -216,7 +218,7 @@ def build_learner(model: Model) -> Learner:
         cell=cell,
         key=jax.random.key(model.seed),
     )
-    optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps)
+    optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps, recurrent_factor=model.recurrent_factor)
     return Learner(
         network,
         rule=model.rule,

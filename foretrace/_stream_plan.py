@@ -105,7 +105,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     depth, model_size, state_size = config.sizes()
     shared = (
         *("rule", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
-        *("r_min", "r_max", "chunk", "seed", "together"),
+        *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
     )
     model = Model(
         input_size=feed.width,

@@ -207,3 +207,16 @@ def test_scores_by_hand():
     for one in found[:2]:
         scores.add(one)
     assert scores.window()["rmse"] == pytest.approx(1) and scores.window() == {} and scores.total()["mae"] == 1
+
+
+def test_the_recurrence_learns_at_its_own_factor_of_the_rate():
+    """With a factor of 0 the eigenvalues stay, which a reach of many rows needs: a phase turns k times over k rows."""
+    xs, ys = rows(8)
+    first = stream_learner(Model(3, 4, classes=True, **TINY)).init().learner.network.blocks.cell
+    moved = {}
+    for factor in (0.0, 0.5):
+        state, _ = run(Model(3, 4, classes=True, recurrent_factor=factor, **TINY), xs, ys)
+        cell = state.learner.network.blocks.cell
+        moved[factor] = {n: float(jnp.abs(getattr(cell, n) - getattr(first, n)).max()) for n in ("theta_log", "B_re")}
+    assert moved[0.0]["theta_log"] == 0 < moved[0.5]["theta_log"]
+    assert moved[0.0]["B_re"] > 0

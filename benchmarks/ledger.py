@@ -1,0 +1,102 @@
+"""Finished cells of a benchmark as lines of JSON: what is there is not measured again. Standard library only.
+
+A line is `{"cell": {...}, "found": {...}, "command": ..., "surroundings": {...}}`; `cell` says what was measured,
+completely, and is the key.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from pathlib import Path
+
+RECORDS = Path(__file__).parent / "records"
+PACKAGES = ("foretrace", "jax", "equinox", "optax", "numpy", "river", "deep-river", "torch")
+
+
+def read(path):
+    """Return the finished cells of a file; a torn last line, of a run that was killed, is no cell."""
+    if not Path(path).exists():
+        return []
+    found = []
+    for line in Path(path).read_text().split("\n"):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def finished(path, cell):
+    """Say whether a cell is there."""
+    return any(record["cell"] == cell for record in read(path))
+
+
+def append(path, cell, found):
+    """Write a finished cell, and wait until it is on the disk."""
+    record = {"cell": cell, "found": found, "command": command(), "surroundings": surroundings()}
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as file:
+        # A torn line is closed, so that it spoils no other.
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(record).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def each(path, cells, measure):
+    """Measure the cells that are not there yet, and record each as soon as it is finished."""
+    for i, cell in enumerate(cells, 1):
+        name = " ".join(f"{key}={value}" for key, value in cell.items())
+        if finished(path, cell):
+            say(f"{i}/{len(cells)} there already: {name}")
+            continue
+        say(f"{i}/{len(cells)} {name}")
+        began = time.monotonic()
+        found = measure(cell)
+        append(path, cell, found)
+        shown = {key: value for key, value in found.items() if not isinstance(value, list)}
+        say(f"{i}/{len(cells)} in {time.monotonic() - began:.0f} s: {shown}")
+
+
+def say(text):
+    """Show progress on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def command():
+    """Return the command that is running, to be typed in the root of the project; where it works is left out."""
+    given = sys.argv[1:]
+    if "--work" in given:
+        at = given.index("--work")
+        given = given[:at] + given[at + 2 :]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
+
+
+def surroundings():
+    """Return versions, machine and load."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, used: {_usable()}",
+        "load": round(os.getloadavg()[0], 1),
+        "time": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _usable():
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,117 @@
+"""The same rows for every peer: progressive validation, late labels, features of the rows before, river's models."""
+
+import pickle
+import time
+from collections import deque
+
+
+class Lags:
+    """Inputs of a row together with those of the rows before, and the last known label.
+
+    Args:
+        rows: rows before that are seen, too.
+        previous: give the last known label.
+    """
+
+    def __init__(self, rows, previous):
+        self.previous, self.last = previous, None
+        self.before = deque(maxlen=rows)
+
+    def pass_by(self, x):
+        """Take a row whose features nobody asks for."""
+        self.before.appendleft({name: value for name, value in x.items() if value is not None})
+
+    def __call__(self, x):
+        """Return the features of the next row; what is missing is left out."""
+        x = {name: value for name, value in x.items() if value is not None}
+        out = dict(x)
+        for i, row in enumerate(self.before, 1):
+            out |= {f"{name} -{i}": value for name, value in row.items()}
+        if self.previous and self.last is not None:
+            out |= {"last": self.last} if isinstance(self.last, float) else {f"last is {self.last}": 1.0}
+        self.before.appendleft(x)
+        return out
+
+
+class Score:
+    """Accuracy or mean absolute error, in all and over each of ten parts."""
+
+    def __init__(self, classes, rows):
+        self.classes, self.length = classes, max(rows // 10, 1)
+        self.total, self.count, self.part, self.part_count, self.parts = 0.0, 0, 0.0, 0, []
+
+    def add(self, i, predicted, truth):
+        """Score row i; None is no label, and a prediction of None is wrong, or zero."""
+        if truth is not None:
+            value = float(predicted == truth) if self.classes else abs((predicted or 0.0) - truth)
+            self.total, self.count = self.total + value, self.count + 1
+            self.part, self.part_count = self.part + value, self.part_count + 1
+        if (i + 1) % self.length == 0:
+            self.parts.append(self.part / self.part_count if self.part_count else None)
+            self.part, self.part_count = 0.0, 0
+
+
+def progressive(model, rows, *, count, classes, lags, delay=0, previous=True, limit=None, size=None):
+    """Predict each row, score it, and learn from it when its label has come.
+
+    Args:
+        model: with `predict_one` and `learn_one`, and `pass_by` if it is to see rows without a label.
+        rows: pairs of inputs and label, None if there is none.
+        count: rows, for the parts of the score.
+        classes: whether labels are classes.
+        lags: rows before that are features, too.
+        delay: rows after which a label is known.
+        previous: give the last known label.
+        limit: CPU seconds after which the rest is left.
+        size: of the model in bytes; that of its pickle if not given.
+    """
+    look, score, waiting, began, done = Lags(lags, previous), Score(classes, count), deque(), time.process_time(), 0
+    for i, (x, y) in enumerate(rows):
+        if y is None:
+            features = look.pass_by(x)
+            getattr(model, "pass_by", lambda x: None)(x)
+            score.add(i, None, None)
+        else:
+            features = look(x)
+            score.add(i, model.predict_one(features), y)
+        waiting.append((features, y))
+        if len(waiting) > delay:
+            features, y = waiting.popleft()
+            if y is not None:
+                model.learn_one(features, y)
+                look.last = y
+        done = i + 1
+        if limit is not None and time.process_time() - began > limit:
+            break
+    seconds = time.process_time() - began
+    kept = len(pickle.dumps(model)) if size is None else size(model)
+    name = "accuracy" if classes else "mae"
+    return {
+        name: score.total / max(score.count, 1),
+        "parts": score.parts,
+        "rows": done,
+        "scored": score.count,
+        "cpu_us_per_row": 1e6 * seconds / max(done, 1),
+        "state_kib": kept / 2**10,
+    }
+
+
+def river_models(classes):
+    """Return river's models for classes or numbers, by name."""
+    from river import forest, linear_model, optim, preprocessing, tree
+
+    def scaled(model):
+        return preprocessing.StandardScaler() | model
+
+    if classes:
+        return {
+            "river ARF": lambda: forest.ARFClassifier(seed=0),
+            "river Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
+            "river logistic regression": lambda: scaled(linear_model.SoftmaxRegression(optim.SGD(0.01))),
+        }
+    # Their leaves hold linear models, which diverge on numbers of every size.
+    return {
+        "river ARF": lambda: scaled(forest.ARFRegressor(seed=0)),
+        "river Hoeffding adaptive tree": lambda: scaled(tree.HoeffdingAdaptiveTreeRegressor(seed=0)),
+        "river linear regression": lambda: scaled(linear_model.LinearRegression(optim.SGD(0.001))),
+    }

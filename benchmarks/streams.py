@@ -1,0 +1,112 @@
+"""Real streams, progressive validation: foretrace under several rules, and river, on the same rows in the same order.
+
+    FORETRACE_DATA=... python benchmarks/streams.py [--rows 20000] [--streams elec2 ecg] [--only online]
+    python benchmarks/streams.py --page      # docs/streams_compared.md and its figures, from the records alone
+
+River's models are run with the row alone and with those before as further features (8, of the ECG 72, of a text 8
+characters), and get, where the network gets it, the last known label. A cell of a peer ends after --limit CPU seconds
+and says after how many rows. deep-river needs an environment of its own: `peers_deep_river.py`.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import ledger
+import peers
+import rows
+
+FILE = ledger.RECORDS / "streams.jsonl"
+WAYS = {
+    "online": {"rule": "online"},
+    "spatial": {"rule": "spatial"},
+    "truncated": {"rule": "truncated"},
+    "BPTT, chunks of 32 (equal memory)": {"rule": "bptt", "chunk": 32},
+}
+LAGS = {"ecg": 72}
+WARM = 300
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000, help="first rows of each stream; 0 for all")
+    parser.add_argument("--streams", nargs="+", choices=list(rows.STREAMS), default=list(rows.STREAMS))
+    parser.add_argument("--only", nargs="+", help="words, one of which the name of a way has to contain")
+    parser.add_argument("--limit", type=float, default=600, help="CPU seconds for a cell of a peer")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams")
+    parser.add_argument("--page", action="store_true", help="write the page and its figures, measure nothing")
+    asked = parser.parse_args()
+    if asked.page:
+        import page
+
+        return page.write()
+    cells = []
+    for way in (*WAYS, *peers.river_models(True)):
+        for name in asked.streams:
+            other = way if rows.STREAMS[name].classes else way.replace("logistic", "linear")
+            for lags in (None,) if way in WAYS else (0, LAGS.get(name, 8)):
+                cell = {"stream": name, "rows": asked.rows, "way": other}
+                cells.append(cell if lags is None else cell | {"lags": lags, "limit": asked.limit})
+    if asked.only:
+        cells = [cell for cell in cells if any(word in cell["way"] for word in asked.only)]
+    return ledger.each(FILE, cells, lambda cell: measure(cell, asked.work))
+
+
+def measure(cell, work):
+    """Return the scores of a cell."""
+    name = cell["stream"]
+    stream, path = rows.STREAMS[name], rows.prepare(name, work)
+    if cell["way"] in WAYS:
+        return network(cell, stream, path)
+    count = cell["rows"] or sum(1 for _ in rows.read(name, path, None))
+    return peers.progressive(
+        peers.river_models(stream.classes)[cell["way"]](),
+        rows.read(name, path, count),
+        count=count,
+        classes=stream.classes,
+        lags=cell["lags"],
+        delay=stream.delay,
+        previous=stream.previous and name not in rows.TEXTS,
+        limit=cell["limit"],
+    )
+
+
+def network(cell, stream, path):
+    """Follow the stream as `foretrace stream` does, at its default size and rate; a short run before compiles."""
+    import json
+
+    import jax
+
+    from foretrace._stream_config import StreamConfig
+    from foretrace._stream_run import follow
+
+    options = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
+    text = {"target": None} if path.suffix == ".txt" else {"target": "target", "previous": stream.previous, **options}
+    task = {} if path.suffix == ".txt" else {"task": "classification" if stream.classes else "regression"}
+    count = cell["rows"] or None
+    config = StreamConfig(str(path), **text, **task, **WAYS[cell["way"]], log_every=max((count or 40_000) // 10, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        follow(config, f"{folder}/warm", rows=WARM, show_progress=False)
+        began = time.process_time()
+        result = follow(config, f"{folder}/run", rows=count, show_progress=False)
+        seconds = time.process_time() - began
+        if result.stopped:
+            raise SystemExit("stopped: this cell is not recorded")
+        lines = [json.loads(line) for line in result.run.metrics.read_text().splitlines()]
+        kept = result.run.checkpoint.stat().st_size
+    jax.clear_caches()
+    score = "accuracy" if stream.classes else "mae"
+    return {
+        **result.scores,
+        "parts": [line.get(score) for line in lines if line["kind"] == "stream"],
+        "rows": result.position.row,
+        "scored": lines[-1]["scored"],
+        "refused": lines[-1]["refused"],
+        "cpu_us_per_row": 1e6 * seconds / result.position.row,
+        "state_kib": kept / 2**10,
+    }
+
+
+if __name__ == "__main__":
+    main()
