@@ -96,22 +96,44 @@ def progressive(model, rows, *, count, classes, lags, delay=0, previous=True, li
     }
 
 
+class Scaled:
+    """A model that gets numbers in standard deviations, and indicators (`... is ...`) as they are.
+
+    River's scaler would turn an indicator that is there only when it is one into zero.
+    """
+
+    def __init__(self, model):
+        from river import preprocessing
+
+        self.model, self.scaler = model, preprocessing.StandardScaler()
+
+    def predict_one(self, x):
+        """Return what the model says."""
+        return self.model.predict_one(self._scaled(x))
+
+    def learn_one(self, x, y):
+        """Learn the scale, and the row."""
+        self.scaler.learn_one({name: value for name, value in x.items() if "is " not in name})
+        self.model.learn_one(self._scaled(x), y)
+
+    def _scaled(self, x):
+        numbers = {name: value for name, value in x.items() if "is " not in name}
+        return self.scaler.transform_one(numbers) | {name: value for name, value in x.items() if "is " in name}
+
+
 def river_models(classes):
     """Return river's models for classes or numbers, by name."""
-    from river import forest, linear_model, optim, preprocessing, tree
-
-    def scaled(model):
-        return preprocessing.StandardScaler() | model
+    from river import forest, linear_model, optim, tree
 
     if classes:
         return {
             "river ARF": lambda: forest.ARFClassifier(seed=0),
             "river Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
-            "river logistic regression": lambda: scaled(linear_model.SoftmaxRegression(optim.SGD(0.01))),
+            "river logistic regression": lambda: Scaled(linear_model.SoftmaxRegression(optim.SGD(0.01))),
         }
     # Their leaves hold linear models, which diverge on numbers of every size.
     return {
-        "river ARF": lambda: scaled(forest.ARFRegressor(seed=0)),
-        "river Hoeffding adaptive tree": lambda: scaled(tree.HoeffdingAdaptiveTreeRegressor(seed=0)),
-        "river linear regression": lambda: scaled(linear_model.LinearRegression(optim.SGD(0.001))),
+        "river ARF": lambda: Scaled(forest.ARFRegressor(seed=0)),
+        "river Hoeffding adaptive tree": lambda: Scaled(tree.HoeffdingAdaptiveTreeRegressor(seed=0)),
+        "river linear regression": lambda: Scaled(linear_model.LinearRegression(optim.SGD(0.001))),
     }

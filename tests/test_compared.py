@@ -94,3 +94,20 @@ def test_the_rolling_window_is_backpropagation_through_its_last_steps(benchmark,
     np.testing.assert_allclose(info.gradient_norm, expected.gradient_norm, rtol=1e-10)
     outputs, _ = plain.predict(plain.init(), with_zeros)
     np.testing.assert_allclose(info.outputs, outputs[-chunk:], rtol=1e-10)
+
+
+def test_a_scaled_peer_gets_indicators_as_they_are(benchmark):
+    seen = []
+
+    class Model:
+        def predict_one(self, x):
+            seen.append(x)
+
+        def learn_one(self, x, y):
+            seen.append(x)
+
+    model = benchmark("peers").Scaled(Model())
+    for value in (1.0, 3.0):
+        model.learn_one({"n": value, "last is a": 1.0}, 0)
+    model.predict_one({"n": 3.0, "last is a": 1.0})
+    assert seen[-1] == {"n": 1.0, "last is a": 1.0}
