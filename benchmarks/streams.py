@@ -22,6 +22,7 @@ WAYS = {
     "online": {"rule": "online"},
     "spatial": {"rule": "spatial"},
     "truncated": {"rule": "truncated"},
+    "hybrid, chunks of 32": {"rule": "hybrid", "chunk": 32},
     "BPTT, chunks of 32 (equal memory)": {"rule": "bptt", "chunk": 32},
 }
 LAGS = {"ecg": 72}

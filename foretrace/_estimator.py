@@ -19,14 +19,15 @@ Row = Mapping[Any, Any]
 class Online:
     """Learn row by row; the network is made when the first row comes.
 
-    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `overshoot`, `features`, `previous` and
-    `seed`, and `member` and `members` if rows may be those of many streams.
+    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `overshoot`, `train_encoder`, `features`,
+    `previous` and `seed`, and `member` and `members` if rows may be those of many streams.
     """
 
     size: Size
     rule: str
     learning_rate: float
     clip: float | None
+    train_encoder: bool
     overshoot: float | None
     features: int
     previous: bool
@@ -61,6 +62,7 @@ class Online:
                 learning_rate=self.learning_rate,
                 clip=self.clip,
                 overshoot=self.overshoot,
+                train_encoder=self.train_encoder,
                 delay=feed.rows_late,
                 seed=self.seed,
                 members=self.members if whose else None,

@@ -1,5 +1,6 @@
 """The paper's optimiser from Optax parts; any other Optax optimiser works as well, and any can be bounded."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -109,6 +110,50 @@ def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> 
         return optax.tree.scale(factor, updates), state
 
     return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def holding(
+    optimizer: optax.GradientTransformation, held: Callable[[Any], PyTree[bool]]
+) -> optax.GradientTransformationExtraArgs:
+    """Return an optimiser that leaves some parameters as they are: their gradients and updates are zero.
+
+    Args:
+        optimizer: of the rest; held parameters count for nothing in a clip by the global norm.
+        held: a function from parameters (or gradients) to a tree that is True for those to be held, such as
+            `in_front_of_recurrences`.
+
+    >>> import jax.numpy as jnp, optax
+    >>> optimizer = holding(optax.sgd(1.0), lambda tree: [True, False])
+    >>> parameters = [jnp.array(1.0), jnp.array(1.0)]
+    >>> updates, _ = optimizer.update(parameters, optimizer.init(parameters), parameters)
+    >>> [float(update) for update in updates]
+    [0.0, -1.0]
+    """
+    inner = optax.with_extra_args_support(optimizer)
+
+    def closed(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf, hold: jnp.zeros_like(leaf) if hold else leaf, tree, held(tree))
+
+    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        updates, state = inner.update(closed(grads), state, params, **extra)
+        return closed(updates), state
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def in_front_of_recurrences(params: Network) -> PyTree[bool]:
+    """Return True for the encoder and the norms in front of the cells.
+
+    What they do acts on the outputs through the memory of the recurrence behind them alone. A rule that is not open
+    through time for inputs knows only the part of it that passes at the present step.
+    """
+    pre = params.blocks.norm_place == "pre"
+
+    def front(path: tuple, _: object) -> bool:
+        names = [getattr(entry, "name", None) for entry in path]
+        return names[0] == "encoder" or (pre and names[:2] == ["blocks", "norm"])
+
+    return jax.tree.map_with_path(front, params)
 
 
 def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) -> optax.Schedule:

@@ -65,7 +65,8 @@ class StreamConfig:
         depth: number of recurrent layers, in place of that of the size.
         model_size: features between the layers.
         state_size: modules of each layer.
-        rule: what is differentiated through time.
+        rule: what is differentiated through time. Row by row, hybrid is the online rule; in chunks, errors go through
+            time within a chunk as well, and what lies before it counts by the sensitivities.
         learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
             lose after some thousand rows what it had learned.
         clip: largest norm of a gradient; no clipping if None.
@@ -74,6 +75,9 @@ class StreamConfig:
         eps: added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
         sensitivity_decay: share of the sensitivities kept at every update; below 1 they are less stale, and reach
             about 1 / (1 - share) updates back.
+        train_encoder: train the encoder and the norms in front of the recurrences, too. The online rule knows their
+            errors at the present step only, and to follow these was seen to undo what was learned within some ten
+            thousand rows; so by default they stay as they are, but for the rules hybrid and bptt in chunks.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
         recurrent_factor: rate of the eigenvalues and input gains relative to the rest. Over a reach of k rows a phase
@@ -116,12 +120,13 @@ class StreamConfig:
     depth: int | None = None
     model_size: int | None = None
     state_size: int | None = None
-    rule: RuleName = "online"
+    rule: RuleName = "hybrid"
     learning_rate: float = 1e-3
     clip: float | None = 1.0
     overshoot: float | None = None
     eps: float = 1e-8
     sensitivity_decay: float = 1.0
+    train_encoder: bool | None = None
     r_min: float = 0.0
     r_max: float = 1.0
     recurrent_factor: float = 0.5

@@ -20,7 +20,7 @@ from foretrace._forward import Carry
 from foretrace._learner import Info, Learner, LearnerState
 from foretrace._loss import softmax_cross_entropy, squared_error
 from foretrace._network import Network
-from foretrace._optimizer import adamw, bounded
+from foretrace._optimizer import adamw, bounded, holding, in_front_of_recurrences
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 WAITING_BYTES = 2**30
@@ -82,6 +82,7 @@ class Model:
         overshoot: largest promise of an update, as a share of the loss; None for no bound.
         eps: added to the root of AdamW's second moment.
         sensitivity_decay: share of the sensitivities that is kept at every update.
+        train_encoder: train the encoder and the norms in front of the recurrences as well.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
         recurrent_factor: rate of the eigenvalues and input gains relative to the rest.
@@ -104,6 +105,7 @@ class Model:
     overshoot: float | None = None
     eps: float = 1e-8
     sensitivity_decay: float = 1.0
+    train_encoder: bool = True
     r_min: float = 0.0
     r_max: float = 1.0
     recurrent_factor: float = 0.5
@@ -219,6 +221,8 @@ def build_learner(model: Model) -> Learner:
         key=jax.random.key(model.seed),
     )
     optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps, recurrent_factor=model.recurrent_factor)
+    if not model.train_encoder:
+        optimizer = holding(optimizer, in_front_of_recurrences)
     return Learner(
         network,
         rule=model.rule,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 from foretrace._encode import Encoder
 from foretrace._feed import Feed
 from foretrace._intake import Intake, Members, OneStream
+from foretrace._rule import as_rule
 from foretrace._schema import Column, Kind, check_column, infer_columns, is_classes
 from foretrace._source import SYMBOL, Source
 from foretrace._stream_config import StreamConfig
@@ -107,6 +108,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         *("rule", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
         *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
     )
+    in_time = config.chunk > 1 and as_rule(config.rule).inputs
     model = Model(
         input_size=feed.width,
         output_size=target.output_size,
@@ -115,6 +117,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         model_size=model_size,
         state_size=state_size,
         delay=feed.rows_late,
+        train_encoder=in_time if config.train_encoder is None else config.train_encoder,
         members=None if not config.many else 1 if config.member is None else config.members,
         **{name: getattr(config, name) for name in shared},
     )

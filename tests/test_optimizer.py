@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import foretrace as ft
-from foretrace._optimizer import labels, schedule
+from foretrace._optimizer import holding, in_front_of_recurrences, labels, schedule
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
@@ -125,3 +125,21 @@ def test_a_bound_without_its_loss_is_a_clear_error(network):
             network, rule=ft.ONLINE, optimizer=optimizer, loss=ft.losses.squared_error, accumulate=True
         )
         learner.step(learner.init(), jnp.ones((3, 2)), jnp.ones((3, 3)), end=True)
+
+
+def test_held_parameters_stay_and_the_rest_learns_as_without_them(network):
+    held = in_front_of_recurrences(network)
+    names = [jax.tree_util.keystr(p, simple=True, separator=".") for p, hold in jax.tree.leaves_with_path(held) if hold]
+    assert names == ["encoder.weight", "encoder.bias", "blocks.norm.scale", "blocks.norm.bias"]
+    grads = jax.tree.map(jnp.ones_like, network)
+    optimizer = holding(ft.adamw(1e-2, clip=1.0, weight_decay=0.1), in_front_of_recurrences)
+    updates, _ = optimizer.update(grads, optimizer.init(network), network)
+    # Held parameters count for nothing in the norm, nor does weight decay move them.
+    closed = jax.tree.map(lambda leaf, hold: jnp.zeros_like(leaf) if hold else leaf, grads, held)
+    plain = ft.adamw(1e-2, clip=1.0, weight_decay=0.1)
+    expected, _ = plain.update(closed, plain.init(network), network)
+    for update, want, hold in zip(*map(jax.tree.leaves, (updates, expected, held)), strict=True):
+        assert (float(jnp.abs(update).max()) == 0) if hold else bool((update == want).all())
+    make = ft.LRU.factory(state_size=3)
+    post = ft.Network(2, 3, model_size=4, depth=2, cell=make, norm="post", key=jax.random.key(0))
+    assert sum(jax.tree.leaves(in_front_of_recurrences(post))) == 2
