@@ -45,8 +45,7 @@ def reach(found):
     records = found["reach"] + found["reach_deep_river"]
     columns = sorted({(list(LABELS).index(c["task"]), c["delay"], c["task"]) for c in cells(records)})
     ways = list(dict.fromkeys(_peer(cell) for cell in cells(records)))
-    lines = [table_row(["", *(f"{task}, {delay:,} rows back" for _, delay, task in columns), "µs/row", "memory, KiB"])]
-    lines += [table_row(["---"] * (len(columns) + 3))]
+    lines = table_head(["", *(f"{task}, {delay:,} rows back" for _, delay, task in columns), "µs/row", "memory, KiB"])
     for way in ways:
         mine = {}
         for record in records:
@@ -80,7 +79,7 @@ def memory(found):
             "compiled temporary, KiB",
             "resident of the process, MiB",
         ]
-        lines += [table_row(names), table_row(["---"] * 5)]
+        lines += table_head(names)
     for record in steps:
         cell, one = record["cell"], record["found"]
         way = f"rolling BPTT, reach {cell['reach']:,}" if cell["way"] == "rolling" else cell["way"]
@@ -106,8 +105,7 @@ def streams(found):
             continue
         parts += [f"### {'Accuracy' if classes else 'Mean absolute error'}", ""]
         counts = {name: max(r["found"]["rows"] for r in mine[name].values()) for name in names}
-        parts.append(table_row(["", *(f"{name}, {counts[name]:,} rows" for name in names), "µs/row"]))
-        parts.append(table_row(["---"] * (len(names) + 2)))
+        parts += table_head(["", *(f"{name}, {counts[name]:,} rows" for name in names), "µs/row"])
         ways = list(dict.fromkeys(way for name in names for way in mine[name]))
         best = {name: _best(mine[name], score, classes) for name in names}
         for way in ways:
@@ -136,14 +134,14 @@ def latency(found):
             "inference, µs",
             "step / inference",
         ]
-        lines += [table_row(names), table_row(["---"] * 6)]
+        lines += table_head(names)
     for record in ones:
         one = record["found"]
         values = [number(one[f"{name}_us"]) for name in ("learn_one", "predict_one", "step", "inference")]
         lines.append(table_row([record["cell"]["size"], *values, f"{one['step_over_inference']:.1f}"]))
     commands = [r for r in found["latency"] if r["cell"]["what"] == "foretrace stream"]
     if commands:
-        lines += ["", table_row(["`foretrace stream`", "µs/row", "rows per CPU second"]), table_row(["---"] * 3)]
+        lines += ["", *table_head(["`foretrace stream`", "µs/row", "rows per CPU second"])]
     for record in commands:
         one, cell = record["found"], record["cell"]
         what = f"{cell['size']}, `--chunk {cell['chunk']}`"
@@ -183,6 +181,11 @@ def provenance(found):
 def cells(records):
     """Return what was measured."""
     return [record["cell"] for record in records]
+
+
+def table_head(names):
+    """Return the first two rows of a Markdown table."""
+    return [table_row(names), table_row(["---"] * len(names))]
 
 
 def table_row(values):

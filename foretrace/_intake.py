@@ -53,8 +53,8 @@ class Intake(Protocol):
     def target(self) -> Target:
         """What is predicted."""
 
-    def fits(self, rows: Sequence[Row], row: Row) -> bool:
-        """Say whether a row may be learned in one step with others that came before it."""
+    def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
+        """Say whether a row may be learned in one step with others that came before it, each with whatever else."""
 
     def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> Learned:
         """Learn from rows with their targets; `state` is used up."""
@@ -104,7 +104,7 @@ class OneStream:
         """What is predicted."""
         return self.feed.target
 
-    def fits(self, rows: Sequence[Row], row: Row) -> bool:
+    def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
         """Return True: all rows are of the one stream."""
         return True
 
@@ -206,9 +206,10 @@ class Members:
             )
         return value
 
-    def fits(self, rows: Sequence[Row], row: Row) -> bool:
+    def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
         """Say whether a row is of another member than those before it."""
-        return all(self.name(row) != self.name(other) for other in rows)
+        name = self.name(row)
+        return all(name != self.name(other) for other, _ in rows)
 
     def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> Learned:
         """Learn from rows of distinct members with their targets; there may be fewer than a step has room for."""

@@ -154,7 +154,7 @@ class _Following:
             if item is None:
                 break
             # Nothing changes before a chunk is full: a checkpoint always lies between two chunks.
-            if not self.intake.fits([row for row, _ in chunk], item[0]):
+            if not self.intake.fits(chunk, item[0]):
                 self._learn(chunk)
                 chunk = []
             chunk.append(item)
