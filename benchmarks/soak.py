@@ -1,9 +1,9 @@
 """A run that is killed, stopped and resumed at random while bad values come in, against one that is left alone.
 
-    python benchmarks/soak.py [--rows 1000000] [--kills 20] [--stops 5] [--chunk 16]
+    python benchmarks/soak.py [--rows 1000000] [--kills 20] [--stops 5] [--chunk 16] [--kinds members] [--size tiny]
 
 Both follow the same file; bursts of its rows hold NaN, infinity, absurd numbers, texts, nothing. In the end state and
-records of both must be the same bit for bit, times and memory apart.
+records of both must be the same bit for bit, times and memory apart. Members join, leave and start anew all the time.
 """
 
 import argparse
@@ -23,9 +23,13 @@ FILE = ledger.RECORDS / "soak.jsonl"
 BAD = ("NaN", "inf", "-inf", "1e300", "-1e12", "", "?", "oops")
 MACHINE = ("seconds", "rows_per_second", "resident_mib")
 
-KINDS = {"one network": []}
-"""What runs, as further arguments of the command. A population whose members come and go belongs here, as one more
-line; what it adds to a run directory is then compared in `differences`."""
+KINDS = {
+    "one network": ["--ignore", "who", "start", "--chunk"],
+    "members": ["--member", "who", "--reset", "start", "--members", "32", "--together"],
+}
+"""What runs, as further arguments of the command; the last one takes the number of rows that are learned together."""
+PRESENT = 24
+"""Members at a time; those that leave keep their places until others take them."""
 
 
 def main():
@@ -34,9 +38,11 @@ def main():
     parser.add_argument("--kills", type=int, default=20, help="times kill -9")
     parser.add_argument("--stops", type=int, default=5, help="times SIGTERM")
     parser.add_argument("--chunk", type=int, default=16, help="rows that are learned together")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--size", default="small", help="of the network, as `foretrace stream --size`")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    cells = [{"kind": kind, **vars(asked)} for kind in KINDS]
+    asked = vars(parser.parse_args())
+    cells = [{"kind": kind, **asked} for kind in asked.pop("kinds")]
 
     def measure(cell):
         with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +51,7 @@ def main():
     ledger.each(FILE, cells, measure)
 
 
-def soak(folder, *, kind, rows, kills, stops, chunk, seed):
+def soak(folder, *, kind, rows, kills, stops, chunk, size, seed):
     """Follow a stream twice, once disturbed; return what happened, and whether both ended alike.
 
     Args:
@@ -55,13 +61,14 @@ def soak(folder, *, kind, rows, kills, stops, chunk, seed):
         kills: times `kill -9`.
         stops: times SIGTERM.
         chunk: rows that are learned together.
+        size: of the network.
         seed: of the rows and of what happens when.
     """
     draw = random.Random(seed)
     bad = write_rows(folder / "rows.csv", rows, draw)
     every = max(rows // 100, chunk)
-    options = ["--target", "y", "--chunk", str(chunk), "--log-every", str(every // 2), "--checkpoint-every", str(every)]
-    first = ["stream", "rows.csv", *options, *KINDS[kind]]
+    options = ["--target", "y", "--size", size, "--log-every", str(every // 2), "--checkpoint-every", str(every)]
+    first = ["stream", "rows.csv", *options, *KINDS[kind], str(chunk)]
     began = time.monotonic()
     if code := start(folder, [*first, "--run-dir", "alone"]).wait():
         raise SystemExit(f"the undisturbed run ended with {code}")
@@ -88,27 +95,39 @@ def soak(folder, *, kind, rows, kills, stops, chunk, seed):
         "stops": stops,
         "bad_rows": bad,
         "counts": last["counts"],
+        "accuracy": last["accuracy"],
+        **({"members": last["members"]} if "members" in last else {}),
         "refused": last["refused"],
         "seconds": round(time.monotonic() - began),
     }
 
 
 def write_rows(path, rows, draw):
-    """Write a stream whose class is the sign of a number three rows before; return the number of bad rows."""
-    bad, burst, before = 0, 0, [0.0] * 3
+    """Write rows of members that take turns; return the number of bad rows.
+
+    The class is the sign of a number of the same member three rows before. Every 50 rows or so a member leaves and a
+    new one comes, or one starts anew.
+    """
+    bad, burst, joined = 0, 0, PRESENT
+    turns = [(f"m{i}", [0.0] * 3) for i in range(PRESENT)]
     with open(path, "w") as file:
-        file.write("a,b,c,y\n")
+        file.write("who,start,a,b,c,y\n")
         for i in range(rows):
             # The first rows are clean: they decide what the columns hold.
             burst = draw.randrange(1, 30) if not burst and i > 1000 and draw.random() < 0.002 else max(burst - 1, 0)
+            (who, before), start = turns.pop(0), 0
+            if draw.random() < 0.02:
+                before, start = [0.0] * 3, 1
+                if draw.random() < 0.5:
+                    who, joined = f"m{joined}", joined + 1
             xs = [draw.gauss(0, 1) for _ in range(3)]
             shown, label = [f"{x:.5f}" for x in xs], "up" if before[0] > 0 else "down"
             if burst:
                 bad += 1
                 shown = [draw.choice(BAD) if draw.random() < 0.7 else text for text in shown]
                 label = draw.choice((label, ""))
-            file.write(",".join([*shown, label]) + "\n")
-            before = [*before[1:], xs[0]]
+            file.write(",".join([who, str(start), *shown, label]) + "\n")
+            turns.append((who, [*before[1:], xs[0]]))
     return bad
 
 

@@ -58,7 +58,7 @@ def deep_stack(
     before: tuple[PyTree[Inexact[Array, "D N"]], DeepSensitivity | None] | None,
     xs: Float[Array, "C I"],
     reset: Bool[Array, "C"] | None,
-    keys: Array | None,
+    keep: Float[Array, "D 2 H"] | None,
     *,
     rule: LearningRule,
     keep_carry: bool,
@@ -70,7 +70,7 @@ def deep_stack(
         before: states and sensitivities; None starts a sequence, with nothing attached.
         xs: inputs of the network.
         reset: steps that start an episode.
-        keys: PRNG keys of the dropout masks, one for each block.
+        keep: dropout masks of each block.
         rule: what is open to the derivative; its depth is at least 1.
         keep_carry: False spares the sensitivities at the end of the chunk.
 
@@ -80,8 +80,8 @@ def deep_stack(
     groups = split(network, rule)
     h, e = before if before is not None else (jax.vmap(lambda b: b.cell.init_state())(network.blocks), None)
     all_ = range(1, network.depth + 1)
-    keep = {m: None if keys is None else groups[m].block.keep(network.model_size, keys[m - 1]) for m in all_}
-    chunk = _Chunk(rule, xs, reset, *lax.stop_gradient((e, {m: row(h, m - 1) for m in all_})), keep, {}, {})
+    masks = {m: None if keep is None else keep[m - 1] for m in all_}
+    chunk = _Chunk(rule, xs, reset, *lax.stop_gradient((e, {m: row(h, m - 1) for m in all_})), masks, {}, {})
     x = _features(groups, chunk)
     if not keep_carry:
         return x, None

@@ -19,8 +19,8 @@ Row = Mapping[Any, Any]
 class Online:
     """Learn row by row; the network is made when the first row comes.
 
-    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `overshoot`, `train_encoder`, `features`,
-    `previous` and `seed`, and `member` and `members` if rows may be those of many streams.
+    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `overshoot`, `train_encoder`, `credit_depth`,
+    `features`, `previous` and `seed`, and `member` and `members` if rows may be those of many streams.
     """
 
     size: Size
@@ -28,6 +28,7 @@ class Online:
     learning_rate: float
     clip: float | None
     train_encoder: bool
+    credit_depth: int
     overshoot: float | None
     features: int
     previous: bool
@@ -63,6 +64,7 @@ class Online:
                 clip=self.clip,
                 overshoot=self.overshoot,
                 train_encoder=self.train_encoder,
+                credit_depth=self.credit_depth,
                 delay=feed.rows_late,
                 seed=self.seed,
                 members=self.members if whose else None,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -111,12 +112,13 @@ def forward(
         # Time in front, streams behind it: scans and weight products then find their operands in place.
         xs = jnp.swapaxes(xs, 0, 1)
         reset = None if reset is None else jnp.swapaxes(reset, 0, 1)
-    keys = None
+    keep = None
     if key is not None:
+        # Drawn here for all blocks: within a block the random bits would be made again wherever the masks are used.
         streams = jax.random.split(key, xs.shape[1]) if batched else key
-        keys = _streams(partial(jax.random.split, num=network.depth), batched, out_axes=1)(streams)
+        keep = _streams(network.keep, batched, out_axes=1)(streams)
     run = _run_deep if rule.depth else _run
-    x, after = run(network, carry, xs, rule, reset, keys, keep_carry)
+    x, after = run(network, carry, xs, rule, reset, keep, keep_carry)
     if network.cumulative_mean:
         if carry is not None:
             raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
@@ -132,20 +134,27 @@ def _run(
     xs: Float[Array, "C *B I"],
     rule: LearningRule,
     reset: Bool[Array, "C *B"] | None,
-    keys: Array | None,
+    keep: Float[Array, "D *B 2 H"] | None,
     keep_carry: bool,
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
     """Run encoder and blocks."""
+    x = _each(network.encoder, xs.ndim == 3)(xs)
+    if xs.shape[0] == 1:
+        blocks = (network.blocks, carry, keep)
+        return lax.scan(lambda x, now: _layer(now[0], now[1], x, rule, reset, now[2], keep_carry), x, blocks)
+    # Vectors come by a product with a row of the identity: sliced, they are fused into the loops over features that use
+    # them, where XLA on a CPU then reads them through the layer's number and does not vectorise (7 % of a step).
+    vectors, others = eqx.partition(network.blocks, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 2)
 
-    def layer(x: Array, now: tuple[Block, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
-        block, before, key = now
-        return _layer(block, before, x, rule, reset, key, keep_carry)
+    # The backward pass computes a block again instead of storing its insides: the same operations plus a third,
+    # but a quarter of the memory traffic, which is what limits a CPU here (benchmarks/README.md).
+    @partial(jax.checkpoint, prevent_cse=False)
+    def layer(x: Array, now: tuple[Block, Array, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
+        others, one_hot, before, keep = now
+        own = jax.tree.map(partial(_row, one_hot), vectors)
+        return _layer(eqx.combine(own, others), before, x, rule, reset, keep, keep_carry)
 
-    if xs.shape[0] > 1:
-        # The backward pass computes a block again instead of storing its insides: the same operations plus a third,
-        # but a quarter of the memory traffic, which is what limits a CPU here (benchmarks/README.md).
-        layer = jax.checkpoint(layer, prevent_cse=False)
-    return lax.scan(layer, _each(network.encoder, xs.ndim == 3)(xs), (network.blocks, carry, keys))
+    return lax.scan(layer, x, (others, jnp.eye(network.depth, dtype=bool), carry, keep))
 
 
 def _run_deep(
@@ -154,13 +163,13 @@ def _run_deep(
     xs: Float[Array, "C *B I"],
     rule: LearningRule,
     reset: Bool[Array, "C *B"] | None,
-    keys: Array | None,
+    keep: Float[Array, "D *B 2 H"] | None,
     keep_carry: bool,
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
     """Run encoder and blocks with credit in depth."""
     stack = partial(deep_stack, network, rule=rule, keep_carry=keep_carry)
     before = None if carry is None else tuple(carry)
-    x, after = _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(before, xs, reset, keys)
+    x, after = _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(before, xs, reset, keep)
     return x, None if after is None else Carry(*after)
 
 
@@ -170,7 +179,7 @@ def _layer(
     xs: Float[Array, "C *B H"],
     rule: LearningRule,
     reset: Bool[Array, "C *B"] | None,
-    key: Array | None,
+    keep: Float[Array, "*B 2 H"] | None,
     keep_carry: bool,
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
     cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
@@ -191,9 +200,12 @@ def _layer(
     # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
     emitted, after = _streams(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0))(carry, zs, reset)
     ys = _each(cell.readout, batched)(emitted, zs)
-    keep = None if key is None else _streams(partial(block.keep, xs.shape[-1]), batched)(key)
     after_cell = _streams(block.after, batched)
     return jax.vmap(after_cell, in_axes=(0, 0, None))(xs, ys, keep), after
+
+
+def _row(one_hot: Bool[Array, "D"], leaf: Array) -> Array:
+    return jnp.dot(one_hot.astype(leaf.dtype), leaf, precision=lax.Precision.HIGHEST)
 
 
 def _each(function: Callable, batched: bool) -> Callable:

@@ -102,9 +102,9 @@ class Block(eqx.Module):
         y = y if keep is None else y * keep[1]
         return self.norm(x + y) if self.norm is not None and self.norm_place == "post" else x + y
 
-    def keep(self, size: int, key: PRNGKeyArray | None) -> Float[Array, "2 H"] | None:
-        """Draw the two dropout masks of a sequence, scaled to keep the mean; None without dropout or key."""
-        if key is None or self.dropout == 0:
+    def keep(self, size: int, key: PRNGKeyArray) -> Float[Array, "2 H"] | None:
+        """Draw the two dropout masks of a sequence, scaled to keep the mean; None without dropout."""
+        if self.dropout == 0:
             return None
         return jnp.where(jax.random.bernoulli(key, 1 - self.dropout, (2, size)), 1 / (1 - self.dropout), 0.0)
 
@@ -205,6 +205,10 @@ class Network(eqx.Module):
             return encoder, blocks, Decoder(model_size, output_size, readout_size, key=decoder_key)
 
         self.encoder, self.blocks, self.decoder = _run_once(draw, key)
+
+    def keep(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
+        """Draw the dropout masks of all blocks for a sequence; None without dropout."""
+        return jax.vmap(partial(self.blocks.keep, self.model_size))(jax.random.split(key, self.depth))
 
     def block(self, i: int) -> Block:
         """Return block i, counted from the input; negative i counts from the output."""

@@ -10,6 +10,7 @@ from foretrace._config import RuleName, recorded
 from foretrace._encode import Outliers
 from foretrace._lines import Encoding
 from foretrace._roster import WhenFull
+from foretrace._rule import as_rule
 from foretrace._source import BadRows, Format
 
 Task = Literal["auto", "classification", "regression"]
@@ -67,6 +68,8 @@ class StreamConfig:
         state_size: modules of each layer.
         rule: what is differentiated through time. Row by row, hybrid is the online rule; in chunks, errors go through
             time within a chunk as well, and what lies before it counts by the sensitivities.
+        credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well, at
+            any distance; as many as the network has leave nothing out. Memory and time grow steeply with it.
         learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
             lose after some thousand rows what it had learned.
         clip: largest norm of a gradient; no clipping if None.
@@ -121,6 +124,7 @@ class StreamConfig:
     model_size: int | None = None
     state_size: int | None = None
     rule: RuleName = "hybrid"
+    credit_depth: int = 0
     learning_rate: float = 1e-3
     clip: float | None = 1.0
     overshoot: float | None = None
@@ -140,9 +144,10 @@ class StreamConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
-        for name in ("horizon", "delay"):
+        for name in ("horizon", "delay", "credit_depth"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        as_rule(self.rule).with_depth(self.credit_depth)  # not every rule carries sensitivities
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         if not 0 < self.sensitivity_decay <= 1:

@@ -21,6 +21,7 @@ from foretrace._learner import Info, Learner, LearnerState
 from foretrace._loss import softmax_cross_entropy, squared_error
 from foretrace._network import Network
 from foretrace._optimizer import adamw, bounded, holding, in_front_of_recurrences
+from foretrace._rule import as_rule
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 WAITING_BYTES = 2**30
@@ -77,6 +78,7 @@ class Model:
         model_size: features between the layers.
         state_size: modules of a layer.
         rule: what is differentiated through time.
+        credit_depth: through the memory of how many recurrences above a parameter its errors travel as well.
         learning_rate: of AdamW.
         clip: largest norm of a gradient; None for no clipping.
         overshoot: largest promise of an update, as a share of the loss; None for no bound.
@@ -100,6 +102,7 @@ class Model:
     model_size: int = 32
     state_size: int = 32
     rule: str = "online"
+    credit_depth: int = 0
     learning_rate: float = 1e-3
     clip: float | None = 1.0
     overshoot: float | None = None
@@ -225,7 +228,7 @@ def build_learner(model: Model) -> Learner:
         optimizer = holding(optimizer, in_front_of_recurrences)
     return Learner(
         network,
-        rule=model.rule,
+        rule=as_rule(model.rule).with_depth(model.credit_depth),
         optimizer=optimizer if model.overshoot is None else bounded(optimizer, model.overshoot),
         loss=softmax_cross_entropy if model.classes else squared_error,
         sensitivity_decay=model.sensitivity_decay,

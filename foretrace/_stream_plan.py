@@ -105,7 +105,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     feed = Feed(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
     depth, model_size, state_size = config.sizes()
     shared = (
-        *("rule", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
+        *("rule", "credit_depth", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
         *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
     )
     in_time = config.chunk > 1 and as_rule(config.rule).inputs

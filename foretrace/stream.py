@@ -55,6 +55,8 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         overshoot: largest fall of the loss that an update may promise, as a share of the loss; None for no bound.
         train_encoder: train the encoder and the norms in front of the recurrences, too: faster at first, but their
             errors are known at the present step only, and long runs were seen to lose what they had learned.
+        credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well; as
+            many as the network has leave nothing out. Memory and time grow steeply with it.
         member: feature that says whose row it is: every sensor, user or place has its own memory, all share the
             network. It is no input. None if all rows are of one stream.
         members: most of them; one more takes the place of the one that has been silent longest.
@@ -78,12 +80,13 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         seed: int = 0,
         overshoot: float | None = None,
         train_encoder: bool = False,
+        credit_depth: int = 0,
         member: Hashable | None = None,
         members: int = 64,
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.classes, self.previous, self.seed = features, classes, previous, seed
-        self.overshoot, self.train_encoder = overshoot, train_encoder
+        self.overshoot, self.train_encoder, self.credit_depth = overshoot, train_encoder, credit_depth
         self.member, self.members = member, members
         self._forget()
 
@@ -135,8 +138,8 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
     """Recurrent regressor that learns online and remembers what came before.
 
     Args:
-        size, rule, learning_rate, clip, features, previous, seed, overshoot, train_encoder, member, members: as
-            those of `Classifier`.
+        size, rule, learning_rate, clip, features, previous, seed, overshoot, train_encoder, credit_depth,
+            member, members: as those of `Classifier`.
         predicted: from where: the running mean ("value"), the last known number ("change"), or in between ("auto").
 
     >>> model = Regressor(size="tiny", features=4)
@@ -157,6 +160,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         seed: int = 0,
         overshoot: float | None = None,
         train_encoder: bool = False,
+        credit_depth: int = 0,
         predicted: Predicted = "auto",
         member: Hashable | None = None,
         members: int = 64,
@@ -164,6 +168,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.previous, self.seed = features, previous, seed
         self.overshoot, self.train_encoder, self.predicted = overshoot, train_encoder, predicted
+        self.credit_depth = credit_depth
         self.member, self.members = member, members
         self._forget()
 
@@ -210,8 +215,8 @@ class Forecaster(Online, RiverForecaster):
 
     Args:
         horizon: steps ahead that are learned; more cannot be asked for.
-        size, rule, learning_rate, clip, features, seed, overshoot, train_encoder: as those of `Classifier`. The last
-            target is an input.
+        size, rule, learning_rate, clip, features, seed, overshoot, train_encoder, credit_depth: as those of
+            `Classifier`. The last target is an input.
         predicted: as that of `Regressor`.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
@@ -232,12 +237,14 @@ class Forecaster(Online, RiverForecaster):
         seed: int = 0,
         overshoot: float | None = None,
         train_encoder: bool = False,
+        credit_depth: int = 0,
         predicted: Predicted = "auto",
     ):
         self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
         self.clip, self.features, self.previous, self.seed = clip, features, True, seed
         self._newest: np.ndarray | None = None
         self.overshoot, self.train_encoder, self.predicted = overshoot, train_encoder, predicted
+        self.credit_depth = credit_depth
         self._forget()
 
     @classmethod
