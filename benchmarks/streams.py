@@ -22,6 +22,8 @@ WAYS = {
     "online": {"rule": "online"},
     "spatial": {"rule": "spatial"},
     "truncated": {"rule": "truncated"},
+    "exact (credit depth 2)": {"rule": "online", "credit_depth": 2},
+    "exact (credit depth 2), chunks of 32": {"rule": "hybrid", "credit_depth": 2, "chunk": 32},
     "hybrid, chunks of 32": {"rule": "hybrid", "chunk": 32},
     "BPTT, chunks of 32 (equal memory)": {"rule": "bptt", "chunk": 32},
 }

@@ -65,6 +65,9 @@ class Intake(Protocol):
     def answer(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
         """Return the outputs for the next row and the state behind it, without learning; `state` is used up."""
 
+    def turn_to(self, name: Hashable) -> bool:
+        """Let the target's last one be that of a member; return whether it has come since it joined or was reset."""
+
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the stream whose row came last."""
 
@@ -126,6 +129,10 @@ class OneStream:
         """Return the outputs for the next row and the state behind it."""
         outputs, state = self.learner.run(state, self.feed.pass_by(row, value)[None])
         return np.asarray(outputs)[0], state
+
+    def turn_to(self, name: Hashable) -> bool:
+        """Return True: there is one stream, and its last one is there."""
+        return True
 
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the stream."""
@@ -237,6 +244,10 @@ class Members:
         place, fresh = np.array([seat.place], np.int32), np.array([seat.fresh])
         outputs, state = self._alone().run(state, place, fresh, x[None])
         return np.asarray(outputs)[0], state
+
+    def turn_to(self, name: Hashable) -> bool:
+        """Let the target's last one be that of a member; return whether it has come since it joined or was reset."""
+        return self.feeds.turn_to(name)
 
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the member whose row came last."""

@@ -65,6 +65,14 @@ class MemberFeed:
             return Came(Seat(self.roster.capacity, True), self._new().look(row), None)
         return Came(seat, (self._new() if seat.fresh else self._at(seat.place)).look(row), None)
 
+    def turn_to(self, name: Hashable) -> bool:
+        """Let the target's last one be that of a member; return whether it has come since it joined or was reset."""
+        seat = self.roster.find(name)
+        if seat is None or seat.fresh:
+            return False
+        self.shared.target.last = self._at(seat.place).last
+        return True
+
     def leave(self, name: Hashable) -> None:
         """Forget a member.
 

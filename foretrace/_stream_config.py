@@ -56,8 +56,9 @@ class StreamConfig:
         delimiter: between the fields of a CSV file; a comma, or a tab for TSV, if not given.
         encoding: of the text.
         bad_rows: stop at a row that cannot be read, or skip and count it.
-        outliers: what is done with an input more than `bound` standard deviations from its mean: brought in to the
-            bound, left out as if missing, or an error. What is not a number or infinite is left out or an error.
+        outliers: what is done with a number more than `bound` standard deviations from its mean, an input or the
+            target: brought in to the bound, left out as if missing, or an error. An input that is not a number or
+            infinite is left out or an error.
         bound: see outliers.
         categories: places of a categorical column, one of them for the missing and the unknown.
         classes: most classes of the target; by default twice those of the first rows, at least 16, 256 for a text.
@@ -80,7 +81,8 @@ class StreamConfig:
             about 1 / (1 - share) updates back.
         train_encoder: train the encoder and the norms in front of the recurrences, too. The online rule knows their
             errors at the present step only, and to follow these was seen to undo what was learned within some ten
-            thousand rows; so by default they stay as they are, but for the rules hybrid and bptt in chunks.
+            thousand rows; so by default they stay as they are, but with credit in depth and for the rules hybrid and
+            bptt in chunks.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
         recurrent_factor: rate of the eigenvalues and input gains relative to the rest. Over a reach of k rows a phase

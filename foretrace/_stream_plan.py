@@ -101,14 +101,16 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     if plan.classes:
         target = ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
     else:
-        target = NumberTarget(max(config.horizon, 1), bound=config.bound, predict=config.predict)
+        target = NumberTarget(
+            max(config.horizon, 1), bound=config.bound, predict=config.predict, outliers=config.outliers
+        )
     feed = Feed(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
     depth, model_size, state_size = config.sizes()
     shared = (
         *("rule", "credit_depth", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
         *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
     )
-    in_time = config.chunk > 1 and as_rule(config.rule).inputs
+    in_time = config.credit_depth > 0 or (config.chunk > 1 and as_rule(config.rule).inputs)
     model = Model(
         input_size=feed.width,
         output_size=target.output_size,

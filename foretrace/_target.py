@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from foretrace._anchor import Anchor, Predicted
-from foretrace._encode import ABSURD, clipped
+from foretrace._encode import ABSURD, EncodingError, Outliers, clipped
 from foretrace._running import Moments, Vocabulary
 from foretrace._schema import as_number, is_missing
 
@@ -149,24 +149,40 @@ class NumberTarget:
 
     Args:
         outputs: numbers that are predicted.
-        bound: a target farther out is learned as if it lay there, and counted; it is scored as it is.
+        bound: farther out, in standard deviations, a target is counted as absurd.
         predict: from where.
+        outliers: what is done with an absurd target: "clip" learns it as if it lay at the bound, and scores it as it
+            is; "mask" leaves it out as if missing; "stop" refuses it.
     """
 
-    def __init__(self, outputs: int = 1, *, bound: float = 10.0, predict: Predicted = "value"):
-        self.output_size, self.features, self.bound = outputs, 2, bound
+    def __init__(
+        self, outputs: int = 1, *, bound: float = 10.0, predict: Predicted = "value", outliers: Outliers = "clip"
+    ):
+        self.output_size, self.features, self.bound, self.outliers = outputs, 2, bound, outliers
         self.moments, self.counts = Moments(), Counter[str]()
         self.anchor = None if predict == "value" else Anchor(outputs, predict, bound)
         self.last: float | None = None
 
     def take(self, value: Any) -> float | None:
-        """Return a number; None if it is missing or none."""
+        """Return a number; None if it is missing, none, or absurd and left out.
+
+        Raises:
+            EncodingError: it is absurd, and these are to stop.
+        """
         number = None if is_missing(value) else as_number(value)
         if number is None or not abs(number) < ABSURD:
             self.counts["missing targets"] += 1
             return None
         inside = self.moments.within(number, self.bound)
-        self.counts["absurd targets"] += inside != number
+        if inside != number:
+            self.counts["absurd targets"] += 1
+            if self.outliers == "stop":
+                raise EncodingError(
+                    f"the target is {str(value)[:80]!r}, more than {self.bound:g} standard deviations from its mean "
+                    f"{self.moments.mean:g}; clean the source, or choose --outliers clip or mask"
+                )
+            if self.outliers == "mask":
+                return None
         self.moments.update(inside)
         self.last = number
         return number

@@ -21,7 +21,7 @@ import numpy as np
 
 from foretrace._anchor import Predicted
 from foretrace._encode import Encoder
-from foretrace._estimator import OfMembers, Online, Row, array_rows
+from foretrace._estimator import OfMembers, Row, array_rows
 from foretrace._feed import Feed
 from foretrace._stream_config import Size
 from foretrace._target import ClassTarget, NumberTarget
@@ -210,7 +210,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
-class Forecaster(Online, RiverForecaster):
+class Forecaster(OfMembers, RiverForecaster):
     """Recurrent forecaster of the next steps of a series, learned online.
 
     Args:
@@ -218,6 +218,7 @@ class Forecaster(Online, RiverForecaster):
         size, rule, learning_rate, clip, features, seed, overshoot, train_encoder, credit_depth: as those of
             `Classifier`. The last target is an input.
         predicted: as that of `Regressor`.
+        member, members: as those of `Classifier`.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):
@@ -239,13 +240,19 @@ class Forecaster(Online, RiverForecaster):
         train_encoder: bool = False,
         credit_depth: int = 0,
         predicted: Predicted = "auto",
+        member: Hashable | None = None,
+        members: int = 64,
     ):
         self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
         self.clip, self.features, self.previous, self.seed = clip, features, True, seed
-        self._newest: np.ndarray | None = None
         self.overshoot, self.train_encoder, self.predicted = overshoot, train_encoder, predicted
         self.credit_depth = credit_depth
+        self.member, self.members = member, members
         self._forget()
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._newest: dict[Hashable, np.ndarray] = {}
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -258,21 +265,28 @@ class Forecaster(Online, RiverForecaster):
         return Feed(encoder, self._new_target(), horizon=self.horizon)
 
     def learn_one(self, y: float, x: Row | None = None) -> None:
-        """Learn the next value of the series, with what else is known of its step."""
-        self._newest = self._learn({} if x is None else x, y)
+        """Learn the next value of the series (of its member, whom x names), with what else is known of its step."""
+        outputs = self._learn({} if x is None else x, y)
+        name = None if x is None or self.member is None else x[self.member]
+        self._newest.pop(name, None)
+        self._newest[name] = outputs  # the latest one last
+        if len(self._newest) > self.members:
+            del self._newest[next(iter(self._newest))]
 
-    def forecast(self, horizon: int, xs: list[dict] | None = None) -> list[float]:
+    def forecast(self, horizon: int, xs: list[dict] | None = None, *, member: Hashable | None = None) -> list[float]:
         """Return the next values; 0 before anything was learned.
 
         Args:
             horizon: how many, at most those that are learned.
             xs: features of the steps ahead; they are not used: a forecast is made from what has been.
+            member: whose; the one that was learned last if not given.
 
         Raises:
             ValueError: more than are learned.
         """
         if horizon > self.horizon:
             raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
-        if self._newest is None or self._intake is None:
+        name = next(reversed(self._newest), None) if member is None else member
+        if self._intake is None or name not in self._newest or not self._intake.turn_to(name):
             return [0.0] * horizon
-        return self._intake.target.describe(self._newest)[:horizon]
+        return self._intake.target.describe(self._newest[name])[:horizon]

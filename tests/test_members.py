@@ -25,10 +25,10 @@ MEMBERS, STEPS = 3, 8
 MADE = {}
 
 
-def learner(rate, batch_size=None):
+def learner(rate, batch_size=None, rule=ft.ONLINE):
     network = ft.Network(2, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
     loss = ft.losses.squared_error
-    return ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adam(rate), loss=loss, batch_size=batch_size)
+    return ft.Learner(network, rule=rule, optimizer=optax.adam(rate), loss=loss, batch_size=batch_size)
 
 
 def many(rate, together=1, delay=0, members=MEMBERS):
@@ -111,9 +111,11 @@ def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
     assert_same(place(state, MEMBERS), place(model.init(), MEMBERS))
 
 
-@pytest.mark.parametrize("delay", [0, 2])
-def test_members_in_lock_step_are_a_batch(delay):
-    model, batch = many(0.05, 3, delay), learner(0.05, 3)
+@pytest.mark.parametrize(("delay", "credit"), [(0, 0), (2, 0), (2, 2)])
+def test_members_in_lock_step_are_a_batch(delay, credit):
+    rule = ft.ONLINE.with_depth(credit)
+    model = MemberLearner(learner(0.05, 3, rule), members=MEMBERS, delay=delay) if credit else many(0.05, 3, delay)
+    batch = learner(0.05, 3, rule)
     xs, ys = map(jnp.asarray, data())
     state, one, carries = model.init(), batch.init(), []
     slots = np.array([2, 0, 1], np.int32)

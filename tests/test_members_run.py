@@ -175,3 +175,23 @@ def test_an_estimator_keeps_its_members_apart(kind):
         model.learn_one({"x": 1.0}, 1.0)
     with pytest.raises(KeyError, match="is no member"):
         kind("tiny").reset("a")
+
+
+def test_a_forecaster_keeps_its_members_apart():
+    model = stream.Forecaster(2, "tiny", features=4, member="who", members=2)
+    assert model.forecast(2) == model.forecast(2, member="a") == [0.0, 0.0]
+    for i in range(60):
+        model.learn_one(float(i % 2), {"who": "a"})
+        model.learn_one(100.0 + i % 3, {"who": "b"})
+    a, b = (model.forecast(2, member=name) for name in "ab")
+    assert max(a) < 30 < 70 < min(b) and model.forecast(2) == b  # each goes on from its own last value
+    after = pickle.loads(pickle.dumps(model))
+    assert after.forecast(2, member="a") == a and after.forecast(2) == b
+    model.leave("a")
+    model.reset("b")
+    assert model.forecast(2, member="a") == model.forecast(2, member="b") == [0.0, 0.0]
+    for name in "cde":
+        model.learn_one(1.0, {"who": name})
+    assert len(model._newest) == 2 and model.forecast(2, member="b") == [0.0, 0.0] != model.forecast(2, member="e")
+    with pytest.raises(ValueError, match="the row has no 'who'"):
+        model.learn_one(1.0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from foretrace._encode import Encoder
+from foretrace._encode import Encoder, EncodingError
 from foretrace._feed import Feed
 from foretrace._schema import Column
 from foretrace._scores import Scores, score_class, score_numbers
@@ -63,9 +63,10 @@ def assert_equal(a, b, **tolerance):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), **({"rtol": 1e-9, "atol": 1e-12} | tolerance))
 
 
+@pytest.mark.parametrize("deep", [{}, {"depth": 2, "credit_depth": 2}], ids=["", "credit in depth"])
 @pytest.mark.parametrize(("chunk", "delay"), [(1, 0), (1, 1), (1, 3), (4, 0), (4, 3), (4, 6)])
-def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay):
-    model = Model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY)
+def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
+    model = Model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
     xs, ys = rows(24)
     state, found = run(model, xs, ys)
     waits = stream_learner(model).waits
@@ -188,6 +189,19 @@ def test_targets_that_are_no_numbers_are_counted_and_absurd_ones_bounded():
     assert target.counts == {"missing targets": 3, "absurd targets": 1}
     assert abs(target.moments.mean) < 1 and target.label([1e9], target.context()) == [10]
     assert target.label([None], target.context()) is None
+
+
+def test_absurd_targets_follow_the_policy():
+    clip, mask, stop = (NumberTarget(outliers=policy) for policy in ("clip", "mask", "stop"))
+    for i in range(60):
+        assert [target.take((-1) ** i) for target in (clip, mask, stop)] == [(-1) ** i] * 3
+    before = mask.moments.to_json(), mask.context()
+    assert clip.take(1e9) == 1e9 and clip.moments.mean > 0 and clip.last == 1e9
+    assert mask.take(1e9) is None and (mask.moments.to_json(), mask.context()) == before
+    assert clip.counts == mask.counts == {"absurd targets": 1}
+    with pytest.raises(EncodingError, match=r"the target is '1000000000.0', more than 10 standard .*--outliers clip"):
+        stop.take(1e9)
+    assert stop.to_json()[:2] == mask.to_json()[:2] and stop.take(1) == 1
 
 
 def test_scores_by_hand():

@@ -83,6 +83,7 @@ RUNS = {
     "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}),
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2, "overshoot": 0.5, "clip": None, "eps": 1e-2}),
     "text": ("a.txt", {"learning_rate": 1e-2}),
+    "credit in depth": ("a.csv", {"target": "class", "delay": 1, "credit_depth": 1, "outliers": "mask"}),
 }
 
 
@@ -229,6 +230,7 @@ def test_a_pipe_is_learned_as_its_rows_come_and_stops_while_it_waits(start, file
         ("stream a.txt --target x", "next character"),
         ("stream a.csv --target class --chunk 0", "chunk=0"),
         ("stream a.csv --target class --delay -1", "delay=-1"),
+        ("stream a.csv --target class --rule spatial --credit-depth 1", "use it with ONLINE"),
         ("stream a.csv --target z --delay 100000000", "delay=100000000"),
         ("stream absent.csv --target class", "absent.csv cannot be read: No such file"),
         ("stream - --target class", "--format csv"),
