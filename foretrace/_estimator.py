@@ -10,7 +10,8 @@ from foretrace._encode import Encoder
 from foretrace._feed import Feed
 from foretrace._intake import Intake, Members, OneStream
 from foretrace._stream_config import SIZES, Size
-from foretrace._stream_learner import Model, StreamState, own
+from foretrace._stream_learner import StreamState, own
+from foretrace._stream_model import Model, decided
 from foretrace._target import ClassTarget, Target
 
 Row = Mapping[Any, Any]
@@ -27,8 +28,8 @@ class Online:
     rule: str
     learning_rate: float
     clip: float | None
-    train_encoder: bool
-    credit_depth: int
+    train_encoder: bool | None
+    credit_depth: int | None
     overshoot: float | None
     features: int
     previous: bool
@@ -63,12 +64,11 @@ class Online:
                 learning_rate=self.learning_rate,
                 clip=self.clip,
                 overshoot=self.overshoot,
-                train_encoder=self.train_encoder,
-                credit_depth=self.credit_depth,
                 delay=feed.rows_late,
                 seed=self.seed,
                 members=self.members if whose else None,
             )
+            model = decided(model, self.credit_depth, self.train_encoder)
             intake = Members(feed, model, member=self.member, as_text=False) if whose else OneStream(feed, model)
             self._intake, self._state = intake, intake.learner.init()
         return self._intake, self._state

@@ -14,7 +14,8 @@ from foretrace._member_feed import MemberFeed
 from foretrace._member_learner import MemberLearner, member_learner
 from foretrace._roster import Roster, WhenFull
 from foretrace._schema import as_flag
-from foretrace._stream_learner import Model, Outcome, StreamLearner, StreamState, empty_labels, stream_learner
+from foretrace._stream_learner import Outcome, StreamLearner, StreamState, empty_labels, stream_learner
+from foretrace._stream_model import Model
 from foretrace._target import Target
 
 Row = Mapping[Any, Any]

@@ -13,10 +13,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from foretrace._forward import Carry, init_carry
 from foretrace._learner import Learner
-from foretrace._stream_learner import Model, Outcome, StreamState, Waiting, build_learner, learn, measures, own
+from foretrace._stream_learner import Outcome, StreamState, Waiting, learn, measures, own
+from foretrace._stream_model import Model, build_learner
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 
 MEMBER_BYTES = 2**30
@@ -40,6 +42,7 @@ class MemberLearner:
 
     def __init__(self, learner: Learner, *, members: int, delay: int = 0):
         self.learner, self.members, self.waits = learner, members, delay
+        self.places = delay + 1 if delay else 0  # see StreamLearner
         self.together = learner.batch_size or 1
         if members < self.together:
             raise ValueError(
@@ -114,17 +117,16 @@ class MemberLearner:
             return state._replace(learner=after), Outcome(outputs, outputs, measures(info))
         newest, passed = self.learner.predict(ready, self._rows(xs))
         turn = jnp.where(fresh, 0, state.turn[slots])
-        places = slots, turn % self.waits
-        kept = _read(state.waiting, places)
+        new = Waiting(before, jnp.asarray(xs, state.waiting.xs.dtype)[:, None], self._unrows(newest)[:, None])
+        waiting = jax.tree.map(lambda ring, leaf: ring.at[slots, turn % self.places].set(leaf), state.waiting, new)
+        kept = jax.tree.map(lambda ring: ring[slots, (turn + 1) % self.places], waiting)
         # Until a ring has been filled once, its places may hold what a member before it left there.
         old = _each(turn >= self.waits, kept, jax.tree.map(jnp.zeros_like, kept))
         late = ready._replace(carry=self._to_batch(old.carry))
         learned, info = learn(self.learner, late, self._rows(old.xs[:, 0]), self._rows(ys), self._rows(weights))
-        new = Waiting(before, jnp.asarray(xs, old.xs.dtype)[:, None], self._unrows(newest)[:, None])
-        waiting = jax.tree.map(lambda ring, leaf: ring.at[places].set(leaf), state.waiting, _each(here, new, kept))
         ahead = self._from_batch(passed.carry)
         carry = self._put(state.learner.carry, slots, _each(here & _finite(ahead.h), ahead, before))
-        onward = jnp.where(turn + 1 == 2 * self.waits, self.waits, turn + 1)
+        onward = jnp.where(turn + 1 == 2 * self.places, self.places, turn + 1)
         turns = state.turn.at[slots].set(jnp.where(here, onward, 0).astype(jnp.int32))
         outcome = Outcome(old.outputs[:, 0], self._unrows(newest), measures(info))
         return StreamState(learned._replace(carry=carry), waiting, turns), outcome
@@ -160,8 +162,8 @@ class MemberLearner:
         """Return the carry of a member that has had no row, and its ring."""
         network, dtype = self.learner.network, jnp.result_type(float)
         carry = init_carry(network, self.learner.rule)
-        ring = jax.tree.map(lambda leaf: jnp.zeros((self.waits, *leaf.shape), leaf.dtype), carry)
-        sizes = (self.waits, 1, network.input_size), (self.waits, 1, network.output_size)
+        ring = jax.tree.map(lambda leaf: jnp.zeros((self.places, *leaf.shape), leaf.dtype), carry)
+        sizes = (self.places, 1, network.input_size), (self.places, 1, network.output_size)
         return carry, Waiting(ring, jnp.zeros(sizes[0], dtype), jnp.zeros(sizes[1], dtype))
 
     def _check_memory(self) -> None:
@@ -184,12 +186,15 @@ def member_learner(model: Model) -> MemberLearner:
     return MemberLearner(build_learner(model), members=model.members, delay=model.delay)
 
 
-def _read(tree: Any, places: Any) -> Any:
-    """Return what is at some places."""
-    # Each is read twice: a single read would be repeated wherever its value is used, also behind the write, and for
-    # that the compiler would copy all places. Two are a loop that is run once.
-    twice = jax.tree.map(lambda index: jnp.concatenate([index, index]), places)
-    return jax.tree.map(lambda leaf: jnp.split(leaf[twice], 2)[0], tree)
+def _read(carries: Any, slots: Array) -> Any:
+    """Return the carries of some places, read once and for all."""
+
+    def there() -> Any:
+        return jax.tree.map(lambda leaf: leaf[slots], carries)
+
+    # A plain read would be fused into whatever uses it and be repeated there, also behind the write of what comes next,
+    # and for that the compiler would copy all places. A branch is no part of a fusion; this one is always taken.
+    return lax.cond(slots[0] >= 0, there, lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(there)))
 
 
 def _mean_of(counts: Bool[Array, "K"]) -> Float[Array, "K"]:

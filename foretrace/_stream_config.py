@@ -70,7 +70,9 @@ class StreamConfig:
         rule: what is differentiated through time. Row by row, hybrid is the online rule; in chunks, errors go through
             time within a chunk as well, and what lies before it counts by the sensitivities.
         credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well, at
-            any distance; as many as the network has leave nothing out. Memory and time grow steeply with it.
+            any distance; as many as the network has leave nothing out, and 0 is the paper's rule. By default all of
+            them if rows are learned one by one and no more than 2 million numbers are carried for it (tiny and small
+            networks), else 0. Memory and time grow steeply with it.
         learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
             lose after some thousand rows what it had learned.
         clip: largest norm of a gradient; no clipping if None.
@@ -79,10 +81,10 @@ class StreamConfig:
         eps: added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
         sensitivity_decay: share of the sensitivities kept at every update; below 1 they are less stale, and reach
             about 1 / (1 - share) updates back.
-        train_encoder: train the encoder and the norms in front of the recurrences, too. The online rule knows their
-            errors at the present step only, and to follow these was seen to undo what was learned within some ten
-            thousand rows; so by default they stay as they are, but with credit in depth and for the rules hybrid and
-            bptt in chunks.
+        train_encoder: train the encoder and the norms in front of the recurrences, too. If their errors are known at
+            the present step only, to follow these was seen to undo what was learned within some ten thousand rows; so
+            by default they stay as they are, but with credit through all layers, and for the rules hybrid and bptt in
+            chunks.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
         recurrent_factor: rate of the eigenvalues and input gains relative to the rest. Over a reach of k rows a phase
@@ -126,7 +128,7 @@ class StreamConfig:
     model_size: int | None = None
     state_size: int | None = None
     rule: RuleName = "hybrid"
-    credit_depth: int = 0
+    credit_depth: int | None = None
     learning_rate: float = 1e-3
     clip: float | None = 1.0
     overshoot: float | None = None
@@ -146,10 +148,10 @@ class StreamConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
-        for name in ("horizon", "delay", "credit_depth"):
+        for name in ("horizon", "delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
-        as_rule(self.rule).with_depth(self.credit_depth)  # not every rule carries sensitivities
+        as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         if not 0 < self.sensitivity_decay <= 1:

@@ -7,7 +7,6 @@ The carries in between wait in a ring of d places. Without delay both are one ca
 are those of the parameters before it. Either way a prediction never knows its label: scores are progressive.
 """
 
-import dataclasses
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -15,13 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._cells.lru import LRU
 from foretrace._forward import Carry
 from foretrace._learner import Info, Learner, LearnerState
-from foretrace._loss import softmax_cross_entropy, squared_error
-from foretrace._network import Network
-from foretrace._optimizer import adamw, bounded, holding, in_front_of_recurrences
-from foretrace._rule import as_rule
+from foretrace._stream_model import Model, build_learner
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 WAITING_BYTES = 2**30
@@ -44,7 +39,7 @@ class StreamState(NamedTuple):
     Args:
         learner: network, optimiser and carry.
         waiting: chunks whose labels have not come; None without delay.
-        turn: place of the ring whose labels come next.
+        turn: place of the ring that the next step takes; behind it is the step whose labels come with it.
     """
 
     learner: LearnerState
@@ -66,59 +61,6 @@ class Outcome(NamedTuple):
     measures: Float[Array, "4"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """What is learned by: sizes, rule and optimiser of a network for one stream, as plain data.
-
-    Args:
-        input_size: inputs of a row.
-        output_size: logits, or numbers that are predicted.
-        classes: whether the outputs are logits of one class.
-        depth: recurrent layers.
-        model_size: features between the layers.
-        state_size: modules of a layer.
-        rule: what is differentiated through time.
-        credit_depth: through the memory of how many recurrences above a parameter its errors travel as well.
-        learning_rate: of AdamW.
-        clip: largest norm of a gradient; None for no clipping.
-        overshoot: largest promise of an update, as a share of the loss; None for no bound.
-        eps: added to the root of AdamW's second moment.
-        sensitivity_decay: share of the sensitivities that is kept at every update.
-        train_encoder: train the encoder and the norms in front of the recurrences as well.
-        r_min: inner radius of the eigenvalues to begin with.
-        r_max: outer radius.
-        recurrent_factor: rate of the eigenvalues and input gains relative to the rest.
-        chunk: rows that are learned together.
-        delay: rows after which a label comes.
-        seed: of the initial network.
-        members: most streams that share the network; None for one stream.
-        together: rows of distinct members that are learned in one step.
-    """
-
-    input_size: int
-    output_size: int
-    classes: bool
-    depth: int = 2
-    model_size: int = 32
-    state_size: int = 32
-    rule: str = "online"
-    credit_depth: int = 0
-    learning_rate: float = 1e-3
-    clip: float | None = 1.0
-    overshoot: float | None = None
-    eps: float = 1e-8
-    sensitivity_decay: float = 1.0
-    train_encoder: bool = True
-    r_min: float = 0.0
-    r_max: float = 1.0
-    recurrent_factor: float = 0.5
-    chunk: int = 1
-    delay: int = 0
-    seed: int = 0
-    members: int | None = None
-    together: int = 1
-
-
 class StreamLearner:
     """Learn a stream chunk by chunk, each chunk `waits` chunks after it was predicted.
 
@@ -136,6 +78,9 @@ class StreamLearner:
             raise ValueError(f"chunk={chunk} must be at least 1 and delay={delay} at least 0")
         self.learner, self.chunk, self.delay = learner, chunk, delay
         self.waits = -(-delay // chunk)
+        # One place more than wait: the new step is written before an old one is read, elsewhere, so that the ring need
+        # not be copied to keep what is still to be read.
+        self.places = self.waits + 1 if self.waits else 0
         self._check_memory()
         self._step = jax.jit(self._traced_step, donate_argnums=0)
         self._look = jax.jit(partial(learner.predict, sensitivity=False))
@@ -145,7 +90,7 @@ class StreamLearner:
         """Return the state before the first row."""
         state = self.learner.init(key)
         one = self._one_waiting(state)
-        waiting = jax.tree.map(lambda leaf: jnp.zeros((self.waits, *leaf.shape), leaf.dtype), one)
+        waiting = jax.tree.map(lambda leaf: jnp.zeros((self.places, *leaf.shape), leaf.dtype), one)
         # Steps take the memory of their argument away from whoever has it: not the learner's own network.
         return own(StreamState(state, waiting if self.waits else None, jnp.zeros((), jnp.int32)))
 
@@ -177,14 +122,14 @@ class StreamLearner:
             after, info = learn(self.learner, state.learner, xs, ys, mask)
             return state._replace(learner=after), Outcome(info.outputs, info.outputs, measures(info))
         newest, ahead = self.learner.predict(state.learner, xs)
-        old = jax.tree.map(lambda ring: ring[state.turn], state.waiting)
         before = state.learner.carry
         assert before is not None and ahead.carry is not None
-        learned, info = learn(self.learner, state.learner._replace(carry=old.carry), old.xs, ys, mask)
-        new = Waiting(before, jnp.asarray(xs, old.xs.dtype), newest)
+        new = Waiting(before, jnp.asarray(xs, state.waiting.xs.dtype), newest)
         waiting = jax.tree.map(lambda ring, leaf: ring.at[state.turn].set(leaf), state.waiting, new)
+        turn = jnp.where(state.turn + 1 == self.places, 0, state.turn + 1).astype(jnp.int32)
+        old = jax.tree.map(lambda ring: ring[turn], waiting)
+        learned, info = learn(self.learner, state.learner._replace(carry=old.carry), old.xs, ys, mask)
         after = learned._replace(carry=_chosen(_finite(ahead.carry.h), ahead.carry, before))
-        turn = jnp.where(state.turn + 1 == self.waits, 0, state.turn + 1).astype(jnp.int32)
         return StreamState(after, waiting, turn), Outcome(old.outputs, newest, measures(info))
 
     def _one_waiting(self, state: LearnerState) -> Waiting:
@@ -197,12 +142,12 @@ class StreamLearner:
     def _check_memory(self) -> None:
         one = jax.eval_shape(lambda: self._one_waiting(self.learner.init()))
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
-        if size * self.waits > WAITING_BYTES:
+        if size * self.places > WAITING_BYTES:
             raise ValueError(
                 f"delay={self.delay}: {self.waits} steps that wait for their labels would take "
-                f"{size * self.waits / 2**20:.0f} MiB, at most {WAITING_BYTES / 2**20:.0f} MiB are kept; with this "
-                f"network the delay can be {WAITING_BYTES // size * self.chunk} rows; use a smaller network "
-                "or a larger chunk"
+                f"{size * self.places / 2**20:.0f} MiB, at most {WAITING_BYTES / 2**20:.0f} MiB are kept; with this "
+                f"network the delay can be {max(WAITING_BYTES // size - 1, 0) * self.chunk} rows; use a smaller "
+                "network or a larger chunk"
             )
 
 
@@ -210,31 +155,6 @@ class StreamLearner:
 def stream_learner(model: Model) -> StreamLearner:
     """Return the learner of a model; equal models share one, and with it their compiled programs."""
     return StreamLearner(build_learner(model), chunk=model.chunk, delay=model.delay)
-
-
-def build_learner(model: Model) -> Learner:
-    """Return what learns: a network and its optimiser, for as many streams as learn in one step."""
-    cell = LRU.factory(state_size=model.state_size, r_min=model.r_min, r_max=model.r_max)
-    network = Network(
-        model.input_size,
-        model.output_size,
-        model_size=model.model_size,
-        depth=model.depth,
-        cell=cell,
-        key=jax.random.key(model.seed),
-    )
-    optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps, recurrent_factor=model.recurrent_factor)
-    if not model.train_encoder:
-        optimizer = holding(optimizer, in_front_of_recurrences)
-    return Learner(
-        network,
-        rule=as_rule(model.rule).with_depth(model.credit_depth),
-        optimizer=optimizer if model.overshoot is None else bounded(optimizer, model.overshoot),
-        loss=softmax_cross_entropy if model.classes else squared_error,
-        sensitivity_decay=model.sensitivity_decay,
-        # One stream is faster without an axis of streams.
-        batch_size=None if model.together == 1 else model.together,
-    )
 
 
 def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Array) -> tuple[LearnerState, Info]:

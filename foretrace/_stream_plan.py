@@ -6,11 +6,10 @@ from typing import Any, NamedTuple, Self
 from foretrace._encode import Encoder
 from foretrace._feed import Feed
 from foretrace._intake import Intake, Members, OneStream
-from foretrace._rule import as_rule
 from foretrace._schema import Column, Kind, check_column, infer_columns, is_classes
 from foretrace._source import SYMBOL, Source
 from foretrace._stream_config import StreamConfig
-from foretrace._stream_learner import Model
+from foretrace._stream_model import Model, decided
 from foretrace._target import ClassTarget, NumberTarget, Target
 
 _TEXT_CLASSES = 256
@@ -107,10 +106,9 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     feed = Feed(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
     depth, model_size, state_size = config.sizes()
     shared = (
-        *("rule", "credit_depth", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
+        *("rule", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay"),
         *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
     )
-    in_time = config.credit_depth > 0 or (config.chunk > 1 and as_rule(config.rule).inputs)
     model = Model(
         input_size=feed.width,
         output_size=target.output_size,
@@ -119,10 +117,10 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         model_size=model_size,
         state_size=state_size,
         delay=feed.rows_late,
-        train_encoder=in_time if config.train_encoder is None else config.train_encoder,
         members=None if not config.many else 1 if config.member is None else config.members,
         **{name: getattr(config, name) for name in shared},
     )
+    model = decided(model, config.credit_depth, config.train_encoder)
     if not config.many:
         return OneStream(feed, model)
     return Members(feed, model, member=config.member, reset=config.reset, when_full=config.when_full)

@@ -53,10 +53,12 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         previous: give the last known label as an input.
         seed: of the initial network.
         overshoot: largest fall of the loss that an update may promise, as a share of the loss; None for no bound.
-        train_encoder: train the encoder and the norms in front of the recurrences, too: faster at first, but their
-            errors are known at the present step only, and long runs were seen to lose what they had learned.
-        credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well; as
-            many as the network has leave nothing out. Memory and time grow steeply with it.
+        train_encoder: train the encoder and the norms in front of the recurrences, too. By default if their errors
+            are known through the memory of all layers: known at the present step only, they were seen to undo in long
+            runs what had been learned.
+        credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well; all
+            of them by default if no more than 2 million numbers are carried for it ("tiny", "small"), else 0, the
+            paper's rule. Memory and time grow steeply with it.
         member: feature that says whose row it is: every sensor, user or place has its own memory, all share the
             network. It is no input. None if all rows are of one stream.
         members: most of them; one more takes the place of the one that has been silent longest.
@@ -79,8 +81,8 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         previous: bool = False,
         seed: int = 0,
         overshoot: float | None = None,
-        train_encoder: bool = False,
-        credit_depth: int = 0,
+        train_encoder: bool | None = None,
+        credit_depth: int | None = None,
         member: Hashable | None = None,
         members: int = 64,
     ):
@@ -159,8 +161,8 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         previous: bool = False,
         seed: int = 0,
         overshoot: float | None = None,
-        train_encoder: bool = False,
-        credit_depth: int = 0,
+        train_encoder: bool | None = None,
+        credit_depth: int | None = None,
         predicted: Predicted = "auto",
         member: Hashable | None = None,
         members: int = 64,
@@ -237,8 +239,8 @@ class Forecaster(OfMembers, RiverForecaster):
         features: int = 64,
         seed: int = 0,
         overshoot: float | None = None,
-        train_encoder: bool = False,
-        credit_depth: int = 0,
+        train_encoder: bool | None = None,
+        credit_depth: int | None = None,
         predicted: Predicted = "auto",
         member: Hashable | None = None,
         members: int = 64,

@@ -9,7 +9,8 @@ import optax
 import pytest
 
 from foretrace._scores import Scores
-from foretrace._stream_learner import Model, own, stream_learner
+from foretrace._stream_learner import own, stream_learner
+from foretrace._stream_model import Model
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 LAST = 2**31 - 1

@@ -17,7 +17,7 @@ ORDER = [
     *("_oracles", "_ways", "testing", "_metrics", "_cell_config", "_config", "_build", "_run", "_program"),
     *("_progress", "_signals", "_lock", "_processes", "_parallel"),
     *("_lines", "_parquet", "_source", "_running", "_schema", "_encode", "_anchor", "_target", "_feed", "_scores"),
-    *("_roster", "_member_feed", "_stream_learner", "_member_learner", "_intake"),
+    *("_roster", "_member_feed", "_stream_model", "_stream_learner", "_member_learner", "_intake"),
     *("_stream_config", "_stream_plan", "_track", "_monitors"),
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
     *("_stream_run", "_stream_predict", "_stream_report", "_estimator", "stream"),

@@ -377,13 +377,14 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     assert looked.seat == (2, True) and "new" not in reset.roster and not looked.inputs[2:].any()
 
 
+@pytest.mark.parametrize("credit", [0, 2])
 @pytest.mark.parametrize(("together", "delay"), [(1, 0), (1, 2), (3, 2)])
-def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, delay):
+def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, delay, credit):
     def temporary(members):
         model, (xs, ys) = MemberLearner(alone, members=members, delay=delay), data()
         arguments = padded(model, [0], xs[0], ys[0])
         lowered = model._step.lower(jax.eval_shape(model.init), *arguments)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
-    alone = learner(0.05, None if together == 1 else together)
+    alone = learner(0.05, None if together == 1 else together, ft.ONLINE.with_depth(credit))
     assert temporary(1000) < temporary(10) + 2**12  # the carries alone are 1000 times 4 KiB

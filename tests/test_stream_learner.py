@@ -11,7 +11,8 @@ from foretrace._encode import Encoder, EncodingError
 from foretrace._feed import Feed
 from foretrace._schema import Column
 from foretrace._scores import Scores, score_class, score_numbers
-from foretrace._stream_learner import Model, empty_labels, own, stream_learner
+from foretrace._stream_learner import empty_labels, own, stream_learner
+from foretrace._stream_model import Model
 from foretrace._target import ClassTarget, NumberTarget
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -120,6 +121,18 @@ def test_numbers_that_are_not_finite_are_refused():
     state, outcome = learner.step(state, np.full((1, 3), np.nan), np.ones((1, 1)), np.ones(1, bool))
     assert outcome.measures[3] == 0 and state.learner.skipped == 1
     assert_equal((before.learner.network, before.learner.carry), (state.learner.network, state.learner.carry))
+
+
+@pytest.mark.parametrize("deep", [{}, {"depth": 2, "credit_depth": 2}], ids=["", "credit in depth"])
+def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
+    def temporary(delay):
+        model = Model(3, 4, classes=True, delay=delay, **TINY | deep)
+        learner = stream_learner(model)
+        arguments = np.zeros((1, 3)), empty_labels(model), np.ones(1, bool)
+        lowered = learner._step.lower(jax.eval_shape(learner.init), *arguments)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary(1000) < temporary(2) + 2**12  # the ring alone is 500 times as large
 
 
 def test_a_delay_beyond_memory_is_refused():
