@@ -6,6 +6,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 
+THICK = ("online", "exact (credit depth 2)")
+
+
 def write(folder):
     """Write a figure for each record that has something to look at."""
     for name, draw in {"reach": reach, "memory": memory, "streams": streams}.items():
@@ -24,7 +27,7 @@ def reach(records):
         for record in records:
             cell, parts = record["cell"], record["found"]["parts"]
             if cell["task"] == task and cell["seed"] == 0 and "lags" not in cell:
-                axes.plot(range(1, len(parts) + 1), parts, label=cell["way"], lw=2 if cell["way"] == "online" else 1)
+                axes.plot(range(1, len(parts) + 1), parts, label=cell["way"], lw=2 if cell["way"] in THICK else 1)
         axes.set(
             title=f"{task}, {records[0]['cell']['delay']:,} rows back", xlabel="tenth of the labels", ylim=(0.3, 1.03)
         )
@@ -69,7 +72,7 @@ def streams(records):
                 way, parts = record["cell"]["way"].replace("linear", "logistic"), record["found"]["parts"]
                 tenths = range(1, len(parts) + 1)
                 colour = f"C{list(shown).index(way) if way in shown else len(shown)}"
-                (line,) = axes.plot(tenths, parts, color=colour, lw=2 if way == "online" else 1)
+                (line,) = axes.plot(tenths, parts, color=colour, lw=2 if way in THICK else 1)
                 shown.setdefault(way, line)
         axes.set(title=f"{name}, {'accuracy' if rows.STREAMS[name].classes else 'mean absolute error'}")
         if not rows.STREAMS[name].classes:

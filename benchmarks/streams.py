@@ -19,7 +19,7 @@ import rows
 
 FILE = ledger.RECORDS / "streams.jsonl"
 WAYS = {
-    "online": {"rule": "online"},
+    "online": {"rule": "online", "credit_depth": 0},
     "spatial": {"rule": "spatial"},
     "truncated": {"rule": "truncated"},
     "exact (credit depth 2)": {"rule": "online", "credit_depth": 2},

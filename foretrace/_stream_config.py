@@ -71,7 +71,7 @@ class StreamConfig:
             time within a chunk as well, and what lies before it counts by the sensitivities.
         credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well, at
             any distance; as many as the network has leave nothing out, and 0 is the paper's rule. By default all of
-            them if rows are learned one by one and no more than 2 million numbers are carried for it (tiny and small
+            them if rows are learned one by one and no more than a million numbers are carried for it (tiny and small
             networks), else 0. Memory and time grow steeply with it.
         learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
             lose after some thousand rows what it had learned.

@@ -13,7 +13,7 @@ from foretrace._network import Network
 from foretrace._optimizer import adamw, bounded, holding, in_front_of_recurrences
 from foretrace._rule import as_rule
 
-EXACT_NUMBERS, EXACT_BYTES = 2**21, 2**28
+EXACT_NUMBERS, EXACT_BYTES = 2**20, 2**28
 """Most numbers that a stream, and most memory that all streams may carry for credit in depth that nobody asked for."""
 
 

@@ -57,7 +57,7 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
             are known through the memory of all layers: known at the present step only, they were seen to undo in long
             runs what had been learned.
         credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well; all
-            of them by default if no more than 2 million numbers are carried for it ("tiny", "small"), else 0, the
+            of them by default if no more than a million numbers are carried for it ("tiny", "small"), else 0, the
             paper's rule. Memory and time grow steeply with it.
         member: feature that says whose row it is: every sensor, user or place has its own memory, all share the
             network. It is no input. None if all rows are of one stream.
