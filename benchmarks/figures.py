@@ -5,7 +5,6 @@ import rows
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-
 THICK = ("online", "exact (credit depth 2)")
 
 
