@@ -2,12 +2,14 @@
 
     python benchmarks/latency.py [--repeats 200] [--rows 20000]
 
-`learn_one` and `predict_one` are the river estimators'; all are timed in turn in one process, CPU time, medians. The
-step alone is `Learner.step` and `Learner.predict` without rows, encoding and scores. `foretrace stream` is timed by
-what it runs, in this process, after a short run that compiles: reading, encoding, learning, scores and checkpoints.
+`learn_one` and `predict_one` are the river estimators', by default and by the paper's rule; all are timed in turn in
+one process, medians: run it on a machine that does nothing else. The step alone is `Learner.step` and
+`Learner.predict` without rows, encoding and scores. `foretrace stream` is timed by what it runs, in this process,
+after a short run that compiles: reading, encoding, learning, scores and checkpoints.
 """
 
 import argparse
+import dataclasses
 import random
 import statistics
 import tempfile
@@ -17,7 +19,7 @@ from pathlib import Path
 import ledger
 
 FILE = ledger.RECORDS / "latency.jsonl"
-SIZES = {"small": (2, 32, 32), "paper": (4, 128, 64)}
+SIZES = {"tiny": (1, 16, 16), "small": (2, 32, 32), "paper": (4, 128, 64)}
 FEATURES, WARM = 8, 256
 
 
@@ -45,6 +47,7 @@ def one_row(cell):
     import foretrace as ft
 
     model = ft.stream.Classifier(size=cell["size"], features=2 * FEATURES, classes=2)
+    paper = ft.stream.Classifier(size=cell["size"], features=2 * FEATURES, classes=2, credit_depth=0)
     draw = random.Random(0)
     rows = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(20)]
     depth, model_size, state_size = SIZES[cell["size"]]
@@ -61,6 +64,7 @@ def one_row(cell):
     turn = iter(range(10**9))
     calls = {
         "learn_one": lambda: model.learn_one(*rows[next(turn) % len(rows)]),
+        "learn_one_paper_rule": lambda: paper.learn_one(*rows[next(turn) % len(rows)]),
         "predict_one": lambda: model.predict_one(rows[0][0]),
         "step": lambda: jax.block_until_ready(learner.step(state, x, y)),
         "inference": lambda: jax.block_until_ready(learner.predict(state, x, sensitivity=False)),
@@ -68,10 +72,10 @@ def one_row(cell):
     took = {name: [] for name in calls}
     for i in range(cell["repeats"] + 5):
         for name, call in calls.items():
-            began = time.process_time()
+            began = time.perf_counter()
             call()
             if i >= 5:
-                took[name].append(time.process_time() - began)
+                took[name].append(time.perf_counter() - began)
     found = {f"{name}_us": 1e6 * statistics.median(times) for name, times in took.items()}
     for over, under in (("step", "inference"), ("learn_one", "predict_one")):
         ratios = [a / b for a, b in zip(took[over], took[under], strict=True)]
@@ -94,7 +98,8 @@ def command(cell):
             lines.append(",".join([*(f"{draw.gauss(0, 1):.4f}" for _ in range(FEATURES)), str(draw.randrange(2))]))
         path.write_text("\n".join(lines) + "\n")
         config = StreamConfig(str(path), target="y", size=cell["size"], chunk=cell["chunk"])
-        follow(config, f"{folder}/warm", rows=WARM, show_progress=False)
+        warm = dataclasses.replace(config, log_every=WARM // 2)  # a line of metrics has a program of its own
+        follow(warm, f"{folder}/warm", rows=WARM, show_progress=False)
         began = time.process_time()
         follow(config, f"{folder}/run", show_progress=False)
         per_row = (time.process_time() - began) / cell["rows"]

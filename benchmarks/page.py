@@ -129,6 +129,7 @@ def latency(found):
         names = [
             "size",
             "`learn_one`, µs",
+            "by the paper's rule, µs",
             "`predict_one`, µs",
             "`Learner.step`, µs",
             "inference, µs",
@@ -137,7 +138,10 @@ def latency(found):
         lines += table_head(names)
     for record in ones:
         one = record["found"]
-        values = [number(one[f"{name}_us"]) for name in ("learn_one", "predict_one", "step", "inference")]
+        values = [
+            number(one[f"{name}_us"])
+            for name in ("learn_one", "learn_one_paper_rule", "predict_one", "step", "inference")
+        ]
         lines.append(table_row([record["cell"]["size"], *values, f"{one['step_over_inference']:.1f}"]))
     commands = [r for r in found["latency"] if r["cell"]["what"] == "foretrace stream"]
     if commands:

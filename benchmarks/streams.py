@@ -9,6 +9,7 @@ and says after how many rows. deep-river needs an environment of its own: `peers
 """
 
 import argparse
+import dataclasses
 import tempfile
 import time
 from pathlib import Path
@@ -90,7 +91,8 @@ def network(cell, stream, path):
     count = cell["rows"] or None
     config = StreamConfig(str(path), **text, **task, **WAYS[cell["way"]], log_every=max((count or 40_000) // 10, 1))
     with tempfile.TemporaryDirectory() as folder:
-        follow(config, f"{folder}/warm", rows=WARM, show_progress=False)
+        warm = dataclasses.replace(config, log_every=WARM // 2)  # a line of metrics has a program of its own
+        follow(warm, f"{folder}/warm", rows=WARM, show_progress=False)
         began = time.process_time()
         result = follow(config, f"{folder}/run", rows=count, show_progress=False)
         seconds = time.process_time() - began
