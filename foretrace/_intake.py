@@ -38,9 +38,10 @@ class Learned(NamedTuple):
 
 
 class Intake(Protocol):
-    """What `OneStream` and `Members` have in common; `size` is the number of rows of a full step."""
+    """What `OneStream` and `Members` have in common; `size` is the number of rows of a full step of the model."""
 
     size: int
+    model: Model
 
     @property
     def learner(self) -> StreamLearner | MemberLearner:

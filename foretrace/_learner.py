@@ -239,7 +239,7 @@ class Learner:
             loss=self.loss,
             keep_carry=not self.whole_sequences and not end,
         )
-        norm = _norm(found.grads, found.loss.dtype)
+        norm = _norm(found.grads)
         # Masked steps leave no trace in loss and gradient, so the states are asked as well.
         states = () if found.carry is None else jax.tree.leaves(found.carry.h)
         accepted = jnp.isfinite(found.loss) & jnp.isfinite(norm)
@@ -252,7 +252,7 @@ class Learner:
             known = {} if self.accumulate else {"value": found.loss}
             optimizer = optax.with_extra_args_support(self.optimizer)
             updates, opt_state = optimizer.update(grads, opt_state, network, **known)
-            network, update_norm = optax.apply_updates(network, updates), _norm(updates, norm.dtype)
+            network, update_norm = optax.apply_updates(network, updates), _norm(updates)
             accepted &= jnp.isfinite(update_norm)
             grads = jax.tree.map(jnp.zeros_like, grads)
         after = state._replace(
@@ -280,7 +280,9 @@ class Learner:
         return outputs, state._replace(carry=after._replace(e=jax.tree.map(jnp.zeros_like, before.e)))
 
 
-def _norm(tree: Any, dtype: Any) -> Float[Array, ""]:
+def _norm(tree: Any) -> Float[Array, ""]:
     """Return the norm of all leaves: of one vector, which is one operation instead of one for each leaf."""
-    parts = [jnp.abs(leaf) if jnp.iscomplexobj(leaf) else leaf for leaf in jax.tree.leaves(tree)]
-    return optax.tree.norm(jnp.concatenate([jnp.reshape(part, [-1]).astype(dtype) for part in parts]))
+    leaves = jax.tree.leaves(tree)
+    if len({leaf.dtype for leaf in leaves}) > 1:
+        return optax.tree.norm(tree)
+    return optax.tree.norm(jnp.concatenate([jnp.reshape(leaf, [-1]) for leaf in leaves]))

@@ -5,7 +5,7 @@
 
 A step costs what K streams cost, however many places there are; memory grows with the places. Members join, leave and
 start anew by what `slots` and `fresh` hold: nothing is compiled again. One place more than there are members is that
-of rows which are missing: it stays as it was in the beginning.
+of rows which are missing: its carry stays as it was in the beginning, and what its ring holds is never read.
 """
 
 from functools import lru_cache, partial

@@ -29,7 +29,8 @@ def adamw(
     """AdamW with a slow, undecayed group for the recurrence; linear warm-up, then cosine to zero.
 
     The group is what a cell names in `slow_parameters` (LRU: nu_log, theta_log, gamma_log): it learns at
-    `learning_rate * recurrent_factor` and is not decayed. Everything else learns at `learning_rate` with decay.
+    `learning_rate * recurrent_factor` and is not decayed. Everything else learns at `learning_rate` with decay. All
+    parameters have to be of one dtype, as those of a `Network` are.
 
     Args:
         learning_rate: the largest rate.
@@ -60,7 +61,7 @@ def adamw(
     if clip is not None and not clip > 0:
         raise ValueError(f"adamw(clip={clip}) must be positive, or None for no clipping")
 
-    # Moments are one long vector: for a small network, a hundred small operations less at each step.
+    # Moments are one long vector: for a small network, dozens of small operations less at each step.
     moments = optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
     rate = schedule(learning_rate, steps=steps, warmup_steps=warmup_steps)
     return optax.chain(

@@ -71,8 +71,9 @@ class StreamConfig:
             time within a chunk as well, and what lies before it counts by the sensitivities.
         credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well, at
             any distance; as many as the network has leave nothing out, and 0 is the paper's rule. By default all of
-            them if rows are learned one by one and no more than a million numbers are carried for it (tiny and small
-            networks), else 0. Memory and time grow steeply with it.
+            them if rows are learned one by one and no more than a million numbers are carried for a stream and 256 MiB
+            for all (tiny and small networks with few members or late labels), else 0; the run says which. Memory and
+            time grow steeply with it.
         learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
             lose after some thousand rows what it had learned.
         clip: largest norm of a gradient; no clipping if None.

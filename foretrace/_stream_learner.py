@@ -3,7 +3,7 @@
     outputs_j, carry_{j+1} = network(carry_j, xs_j)              now, with the parameters of now
     parameters             = learn(carry_{j-d}, xs_{j-d}, ys_{j-d})   d chunks later, on the carry that step had
 
-The carries in between wait in a ring of d places. Without delay both are one call: the outputs of a learning step
+The carries in between wait in a ring of d + 1 places. Without delay both are one call: the outputs of a learning step
 are those of the parameters before it. Either way a prediction never knows its label: scores are progressive.
 """
 
@@ -39,7 +39,8 @@ class StreamState(NamedTuple):
     Args:
         learner: network, optimiser and carry.
         waiting: chunks whose labels have not come; None without delay.
-        turn: place of the ring that the next step takes; behind it is the step whose labels come with it.
+        turn: place of the ring that the next step takes; behind it is the step whose labels come with it. Of members, a
+            count that says the same modulo the number of places, and is smaller until a ring has been filled.
     """
 
     learner: LearnerState

@@ -87,9 +87,11 @@ def decided(model: Model, credit_depth: int | None, train_encoder: bool | None) 
 
 def _affordable(model: Model) -> bool:
     carry = jax.eval_shape(lambda: init_carry(_network(model), as_rule(model.rule).with_depth(model.credit_depth)))
+    # What is kept: a carry for each member and one more, and of steps that wait one more than there are.
+    kept = (1 if model.members is None else model.members + 1) * (2 + model.delay if model.delay else 1)
     leaves = jax.tree.leaves(carry)
     numbers = sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) * (model.members or 1) * (1 + model.delay)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) * kept
     return numbers <= EXACT_NUMBERS and size <= EXACT_BYTES
 
 

@@ -25,6 +25,7 @@ from foretrace._signals import Interrupted, Stop
 from foretrace._source import SYMBOL, Position, Row
 from foretrace._stream_config import StreamConfig
 from foretrace._stream_learner import Outcome, StreamState, own
+from foretrace._stream_model import Model
 from foretrace._stream_plan import Plan, build, make_plan, open_source
 from foretrace._track import Board
 from foretrace.experiment import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
@@ -83,7 +84,8 @@ def follow(
             held.enter_context(locked(run.path))
         kept = None if run is None else _kept(run)
         plan, stream = _begin(config, kept, stop)
-        _ = build(config, plan).learner  # says what is wrong with the settings before anything is written
+        intake = build(config, plan)
+        _ = intake.learner  # says what is wrong with the settings before anything is written
         if run is None:
             run = create(run_dir, config)
             held.enter_context(locked(run.path))
@@ -92,6 +94,7 @@ def follow(
         with MetricsLog(run.metrics, resume_at=resume_at) as log, ticks(show_progress) as show:
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
+            show.say(_what_learns(intake.model))
             result = _Following(config, plan, kept, run, log, board, stop, show).follow(stream, rows)
         if board is not None:
             board.close()
@@ -235,10 +238,11 @@ class _Following:
         warnings = self.monitors.warnings(health)
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
-        measures = {**steps, **health, "rows_per_second": round(speed, 1), "resident_mib": memory}
-        self._write(
-            "stream", window, total=self.scores.total(), **measures, **({"warnings": warnings} if warnings else {})
-        )
+        model = self.intake.model
+        measures = {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
+        measures |= {"rows_per_second": round(speed, 1), "resident_mib": memory}
+        warned = {"warnings": warnings} if warnings else {}
+        self._write("stream", window, total=self.scores.total(), **measures, **warned)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in window.items())
         self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
 
@@ -278,6 +282,12 @@ class _Following:
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self.began, 3)
+
+
+def _what_learns(model: Model) -> str:
+    through = f"{min(model.credit_depth, model.depth)} of {model.depth}"
+    held = "" if model.train_encoder else "; encoder and norms in front of the recurrences are held"
+    return f"rule {model.rule}, credit depth {through}{held}"
 
 
 def resident_mib() -> float:

@@ -190,7 +190,9 @@ class NumberTarget:
     def note(self, value: Any) -> None:
         """Let a number be the last one."""
         number = None if is_missing(value) else as_number(value)
-        if number is not None and abs(number) < ABSURD:
+        if number is None or not abs(number) < ABSURD:
+            return
+        if self.outliers != "mask" or self.moments.within(number, self.bound) == number:
             self.last = number
 
     def describe(self, output: np.ndarray) -> list[Any]:

@@ -57,8 +57,9 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
             are known through the memory of all layers: known at the present step only, they were seen to undo in long
             runs what had been learned.
         credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well; all
-            of them by default if no more than a million numbers are carried for it ("tiny", "small"), else 0, the
-            paper's rule. Memory and time grow steeply with it.
+            of them by default if no more than a million numbers are carried for a stream and 256 MiB for all ("tiny",
+            "small" with some dozens of members or steps to forecast), else 0, the paper's rule. Memory and time grow
+            steeply with it.
         member: feature that says whose row it is: every sensor, user or place has its own memory, all share the
             network. It is no input. None if all rows are of one stream.
         members: most of them; one more takes the place of the one that has been silent longest.
@@ -170,8 +171,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.previous, self.seed = features, previous, seed
         self.overshoot, self.train_encoder, self.predicted = overshoot, train_encoder, predicted
-        self.credit_depth = credit_depth
-        self.member, self.members = member, members
+        self.credit_depth, self.member, self.members = credit_depth, member, members
         self._forget()
 
     @classmethod
@@ -248,8 +248,7 @@ class Forecaster(OfMembers, RiverForecaster):
         self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
         self.clip, self.features, self.previous, self.seed = clip, features, True, seed
         self.overshoot, self.train_encoder, self.predicted = overshoot, train_encoder, predicted
-        self.credit_depth = credit_depth
-        self.member, self.members = member, members
+        self.credit_depth, self.member, self.members = credit_depth, member, members
         self._forget()
 
     def _forget(self) -> None:
@@ -265,6 +264,11 @@ class Forecaster(OfMembers, RiverForecaster):
 
     def _new_feed(self, encoder: Encoder) -> Feed:
         return Feed(encoder, self._new_target(), horizon=self.horizon)
+
+    def leave(self, name: Hashable) -> None:
+        """Forget a member: its place is free, and if it comes again it is a new one."""
+        super().leave(name)
+        self._newest.pop(name, None)
 
     def learn_one(self, y: float, x: Row | None = None) -> None:
         """Learn the next value of the series (of its member, whom x names), with what else is known of its step."""
@@ -284,10 +288,12 @@ class Forecaster(OfMembers, RiverForecaster):
             member: whose; the one that was learned last if not given.
 
         Raises:
-            ValueError: more than are learned.
+            ValueError: more than are learned, or a member of a model without members.
         """
         if horizon > self.horizon:
             raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
+        if member is not None and self.member is None:
+            raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
         name = next(reversed(self._newest), None) if member is None else member
         if self._intake is None or name not in self._newest or not self._intake.turn_to(name):
             return [0.0] * horizon

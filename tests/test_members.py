@@ -211,6 +211,19 @@ def test_nothing_is_compiled_twice(delay):
     assert (model._step._cache_size(), model._look._cache_size()) == (1, 1)
 
 
+def test_what_missing_rows_hold_reaches_nothing():
+    model, (xs, ys) = many(0.05, 3, 2), data()
+    clean, other = model.init(), model.init()
+    for t in range(STEPS):
+        slots, fresh, x, y, mask = padded(model, [1], [xs[t, 1]], [ys[t, 1]])
+        clean, _ = model.step(clean, slots, fresh, x, y, mask & (t >= 2))
+        x[1:], y[1:] = np.nan, np.nan
+        other, _ = model.step(other, slots, fresh, x, y * 0 + np.nan_to_num(y), mask & (t >= 2))
+    assert_same(shared(clean)[:2], shared(other)[:2])
+    for slot in range(MEMBERS):
+        assert_same(place(clean, slot), place(other, slot))
+
+
 def test_a_step_that_is_not_finite_is_refused_for_all_of_its_rows():
     model, (xs, ys) = many(0.05, 3, 0), data()
     state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))

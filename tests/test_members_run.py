@@ -187,9 +187,14 @@ def test_a_forecaster_keeps_its_members_apart():
     assert max(a) < 30 < 70 < min(b) and model.forecast(2) == b  # each goes on from its own last value
     after = pickle.loads(pickle.dumps(model))
     assert after.forecast(2, member="a") == a and after.forecast(2) == b
+    after.leave("b")
+    after.learn_one(1.0, {"who": "c"})
+    assert after.forecast(2, member="a") != [0.0, 0.0] == after.forecast(2, member="b")  # who leaves takes no room
     model.leave("a")
     model.reset("b")
     assert model.forecast(2, member="a") == model.forecast(2, member="b") == [0.0, 0.0]
+    with pytest.raises(ValueError, match=r"forecast\(member='a'\): the model was made without"):
+        stream.Forecaster(2, "tiny").forecast(2, member="a")
     for name in "cde":
         model.learn_one(1.0, {"who": name})
     assert len(model._newest) == 2 and model.forecast(2, member="b") == [0.0, 0.0] != model.forecast(2, member="e")

@@ -12,7 +12,7 @@ from foretrace._feed import Feed
 from foretrace._schema import Column
 from foretrace._scores import Scores, score_class, score_numbers
 from foretrace._stream_learner import empty_labels, own, stream_learner
-from foretrace._stream_model import Model
+from foretrace._stream_model import Model, decided
 from foretrace._target import ClassTarget, NumberTarget
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -123,6 +123,33 @@ def test_numbers_that_are_not_finite_are_refused():
     assert_equal((before.learner.network, before.learner.carry), (state.learner.network, state.learner.carry))
 
 
+@pytest.mark.parametrize(
+    ("options", "asked", "found"),
+    [
+        ({}, (None, None), (2, True)),
+        ({"rule": "hybrid"}, (None, None), (2, True)),
+        ({"rule": "hybrid"}, (0, None), (0, False)),
+        ({"rule": "hybrid"}, (0, True), (0, True)),
+        ({"rule": "hybrid"}, (1, None), (1, False)),
+        ({"rule": "hybrid", "chunk": 4}, (None, None), (0, True)),
+        ({"rule": "hybrid", "chunk": 4}, (2, False), (2, False)),
+        ({"chunk": 4}, (None, None), (0, False)),
+        ({"rule": "spatial"}, (None, None), (0, False)),
+        ({"rule": "bptt", "chunk": 4}, (None, None), (0, True)),
+        ({"members": 30}, (None, None), (2, True)),
+        ({"members": 3000}, (None, None), (0, False)),
+        ({"members": 30, "delay": 100}, (None, None), (0, False)),
+        ({"delay": 1000}, (None, None), (0, False)),
+        ({"input_size": 500}, (None, None), (0, False)),
+        ({"depth": 4, "model_size": 128, "state_size": 64}, (None, None), (0, False)),
+        ({"depth": 1, "model_size": 16, "state_size": 16, "input_size": 500}, (None, None), (1, True)),
+    ],
+)
+def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked, found):
+    model = decided(Model(**{"input_size": 10, "output_size": 2, "classes": True} | options), *asked)
+    assert (model.credit_depth, model.train_encoder) == found
+
+
 @pytest.mark.parametrize("deep", [{}, {"depth": 2, "credit_depth": 2}], ids=["", "credit in depth"])
 def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
     def temporary(delay):
@@ -215,6 +242,8 @@ def test_absurd_targets_follow_the_policy():
     with pytest.raises(EncodingError, match=r"the target is '1000000000.0', more than 10 standard .*--outliers clip"):
         stop.take(1e9)
     assert stop.to_json()[:2] == mask.to_json()[:2] and stop.take(1) == 1
+    clip.note(1e9), mask.note(1e9)
+    assert (clip.last, mask.last) == (1e9, -1)  # nor is it the last one while a model only answers
 
 
 def test_scores_by_hand():

@@ -83,14 +83,15 @@ RUNS = {
     "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}),
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2, "overshoot": 0.5, "clip": None, "eps": 1e-2}),
     "text": ("a.txt", {"learning_rate": 1e-2}),
-    "credit in depth": ("a.csv", {"target": "class", "delay": 1, "credit_depth": 1, "outliers": "mask"}),
+    "all layers": ("a.csv", {"target": "class", "delay": 1, "depth": 2, "credit_depth": 2}),
+    "the paper's rule": ("a.csv", {"target": "z", "credit_depth": 0, "outliers": "mask"}),
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     file, options = RUNS[name]
-    config = StreamConfig(str(files / file), **TINY, **options)
+    config = StreamConfig(str(files / file), **TINY | options)
     whole = follow(config, tmp_path / "whole", show_progress=False)
     assert whole.position.row == (COUNT if name != "text" else 450) and not whole.stopped
     for i, rows in enumerate((33, 100, 101, 222, None)):
@@ -285,3 +286,21 @@ def test_tensorboard_gets_the_numbers(files, tmp_path):
     follow(config, tmp_path / "run", rows=60, tensorboard=True, show_progress=False)
     (events,) = (tmp_path / "run" / "tensorboard").iterdir()
     assert b"total/log_loss" in events.read_bytes() and b"largest_modulus" in events.read_bytes()
+
+
+def test_absurd_targets_follow_the_policy_of_the_run(tmp_path):
+    rows = [f"{i % 7},{'1e9' if i in (100, 150) else (i * 5) % 11}" for i in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
+    found = {}
+    for policy in ("clip", "mask"):
+        config = StreamConfig(str(tmp_path / "a.csv"), target="y", task="regression", outliers=policy, **TINY)
+        follow(config, tmp_path / policy, show_progress=False)
+        found[policy] = read_metrics(tmp_path / policy / "metrics.jsonl")[-1]
+        assert found[policy]["counts"] == {"absurd targets": 2}
+    assert found["clip"]["scored"] == 200 and found["mask"]["scored"] == 198
+    assert found["mask"]["mae"] < 20 < 1e6 < found["clip"]["mae"]
+    with pytest.raises(ValueError, match="the target is '1e9'.*--outliers clip or mask"):
+        follow(
+            StreamConfig(str(tmp_path / "a.csv"), target="y", task="regression", outliers="stop", **TINY),
+            tmp_path / "s",
+        )
