@@ -160,9 +160,9 @@ def soak(found):
         cell, one = record["cell"], record["found"]
         verdict = "the same bit for bit" if one["same"] else f"not the same: {one['differs']}"
         lines.append(
-            f"- {cell['kind']}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times `kill -9`, "
-            f"{one['stops']} times SIGTERM, bursts of NaN and infinity in {one['bad_rows']:,} rows: state and records are "
-            f"{verdict} as those of an undisturbed run."
+            f"- {cell['kind']}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
+            f"`kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in {one['bad_rows']:,} rows: state and "
+            f"records are {verdict} as those of an undisturbed run."
         )
         if members := one.get("members"):
             lines[-1] += (
