@@ -145,12 +145,13 @@ def _until_all_end(children: list[subprocess.Popen]) -> int:
         while True:
             codes = [child.poll() for child in children]
             failed = [i for i, code in enumerate(codes) if code]
-            if failed and None in codes:
-                stopped = all(codes[i] == codes[failed[0]] and codes[i] == 130 for i in failed)
-                if not stopped:
-                    print(f"foretrace: process {failed[0]} ended with code {codes[failed[0]]}", file=sys.stderr)
-                    _end(children)
-                    return 1
+            # All of one mind: the same error everywhere, or stopped (130) where they have ended. One that is lost takes
+            # the others with it, sometimes before anyone looks: what a signal ended comes first.
+            if failed and len(set(codes)) > 1 and not all(codes[i] == 130 for i in failed):
+                first = min(failed, key=lambda i: (codes[i] or 0) > 0)
+                print(f"foretrace: process {first} ended with code {codes[first]}", file=sys.stderr)
+                _end(children)
+                return 1
             if None not in codes:
                 return max((code or 0 for code in codes), key=abs)
             time.sleep(0.1)

@@ -14,7 +14,7 @@ import pytest
 
 from foretrace._metrics import read_metrics
 from foretrace._parallel import Devices
-from foretrace._processes import _free_port, place_among
+from foretrace._processes import _free_port, _until_all_end, place_among
 from foretrace.cli import main
 
 ONE_CORE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
@@ -206,3 +206,23 @@ def test_a_batch_that_devices_cannot_share():
     assert Devices(3).number == 1
     with pytest.raises(ValueError, match="devices=0: there are"):
         Devices(3, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [
+        (["0", "0"], 0, ""),
+        (["2", "2"], 2, ""),  # the same error in all
+        (["130", "130"], 130, ""),
+        (["7", "sleep"], 1, "process 0 ended with code 7"),
+        (["1", "kill"], 1, "process 1 ended with code -9"),  # lost, and the other ended before anyone looked
+    ],
+)
+def test_the_end_of_a_run_is_that_of_its_processes(ends, code, said, capsys):
+    programs = {"kill": "import os; os.kill(os.getpid(), 9)", "sleep": "import time; time.sleep(60)"}
+    children = [subprocess.Popen([sys.executable, "-c", programs.get(e, f"raise SystemExit({e})")]) for e in ends]
+    if "sleep" not in ends:
+        for child in children:
+            child.wait()
+    assert _until_all_end(children) == code
+    assert capsys.readouterr().err == (f"foretrace: {said}\n" if said else "")
