@@ -164,4 +164,4 @@ def _details(experiment: Experiment, cells: list[Cell]) -> str:
 
 
 def _row(values: Sequence[str]) -> str:
-    return "| " + " | ".join(values) + " |"
+    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"

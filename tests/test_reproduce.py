@@ -358,3 +358,9 @@ def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
         assert record["best_step"] == 3 * (1 + accuracies.index(max(accuracies)))
         # Seven sequences in batches of four: each counts once.
         assert record["test"]["accuracy"] * 7 == pytest.approx(round(record["test"]["accuracy"] * 7))
+
+
+def test_a_bar_in_a_name_does_not_end_its_cell():
+    from foretrace._paper_tables import _row
+
+    assert _row(["|lam| from 0", "1"]) == r"| \|lam\| from 0 | 1 |"
