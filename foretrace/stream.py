@@ -141,8 +141,8 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
     """Recurrent regressor that learns online and remembers what came before.
 
     Args:
-        size, rule, learning_rate, clip, features, previous, seed, overshoot, train_encoder, credit_depth,
-            member, members: as those of `Classifier`.
+        size, rule, learning_rate, clip, features, previous, seed, overshoot: as those of `Classifier`.
+        train_encoder, credit_depth, member, members: as those of `Classifier`.
         predicted: from where: the running mean ("value"), the last known number ("change"), or in between ("auto").
 
     >>> model = Regressor(size="tiny", features=4)
