@@ -15,7 +15,7 @@ from foretrace._groups import init_deep_sensitivity
 from foretrace._network import Block, Network
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._sensitivity import advance, attach, init_sensitivity
-from foretrace._types import Array, Bool, Float, PRNGKeyArray, Sensitivity, State, States
+from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree, Sensitivity, State, States
 from foretrace._unroll import also_differentiate, unroll
 
 
@@ -76,7 +76,12 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
     >>> carry_size(network, ft.BPTT), carry_size(network, ft.ONLINE), carry_size(network, ft.ONLINE.with_depth(1))
     (16, 160, 2944)
     """
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: init_carry(network, rule)))
+    return real_numbers(jax.eval_shape(lambda: init_carry(network, rule)))
+
+
+def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
+    """Return how many real numbers arrays of these shapes hold; a complex one counts as two."""
+    leaves = jax.tree.leaves(shapes)
     return sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.lru import LRU
-from foretrace._forward import init_carry
+from foretrace._forward import init_carry, real_numbers
 from foretrace._learner import Learner
 from foretrace._loss import softmax_cross_entropy, squared_error
 from foretrace._network import Network
@@ -89,10 +89,8 @@ def _affordable(model: Model) -> bool:
     carry = jax.eval_shape(lambda: init_carry(_network(model), as_rule(model.rule).with_depth(model.credit_depth)))
     # What is kept: a carry for each member and one more, and of steps that wait one more than there are.
     kept = (1 if model.members is None else model.members + 1) * (2 + model.delay if model.delay else 1)
-    leaves = jax.tree.leaves(carry)
-    numbers = sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) * kept
-    return numbers <= EXACT_NUMBERS and size <= EXACT_BYTES
+    numbers = real_numbers(carry)
+    return numbers <= EXACT_NUMBERS and numbers * jnp.result_type(float).itemsize * kept <= EXACT_BYTES
 
 
 def _network(model: Model) -> Network:

@@ -14,6 +14,7 @@ import numpy as np
 from foretrace._checkpoint import load, read_extra, save
 from foretrace._config import to_json
 from foretrace._feed import Due
+from foretrace._intake import Intake
 from foretrace._lock import locked
 from foretrace._metrics import MetricsLog
 from foretrace._monitors import Monitors
@@ -95,7 +96,7 @@ def follow(
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
             show.say(_what_learns(intake.model))
-            result = _Following(config, plan, kept, run, log, board, stop, show).follow(stream, rows)
+            result = _Following(config, plan, intake, kept, run, log, board, stop, show).follow(stream, rows)
         if board is not None:
             board.close()
         return result
@@ -129,6 +130,7 @@ class _Following:
         self,
         config: StreamConfig,
         plan: Plan,
+        intake: Intake,
         kept: dict[str, Any] | None,
         run: Run,
         log: MetricsLog,
@@ -138,8 +140,7 @@ class _Following:
     ):
         self.config, self.plan, self.run, self.log = config, plan, run, log
         self.board, self.stop, self.show = board, stop, show
-        self.intake = build(config, plan)
-        self.learner = self.intake.learner
+        self.intake, self.learner = intake, intake.learner
         self.target = SYMBOL if config.target is None else config.target
         self.score = score_class if plan.classes else score_numbers
         self.scores, self.steps, self.monitors = Scores(), Scores(), Monitors()
@@ -239,10 +240,10 @@ class _Following:
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         model = self.intake.model
-        measures = {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
-        measures |= {"rows_per_second": round(speed, 1), "resident_mib": memory}
-        warned = {"warnings": warnings} if warnings else {}
-        self._write("stream", window, total=self.scores.total(), **measures, **warned)
+        measures: dict[str, Any] = {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder}
+        measures |= {**steps, **health, "rows_per_second": round(speed, 1), "resident_mib": memory}
+        measures |= {"warnings": warnings} if warnings else {}
+        self._write("stream", window, total=self.scores.total(), **measures)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in window.items())
         self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
 
@@ -285,9 +286,8 @@ class _Following:
 
 
 def _what_learns(model: Model) -> str:
-    through = f"{min(model.credit_depth, model.depth)} of {model.depth}"
     held = "" if model.train_encoder else "; encoder and norms in front of the recurrences are held"
-    return f"rule {model.rule}, credit depth {through}{held}"
+    return f"rule {model.rule}, credit depth {min(model.credit_depth, model.depth)} of {model.depth}{held}"
 
 
 def resident_mib() -> float:

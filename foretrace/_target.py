@@ -169,11 +169,11 @@ class NumberTarget:
         Raises:
             EncodingError: it is absurd, and these are to stop.
         """
-        number = None if is_missing(value) else as_number(value)
-        if number is None or not abs(number) < ABSURD:
+        number = self._number(value)
+        if number is None:
             self.counts["missing targets"] += 1
             return None
-        inside = self.moments.within(number, self.bound)
+        inside = self._bounded(number)
         if inside != number:
             self.counts["absurd targets"] += 1
             if self.outliers == "stop":
@@ -189,10 +189,8 @@ class NumberTarget:
 
     def note(self, value: Any) -> None:
         """Let a number be the last one."""
-        number = None if is_missing(value) else as_number(value)
-        if number is None or not abs(number) < ABSURD:
-            return
-        if self.outliers != "mask" or self.moments.within(number, self.bound) == number:
+        number = self._number(value)
+        if number is not None and (self.outliers != "mask" or self._bounded(number) == number):
             self.last = number
 
     def describe(self, output: np.ndarray) -> list[Any]:
@@ -217,6 +215,11 @@ class NumberTarget:
         mean, weight = self.moments.mean, self.anchor.weight
         base = mean + weight * (self._bounded(self.last) - mean)
         return [mean, self.last, base.tolist(), self.anchor.scale.tolist()]
+
+    def _number(self, value: Any) -> float | None:
+        """Return a number; None if it is missing or none."""
+        number = None if is_missing(value) else as_number(value)
+        return number if number is not None and abs(number) < ABSURD else None
 
     def _bounded(self, number: float) -> float:
         """Return a number, or the bound if it lies beyond: an absurd one is nothing to start from."""

@@ -154,6 +154,7 @@ def test_dropout_keeps_the_mean(memoryless):
     keep = memoryless.block(0).keep(1000, jax.random.key(0))
     assert set(np.unique(keep)) == {0.0, 2.0}
     assert abs(keep.mean() - 1) < 0.1
+    assert SMALL(depth=2).keep(KEY) is None and memoryless.keep(KEY).shape == (2, 2, 4)
 
 
 def test_initial_biases_stay_off_zero():
