@@ -80,7 +80,7 @@ def save(path: str | os.PathLike, state: LearnerState | Any, *, extra: dict[str,
         "extra": {} if extra is None else extra,
     }
     data = to_bytes(arrays, metadata={_HEADER: json.dumps(header)})
-    _write_atomically(path, data)
+    write_atomically(path, data)
 
 
 def load(path: str | os.PathLike, learner: HasInit) -> Any:
@@ -180,7 +180,12 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
     return total.hexdigest()
 
 
-def _write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that there is the old one or the new one at any moment, whatever happens.
+
+    Raises:
+        OSError: it cannot be written; the old one is still there.
+    """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -2,15 +2,17 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import tyro
 from tyro.conf import Positional
 
+from foretrace._bench_timing import ShapeName
 from foretrace._config import Config, NetworkConfig, RuleName, TaskConfig, TaskName
 from foretrace._processes import PORT
 from foretrace._source import Format
 from foretrace._stream_config import StreamConfig
+from foretrace.bench import Part
 from foretrace.paper import Name, Scale, Settings
 from foretrace.tasks.copy import Copy
 
@@ -163,6 +165,32 @@ class Reproduce:
 
 
 @dataclasses.dataclass(frozen=True)
+class Bench:
+    """Measure time and memory of every way of running beside the floor, and draw them.
+
+    The floor is what the matrix products alone, or copying as many bytes, take on this machine in the same run. Run
+    it on a machine that does nothing else; it takes about five minutes.
+
+    Args:
+        parts: what to measure.
+        shapes: sizes of training steps; by default all that the device runs in minutes.
+        rounds: timed rounds, of which medians are reported.
+        chunks: lengths of the chunks of a stream.
+        streams: numbers of streams side by side.
+        lengths: lengths of sequences whose memory is asked for; nothing of these is run.
+        out: folder for bench.json, bench.md, bench.png; runs/bench-<time> if not given.
+    """
+
+    parts: tuple[Part, ...] = get_args(Part)
+    shapes: tuple[ShapeName, ...] | None = None
+    rounds: int = 15
+    chunks: tuple[int, ...] = (1, 16, 64, 1024)
+    streams: tuple[int, ...] = (1, 8)
+    lengths: tuple[int, ...] = (1024, 4096, 16384, 65536)
+    out: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """Print the table of a run and draw its curves, or put records of the paper's experiments into one page.
 
@@ -178,7 +206,7 @@ class Report:
     head: Path | None = None
 
 
-Subcommand = Train | Stream | Predict | Align | Reproduce | Report
+Subcommand = Train | Stream | Predict | Align | Reproduce | Bench | Report
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
@@ -186,5 +214,6 @@ Command = (
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Align, tyro.conf.subcommand("align")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Report, tyro.conf.subcommand("report")]
 )

@@ -14,9 +14,10 @@ from typing import Any, get_args
 
 import tyro
 
-from foretrace import experiment, paper, report, reproduce
+from foretrace import bench, experiment, paper, report, reproduce
+from foretrace._bench_report import markdown
 from foretrace._checkpoint import load, read_extra
-from foretrace._commands import STOPPED, Align, Command, Predict, Report, Reproduce, Stream, Subcommand, Train
+from foretrace._commands import STOPPED, Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Train
 from foretrace._config import TASKS, RuleName, from_json
 from foretrace._learner import UntrainedParameters
 from foretrace._network import Network
@@ -77,6 +78,8 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
             return _align(command)
         case Reproduce():
             return _reproduce(command)
+        case Bench():
+            return _bench(command)
         case Report():
             return _report(command)
 
@@ -164,6 +167,14 @@ def _reproduce(command: Reproduce) -> int:
     print(f"{outcome.stopped} after {outcome.finished} of {outcome.planned} runs; the state is saved. Go on with:")
     print(f"    foretrace {' '.join(map(shlex.quote, sys.argv[1:]))}" + ("" if command.resume else " --resume"))
     return STOPPED if outcome.stopped == "stopped" else TIME_IS_UP
+
+
+def _bench(command: Bench) -> int:
+    out = command.out or default_path("bench")
+    options = {name: value for name, value in vars(command).items() if name != "out"}
+    print(markdown(bench.run(out, **options)))
+    print(f"written: {out / 'bench.md'}, {out / 'bench.png'}, {out / bench.FILE}")
+    return 0
 
 
 def _report(command: Report) -> int:

@@ -21,6 +21,7 @@ ORDER = [
     *("_stream_config", "_stream_plan", "_track", "_monitors"),
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
     *("_stream_run", "_stream_predict", "_stream_report", "_estimator", "stream"),
+    *("_bench_timing", "_bench_parts", "_bench_peers", "_bench_report", "bench"),
     *("_paper_tables", "_paper_figures", "_paper_page", "_commands", "_stream_cli", "cli", "__main__"),
 ]
 """Data flows one way: a module imports only from those before it."""
