@@ -193,6 +193,8 @@ def memory(setting: Setting) -> Iterator[Row]:
     ways: dict[str, tuple[LearningRule, dict[str, Any], int | None]] = {
         "BPTT, whole sequences": (BPTT, {"whole_sequences": True}, None),
         "online, whole sequences": (ONLINE, {"whole_sequences": True}, None),
+        "BPTT, in segments of 512": (BPTT, {"whole_sequences": True, "segment": 512}, None),
+        "online, in segments of 512": (ONLINE, {"whole_sequences": True, "segment": 512}, None),
         "online, chunks of 64": (ONLINE, {}, 64),
         "online, row by row": (ONLINE, {}, 1),
         "hybrid, chunks of 64": (HYBRID, {}, 64),

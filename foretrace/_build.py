@@ -50,6 +50,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None)
         batch_size=config.batch_size,
         accumulate=chunked,
         whole_sequences=not chunked,
+        segment=config.segment,
     )
     return Built(task, learner)
 

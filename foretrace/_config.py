@@ -81,6 +81,8 @@ class Config:
         batch_size: sequences for each update.
         chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
             None. For the rules without `hybrid` and `bptt` both give the same gradient.
+        segment: of long whole sequences, keep the insides of so many steps at a time: the same gradient in less memory,
+            for a forward pass more.
         seed: of the initialisation, the data and dropout.
         log_every: steps between lines of metrics, which are means over these steps.
         evaluate_every: steps between evaluations on validation sequences.
@@ -102,6 +104,7 @@ class Config:
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
+    segment: int | None = None
     seed: int = 0
     log_every: int = 50
     evaluate_every: int = 500

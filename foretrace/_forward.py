@@ -94,6 +94,7 @@ def forward(
     reset: Bool[Array, "*B C"] | None = None,
     key: PRNGKeyArray | None = None,
     keep_carry: bool = True,
+    through: bool = False,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
     """Run a network over a chunk of one stream, or of a batch of streams.
 
@@ -105,12 +106,14 @@ def forward(
         reset: steps that start an episode.
         key: PRNG key of the dropout masks; no dropout without it.
         keep_carry: False spares the sensitivity at the end of the chunk.
+        through: the chunk is a part of a sequence that is differentiated as a whole: the states before and after it
+            are open to the derivative as the rule says, and there are no sensitivities.
 
     Returns:
         The outputs, and the carry after the chunk (None if not kept).
 
     Raises:
-        ValueError: a carry for a network that runs on whole sequences only.
+        ValueError: a carry for a network that runs on whole sequences only; through under a rule with depth.
     """
     batched = xs.ndim == 3
     if batched:
@@ -122,7 +125,9 @@ def forward(
         # Drawn here for all blocks: within a block the random bits would be made again wherever the masks are used.
         streams = jax.random.split(key, xs.shape[1]) if batched else key
         keep = _streams(network.keep, batched, out_axes=1)(streams)
-    run = _run_deep if rule.depth else _run
+    if rule.depth and through:
+        raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
+    run = _run_deep if rule.depth else partial(_run, through=through)
     x, after = run(network, carry, xs, rule, reset, keep, keep_carry)
     if network.cumulative_mean:
         if carry is not None:
@@ -141,6 +146,7 @@ def _run(
     reset: Bool[Array, "C *B"] | None,
     keep: Float[Array, "D *B 2 H"] | None,
     keep_carry: bool,
+    through: bool,
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
     """Run encoder and blocks."""
     x = _each(network.encoder, xs.ndim == 3)(xs)
@@ -150,7 +156,7 @@ def _run(
         together = 4 if xs.ndim == 3 else 1
 
         def step(x: Array, now: tuple[Block, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
-            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry)
+            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through)
 
         return lax.scan(step, x, blocks, unroll=together)
     # Vectors come by a product with a row of the identity: sliced, they are fused into the loops over features that use
@@ -163,7 +169,7 @@ def _run(
     def layer(x: Array, now: tuple[Block, Array, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
         others, one_hot, before, keep = now
         own = jax.tree.map(partial(_row, one_hot), vectors)
-        return _layer(eqx.combine(own, others), before, x, rule, reset, keep, keep_carry)
+        return _layer(eqx.combine(own, others), before, x, rule, reset, keep, keep_carry, through)
 
     return lax.scan(layer, x, (others, jnp.eye(network.depth, dtype=bool), carry, keep))
 
@@ -192,19 +198,23 @@ def _layer(
     reset: Bool[Array, "C *B"] | None,
     keep: Float[Array, "*B 2 H"] | None,
     keep_carry: bool,
+    through: bool,
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
     cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
     theta = cell.coefficients()
 
     def recur(carry: Carry | None, zs: Array, reset: Array | None) -> tuple[States, Carry | None]:
         h, e = carry if carry is not None else (cell.init_state(), None)
-        h = lax.stop_gradient(h)
+        h = h if through else lax.stop_gradient(h)
         hs, emitted = unroll(cell, theta, h if e is None else attach(h, e, theta), zs, rule, reset)
         if not keep_carry:
             return emitted, None
+        last = jax.tree.map(lambda leaf: leaf[-1], hs)
+        if through:
+            return emitted, Carry(last, None)
         e = init_sensitivity(cell, rule) if e is None else e
         after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
-        return emitted, lax.stop_gradient(Carry(jax.tree.map(lambda leaf: leaf[-1], hs), after))
+        return emitted, lax.stop_gradient(Carry(last, after))
 
     batched = xs.ndim == 3
     zs = _each(block.before, batched)(xs)

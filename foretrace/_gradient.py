@@ -10,8 +10,8 @@ from jax import lax
 
 from foretrace._forward import Carry, forward, init_carry
 from foretrace._network import Network
-from foretrace._rule import LearningRule, as_rule
-from foretrace._types import Array, Float, Mask, PRNGKeyArray
+from foretrace._rule import BPTT, LearningRule, as_rule
+from foretrace._types import Array, Float, Mask, PRNGKeyArray, PyTree
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
@@ -93,10 +93,17 @@ def evaluate(
     rule: LearningRule,
     loss: Loss,
     keep_carry: bool = True,
+    segment: int | None = None,
 ) -> Evaluation:
-    """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program."""
+    """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program.
+
+    With `segment`, a whole sequence (carry None, none kept) goes by parts of so many steps: the same gradient in the
+    memory of one part, see `segmented_loss`.
+    """
 
     def total(network: Network) -> tuple[Array, tuple[Carry | None, Array]]:
+        if segment is not None and segment < xs.shape[-2]:
+            return segmented_loss(network, xs, ys, mask, reset, key, rule=rule, loss=loss, segment=segment)
         return chunk_loss(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss, keep_carry=keep_carry)
 
     (value, (carry_after, outputs)), grads = jax.value_and_grad(total, has_aux=True)(network)
@@ -115,9 +122,12 @@ def chunk_loss(
     rule: LearningRule,
     loss: Loss,
     keep_carry: bool,
+    through: bool = False,
 ) -> tuple[Float[Array, ""], tuple[Carry | None, Array]]:
     """Return the mean over streams of `sum_t mask_t * loss_t`, and (carry, outputs)."""
-    outputs, carry = forward(network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry)
+    outputs, carry = forward(
+        network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry, through=through
+    )
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
         return losses_of(outputs, ys).sum(axis=-1).mean(), (carry, outputs)
@@ -128,7 +138,47 @@ def chunk_loss(
     return losses.sum(axis=-1).mean(), (carry, outputs)
 
 
-jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry"))
+def segmented_loss(
+    network: Network,
+    xs: Array,
+    ys: Array,
+    mask: Mask | None,
+    reset: Array | None,
+    key: PRNGKeyArray | None,
+    *,
+    rule: LearningRule,
+    loss: Loss,
+    segment: int,
+) -> tuple[Float[Array, ""], tuple[None, Array]]:
+    """Return what `chunk_loss` returns for a whole sequence, differentiated part by part.
+
+    The derivative passes from part to part by the states at their borders, as the rule says. Only these are kept;
+    the backward pass computes each part again, for one forward pass more in all.
+    """
+    batched = xs.ndim == 3
+    data = (xs, ys, mask, reset)
+    in_time = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), data) if batched else data
+
+    @jax.checkpoint
+    def part(h: PyTree[Array], now: tuple) -> tuple[PyTree[Array], tuple[Array, Array]]:
+        now = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), now) if batched else now
+        value, (after, outputs) = chunk_loss(
+            network, Carry(h, None), *now, key, rule=rule, loss=loss, keep_carry=True, through=True
+        )
+        assert after is not None
+        return after.h, (value, jnp.swapaxes(outputs, 0, 1) if batched else outputs)
+
+    count = xs.shape[-2] // segment
+    split = jax.tree.map(lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time)
+    h, (values, outputs) = lax.scan(part, init_carry(network, BPTT, xs.shape[0] if batched else None).h, split)
+    value, outputs = values.sum(), outputs.reshape(count * segment, *outputs.shape[2:])
+    if xs.shape[-2] % segment:
+        _, (last, rest) = part(h, jax.tree.map(lambda leaf: leaf[count * segment :], in_time))
+        value, outputs = value + last, jnp.concatenate([outputs, rest])
+    return value, (None, jnp.swapaxes(outputs, 0, 1) if batched else outputs)
+
+
+jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry", "segment"))
 """`evaluate` as a program of its own: one compilation for each shape, rule and loss."""
 
 

@@ -81,13 +81,15 @@ class Learner:
         accumulate: update once a sequence, on `end=True`, which also begins the next one.
         whole_sequences: every call is a sequence of its own; nothing is carried, so the call costs what
             backpropagation through time costs.
+        segment: with whole_sequences, for long ones: keep the insides of so many steps at a time and compute the rest
+            again; the same gradient in memory that hardly grows with the sequence, for one forward pass more.
         sensitivity_decay: share of the sensitivities that is kept at every update, in (0, 1]; 1 keeps all. Less is
             less stale, and reaches less far back: about 1 / (1 - share) updates.
         warn: warn of parameters that can receive no gradient under the rule.
 
     Raises:
-        ValueError: an unknown rule, batch_size below 1, a decay out of range, or one where no sensitivity outlives an
-            update; accumulate together with whole_sequences.
+        ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a decay
+            out of range, or one where no sensitivity outlives an update; accumulate together with whole_sequences.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -108,6 +110,7 @@ class Learner:
         batch_size: int | None = None,
         accumulate: bool = False,
         whole_sequences: bool = False,
+        segment: int | None = None,
         sensitivity_decay: float = 1.0,
         warn: bool = True,
     ):
@@ -115,6 +118,12 @@ class Learner:
             raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
         self.batch_size, self.accumulate, self.whole_sequences = batch_size, accumulate, whole_sequences
+        if segment is not None and (segment < 1 or not whole_sequences or self.rule.depth or network.cumulative_mean):
+            raise ValueError(
+                f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit "
+                "in depth and networks without a cumulative mean"
+            )
+        self.segment = segment
         if not 0 < sensitivity_decay <= 1:
             raise ValueError(f"Learner(sensitivity_decay={sensitivity_decay}) must lie in (0, 1]")
         if sensitivity_decay < 1 and (accumulate or whole_sequences):
@@ -238,6 +247,7 @@ class Learner:
             rule=self.rule,
             loss=self.loss,
             keep_carry=not self.whole_sequences and not end,
+            segment=self.segment,
         )
         norm = _norm(found.grads)
         # Masked steps leave no trace in loss and gradient, so the states are asked as well.

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 
 import foretrace as ft
+from foretrace._gradient import jitted_evaluate
 from foretrace.testing import gradient_by_definition
 
 T = 6
@@ -295,3 +296,17 @@ def test_jit_changes_nothing(cell, rule):
     with jax.disable_jit():
         got = ft.gradient(network, carry, xs, ys, **arguments)
     assert_equal(got, want)
+
+
+@every_cell_and((ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.SNAP1, ft.RTRL, ft.HYBRID, ft.BPTT))
+def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
+    """Segments of four and the two steps that are left; mask and reset in both."""
+    xs, ys, mask, reset = jnp.asarray(XS), jnp.asarray(YS), np.stack([WEIGHTS] * 2), np.stack([RESET, NONE])
+    found = partial(jitted_evaluate, network, None, xs, ys, mask, reset, rule=rule, loss=LOSS, keep_carry=False)
+    whole, parts = found(), found(segment=4)
+    assert parts.carry is None
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=TOLERANCE), parts, whole)
+    if rule is ft.BPTT:  # the derivative does pass the border: cut there, the gradient is another one
+        reset[:, 4] = True
+        cut = jitted_evaluate(network, None, xs, ys, mask, reset, rule=rule, loss=LOSS, keep_carry=False)
+        assert not np.allclose(cut.grads.encoder.weight, whole.grads.encoder.weight, atol=1e-6)

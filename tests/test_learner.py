@@ -49,6 +49,17 @@ def test_accumulated_chunks_make_the_update_of_the_whole_sequence():
     assert distance(state.grads, jax.tree.map(jnp.zeros_like, state.grads)) == 0
 
 
+def test_segments_make_the_update_of_the_whole_sequence():
+    xs, ys = data(2, 7)
+    network = make_network(dropout=0.5)
+    whole = make_learner(network=network, whole_sequences=True, batch_size=2)
+    parts = make_learner(network=network, whole_sequences=True, batch_size=2, segment=3)
+    expected, info = whole.step(whole.init(), xs, ys)
+    state, in_parts = parts.step(parts.init(), xs, ys)
+    assert distance(state, expected) < 1e-12
+    assert distance(in_parts.outputs, info.outputs) < 1e-12
+
+
 def test_accumulated_chunks_share_one_dropout_mask():
     xs, ys = data(6)
     options = {"network": make_network(dropout=0.5)}
@@ -204,6 +215,9 @@ def test_bad_options_are_clear_errors():
         make_learner(sensitivity_decay=1.5)
     with pytest.raises(ValueError, match="in the middle of a stream"):
         make_learner(sensitivity_decay=0.9, accumulate=True)
+    for options in ({"segment": 3}, {"segment": 0, "whole_sequences": True}):
+        with pytest.raises(ValueError, match=r"Learner\(segment="):
+            make_learner(**options)
     with pytest.raises(ValueError, match="batch_size=0"):
         make_learner(batch_size=0)
     with pytest.raises(ValueError, match="'NONSENSE' is unknown"):

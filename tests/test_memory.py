@@ -106,3 +106,19 @@ def test_a_streaming_step_needs_a_few_times_its_carry():
     held = 16 * numbers(ft.init_carry(network, ft.ONLINE)) + 8 * ft.parameter_count(network)
     assert 0 < temporary_bytes(network, ft.ONLINE, 1) < 2 * held
     assert temporary_bytes(network, ft.ONLINE, 1) < temporary_bytes(network, ft.BPTT, 256, carried=False)
+
+
+def test_segments_keep_the_memory_of_a_whole_sequence_small():
+    """Sixteen times the steps: what is kept of each is the input, the output and a share of a state."""
+    network = make_lru(16, 32)
+
+    def needed(steps, segment):
+        xs, ys = jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int)
+        lowered = jitted_evaluate.lower(
+            network, None, xs, ys, rule=ft.BPTT, loss=LOSS, keep_carry=False, segment=segment
+        )
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    assert needed(4096, None) > 12 * needed(256, None)
+    assert needed(4096, 64) < 2 * needed(256, 64)
+    assert needed(4096, 64) < needed(4096, None) / 10
