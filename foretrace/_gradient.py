@@ -161,9 +161,10 @@ def segmented_loss(
 
     @jax.checkpoint
     def part(h: PyTree[Array], now: tuple) -> tuple[PyTree[Array], tuple[Array, Array]]:
-        now = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), now) if batched else now
+        xs, ys, mask, reset = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), now) if batched else now
+        carry = Carry(h, None)
         value, (after, outputs) = chunk_loss(
-            network, Carry(h, None), *now, key, rule=rule, loss=loss, keep_carry=True, through=True
+            network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss, keep_carry=True, through=True
         )
         assert after is not None
         return after.h, (value, jnp.swapaxes(outputs, 0, 1) if batched else outputs)
