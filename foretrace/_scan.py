@@ -4,8 +4,9 @@ What is computed (the methods below) is apart from how it is differentiated (`re
 a linear scan in reverse, whatever the method.
 """
 
+import os
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jax import lax
 
 from foretrace._types import Array, Bool, Inexact
 
-Method = Literal["sequential", "associative", "reference"]
+Method = Literal["sequential", "associative", "kernel", "reference"]
 
 
 def linear_scan(
@@ -36,11 +37,23 @@ def linear_scan(
     >>> linear_scan(jnp.array([0.5]), jnp.ones((3, 1)), jnp.zeros(1))[:, 0].tolist()
     [1.0, 1.5, 1.75]
     """
-    return replay(a, b, h, starts, lax.stop_gradient(_run(a, b, h, starts, method or platform_method())))
+    hs = _run(*lax.stop_gradient((a, b, h)), starts, method or platform_method())
+    return replay(a, b, h, starts, hs)
 
 
 def platform_method() -> Method:
-    """Return the method for the default backend: a loop where steps are cheap, logarithmic depth elsewhere."""
+    """Return the method for the default backend: a loop where steps are cheap, logarithmic depth elsewhere.
+
+    The environment variable FORETRACE_SCAN names another one, to be compared: "kernel" is for GPUs, not yet measured.
+
+    Raises:
+        ValueError: it names none.
+    """
+    asked = os.environ.get("FORETRACE_SCAN")
+    if asked:
+        if asked not in _METHODS:
+            raise ValueError(f"FORETRACE_SCAN={asked!r} is unknown; the methods are {', '.join(_METHODS)}")
+        return cast(Method, asked)
     return "sequential" if jax.default_backend() == "cpu" else "associative"
 
 
@@ -111,6 +124,12 @@ def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bo
     return lax.associative_scan(combine, (decays, b), reverse=reverse)[1]
 
 
+def _kernel(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    from foretrace._scan_kernel import scan_by_kernel  # Pallas takes a third of a second to import
+
+    return scan_by_kernel(a, b, h, starts, reverse)
+
+
 def _reference(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
     hs = []
     order = range(b.shape[0])
@@ -124,5 +143,6 @@ def _reference(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool
 _METHODS: dict[str, Callable[..., Array]] = {
     "sequential": _sequential,
     "associative": _associative,
+    "kernel": _kernel,
     "reference": _reference,
 }

@@ -11,7 +11,19 @@ import foretrace as ft
 PACKAGE = Path(ft.__file__).parent
 
 ORDER = [
-    *("_types", "_loss", "_classify", "tasks", "_scan", "_cell", "_timescales", "_cells", "_network", "_rule"),
+    *(
+        "_types",
+        "_loss",
+        "_classify",
+        "tasks",
+        "_scan_kernel",
+        "_scan",
+        "_cell",
+        "_timescales",
+        "_cells",
+        "_network",
+        "_rule",
+    ),
     *("_unroll", "_sensitivity", "_groups", "_depth", "_forward", "_structure", "_gradient", "_alignment"),
     *("_optimizer", "_learner", "_checkpoint"),
     *("_oracles", "_ways", "testing", "_metrics", "_cell_config", "_config", "_build", "_run", "_program"),

@@ -72,7 +72,7 @@ def test_every_method_is_the_plain_loop(length, is_complex, varying, resets, see
     assert_equal(by_replay(a, b, h, starts, want[0], deltas), want)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "kernel"])
 def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
     """The platform's method is what a backward pass takes; here each of them, whatever the platform."""
     monkeypatch.setattr(_scan, "platform_method", lambda: method)
@@ -81,7 +81,7 @@ def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
     assert_equal(pull(deltas), by_plain_loop(a, b, h, starts, deltas)[1])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "kernel"])
 def test_a_start_forgets_an_infinite_past(method):
     """A state that overflowed must not reach the next episode as 0 * inf."""
     a, b, h = jnp.array([2.0]), jnp.ones((3, 1)), jnp.array([jnp.inf])
@@ -91,3 +91,34 @@ def test_a_start_forgets_an_infinite_past(method):
 
 def test_the_platform_method_is_one_of_them():
     assert _scan.platform_method() in METHODS
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["whole", "resets"])
+@pytest.mark.parametrize("varying", [False, True], ids=["constant", "varying"])
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+def test_the_kernel_is_the_plain_loop_for_streams_side_by_side(is_complex, varying, resets):
+    """Interpreted here: more modules than a program has, more steps than are read ahead and not a multiple of them."""
+    random = np.random.default_rng(0)
+
+    def normal(*shape):
+        real = 0.5 * random.normal(size=shape)
+        return jnp.asarray(real + 0.5j * random.normal(size=shape) if is_complex else real)
+
+    a, b, h = normal(19, 40) if varying else normal(40), normal(2, 19, 40), normal(2, 40)
+    starts = jnp.asarray(random.random((2, 19)) < 0.3) if resets else None
+    streams = (0, 0, 0 if resets else None)
+
+    def run(method, reverse):
+        one = _scan._METHODS[method]
+        return jax.jit(jax.vmap(lambda b, h, starts: one(a, b, h, starts, reverse), streams))(b, h, starts)
+
+    assert_equal(run("kernel", False), run("reference", False))
+    assert_equal(run("kernel", True), run("reference", True))
+
+
+def test_the_method_can_be_named_from_outside(monkeypatch):
+    monkeypatch.setenv("FORETRACE_SCAN", "kernel")
+    assert _scan.platform_method() == "kernel"
+    monkeypatch.setenv("FORETRACE_SCAN", "quick")
+    with pytest.raises(ValueError, match="FORETRACE_SCAN='quick' is unknown; the methods are sequential"):
+        _scan.platform_method()
