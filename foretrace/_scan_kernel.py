@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 
 from foretrace._types import Array
 
@@ -47,6 +48,8 @@ def scan_by_kernel(a: Array, b: Array, h: Array, starts: Array | None, reverse: 
         grid=(padded // _MODULES,),
         in_specs=specs,
         out_specs=[pl.BlockSpec((length, _MODULES), lambda i: (0, i))] * len(operands[0]),
+        # Through Triton operands stay where they are; the other way, Mosaic, would copy all of time into shared memory.
+        compiler_params=triton.CompilerParams(num_warps=1),
         interpret=jax.default_backend() != "gpu",
     )
     hs = run(*given)

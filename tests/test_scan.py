@@ -116,6 +116,15 @@ def test_the_kernel_is_the_plain_loop_for_streams_side_by_side(is_complex, varyi
     assert_equal(run("kernel", True), run("reference", True))
 
 
+def test_the_kernel_is_translated_for_a_gpu(monkeypatch):
+    """Up to Triton's own language, which needs no GPU; what its compiler says of it does."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    a, b, h = (jnp.ones(shape, jnp.complex64) for shape in ((128,), (10, 1000, 128), (10, 128)))
+    run = jax.jit(jax.vmap(lambda b, h, starts: _scan._METHODS["kernel"](a, b, h, starts, reverse=True)))
+    lowered = run.trace(b, h, jnp.zeros((10, 1000), bool)).lower(lowering_platforms=("cuda",))
+    assert "triton" in lowered.as_text()
+
+
 def test_the_method_can_be_named_from_outside(monkeypatch):
     monkeypatch.setenv("FORETRACE_SCAN", "kernel")
     assert _scan.platform_method() == "kernel"
