@@ -33,10 +33,10 @@ from foretrace._forward import carry_size as carry_size
 from foretrace._forward import forward as forward
 from foretrace._forward import init_carry as init_carry
 from foretrace._gradient import gradient as gradient
-from foretrace._learner import Info as Info
 from foretrace._learner import Learner as Learner
-from foretrace._learner import LearnerState as LearnerState
-from foretrace._learner import UntrainedParameters as UntrainedParameters
+from foretrace._learner_state import Info as Info
+from foretrace._learner_state import LearnerState as LearnerState
+from foretrace._learner_state import UntrainedParameters as UntrainedParameters
 from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
 from foretrace._optimizer import adamw as adamw

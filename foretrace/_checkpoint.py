@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from foretrace._learner import LearnerState
+from foretrace._learner_state import LearnerState
 
 FORMAT = 1
 _HEADER = "foretrace"

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, PartitionSpec
 from foretrace._alignment import Alignment
 from foretrace._build import Built, build, initial_network
 from foretrace._config import Config
-from foretrace._learner import LearnerState, UntrainedParameters
+from foretrace._learner_state import LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._optimizer import adamw
 from foretrace._program import align, evaluate, evaluation_batches, learn

@@ -2,63 +2,23 @@
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from foretrace._bfloat16 import rounded, widened
 from foretrace._forward import Carry, forward, init_carry
 from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
+from foretrace._learner_state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import LearningRule, as_rule
 from foretrace._structure import untrained_parameters
-from foretrace._types import Array, Bool, Float, Int, Mask, PRNGKeyArray
+from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
 
-
-class LearnerState(NamedTuple):
-    """Everything that learning changes; `foretrace.save` writes it, nothing else is needed to go on.
-
-    Args:
-        network: the parameters.
-        opt_state: the optimiser's state.
-        carry: states and sensitivities of the streams; None for a learner of whole sequences.
-        grads: gradient summed over the sequence so far; None unless the learner accumulates.
-        step: number of calls of `Learner.step` that learned; it stays at 2^31 - 1, as does the count of Optax.
-        skipped: number of calls that were refused because loss, gradient or update was NaN or infinite.
-        key: PRNG key of the dropout masks.
-    """
-
-    network: Network
-    opt_state: optax.OptState
-    carry: Carry | None
-    grads: Network | None
-    step: Int[Array, ""]
-    skipped: Int[Array, ""]
-    key: PRNGKeyArray
-
-
-class Info(NamedTuple):
-    """What may be looked at after a step; nothing of it is needed to go on.
-
-    Args:
-        loss: `sum_t mask_t * loss_t`, the mean over streams.
-        outputs: outputs of the network before the update, for progressive validation.
-        gradient_norm: global norm of this call's gradient, before any clipping.
-        update_norm: global norm of the change of the parameters, zero if none was made.
-        accepted: False if the call was refused: loss, gradient or update not finite, state as before.
-    """
-
-    loss: Float[Array, ""]
-    outputs: Float[Array, "..."]
-    gradient_norm: Float[Array, ""]
-    update_norm: Float[Array, ""]
-    accepted: Bool[Array, ""]
-
-
-class UntrainedParameters(UserWarning):
-    """Some parameters can receive no gradient under the chosen rule."""
+SensitivityDtype = Literal["bfloat16"]
 
 
 class Learner:
@@ -85,6 +45,8 @@ class Learner:
             again; the same gradient in memory that hardly grows with the sequence, for one forward pass more.
         sensitivity_decay: share of the sensitivities that is kept at every update, in (0, 1]; 1 keeps all. Less is
             less stale, and reaches less far back: about 1 / (1 - share) updates.
+        sensitivity_dtype: "bfloat16" keeps sensitivities in half the memory between calls, rounded at random so that
+            nothing is lost on average; as the parameters if None. docs/streaming.md has the error.
         warn: warn of parameters that can receive no gradient under the rule.
 
     Raises:
@@ -112,6 +74,7 @@ class Learner:
         whole_sequences: bool = False,
         segment: int | None = None,
         sensitivity_decay: float = 1.0,
+        sensitivity_dtype: SensitivityDtype | None = None,
         warn: bool = True,
     ):
         if accumulate and whole_sequences:
@@ -131,6 +94,9 @@ class Learner:
                 "sensitivity_decay is for updates in the middle of a stream; here a sequence ends with each"
             )
         self.sensitivity_decay = sensitivity_decay
+        if sensitivity_dtype not in (None, "bfloat16"):
+            raise ValueError(f"Learner(sensitivity_dtype={sensitivity_dtype!r}) must be 'bfloat16' or None")
+        self.sensitivity_dtype = sensitivity_dtype
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
         if warn and (names := untrained_parameters(network, self.rule)):
@@ -214,12 +180,26 @@ class Learner:
         return self._predict(state, x, reset, sensitivity=sensitivity)
 
     def fresh_carry(self) -> Carry | None:
-        return None if self.whole_sequences else init_carry(self.network, self.rule, self.batch_size)
+        return None if self.whole_sequences else self.init_carry(self.network, self.batch_size)
 
-    def _decayed(self, carry: Carry | None) -> Carry | None:
-        if carry is None or self.sensitivity_decay == 1:
+    def init_carry(self, network: Network, batch_size: int | None) -> Carry:
+        """Return the carry of a stream before its first step, as this learner keeps it."""
+        return self._closed(init_carry(network, self.rule, batch_size))
+
+    def _closed(self, carry: Carry) -> Carry:
+        return carry if self.sensitivity_dtype is None else rounded(carry)
+
+    def _opened(self, carry: Carry | None) -> Carry | None:
+        if carry is None or self.sensitivity_dtype is None:
             return carry
-        return carry._replace(e=jax.tree.map(lambda leaf: leaf * self.sensitivity_decay, carry.e))
+        return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
+
+    def _kept(self, carry: Carry | None) -> Carry | None:
+        if carry is None:
+            return carry
+        if self.sensitivity_decay < 1:
+            carry = carry._replace(e=jax.tree.map(lambda leaf: leaf * self.sensitivity_decay, carry.e))
+        return self._closed(carry)
 
     def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
         check_chunk(self.network, x, y, mask, reset)
@@ -238,7 +218,7 @@ class Learner:
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         found = evaluate(
             state.network,
-            state.carry,
+            self._opened(state.carry),
             x,
             y,
             mask,
@@ -268,7 +248,7 @@ class Learner:
         after = state._replace(
             network=network,
             opt_state=opt_state,
-            carry=self.fresh_carry() if end else self._decayed(found.carry),
+            carry=self.fresh_carry() if end else self._kept(found.carry),
             grads=grads if self.accumulate else None,
             step=optax.safe_increment(state.step),
             key=key,
@@ -283,8 +263,9 @@ class Learner:
         before = state.carry
         if sensitivity or before is None:
             keep = before is not None
-            outputs, after = forward(state.network, before, x, rule=self.rule, reset=reset, keep_carry=keep)
-            return outputs, state._replace(carry=after)
+            ahead = self._opened(before)
+            outputs, after = forward(state.network, ahead, x, rule=self.rule, reset=reset, keep_carry=keep)
+            return outputs, state._replace(carry=None if after is None else self._closed(after))
         outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
         assert after is not None
         return outputs, state._replace(carry=after._replace(e=jax.tree.map(jnp.zeros_like, before.e)))

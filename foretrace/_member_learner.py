@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._forward import Carry, init_carry
+from foretrace._forward import Carry
 from foretrace._learner import Learner
 from foretrace._stream_learner import Outcome, StreamState, Waiting, learn, measures, own
 from foretrace._stream_model import Model, build_learner
@@ -134,7 +134,7 @@ class MemberLearner:
     def _carries(self, state: StreamState, slots: Array, fresh: Array) -> Carry:
         """Return the carries of K places, (K, D, ...); those of a network as it is now where a member starts anew."""
         carry = _read(state.learner.carry, slots)
-        first = init_carry(state.learner.network, self.learner.rule, self.together)
+        first = self.learner.init_carry(state.learner.network, self.together)
         return _each(jnp.asarray(fresh), jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), first), carry)
 
     def _put(self, carries: Carry | None, slots: Array, new: Carry) -> Carry:
@@ -161,7 +161,7 @@ class MemberLearner:
     def _one_place(self) -> tuple[Carry, Waiting]:
         """Return the carry of a member that has had no row, and its ring."""
         network, dtype = self.learner.network, jnp.result_type(float)
-        carry = init_carry(network, self.learner.rule)
+        carry = self.learner.init_carry(network, None)
         ring = jax.tree.map(lambda leaf: jnp.zeros((self.places, *leaf.shape), leaf.dtype), carry)
         sizes = (self.places, 1, network.input_size), (self.places, 1, network.output_size)
         return carry, Waiting(ring, jnp.zeros(sizes[0], dtype), jnp.zeros(sizes[1], dtype))

@@ -122,4 +122,5 @@ def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[s
 
 def _norm(tree: Any) -> Array:
     """Return the norm of all numbers of a tree, zero of none."""
-    return optax.tree.norm(tree) if jax.tree.leaves(tree) else jnp.zeros(())
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
+    return optax.tree.norm(wide) if jax.tree.leaves(tree) else jnp.zeros(())

@@ -11,7 +11,8 @@ from foretrace._alignment import Alignment, alignment
 from foretrace._classify import mean_logit_hits
 from foretrace._config import Config
 from foretrace._forward import forward
-from foretrace._learner import Learner, LearnerState
+from foretrace._learner import Learner
+from foretrace._learner_state import LearnerState
 from foretrace._loss import accuracy
 from foretrace._network import Network
 from foretrace._rule import LearningRule

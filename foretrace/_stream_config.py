@@ -8,6 +8,7 @@ from tyro.conf import Positional
 from foretrace._anchor import Predicted
 from foretrace._config import RuleName, recorded
 from foretrace._encode import Outliers
+from foretrace._learner import SensitivityDtype
 from foretrace._lines import Encoding
 from foretrace._roster import WhenFull
 from foretrace._rule import as_rule
@@ -82,6 +83,7 @@ class StreamConfig:
         eps: added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
         sensitivity_decay: share of the sensitivities kept at every update; below 1 they are less stale, and reach
             about 1 / (1 - share) updates back.
+        sensitivity_dtype: bfloat16 keeps sensitivities in half the memory, rounded at random; all of it if None.
         train_encoder: train the encoder and the norms in front of the recurrences, too. If their errors are known at
             the present step only, to follow these was seen to undo what was learned within some ten thousand rows; so
             by default they stay as they are, but with credit through all layers, and for the rules hybrid and bptt in
@@ -135,6 +137,7 @@ class StreamConfig:
     overshoot: float | None = None
     eps: float = 1e-8
     sensitivity_decay: float = 1.0
+    sensitivity_dtype: SensitivityDtype | None = None
     train_encoder: bool | None = None
     r_min: float = 0.0
     r_max: float = 1.0

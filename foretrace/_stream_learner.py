@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._forward import Carry
-from foretrace._learner import Info, Learner, LearnerState
+from foretrace._learner import Learner
+from foretrace._learner_state import Info, LearnerState
 from foretrace._stream_model import Model, build_learner
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 

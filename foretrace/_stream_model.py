@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from foretrace._cells.lru import LRU
 from foretrace._forward import init_carry, real_numbers
-from foretrace._learner import Learner
+from foretrace._learner import Learner, SensitivityDtype
 from foretrace._loss import softmax_cross_entropy, squared_error
 from foretrace._network import Network
 from foretrace._optimizer import adamw, bounded, holding, in_front_of_recurrences
@@ -35,6 +35,7 @@ class Model:
         overshoot: largest promise of an update, as a share of the loss; None for no bound.
         eps: added to the root of AdamW's second moment.
         sensitivity_decay: share of the sensitivities that is kept at every update.
+        sensitivity_dtype: "bfloat16" keeps them in half the memory.
         train_encoder: train the encoder and the norms in front of the recurrences as well.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
@@ -59,6 +60,7 @@ class Model:
     overshoot: float | None = None
     eps: float = 1e-8
     sensitivity_decay: float = 1.0
+    sensitivity_dtype: SensitivityDtype | None = None
     train_encoder: bool = True
     r_min: float = 0.0
     r_max: float = 1.0
@@ -90,7 +92,8 @@ def _affordable(model: Model) -> bool:
     # What is kept: a carry for each member and one more, and of steps that wait one more than there are.
     kept = (1 if model.members is None else model.members + 1) * (2 + model.delay if model.delay else 1)
     numbers = real_numbers(carry)
-    return numbers <= EXACT_NUMBERS and numbers * jnp.result_type(float).itemsize * kept <= EXACT_BYTES
+    size = jnp.dtype(model.sensitivity_dtype or jnp.result_type(float)).itemsize
+    return numbers <= EXACT_NUMBERS and numbers * size * kept <= EXACT_BYTES
 
 
 def _network(model: Model) -> Network:
@@ -115,6 +118,7 @@ def build_learner(model: Model) -> Learner:
         optimizer=optimizer if model.overshoot is None else bounded(optimizer, model.overshoot),
         loss=softmax_cross_entropy if model.classes else squared_error,
         sensitivity_decay=model.sensitivity_decay,
+        sensitivity_dtype=model.sensitivity_dtype,
         # One stream is faster without an axis of streams.
         batch_size=None if model.together == 1 else model.together,
     )

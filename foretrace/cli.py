@@ -19,7 +19,7 @@ from foretrace._bench_report import markdown
 from foretrace._checkpoint import load, read_extra
 from foretrace._commands import STOPPED, Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Train
 from foretrace._config import TASKS, RuleName, from_json
-from foretrace._learner import UntrainedParameters
+from foretrace._learner_state import UntrainedParameters
 from foretrace._network import Network
 from foretrace._paper_page import read_all, write_report
 from foretrace._processes import LostProcessError, is_first, join, launch, launched, loss_explained, place_among

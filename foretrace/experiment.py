@@ -34,7 +34,8 @@ from foretrace._cell_config import (
 )
 from foretrace._checkpoint import load, read_extra, save
 from foretrace._config import Config, NetworkConfig, OptimizerConfig, to_json
-from foretrace._learner import Learner, LearnerState
+from foretrace._learner import Learner
+from foretrace._learner_state import LearnerState
 from foretrace._lock import locked
 from foretrace._metrics import MetricsLog, Unwritten, read_metrics
 from foretrace._network import Network
