@@ -13,7 +13,7 @@ from foretrace._sweep_trials import Trial, assignments, best, ranked, read_trial
 FIGURE = "sweep.png"
 
 _WIDE = 20
-"""Largest over smallest number of a grid from which on its axis is one of orders of magnitude."""
+"""Largest over smallest number from which on an axis shows orders of magnitude."""
 
 
 def table(folder: str | os.PathLike) -> Any:
@@ -54,7 +54,7 @@ def figure(folder: str | os.PathLike) -> Path:
     panels = page.subplots(1, len(dimensions), sharey=True, squeeze=False)[0]
     for axes, dimension in zip(panels, dimensions, strict=True):
         _panel(axes, dimension, trials, best(trials, sweep.sign))
-    if sweep.score == "loss" and any(t.score for t in trials):
+    if _over_magnitudes([t.score for t in trials if t.score is not None]):
         panels[0].set(yscale="log")
     panels[0].set_ylabel(f"validation {sweep.score}")
     panels[0].legend()
@@ -83,10 +83,14 @@ def _panel(axes: Any, dimension: Dimension, trials: Sequence[Trial], leader: Tri
     if numbers is None:
         axes.set_xticks(list(positions.values()), [str(value) for value in positions])
         axes.set_xlim(-0.5, len(positions) - 0.5)
-    elif (isinstance(dimension, Range) and dimension.log) or 0 < _WIDE * min(numbers) <= max(numbers):
+    elif (isinstance(dimension, Range) and dimension.log) or _over_magnitudes(numbers):
         axes.set(xscale="log")
     axes.set_xlabel(dimension.option)
     axes.grid(alpha=0.3)
+
+
+def _over_magnitudes(numbers: Sequence[float]) -> bool:
+    return len(numbers) > 0 and 0 < _WIDE * min(numbers) <= max(numbers)
 
 
 def _numbers(dimension: Dimension) -> list[float] | None:

@@ -100,7 +100,7 @@ def applied(config: Config, values: Mapping[str, Value]) -> Config:
 
 
 def _each(argument: str, texts: Sequence[str], config: Config, read: Callable[..., Any]) -> list[Any]:
-    kinds, found = _options(config), []
+    kinds, found = _options(config), list[Dimension]()
     for text in texts:
         option, equals, rest = text.partition("=")
         option = option.strip().removeprefix("--").replace("_", "-")
@@ -194,7 +194,7 @@ def _read_as(text: str, kind: Any) -> Any:
         return tuple(_read_as(part, one) for part, one in zip(text.split(), typing.get_args(kind), strict=True))
     if kind is type(None) or kind is bool:
         return {"none": None}[text.lower()] if kind is not bool else {"true": True, "false": False}[text.lower()]
-    if dataclasses.is_dataclass(kind):
+    if kind in CELLS:
         return {_cell_name(kind): kind}[text]()
     value = kind(text)
     if not text or (isinstance(value, float) and not math.isfinite(value)):
@@ -211,7 +211,7 @@ def _described(kind: Any) -> list[str]:
             found.append("one of " + ", ".join(typing.get_args(one)))
         elif typing.get_origin(one) is tuple:
             found.append(f"{len(typing.get_args(one))} numbers with spaces between")
-    cells = [_cell_name(one) for one in _kinds(kind) if dataclasses.is_dataclass(one)]
+    cells = [_cell_name(one) for one in _kinds(kind) if one in CELLS]
     return [*found, "one of " + ", ".join(cells)] if cells else found
 
 

@@ -12,6 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from foretrace._lock import LockedError, locked
 from foretrace._run import Run
 from foretrace._sweep_config import Sweep
-from foretrace._sweep_space import Range, Value
+from foretrace._sweep_space import Choice, Dimension, Value
 from foretrace._sweep_trials import LOST, State, Trial
 
 if TYPE_CHECKING:
@@ -125,17 +126,7 @@ def take(trial: "optuna.Trial", sweep: Sweep, owner: str) -> tuple[int, dict[str
     # A seed for each trial: with one for each worker, those that go on would draw again what was drawn before.
     seed = int(np.random.SeedSequence([sweep.config.seed, number]).generate_state(1)[0])
     trial.study.sampler = library().samplers.TPESampler(seed=seed)
-    values: dict[str, Value] = {}
-    for dimension in sweep.dimensions:
-        if not isinstance(dimension, Range):
-            values[dimension.option] = trial.suggest_categorical(dimension.option, dimension.values)
-        elif dimension.whole:
-            low, high = int(dimension.low), int(dimension.high)
-            values[dimension.option] = trial.suggest_int(dimension.option, low, high, log=dimension.log)
-        else:
-            low, high = dimension.low, dimension.high
-            values[dimension.option] = trial.suggest_float(dimension.option, low, high, log=dimension.log)
-    return number, values
+    return number, {dimension.option: _drawn(trial, dimension) for dimension in sweep.dimensions}
 
 
 def explain(trial: "optuna.Trial", reason: str) -> None:
@@ -148,20 +139,44 @@ def put_back(study: "optuna.Study", trial: Any) -> None:
     study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
 
 
+def recover(study: "optuna.Study", heartbeat: int) -> None:
+    """Run again what workers have left that give no sign of life, on whatever machine they were."""
+    optuna = library()
+    optuna.storages.fail_stale_trials(study)
+    for trial in _planned(study):
+        # A worker that was lost before its first sign of life, which Optuna does not miss.
+        nameless = _state(trial) == "running" and trial.user_attrs.get(_OWNER) is None
+        if nameless and abs(datetime.now() - trial.datetime_start).total_seconds() > SILENT * heartbeat:
+            _run_again(study, trial)
+
+
 def give_up(study: "optuna.Study", owner: str) -> bool:
     """Run again, at once, what a worker that is known to be gone has left; False if there is nothing."""
-    optuna = library()
     left = [t for t in _planned(study) if t.user_attrs.get(_OWNER) == owner and _state(t) == "running"]
     for trial in left:
-        with contextlib.suppress(ValueError):  # somebody else noticed
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)(study, copy.deepcopy(trial))
+        _run_again(study, trial)
     return bool(left)
 
 
 def standing(study: "optuna.Study") -> list[Trial]:
     """Return how far every trial of a sweep is."""
     return [_trial(number, found) for number, found in sorted(_latest(study).items())]
+
+
+def _run_again(study: "optuna.Study", trial: Any) -> None:
+    optuna = library()
+    with contextlib.suppress(ValueError):  # somebody else noticed
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)(study, copy.deepcopy(trial))
+
+
+def _drawn(trial: "optuna.Trial", dimension: Dimension) -> Value:
+    """Return the value of an option that the trial has already, or a new one."""
+    if isinstance(dimension, Choice):
+        return trial.suggest_categorical(dimension.option, dimension.values)
+    if dimension.whole:
+        return trial.suggest_int(dimension.option, int(dimension.low), int(dimension.high), log=dimension.log)
+    return trial.suggest_float(dimension.option, dimension.low, dimension.high, log=dimension.log)
 
 
 def _trial(number: int, found: Any) -> Trial:

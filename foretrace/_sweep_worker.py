@@ -22,7 +22,7 @@ from foretrace._program import Scores
 from foretrace._run import Run, read_config_as
 from foretrace._signals import Stop
 from foretrace._sweep_config import Sweep
-from foretrace._sweep_study import connect, explain, library, put_back, standing, take
+from foretrace._sweep_study import connect, explain, library, put_back, recover, standing, take
 from foretrace._sweep_trials import run_dir
 from foretrace.experiment import Config, DivergenceError
 
@@ -59,7 +59,7 @@ class Worker:
     """
 
     def __init__(self, folder: Path, storage: str, name: str, heartbeat: int):
-        self.folder, self.name = folder, name
+        self.folder, self.name, self._heartbeat = folder, name, heartbeat
         self.sweep = read_config_as(folder, Sweep)
         self.study = connect(folder, storage, self.sweep, heartbeat)
         self.stop, self._parent = Stop(), os.getppid()
@@ -72,7 +72,7 @@ class Worker:
                 if "waiting" in states:
                     self._run_one()
                 elif "running" in states:
-                    library().storages.fail_stale_trials(self.study)
+                    recover(self.study, self._heartbeat)
                     time.sleep(_IDLE)
                 else:
                     return True

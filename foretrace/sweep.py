@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "Sweep", "Trial", "WorkerError", "run"]
 
+_ATTENTION = 0.05
+"""Seconds that a signal or the end of a worker may wait."""
+
 _LOOK_EVERY = 0.5
 
 
@@ -94,10 +97,11 @@ def run(
         while crew.present(study):
             if stop.asked:
                 crew.send_home()
-            display.update(standing(study))
-            time.sleep(_LOOK_EVERY)
-    trials = standing(study)
-    display.update(trials)
+            if display.due:
+                display.update(standing(study))
+            time.sleep(_ATTENTION)
+        trials = standing(study)
+        display.update(trials)
     unfinished = any(trial.state in ("waiting", "running") for trial in trials)
     return Outcome(trials, best(trials, sweep.sign), unfinished)
 
@@ -191,9 +195,16 @@ class _Display:
         self.folder, self.sweep, self.show = folder, sweep, show
         self._began, self._steps_before, self._seen = time.monotonic(), -1, set[int]()
         self._written: list[Trial] | None = None
+        self._looked = -_LOOK_EVERY
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look at the trials again."""
+        return time.monotonic() - self._looked >= _LOOK_EVERY
 
     def update(self, trials: list[Trial]) -> None:
         """Show and record how the trials stand."""
+        self._looked = time.monotonic()
         if self._steps_before < 0:
             self._steps_before = self._steps(trials)
         if trials != self._written:
