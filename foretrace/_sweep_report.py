@@ -22,11 +22,12 @@ def table(folder: str | os.PathLike) -> Any:
     Raises:
         RunError: no sweep, or one without a trial.
     """
-    from rich.table import Table
+    from rich.table import Column, Table
 
     sweep, trials = _read(folder)
     options = [dimension.option for dimension in sweep.dimensions]
-    grid = Table("trial", *options, f"validation {sweep.score}", "step", "", title=_title(sweep, trials))
+    columns = [Column(option, overflow="fold") for option in options]
+    grid = Table("trial", *columns, f"validation {sweep.score}", "step", "", title=_title(sweep, trials))
     for trial in ranked(trials, sweep.sign):
         values = [shown(trial.values[option]) if option in trial.values else "" for option in options]
         score = "" if trial.score is None else f"{trial.score:.4g}"
