@@ -12,6 +12,7 @@ from foretrace._config import Config, NetworkConfig, RuleName, TaskConfig, TaskN
 from foretrace._processes import PORT
 from foretrace._source import Format
 from foretrace._stream_config import StreamConfig
+from foretrace._sweep_config import Sweep as SweepConfig
 from foretrace.bench import Part
 from foretrace.paper import Name, Scale, Settings
 from foretrace.tasks.copy import Copy
@@ -57,6 +58,32 @@ class Train:
             raise ValueError(f"processes={self.processes} must be at least 1")
         if (self.hosts or self.cluster) and self.run_dir is None:
             raise ValueError("processes on several machines share a run directory: name it with --run-dir PATH")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Train many runs that differ in some options of `foretrace train`, and compare them on validation sequences.
+
+    Trials are run directories that `foretrace report` reads. A worker that is lost takes nothing with it: its trial
+    goes on in another from its checkpoint. With --storage, the same command on more machines joins.
+
+    Args:
+        task: what to learn.
+        config: what is tried, and what all trials have in common.
+        run_dir: where trials and their table go; runs/sweep-<task>-<time> if not given.
+        resume: go on with the sweep in --run-dir, with its configuration, or join it; with more --trials, make it
+            longer.
+        workers: processes on this machine, each with one trial at a time.
+        storage: address of a database for many machines, such as postgresql://host/name; a file in the folder if not
+            given.
+    """
+
+    task: Positional[TaskName]
+    config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SweepConfig()
+    run_dir: Path | None = None
+    resume: bool = False
+    workers: int = 1
+    storage: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +222,7 @@ class Report:
     """Print the table of a run and draw its curves, or put records of the paper's experiments into one page.
 
     Args:
-        paths: the directory of a run; or folders of `foretrace reproduce`.
+        paths: the directory of a run or of a sweep; or folders of `foretrace reproduce`.
         out: folder for report.md, report.html and figures of experiments, or a file NAME.md with the rest in the folder
             NAME; the first of the paths if not given.
         head: Markdown file to begin the report with.
@@ -206,10 +233,11 @@ class Report:
     head: Path | None = None
 
 
-Subcommand = Train | Stream | Predict | Align | Reproduce | Bench | Report
+Subcommand = Train | Sweep | Stream | Predict | Align | Reproduce | Bench | Report
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Stream, tyro.conf.subcommand("stream")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Align, tyro.conf.subcommand("align")]

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from foretrace._checkpoint import load, read_extra
 from foretrace._config import Config, Kind, differences, from_json, to_json
+from foretrace._learner import Learner, LearnerState
 
 
 class RunError(ValueError):
@@ -43,6 +45,15 @@ class Run(NamedTuple):
     def figure(self) -> Path:
         """The curves."""
         return self.path / "curves.png"
+
+
+class Progressed(NamedTuple):
+    """What a run has to remember beside the learner's state; step -1 before anything is recorded."""
+
+    step: int = -1
+    seconds: float = 0.0
+    refused: int = 0
+    window: tuple[tuple[float, ...], ...] = ()
 
 
 def default_path(task: str) -> Path:
@@ -92,6 +103,15 @@ def reopen(path: str | os.PathLike, config: Any) -> Run:
     if not os.access(run.path, os.W_OK):
         raise RunError(f"cannot write the run directory {run.path}")
     return run
+
+
+def begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[LearnerState, Progressed]:
+    """Return where a run stands: at its checkpoint if it goes on and has one, else at its beginning."""
+    if not resume or not run.checkpoint.exists():
+        return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), Progressed()
+    kept = read_extra(run.checkpoint)["progress"]
+    window = tuple(tuple(row) for row in kept.pop("window"))
+    return load(run.checkpoint, learner), Progressed(**kept, window=window)
 
 
 def read_config(path: str | os.PathLike) -> Config:

@@ -13,7 +13,8 @@ class Interrupted(Exception):
 class Stop:
     """Turn Ctrl-C and SIGTERM into a flag; a second one ends the program as ever.
 
-    While `waiting` is true, the first one also raises `Interrupted`: data that one waits for may never come.
+    While `waiting` is true, the first one also raises `Interrupted`: data that one waits for may never come. Where one
+    is inside another, the outer one learns of it, too.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,10 @@ class Stop:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
+        around = getattr(self._before.get(number), "__self__", None)
         self._restore()
+        if isinstance(around, Stop):
+            around._ask(number, frame)
         if self.waiting:
             raise Interrupted
 

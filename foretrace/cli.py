@@ -17,7 +17,19 @@ import tyro
 from foretrace import bench, experiment, paper, report, reproduce
 from foretrace._bench_report import markdown
 from foretrace._checkpoint import load, read_extra
-from foretrace._commands import STOPPED, Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Train
+from foretrace._commands import (
+    STOPPED,
+    Align,
+    Bench,
+    Command,
+    Predict,
+    Report,
+    Reproduce,
+    Stream,
+    Subcommand,
+    Sweep,
+    Train,
+)
 from foretrace._config import TASKS, RuleName, from_json
 from foretrace._learner_state import UntrainedParameters
 from foretrace._network import Network
@@ -28,6 +40,8 @@ from foretrace._records import FILE
 from foretrace._run import Run, default_path, is_run_of, read_config_as
 from foretrace._stream_cli import predict, report_stream, stream
 from foretrace._stream_config import StreamConfig
+from foretrace._sweep_cli import report_sweep, sweep
+from foretrace._sweep_config import Sweep as SweepConfig
 from foretrace.experiment import Config, DivergenceError
 from foretrace.reproduce import seconds
 
@@ -70,6 +84,8 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
     match command:
         case Train():
             return _train(command, arguments)
+        case Sweep():
+            return sweep(command)
         case Stream():
             return stream(command)
         case Predict():
@@ -87,7 +103,7 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
 def _parse(arguments: list[str]) -> Subcommand:
     """Parse twice where a task, a run or a checkpoint is named: its configuration takes the place of the defaults."""
     command = _parse_with(arguments, _default_for(arguments))
-    if isinstance(command, Train | Stream) and command.resume:
+    if isinstance(command, Train | Sweep | Stream) and command.resume:
         if command.run_dir is None:
             raise ValueError("--resume needs the run to go on with: --run-dir PATH")
         recorded: Any = read_config_as(command.run_dir, type(command.config))
@@ -104,6 +120,8 @@ def _default_for(arguments: list[str]) -> Subcommand | None:
     match arguments:
         case ["train", task, *_] if task in TASKS:
             return Train(task, TASKS[task])
+        case ["sweep", task, *_] if task in TASKS:
+            return Sweep(task, SweepConfig(TASKS[task]))
         case ["align", task, *_] if task in TASKS:
             return Align(task, TASKS[task].task, TASKS[task].network)
     return None
@@ -200,6 +218,8 @@ def _report_run(run_dir: Path) -> int:
 
     if is_run_of(run_dir, StreamConfig):
         return report_stream(run_dir)
+    if is_run_of(run_dir, SweepConfig):
+        return report_sweep(run_dir)
     Console().print(report.table(run_dir))
     report.figure(run_dir)
     print(report.files(run_dir, report.CONTENTS))

@@ -9,12 +9,12 @@ Every step is one compiled program that draws its batch, learns and measures; no
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from foretrace._build import build
@@ -32,7 +32,7 @@ from foretrace._cell_config import (
     MinLSTM,
     SelectiveSSM,
 )
-from foretrace._checkpoint import load, read_extra, save
+from foretrace._checkpoint import save
 from foretrace._config import Config, NetworkConfig, OptimizerConfig, to_json
 from foretrace._learner import Learner
 from foretrace._learner_state import LearnerState
@@ -42,7 +42,7 @@ from foretrace._network import Network
 from foretrace._parallel import Devices, Steps
 from foretrace._program import Scores, align, evaluate, evaluation_batches, learn
 from foretrace._progress import Silent, progress
-from foretrace._run import Run, RunError, changed_packages, create, default_path, reopen
+from foretrace._run import Progressed, Run, RunError, begin, changed_packages, create, default_path, reopen
 from foretrace._signals import Stop
 from foretrace._types import Array
 from foretrace.tasks import EvaluationSplit, Task
@@ -109,6 +109,7 @@ def train(
     resume: bool = False,
     show_progress: bool = True,
     devices: int | None = None,
+    watch: Callable[[int, Scores], bool] | None = None,
 ) -> Result:
     """Train to the last step, or until Ctrl-C or SIGTERM; then the state is saved and `resume` goes on from it.
 
@@ -124,6 +125,8 @@ def train(
         resume: go on with the run that is there.
         show_progress: show step, loss, accuracy, speed and time left on standard error.
         devices: over how many the sequences of a batch are spread; if not given, as many as can share it evenly.
+        watch: sees the step and the scores of every evaluation on validation sequences, in all processes; if it
+            answers True, the run ends there as if stopped.
 
     Raises:
         ValueError: a configuration that makes no network, devices that cannot share the batch, or (`RunError`) a
@@ -138,7 +141,7 @@ def train(
     run = Run(Path(run_dir))
     if places.leads:
         run = reopen(run_dir, config) if resume else create(run_dir, config)
-    state, progressed = _begin(run, config, learner, resume)
+    state, progressed = begin(run, config, learner, resume)
     places.check_agreed("the step to go on from", progressed.step)
     done = _finished(run, progressed)
     if done is not None:
@@ -155,27 +158,10 @@ def train(
             show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
         if places.idle:
             show.say(f"a batch of {config.batch_size} is shared by {places.number} devices; {places.idle} stay idle")
-        return _Training(config, task, learner, run, log, stop, show, progressed, places).run_from(state)
+        return _Training(config, task, learner, run, log, stop, show, progressed, places, watch).run_from(state)
 
 
-class _Progressed(NamedTuple):
-    """What a run has to remember beside the learner's state; step -1 before anything is recorded."""
-
-    step: int = -1
-    seconds: float = 0.0
-    refused: int = 0
-    window: tuple[tuple[float, ...], ...] = ()
-
-
-def _begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[LearnerState, _Progressed]:
-    if not resume or not run.checkpoint.exists():
-        return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), _Progressed()
-    kept = read_extra(run.checkpoint)["progress"]
-    window = tuple(tuple(row) for row in kept.pop("window"))
-    return load(run.checkpoint, learner), _Progressed(**kept, window=window)
-
-
-def _finished(run: Run, progressed: _Progressed) -> Result | None:
+def _finished(run: Run, progressed: Progressed) -> Result | None:
     """Return the result of a run that has one already."""
     if progressed.step < 0 or not run.metrics.exists():
         return None
@@ -198,13 +184,15 @@ class _Training:
         log: MetricsLog,
         stop: Stop,
         show: Silent,
-        progressed: _Progressed,
+        progressed: Progressed,
         places: Devices,
+        watch: Callable[[int, Scores], bool] | None,
     ):
         self.config, self.task, self.learner, self.places = config, task, learner, places
         self.run, self.log, self.show = run, log, show
         self.fresh, self.step = progressed.step < 0, max(progressed.step, 0)
         self.refused, self.window = progressed.refused, [np.asarray(row) for row in progressed.window]
+        self.watch, self.enough = watch, False
         self.began = time.monotonic() - progressed.seconds
         spread = places.spread(task)
         self.learn = Steps(places, partial(learn, config, spread, learner, seed=config.seed), stop)
@@ -216,7 +204,7 @@ class _Training:
         if self.fresh:
             self._measure(state.network)
         pending: deque[Array] = deque()
-        while self.step < self.config.steps and not self.learn.stopped:
+        while self.step < self.config.steps and not (self.learn.stopped or self.enough):
             state, row = self.learn(state, np.int32(self.step))
             pending.append(row)
             self.step += 1
@@ -279,6 +267,7 @@ class _Training:
         if self._due(self.config.evaluate_every):
             scores = self._score(network, "validation", self.config.validation_sequences)
             self.log.write("validation", self.step, **scores._asdict(), seconds=self._seconds())
+            self.enough = self.watch is not None and self.watch(self.step, scores)
         if self._due(self.config.align_every) and self.places.leads:
             found = align(self.config, self.task, self.places.one(network), self.learner.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
@@ -293,7 +282,7 @@ class _Training:
             return
         self.log.sync()
         window = [row.tolist() for row in self.window]
-        progressed = _Progressed(self.step, self._seconds(), self.refused)._asdict() | {"window": window}
+        progressed = Progressed(self.step, self._seconds(), self.refused)._asdict() | {"window": window}
         extra = {"config": to_json(self.config), "progress": progressed}
         save(self.run.checkpoint, self.places.one(state), extra=extra)
 

@@ -138,6 +138,21 @@ def test_sigterm_at_a_checkpoint_too(tmp_path, monkeypatch, finished):
     assert_same_run(resume(stopped.run), finished)
 
 
+def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path, finished):
+    seen = []
+
+    def watch(step, scores):
+        seen.append((step, scores.loss))
+        return step == 20
+
+    ended = experiment.train(CONFIG, tmp_path / "run", show_progress=False, watch=watch)
+    assert ended.scores is None and ended.step == 20
+    again = experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False, watch=watch)
+    assert_same_run(again, finished)
+    validation = [r for r in read_metrics(finished.run.metrics) if r["kind"] == "validation"]
+    assert seen == [(r["step"], r["loss"]) for r in validation]
+
+
 def test_lines_after_the_checkpoint_are_written_again(stopped, finished):
     with open(stopped.metrics, "a") as file:  # as a killed process leaves it
         file.write('{"kind": "train", "step": 20, "loss": 1.0}\n{"kind": "tra')

@@ -32,9 +32,10 @@ ORDER = [
     *("_roster", "_member_feed", "_stream_model", "_stream_learner", "_member_learner", "_intake"),
     *("_stream_config", "_stream_plan", "_track", "_monitors"),
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
+    *("_sweep_space", "_sweep_config", "_sweep_trials", "_sweep_report", "_sweep_study", "_sweep_worker", "sweep"),
     *("_stream_run", "_stream_predict", "_stream_report", "_estimator", "stream"),
     *("_bench_timing", "_bench_parts", "_bench_peers", "_bench_report", "bench"),
-    *("_paper_tables", "_paper_figures", "_paper_page", "_commands", "_stream_cli", "cli", "__main__"),
+    *("_paper_tables", "_paper_figures", "_paper_page", "_commands", "_stream_cli", "_sweep_cli", "cli", "__main__"),
 ]
 """Data flows one way: a module imports only from those before it."""
 
@@ -101,6 +102,7 @@ def test_every_public_name_is_on_the_api_page():
 
 
 def test_importing_loads_no_program_parts():
-    code = "import foretrace, sys; print([m for m in ('tyro', 'rich', 'matplotlib', 'river') if m in sys.modules])"
+    loaded = "[m for m in ('tyro', 'rich', 'matplotlib', 'river', 'optuna') if m in sys.modules]"
+    code = f"import foretrace, sys; print({loaded})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
