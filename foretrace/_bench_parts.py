@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +35,7 @@ from foretrace._loss import softmax_cross_entropy
 from foretrace._metrics import read_metrics
 from foretrace._network import Network
 from foretrace._optimizer import adamw
-from foretrace._rule import BPTT, HYBRID, ONLINE, SNAP1, SPATIAL, TRUNCATED, LearningRule
+from foretrace._rule import BPTT, ONLINE, SNAP1, SPATIAL, TRUNCATED
 
 Row = dict[str, Any]
 
@@ -95,11 +94,12 @@ class _Compiled(NamedTuple):
 
 def _whole_step(learner: Learner, xs: Any, ys: Any) -> tuple[Callable, _Compiled]:
     state = learner.init()
-    compiled = _compile(learner, state, xs, ys)
+    compiled = compiled_step(learner, state, xs, ys)
     return lambda: compiled.program(state, xs, ys, None, None), compiled
 
 
-def _compile(learner: Learner, state: Any, xs: Any, ys: Any) -> _Compiled:
+def compiled_step(learner: Learner, state: Any, xs: Any, ys: Any) -> _Compiled:
+    """Compile a step without running it."""
     begun = time.perf_counter()
     program = learner._step.lower(state, xs, ys, None, None, end=False).compile()
     seconds = time.perf_counter() - begun
@@ -182,33 +182,9 @@ def _stream(streams: int, chunk: int, rate: float, rounds: int) -> Row:
         "learn_over_infer": round(ratio(found, "learn", "infer"), 2),
         "floor_us": round(1e6 * floor, 1),
         "share_of_floor": round(floor / learned, 3),
-        "memory_kib": round(_compile(made, state, xs, ys).temporary / 2**10, 1),
+        "memory_kib": round(compiled_step(made, state, xs, ys).temporary / 2**10, 1),
         "carry_kib": round(bytes_of(state.carry) / 2**10, 1),
     }
-
-
-def memory(setting: Setting) -> Iterator[Row]:
-    """Temporary memory of a compiled step against the length of the sequence, batch of one; nothing is run."""
-    shape = SHAPES["long"]
-    ways: dict[str, tuple[LearningRule, dict[str, Any], int | None]] = {
-        "BPTT, whole sequences": (BPTT, {"whole_sequences": True}, None),
-        "online, whole sequences": (ONLINE, {"whole_sequences": True}, None),
-        "BPTT, in segments of 512": (BPTT, {"whole_sequences": True, "segment": 512}, None),
-        "online, in segments of 512": (ONLINE, {"whole_sequences": True, "segment": 512}, None),
-        "online, chunks of 64": (ONLINE, {}, 64),
-        "online, row by row": (ONLINE, {}, 1),
-        "hybrid, chunks of 64": (HYBRID, {}, 64),
-    }
-    for way, (rule, options, chunk) in ways.items():
-        made = learner(shape, rule, batch_size=1, **options)
-        state = made.init()
-        # A stream runs one program, however long it is.
-        needed = {
-            steps: _compile(made, state, *jax.eval_shape(partial(data, shape, 1, steps))).temporary
-            for steps in ([chunk] if chunk else setting.lengths)
-        }
-        sizes = {f"T={length}_mib": round(needed[chunk or length] / 2**20, 2) for length in setting.lengths}
-        yield {"way": way, "carry_kib": round(bytes_of(state.carry) / 2**10, 1), **sizes}
 
 
 def first(setting: Setting) -> Iterator[Row]:

@@ -58,22 +58,24 @@ SHAPES: dict[ShapeName, Shape] = {
 """The paper's copy task; its images one at a time, eight at a time, and in the batch that it trained with."""
 
 
-def network(shape: Shape) -> Network:
-    """Draw the network of a shape."""
+def network(shape: Shape, **ring: float) -> Network:
+    """Draw the network of a shape; `ring` is where the eigenvalues are drawn from."""
     return Network(
         shape.inputs,
         shape.outputs,
         model_size=shape.model,
         depth=DEPTH,
-        cell=LRU.factory(state_size=shape.state),
+        cell=LRU.factory(state_size=shape.state, **ring),
         key=jax.random.key(0),
     )
 
 
-def learner(shape: Shape, rule: LearningRule, **options: Any) -> Learner:
+def learner(shape: Shape, rule: LearningRule, *, r_min: float = 0.0, r_max: float = 1.0, **options: Any) -> Learner:
     """Return the learner of a shape, with the package's optimiser."""
     loss = softmax_cross_entropy
-    return Learner(network(shape), rule=rule, optimizer=adamw(1e-3), loss=loss, warn=False, **options)
+    return Learner(
+        network(shape, r_min=r_min, r_max=r_max), rule=rule, optimizer=adamw(1e-3), loss=loss, warn=False, **options
+    )
 
 
 def data(shape: Shape, *front: int) -> tuple[Array, Array]:

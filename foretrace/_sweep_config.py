@@ -11,7 +11,7 @@ import tyro
 from foretrace import _sweep_space
 from foretrace._build import build
 from foretrace._config import Config, recorded
-from foretrace._learner import LearnerState
+from foretrace._learner_state import LearnerState
 from foretrace._sweep_space import Dimension, Value, applied, combinations
 
 TRIALS = 20

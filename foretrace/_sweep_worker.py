@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from foretrace import experiment
-from foretrace._learner import UntrainedParameters
+from foretrace._learner_state import UntrainedParameters
 from foretrace._lock import LockedError
 from foretrace._metrics import read_metrics
 from foretrace._program import Scores

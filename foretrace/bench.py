@@ -10,20 +10,21 @@ from typing import Any, Literal, get_args
 
 import jax
 
-from foretrace import _bench_parts, _bench_peers
+from foretrace import _bench_memory, _bench_parts, _bench_peers
 from foretrace._bench_parts import Row, Setting
 from foretrace._bench_report import markdown, png
 from foretrace._bench_timing import ShapeName
 from foretrace._checkpoint import write_atomically
 from foretrace._run import RunError, surroundings
 
-Part = Literal["whole", "cells", "streaming", "memory", "first", "processes", "peers"]
+Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first", "processes", "peers"]
 
 PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
     "whole": _bench_parts.whole,
     "cells": _bench_parts.cells,
     "streaming": _bench_parts.streaming,
-    "memory": _bench_parts.memory,
+    "memory": _bench_memory.memory,
+    "rounding": _bench_memory.rounding,
     "first": _bench_parts.first,
     "processes": _bench_parts.processes,
     "peers": _bench_peers.peers,

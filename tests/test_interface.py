@@ -34,7 +34,7 @@ ORDER = [
     *("experiment", "report", "paper", "_group", "_records", "_jobs", "reproduce"),
     *("_sweep_space", "_sweep_config", "_sweep_trials", "_sweep_report", "_sweep_study", "_sweep_worker", "sweep"),
     *("_stream_run", "_stream_predict", "_stream_report", "_estimator", "stream"),
-    *("_bench_timing", "_bench_parts", "_bench_peers", "_bench_report", "bench"),
+    *("_bench_timing", "_bench_parts", "_bench_memory", "_bench_peers", "_bench_report", "bench"),
     *("_paper_tables", "_paper_figures", "_paper_page", "_commands", "_stream_cli", "_sweep_cli", "cli", "__main__"),
 ]
 """Data flows one way: a module imports only from those before it."""
