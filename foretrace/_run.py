@@ -14,7 +14,8 @@ import jax
 
 from foretrace._checkpoint import load, read_extra
 from foretrace._config import Config, Kind, differences, from_json, to_json
-from foretrace._learner import Learner, LearnerState
+from foretrace._learner import Learner
+from foretrace._learner_state import LearnerState
 
 
 class RunError(ValueError):
