@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import optax
+from jax.sharding import Mesh
 
 from foretrace._config import Config
 from foretrace._learner import Learner
@@ -22,12 +23,13 @@ class Built(NamedTuple):
     learner: Learner
 
 
-def build(config: Config, optimizer: optax.GradientTransformation | None = None) -> Built:
+def build(config: Config, optimizer: optax.GradientTransformation | None = None, mesh: Mesh | None = None) -> Built:
     """Make the task and the learner of a configuration.
 
     Args:
         config: what to make.
         optimizer: in place of the configuration's.
+        mesh: devices that share the sequences of a batch.
 
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
@@ -51,6 +53,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None)
         accumulate=chunked,
         whole_sequences=not chunked,
         segment=config.segment,
+        mesh=mesh,
     )
     return Built(task, learner)
 

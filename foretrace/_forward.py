@@ -104,7 +104,7 @@ def forward(
         xs: inputs.
         rule: what is open to the derivative; the values do not depend on it.
         reset: steps that start an episode.
-        key: PRNG key of the dropout masks; no dropout without it.
+        key: PRNG key of the dropout masks, or one for each stream; no dropout without it.
         keep_carry: False spares the sensitivity at the end of the chunk.
         through: the chunk is a part of a sequence that is differentiated as a whole: the states before and after it
             are open to the derivative as the rule says, and there are no sensitivities.
@@ -123,7 +123,7 @@ def forward(
     keep = None
     if key is not None:
         # Drawn here for all blocks: within a block the random bits would be made again wherever the masks are used.
-        streams = jax.random.split(key, xs.shape[1]) if batched else key
+        streams = jax.random.split(key, xs.shape[1]) if batched and key.ndim == 0 else key
         keep = _streams(network.keep, batched, out_axes=1)(streams)
     if rule.depth and through:
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from foretrace._bfloat16 import rounded, widened
 from foretrace._forward import Carry, forward, init_carry
@@ -15,6 +16,7 @@ from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
 from foretrace._learner_state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import LearningRule, as_rule
+from foretrace._spread import evaluate_spread
 from foretrace._structure import untrained_parameters
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
 
@@ -47,11 +49,13 @@ class Learner:
             less stale, and reaches less far back: about 1 / (1 - share) updates.
         sensitivity_dtype: "bfloat16" keeps sensitivities in half the memory between calls, rounded at random so that
             nothing is lost on average; as the parameters if None. docs/streaming.md has the error.
+        mesh: one axis of devices that share the streams of a batch; gradients are averaged in one exchange.
         warn: warn of parameters that can receive no gradient under the rule.
 
     Raises:
-        ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a decay
-            out of range, or one where no sensitivity outlives an update; accumulate together with whole_sequences.
+        ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
+            that cannot share the batch, a decay out of range or one where no sensitivity outlives an update; accumulate
+            together with whole_sequences.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -75,6 +79,7 @@ class Learner:
         segment: int | None = None,
         sensitivity_decay: float = 1.0,
         sensitivity_dtype: SensitivityDtype | None = None,
+        mesh: Mesh | None = None,
         warn: bool = True,
     ):
         if accumulate and whole_sequences:
@@ -87,6 +92,11 @@ class Learner:
                 "in depth and networks without a cumulative mean"
             )
         self.segment = segment
+        if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
+            raise ValueError(
+                f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
+            )
+        self._evaluate = evaluate if mesh is None else partial(evaluate_spread, mesh)
         if not 0 < sensitivity_decay <= 1:
             raise ValueError(f"Learner(sensitivity_decay={sensitivity_decay}) must lie in (0, 1]")
         if sensitivity_decay < 1 and (accumulate or whole_sequences):
@@ -216,7 +226,7 @@ class Learner:
     ) -> tuple[LearnerState, Info]:
         # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
-        found = evaluate(
+        found = self._evaluate(
             state.network,
             self._opened(state.carry),
             x,

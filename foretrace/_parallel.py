@@ -3,8 +3,8 @@
     batch    (B, T, ...)   B / devices sequences on each device, and with them their states and sensitivities
     network, optimiser     a copy on each device; gradients are averaged over all, once an update
 
-The compiler derives the rest from where the batch lies, so a step is the same program whatever the number of devices,
-and its result is that of one device but for rounding.
+A learner that was made with the mesh of the devices computes the gradient of each device's sequences there, and
+averages over devices in one exchange; the result is that of one device but for rounding.
 """
 
 from collections.abc import Callable
@@ -74,6 +74,11 @@ class Devices:
         self.leads, self.several = jax.process_index() == 0, several
         self._mesh = Mesh(np.array(there[:number]), (_AXIS,))
         self._same = NamedSharding(self._mesh, PartitionSpec())
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices as an axis, for `Learner`; None if there is one."""
+        return None if self.number == 1 else self._mesh
 
     def spread(self, task: Task) -> Task:
         """Return a task whose batches lie spread over the devices."""

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -131,7 +131,33 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         # What the others print, the first one prints.
         output = None if i == 0 else subprocess.DEVNULL
         children.append(subprocess.Popen(command, env=os.environ | place, stdout=output))
+        _pin(children[-1].pid, processes, i)
     return _until_all_end(children)
+
+
+def _pin(pid: int, processes: int, process: int) -> None:
+    """Give a process its share of the cores: each would take all of them, and they would wait for each other."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    # Not yet ended is all that is needed: its threads are started later and inherit this.
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(pid, share(os.sched_getaffinity(0), processes, process))
+
+
+def share(cores: Iterable[int], processes: int, process: int) -> list[int]:
+    """Return the cores of one of several processes: neighbours, as many as others have, or one more; all if too few.
+
+    >>> [share({0, 1, 2, 3, 4}, 2, i) for i in (0, 1)]
+    [[0, 1, 2], [3, 4]]
+    >>> share({3}, 2, 1)
+    [3]
+    """
+    known = sorted(cores)
+    if len(known) < processes:
+        return known
+    each, more = divmod(len(known), processes)
+    first = process * each + min(process, more)
+    return known[first : first + each + (process < more)]
 
 
 def _until_all_end(children: list[subprocess.Popen]) -> int:

@@ -136,8 +136,8 @@ def train(
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
     """
-    task, learner = build(config)
     places = Devices(config.batch_size, devices)
+    task, learner = build(config, mesh=places.mesh)
     run = Run(Path(run_dir))
     if places.leads:
         run = reopen(run_dir, config) if resume else create(run_dir, config)

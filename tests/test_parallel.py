@@ -45,9 +45,10 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     config = dataclasses.replace(config, chunk=chunk)
     for devices in (1, 8):
         experiment.train(config, folder / f"{name}-{devices}", devices=devices, show_progress=False)
-    # What it costs to be spread: gradients are added up, and nothing else travels.
-    task, learner = experiment.build(config)
+    # What it costs to be spread: gradients are added up, and nothing else travels; outside of the loops over layers
+    # and time, but for one sum of a chunk.
     places = Devices(8, 8)
+    task, learner = experiment.build(config, mesh=places.mesh)
     step = places.compile(partial(learn, config, places.spread(task), learner, seed=0))
     text = step.lower(places.same(learner.init()), np.int32(0)).compile().as_text()
     found = re.findall(r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\(", text)
