@@ -18,7 +18,7 @@ from foretrace.tasks.listops import ListOps, ReleasedListOps
 
 TaskConfig = Copy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps
 
-RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt"]
+RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Config:
         steps: number of updates.
         batch_size: sequences for each update.
         chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
-            None. For the rules without `hybrid` and `bptt` both give the same gradient.
+            None. For the rules without `hybrid`, `bptt` and `uoro` both give the same gradient.
         segment: of long whole sequences, keep the insides of so many steps at a time: the same gradient in less memory,
             for a forward pass more.
         seed: of the initialisation, the data and dropout.

@@ -15,7 +15,8 @@ from foretrace._groups import init_deep_sensitivity
 from foretrace._network import Block, Network
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._sensitivity import advance, attach, init_sensitivity
-from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree, Sensitivity, State, States
+from foretrace._sketch import Parameters, Stack, advance_sketch, attach_sketch, init_sketch, parameters_below
+from foretrace._types import Array, Bool, Float, Keys, PyTree, Sensitivity, State, States
 from foretrace._unroll import also_differentiate, unroll
 
 
@@ -27,7 +28,7 @@ class Carry(NamedTuple):
     Args:
         h: states.
         e: sensitivities of h to the coefficients, None under a rule that carries none; of a rule with depth a tuple
-            of these and of those to the layers below.
+            of these and of those to the layers below; of UORO sketches, on the axis in front.
     """
 
     h: State
@@ -56,6 +57,8 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
     carry = jax.vmap(lambda block: _fresh(block.cell, rule))(network.blocks)
     if rule.depth:
         carry = carry._replace(e=init_deep_sensitivity(network, rule, carry.e))
+    if rule.sketches:
+        carry = carry._replace(e=init_sketch(network, carry.h, rule.sketches))
     if batch_size is None:
         return carry
     return jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
@@ -92,7 +95,7 @@ def forward(
     *,
     rule: LearningRule = BPTT,
     reset: Bool[Array, "*B C"] | None = None,
-    key: PRNGKeyArray | None = None,
+    key: Keys | None = None,
     keep_carry: bool = True,
     through: bool = False,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
@@ -127,7 +130,9 @@ def forward(
         keep = _streams(network.keep, batched, out_axes=1)(streams)
     if rule.depth and through:
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
-    run = _run_deep if rule.depth else partial(_run, through=through)
+    run = (
+        _run_deep if rule.depth else _run_sketched if rule.sketches and not through else partial(_run, through=through)
+    )
     x, after = run(network, carry, xs, rule, reset, keep, keep_carry)
     if network.cumulative_mean:
         if carry is not None:
@@ -188,6 +193,35 @@ def _run_deep(
     before = None if carry is None else tuple(carry)
     x, after = _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(before, xs, reset, keep)
     return x, None if after is None else Carry(*after)
+
+
+def _run_sketched(
+    network: Network,
+    carry: Carry | None,
+    xs: Float[Array, "C *B I"],
+    rule: LearningRule,
+    reset: Bool[Array, "C *B"] | None,
+    keep: Float[Array, "D *B 2 H"] | None,
+    keep_carry: bool,
+) -> tuple[Float[Array, "C *B H"], Carry | None]:
+    """Run encoder and blocks with all open within the chunk, and a sketch of what came before."""
+
+    def stack(before: Carry | None, xs: Array, reset: Array | None, keep: Array | None) -> tuple[Array, Carry | None]:
+        def run(parameters: Parameters, h: Stack) -> tuple[Array, Stack]:
+            whole = eqx.tree_at(parameters_below, network, parameters)
+            x, after = _run(whole, Carry(h, None), xs, BPTT, reset, keep, True, through=True)
+            assert after is not None
+            return x, after.h
+
+        parameters = parameters_below(network)
+        h, e = lax.stop_gradient(tuple(init_carry(network, rule) if before is None else before))
+        x, after = run(parameters, h if before is None else attach_sketch(h, e, parameters))
+        if not keep_carry:
+            return x, None
+        closed = lax.stop_gradient(parameters)
+        return x, lax.stop_gradient(Carry(after, advance_sketch(lambda p, h: run(p, h)[1], closed, h, e)))
+
+    return _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(carry, xs, reset, keep)
 
 
 def _layer(

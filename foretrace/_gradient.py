@@ -11,7 +11,7 @@ from jax import lax
 from foretrace._forward import Carry, forward, init_carry
 from foretrace._network import Network
 from foretrace._rule import BPTT, LearningRule, as_rule
-from foretrace._types import Array, Float, Mask, PRNGKeyArray, PyTree
+from foretrace._types import Array, Float, Keys, Mask, PRNGKeyArray, PyTree
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
@@ -88,7 +88,7 @@ def evaluate(
     ys: Array,
     mask: Mask | None = None,
     reset: Array | None = None,
-    key: PRNGKeyArray | None = None,
+    key: Keys | None = None,
     *,
     rule: LearningRule,
     loss: Loss,
@@ -117,7 +117,7 @@ def chunk_loss(
     ys: Array,
     mask: Mask | None,
     reset: Array | None,
-    key: PRNGKeyArray | None,
+    key: Keys | None,
     *,
     rule: LearningRule,
     loss: Loss,
@@ -144,7 +144,7 @@ def segmented_loss(
     ys: Array,
     mask: Mask | None,
     reset: Array | None,
-    key: PRNGKeyArray | None,
+    key: Keys | None,
     *,
     rule: LearningRule,
     loss: Loss,

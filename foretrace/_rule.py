@@ -25,6 +25,7 @@ class LearningRule:
         trains_cells: False closes every parameter of the recurrent layers.
         depth: through the memory of how many recurrences above a parameter its errors travel, besides its own, and
             at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
+        sketches: number of random estimates of the whole sensitivity that are carried, in place of exact parts of it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class LearningRule:
     carried: bool = False
     trains_cells: bool = True
     depth: int = 0
+    sketches: int = 0
 
     def __post_init__(self) -> None:
         if self.carried and not self.own:
@@ -50,6 +52,19 @@ class LearningRule:
                 "none; use it with ONLINE (SNAP1), RTRL or HYBRID"
             )
 
+    def with_sketches(self, sketches: int) -> Self:
+        """Return the rule with the mean of so many independent sketches: less noise, more memory.
+
+        Raises:
+            ValueError: less than one, or a rule that carries none.
+
+        >>> print(UORO.with_sketches(4))
+        UORO(sketches=4)
+        """
+        if not self.sketches or sketches < 1:
+            raise ValueError(f"{self}.with_sketches({sketches}): it is for UORO, and there is at least one")
+        return dataclasses.replace(self, sketches=sketches)
+
     def with_depth(self, depth: int) -> Self:
         """Return the rule with errors that travel through the memory of the next `depth` recurrences as well.
 
@@ -62,6 +77,8 @@ class LearningRule:
         return dataclasses.replace(self, depth=depth)
 
     def __str__(self) -> str:
+        if self.sketches > 1:
+            return f"{self.name}(sketches={self.sketches})"
         return f"{self.name}(depth={self.depth})" if self.depth else self.name
 
 
@@ -89,7 +106,12 @@ HYBRID = LearningRule("HYBRID", recurrent=True, own=True, inputs=True, carried=T
 BPTT = LearningRule("BPTT", recurrent=True, own=True, others=True, inputs=True)
 """Backpropagation through time over the chunk: truncated BPTT(C), exact when the chunk is the whole sequence."""
 
-RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, SNAP1, RTRL, HYBRID, BPTT)} | {"ONLINE": ONLINE}
+UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, sketches=1)
+"""Unbiased online recurrent optimisation: nothing is left out on average, in the memory of one more network."""
+
+RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, SNAP1, RTRL, HYBRID, BPTT, UORO)} | {
+    "ONLINE": ONLINE
+}
 """Every rule by name, for command lines and records."""
 
 

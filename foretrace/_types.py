@@ -16,7 +16,7 @@ A plural (`xs`, `hs`) has a time axis in front, a singular does not.
 
 from typing import Any
 
-from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArray, PyTree
 
 State = PyTree[Inexact[Array, "N"]]
 """State of a layer: one leaf of shape (N,) for each state dimension of a module."""
@@ -30,6 +30,9 @@ Sensitivity = PyTree[Inexact[Array, "..."]]
 Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 """Which steps count, or how much each counts."""
 
+Keys = PRNGKeyArray | Key[Array, "B"]
+"""A PRNG key, or one for each stream."""
+
 __all__ = [
     "Any",
     "Array",
@@ -38,6 +41,7 @@ __all__ = [
     "Float",
     "Inexact",
     "Int",
+    "Keys",
     "Mask",
     "PRNGKeyArray",
     "PyTree",
