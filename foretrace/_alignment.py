@@ -56,7 +56,7 @@ def alignment(
         loss: loss of one step.
         mask: which steps count.
         reset: steps that start an episode.
-        chunk: length of the chunks the rule runs in; the whole sequence if not given. It matters for HYBRID and BPTT.
+        chunk: length of the chunks the rule runs in; all if not given. It matters for HYBRID, BPTT, UORO.
 
     Raises:
         ValueError: as in `gradient`, or a chunk below 1.

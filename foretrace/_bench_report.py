@@ -63,7 +63,7 @@ def _draw_whole(axes: Any, rows: list[dict[str, Any]]) -> None:
         shares = [next(r["share_of_floor"] for r in rows if (r["shape"], r["rule"]) == (s, rule)) for s in shapes]
         axes.bar([i + 0.8 * place / len(rules) for i in range(len(shapes))], shares, 0.8 / len(rules), label=rule)
     axes.set_xticks([i + 0.3 for i in range(len(shapes))], shapes)
-    axes.set(title="products alone / step", ylim=(0, 1))
+    axes.set(title="products alone / step", ylim=(0, max(1, *shares)))
 
 
 def _draw_streaming(axes: Any, rows: list[dict[str, Any]]) -> None:

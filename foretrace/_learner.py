@@ -2,7 +2,7 @@
 
 import warnings
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,14 @@ from jax.sharding import Mesh
 from foretrace._bfloat16 import rounded, widened
 from foretrace._forward import Carry, forward, init_carry
 from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
+from foretrace._learner_options import SensitivityDtype, check_options
 from foretrace._learner_state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import LearningRule, as_rule
+from foretrace._sketch import Sketch, decayed_sketch
 from foretrace._spread import evaluate_spread
 from foretrace._structure import untrained_parameters
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
-
-SensitivityDtype = Literal["bfloat16"]
 
 
 class Learner:
@@ -82,33 +82,12 @@ class Learner:
         mesh: Mesh | None = None,
         warn: bool = True,
     ):
-        if accumulate and whole_sequences:
-            raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
         self.batch_size, self.accumulate, self.whole_sequences = batch_size, accumulate, whole_sequences
-        if segment is not None and (segment < 1 or not whole_sequences or self.rule.depth or network.cumulative_mean):
-            raise ValueError(
-                f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit "
-                "in depth and networks without a cumulative mean"
-            )
-        self.segment = segment
-        if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
-            raise ValueError(
-                f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
-            )
+        self.segment, self.sensitivity_decay, self.sensitivity_dtype = segment, sensitivity_decay, sensitivity_dtype
+        self.mesh = mesh
+        check_options(self)
         self._evaluate = evaluate if mesh is None else partial(evaluate_spread, mesh)
-        if not 0 < sensitivity_decay <= 1:
-            raise ValueError(f"Learner(sensitivity_decay={sensitivity_decay}) must lie in (0, 1]")
-        if sensitivity_decay < 1 and (accumulate or whole_sequences):
-            raise ValueError(
-                "sensitivity_decay is for updates in the middle of a stream; here a sequence ends with each"
-            )
-        self.sensitivity_decay = sensitivity_decay
-        if sensitivity_dtype not in (None, "bfloat16"):
-            raise ValueError(f"Learner(sensitivity_dtype={sensitivity_dtype!r}) must be 'bfloat16' or None")
-        self.sensitivity_dtype = sensitivity_dtype
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
         if warn and (names := untrained_parameters(network, self.rule)):
             warnings.warn(
                 f"under {self.rule} the gradient of {', '.join(names)} is structurally zero: these parameters stay "
@@ -194,10 +173,13 @@ class Learner:
 
     def init_carry(self, network: Network, batch_size: int | None) -> Carry:
         """Return the carry of a stream before its first step, as this learner keeps it."""
-        return self._closed(init_carry(network, self.rule, batch_size))
+        return self._closed(init_carry(network, self.rule, batch_size), batch_size)
 
-    def _closed(self, carry: Carry) -> Carry:
-        return carry if self.sensitivity_dtype is None else rounded(carry)
+    def _closed(self, carry: Carry, batch_size: int | None) -> Carry:
+        if self.sensitivity_dtype is None:
+            return carry
+        # Stream by stream: what one draws depends on no other, and on no other device.
+        return rounded(carry) if batch_size is None else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
 
     def _opened(self, carry: Carry | None) -> Carry | None:
         if carry is None or self.sensitivity_dtype is None:
@@ -208,8 +190,8 @@ class Learner:
         if carry is None:
             return carry
         if self.sensitivity_decay < 1:
-            carry = carry._replace(e=jax.tree.map(lambda leaf: leaf * self.sensitivity_decay, carry.e))
-        return self._closed(carry)
+            carry = carry._replace(e=_decayed(carry.e, self.sensitivity_decay))
+        return self._closed(carry, self.batch_size)
 
     def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
         check_chunk(self.network, x, y, mask, reset)
@@ -219,6 +201,12 @@ class Learner:
             raise ValueError(
                 f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
                 f"batch_size={self.batch_size}"
+            )
+
+        if self.mesh is not None and (streams is None or streams % self.mesh.size):
+            raise ValueError(
+                f"x has shape {np.shape(x)}: {self.mesh.size} devices share the sequences of a batch evenly, "
+                f"{self.mesh.size} or a multiple of it"
             )
 
     def _traced_step(
@@ -275,10 +263,14 @@ class Learner:
             keep = before is not None
             ahead = self._opened(before)
             outputs, after = forward(state.network, ahead, x, rule=self.rule, reset=reset, keep_carry=keep)
-            return outputs, state._replace(carry=None if after is None else self._closed(after))
+            return outputs, state._replace(carry=None if after is None else self._closed(after, self.batch_size))
         outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
         assert after is not None
         return outputs, state._replace(carry=after._replace(e=jax.tree.map(jnp.zeros_like, before.e)))
+
+
+def _decayed(e: Any, share: float) -> Any:
+    return decayed_sketch(e, share) if isinstance(e, Sketch) else jax.tree.map(lambda leaf: leaf * share, e)
 
 
 def _norm(tree: Any) -> Float[Array, ""]:

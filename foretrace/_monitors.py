@@ -26,6 +26,7 @@ from foretrace._cell import AbstractDiagonalCell
 from foretrace._forward import Carry
 from foretrace._network import Block, Network
 from foretrace._rule import BPTT
+from foretrace._sketch import Sketch
 from foretrace._types import Array, Float, State
 from foretrace._unroll import unroll
 
@@ -99,7 +100,10 @@ class Monitors:
 
 @jax.jit
 def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
-    found = {"sensitivity_norm": _norm(carry.e), "parameter_norm": _norm(network)}
+    sensitivity = _norm(carry.e)
+    if isinstance(carry.e, Sketch):  # of a product of two
+        sensitivity = _norm(carry.e.states) * _norm(carry.e.parameters)
+    found = {"sensitivity_norm": sensitivity, "parameter_norm": _norm(network)}
     if isinstance(network.blocks.cell, AbstractDiagonalCell):
         decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)
         # A coefficient for each module of each layer; what has more axes is no decay.

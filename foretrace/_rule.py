@@ -46,6 +46,14 @@ class LearningRule:
             )
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 0:
             raise ValueError(f"LearningRule(depth={self.depth!r}) must be an integer of at least 0")
+        if isinstance(self.sketches, bool) or not isinstance(self.sketches, int) or self.sketches < 0:
+            raise ValueError(f"LearningRule(sketches={self.sketches!r}) must be an integer of at least 0")
+        every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
+        if self.sketches and (self.carried or self.depth or not every):
+            raise ValueError(
+                f"LearningRule(name={self.name!r}, sketches={self.sketches}): a sketch stands for all that is carried "
+                "and leaves nothing closed; set recurrent, own, others and inputs, and neither carried nor depth"
+            )
         if self.depth and not self.carried:
             raise ValueError(
                 f"{self}: credit in depth extends the sensitivities that a rule carries, and {self.name} carries "
@@ -61,7 +69,7 @@ class LearningRule:
         >>> print(UORO.with_sketches(4))
         UORO(sketches=4)
         """
-        if not self.sketches or sketches < 1:
+        if not self.sketches or isinstance(sketches, bool) or sketches < 1:
             raise ValueError(f"{self}.with_sketches({sketches}): it is for UORO, and there is at least one")
         return dataclasses.replace(self, sketches=sketches)
 

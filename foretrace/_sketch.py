@@ -61,6 +61,11 @@ def init_sketch(network: Network, h: Stack, number: int) -> Sketch:
     return Sketch(jax.tree.map(zeros, h), zeros(_vector(parameters_below(network))))
 
 
+def decayed_sketch(sketch: Sketch, share: float) -> Sketch:
+    """Return sketches of so much of the sensitivity: a product decays as one of its factors does."""
+    return sketch._replace(parameters=share * sketch.parameters)
+
+
 def attach_sketch(h: Stack, sketch: Sketch, parameters: Parameters) -> Stack:
     """Make states a function of the parameters, with value h and the mean of the sketches as derivative."""
     moved = _vector(parameters)
@@ -85,7 +90,7 @@ def advance_sketch(
     _, push = jax.vjp(lambda cotangent: pull(cotangent)[1], jax.tree.map(jnp.zeros_like, after))
 
     def one(number: Array, old: Sketch) -> Sketch:
-        nu = signs(after, number)
+        nu = signs(after, old, number)
         (moved,) = push(old.states)
         # A cotangent c of a complex state reads Re[c dh].
         read = _vector(pull(jax.tree.map(jnp.conj, nu))[0])
@@ -99,17 +104,23 @@ def advance_sketch(
     return jax.vmap(one)(jnp.arange(len(sketch.parameters), dtype=jnp.uint32), sketch)
 
 
-def signs(h: Stack, number: Array) -> Stack:
-    """Return +1 or -1 for every real number of the states, drawn by a key that is made of them.
+def signs(h: Stack, old: Sketch, number: Array) -> Stack:
+    """Return +1 or -1 for every real number of the states, drawn by a key made of them and of the sketch before.
 
-    So each stream and each step has noise of its own, and a run that is resumed has the same.
+    So each stream has noise of its own, and a run that is resumed has the same. States alone would not do: where they
+    stand still, every step would draw the same signs, whose products do not cancel.
     """
-    total = sum(jnp.sum(jnp.real(leaf)) + jnp.sum(jnp.imag(leaf)) for leaf in jax.tree.leaves(h))
-    seed = lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), seed), number)
+    key = jax.random.fold_in(jax.random.key(0), number)
+    for numbers in (h, old.states, old.parameters):
+        key = jax.random.fold_in(key, _bits(numbers))
     leaves, structure = jax.tree.flatten(h)
     drawn = [_signs(leaf, jax.random.fold_in(key, np.uint32(i))) for i, leaf in enumerate(leaves)]
     return structure.unflatten(drawn)
+
+
+def _bits(tree: PyTree) -> Array:
+    total = sum(jnp.sum(jnp.real(leaf)) + jnp.sum(jnp.imag(leaf)) for leaf in jax.tree.leaves(tree))
+    return lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)
 
 
 def _signs(leaf: Array, key: Any) -> Array:

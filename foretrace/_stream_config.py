@@ -8,7 +8,7 @@ from tyro.conf import Positional
 from foretrace._anchor import Predicted
 from foretrace._config import RuleName, recorded
 from foretrace._encode import Outliers
-from foretrace._learner import SensitivityDtype
+from foretrace._learner_options import SensitivityDtype
 from foretrace._lines import Encoding
 from foretrace._roster import WhenFull
 from foretrace._rule import as_rule
@@ -86,8 +86,8 @@ class StreamConfig:
         sensitivity_dtype: bfloat16 keeps sensitivities in half the memory, rounded at random; all of it if None.
         train_encoder: train the encoder and the norms in front of the recurrences, too. If their errors are known at
             the present step only, to follow these was seen to undo what was learned within some ten thousand rows; so
-            by default they stay as they are, but with credit through all layers, and for the rules hybrid and bptt in
-            chunks.
+            by default they stay as they are, but with credit through all layers, for the rules hybrid and bptt in
+            chunks, and for uoro.
         r_min: smallest modulus of the eigenvalues to begin with; closer to 1 remembers longer.
         r_max: largest modulus.
         recurrent_factor: rate of the eigenvalues and input gains relative to the rest. Over a reach of k rows a phase

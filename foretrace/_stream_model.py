@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from foretrace._cells.lru import LRU
 from foretrace._forward import init_carry, real_numbers
-from foretrace._learner import Learner, SensitivityDtype
+from foretrace._learner import Learner
+from foretrace._learner_options import SensitivityDtype
 from foretrace._loss import softmax_cross_entropy, squared_error
 from foretrace._network import Network
 from foretrace._optimizer import adamw, bounded, holding, in_front_of_recurrences
@@ -83,7 +84,7 @@ def decided(model: Model, credit_depth: int | None, train_encoder: bool | None) 
         exact = model.chunk == 1 and rule.carried and _affordable(dataclasses.replace(model, credit_depth=model.depth))
         credit_depth = model.depth if exact else 0
     if train_encoder is None:
-        train_encoder = credit_depth >= model.depth or (model.chunk > 1 and rule.inputs)
+        train_encoder = credit_depth >= model.depth or (model.chunk > 1 and rule.inputs) or rule.sketches > 0
     return dataclasses.replace(model, credit_depth=credit_depth, train_encoder=train_encoder)
 
 

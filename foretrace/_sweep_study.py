@@ -136,7 +136,9 @@ def explain(trial: "optuna.Trial", reason: str) -> None:
 
 def put_back(study: "optuna.Study", trial: Any) -> None:
     """Let a trial that was not finished be run again, with the same values, from its checkpoint."""
-    study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
+    # What was planned for it counts even if it ended before it asked for its values.
+    values = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+    study.enqueue_trial(values, user_attrs={k: v for k, v in trial.user_attrs.items() if k != _OWNER})
 
 
 def recover(study: "optuna.Study", heartbeat: int) -> None:
@@ -167,7 +169,9 @@ def _run_again(study: "optuna.Study", trial: Any) -> None:
     optuna = library()
     with contextlib.suppress(ValueError):  # somebody else noticed
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-        optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)(study, copy.deepcopy(trial))
+        again = copy.deepcopy(trial)
+        again.user_attrs.pop(_OWNER, None)
+        optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)(study, again)
 
 
 def _drawn(trial: "optuna.Trial", dimension: Dimension) -> Value:

@@ -36,6 +36,9 @@ _ATTENTION = 0.05
 
 _LOOK_EVERY = 0.5
 
+_LOST_IDLE = 3
+"""Workers without a trial that may be killed before the sweep gives up."""
+
 
 class WorkerError(RuntimeError):
     """A worker failed in a way that is no trial's fault."""
@@ -129,7 +132,7 @@ class _Crew:
         self._arguments = str(folder), str(heartbeat)
         self._environment = os.environ | {STORAGE: storage}
         self._at_work: dict[str, subprocess.Popen] = {}
-        self._going_home = False
+        self._going_home, self._lost_idle = False, 0
         for _ in range(workers):
             self._start()
 
@@ -145,7 +148,9 @@ class _Crew:
                 continue
             del self._at_work[name]
             left = give_up(study, name)
-            if code < 0 and left and not self._going_home:
+            # One that had no trial was lost by chance, not by what it ran; but a machine may kill all of them.
+            self._lost_idle += code < 0 and not left
+            if code < 0 and not self._going_home and (left or self._lost_idle <= _LOST_IDLE):
                 self._start()
             elif code not in (0, STOPPED) and not self._going_home:
                 raise WorkerError(f"a worker ended with code {code}; what is done is recorded: go on with --resume")

@@ -215,6 +215,11 @@ def test_bad_options_are_clear_errors():
         make_learner(sensitivity_decay=1.5)
     with pytest.raises(ValueError, match="in the middle of a stream"):
         make_learner(sensitivity_decay=0.9, accumulate=True)
+    for rule, options in ((ft.BPTT, {}), (ft.ONLINE, {"whole_sequences": True})):
+        with pytest.raises(ValueError, match="sensitivity_dtype='bfloat16' are for sensitivities that are carried"):
+            make_learner(rule=rule, sensitivity_dtype="bfloat16", **options)
+    with pytest.raises(ValueError, match=r"sensitivity_decay=0.9 .* under SPATIAL there are none"):
+        make_learner(rule=ft.SPATIAL, sensitivity_decay=0.9)
     for options in ({"segment": 3}, {"segment": 0, "whole_sequences": True}):
         with pytest.raises(ValueError, match=r"Learner\(segment="):
             make_learner(**options)

@@ -1,5 +1,6 @@
 """UORO: exact inside a chunk, and right on average, shown by taking the mean over all signs that can be drawn."""
 
+import dataclasses
 import itertools
 from functools import partial
 
@@ -11,6 +12,7 @@ import pytest
 import foretrace as ft
 from foretrace import _sketch
 from foretrace._gradient import evaluate
+from foretrace._sketch import Sketch
 
 LOSS = ft.losses.softmax_cross_entropy
 XS = np.random.default_rng(0).normal(size=(5, 2))
@@ -47,7 +49,7 @@ def summed(network, rule, sizes, nus=()):
     """Return the gradient of the sequence in chunks of these sizes; `nus` are the signs after each."""
     remaining, start, total = list(nus), 0, 0.0
     carry = ft.init_carry(network, rule)
-    drawn, _sketch.signs = _sketch.signs, lambda h, number: remaining.pop(0)
+    drawn, _sketch.signs = _sketch.signs, lambda h, old, number: remaining.pop(0)
     try:
         for i, size in enumerate(sizes):
             part = slice(start, start + size)
@@ -151,6 +153,44 @@ def test_it_learns_and_what_it_carries_is_one_network(network):
             state, info = learner.step(state, jnp.asarray(XS[:1]), jnp.asarray(YS[:1]))
             losses.append(float(info.loss))
     assert losses[-1] < losses[0] / 2 and int(state.skipped) == 0
+
+
+def test_states_that_stand_still_do_not_repeat_their_signs():
+    """A stream of zeros: with signs from the states alone, the sum over steps would be that of one draw."""
+    network = ft.Network(2, 3, model_size=3, depth=2, cell=CELLS["tanh"], key=jax.random.key(0))
+    carry, drawn = ft.init_carry(network, ft.UORO), []
+    advance = jax.jit(
+        lambda carry: evaluate(network, carry, jnp.zeros((1, 2)), jnp.zeros(1, int), rule=ft.UORO, loss=LOSS)
+    )
+    for _ in range(64):
+        before, carry = carry, advance(carry).carry
+        drawn.append(
+            np.ravel(_sketch.signs(carry.h, Sketch(before.e.states[0], before.e.parameters[0]), jnp.uint32(0)))
+        )
+    np.testing.assert_allclose(before.h, carry.h, atol=1e-9)  # as far as float32 sees, they stand still
+    last = np.array(drawn[32:])
+    assert len({tuple(row) for row in last}) > 10  # of 16 choices
+    assert (np.abs(last.mean(0)) < 4 / np.sqrt(len(last))).all()
+
+
+def test_decay_keeps_its_share_of_the_product():
+    network = ft.Network(2, 3, model_size=3, depth=2, cell=CELLS["tanh"], key=jax.random.key(0))
+
+    def after(share):
+        with jax.numpy_dtype_promotion("standard"):
+            learner = ft.Learner(network, rule=ft.UORO, optimizer=ft.adamw(1e-3), loss=LOSS, sensitivity_decay=share)
+            e = learner.step(learner.init(), jnp.asarray(XS), jnp.asarray(YS))[0].carry.e
+        return np.multiply.outer(np.ravel(e.states), np.ravel(e.parameters))
+
+    np.testing.assert_allclose(after(0.5), 0.5 * after(1.0), rtol=1e-12)
+
+
+def test_a_sketch_stands_for_all_that_is_carried():
+    for options in ({"sketches": 2}, {"sketches": -1}, {"sketches": True}):
+        with pytest.raises(ValueError, match="sketch"):
+            dataclasses.replace(ft.ONLINE, **options)
+    with pytest.raises(ValueError, match="sketch"):
+        ft.UORO.with_sketches(True)
 
 
 def test_sketches_are_for_uoro():
