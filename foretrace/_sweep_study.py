@@ -136,9 +136,10 @@ def explain(trial: "optuna.Trial", reason: str) -> None:
 
 def put_back(study: "optuna.Study", trial: Any) -> None:
     """Let a trial that was not finished be run again, with the same values, from its checkpoint."""
+    known = study.get_trials(deepcopy=False)[trial.number]
     # What was planned for it counts even if it ended before it asked for its values.
-    values = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-    study.enqueue_trial(values, user_attrs={k: v for k, v in trial.user_attrs.items() if k != _OWNER})
+    values = {**known.system_attrs.get("fixed_params", {}), **known.params}
+    study.enqueue_trial(values, user_attrs={k: v for k, v in known.user_attrs.items() if k != _OWNER})
 
 
 def recover(study: "optuna.Study", heartbeat: int) -> None:

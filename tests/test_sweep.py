@@ -417,3 +417,16 @@ def test_help_explains(capsys):
     code, out, _ = run(capsys, "sweep", "copy", "--help")
     text = " ".join(out.replace("│", " ").split())
     assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text and "--prune" in text
+
+
+def test_what_was_planned_for_a_trial_survives_that_it_never_asked_for_it():
+    """Its worker was lost between taking it and asking for its values."""
+    optuna = pytest.importorskip("optuna")
+    study = optuna.create_study()
+    study.enqueue_trial({"rule": "bptt"}, user_attrs={"number": 0, "owner": "lost"})
+    taken = study.ask()
+    study.tell(taken.number, state=optuna.trial.TrialState.FAIL)
+    _sweep_study.put_back(study, study.trials[0])
+    again = study.trials[-1]
+    assert again.system_attrs["fixed_params"] == {"rule": "bptt"}
+    assert again.user_attrs == {"number": 0}
