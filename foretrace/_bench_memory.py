@@ -6,9 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from foretrace._bench_parts import Row, Setting, compiled_step
 from foretrace._bench_timing import SHAPES, bytes_of, data, learner, ratio, timed
+from foretrace._cells.lru import LRU
 from foretrace._learner import Learner
 from foretrace._learner_state import LearnerState
 from foretrace._rule import BPTT, HYBRID, ONLINE, LearningRule
@@ -45,12 +47,13 @@ def rounding(setting: Setting) -> Iterator[Row]:
     xs, ys = data(shape, rows)
     for r_min, r_max in ((0.0, 1.0), (0.99, 0.999), (0.999, 0.9999)):
         for chunk in (1, 16):
+            cell = LRU.factory(state_size=shape.state, r_min=r_min, r_max=r_max)
             made = [
-                learner(shape, ONLINE, accumulate=True, sensitivity_dtype=dtype, r_min=r_min, r_max=r_max)
+                learner(shape, ONLINE, cell=cell, accumulate=True, sensitivity_dtype=dtype)
                 for dtype in (None, "bfloat16")
             ]
             states = [_after(one, xs, ys, chunk) for one in made]
-            exact, near = (_vector(state.grads) for state in states)
+            exact, near = (ravel_pytree(state.grads)[0] for state in states)
             calls = {
                 name: partial(one.step, state, xs[:chunk], ys[:chunk])
                 for name, one, state in zip(("float32", "bfloat16"), made, states, strict=True)
@@ -70,7 +73,3 @@ def _after(made: Learner, xs: Array, ys: Array, chunk: int) -> LearnerState:
     for i in range(0, len(xs), chunk):
         state, _ = made.step(state, xs[i : i + chunk], ys[i : i + chunk])
     return state
-
-
-def _vector(tree: Any) -> Array:
-    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])

@@ -31,10 +31,7 @@ from foretrace._bench_timing import (
 )
 from foretrace._cell_config import GRU, LRU, CellConfig, LinearRNN
 from foretrace._learner import Learner
-from foretrace._loss import softmax_cross_entropy
 from foretrace._metrics import read_metrics
-from foretrace._network import Network
-from foretrace._optimizer import adamw
 from foretrace._rule import BPTT, ONLINE, SNAP1, SPATIAL, TRUNCATED
 
 Row = dict[str, Any]
@@ -116,17 +113,7 @@ def cells(setting: Setting) -> Iterator[Row]:
     for name, (cell, width) in sizes.items():
         calls, compiled = {}, {}
         for rule in (SNAP1, BPTT):
-            network = Network(
-                shape.inputs, shape.outputs, model_size=width, depth=DEPTH, cell=cell.factory(), key=jax.random.key(0)
-            )
-            made = Learner(
-                network,
-                rule=rule,
-                optimizer=adamw(1e-3),
-                loss=softmax_cross_entropy,
-                whole_sequences=True,
-                warn=False,
-            )
+            made = learner(shape._replace(model=width), rule, cell=cell.factory(), whole_sequences=True)
             calls[rule.name], compiled[rule.name] = _whole_step(made, xs, ys)
         seconds = timed(calls, setting.rounds)
         yield {

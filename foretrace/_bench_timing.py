@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from foretrace._cell_config import MakeCell
 from foretrace._cells.lru import LRU
 from foretrace._learner import Learner
 from foretrace._loss import softmax_cross_entropy
@@ -58,24 +59,22 @@ SHAPES: dict[ShapeName, Shape] = {
 """The paper's copy task; its images one at a time, eight at a time, and in the batch that it trained with."""
 
 
-def network(shape: Shape, **ring: float) -> Network:
-    """Draw the network of a shape; `ring` is where the eigenvalues are drawn from."""
+def network(shape: Shape, cell: MakeCell | None = None) -> Network:
+    """Draw the network of a shape; of LRUs if no other cell is given."""
     return Network(
         shape.inputs,
         shape.outputs,
         model_size=shape.model,
         depth=DEPTH,
-        cell=LRU.factory(state_size=shape.state, **ring),
+        cell=LRU.factory(state_size=shape.state) if cell is None else cell,
         key=jax.random.key(0),
     )
 
 
-def learner(shape: Shape, rule: LearningRule, *, r_min: float = 0.0, r_max: float = 1.0, **options: Any) -> Learner:
+def learner(shape: Shape, rule: LearningRule, *, cell: MakeCell | None = None, **options: Any) -> Learner:
     """Return the learner of a shape, with the package's optimiser."""
-    loss = softmax_cross_entropy
-    return Learner(
-        network(shape, r_min=r_min, r_max=r_max), rule=rule, optimizer=adamw(1e-3), loss=loss, warn=False, **options
-    )
+    made, loss = network(shape, cell), softmax_cross_entropy
+    return Learner(made, rule=rule, optimizer=adamw(1e-3), loss=loss, warn=False, **options)
 
 
 def data(shape: Shape, *front: int) -> tuple[Array, Array]:

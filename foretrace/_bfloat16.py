@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from foretrace._forward import Carry
+from foretrace._sketch import seed_of
 from foretrace._types import Array, Inexact, PyTree
 
 
@@ -21,8 +22,7 @@ def rounded(carry: Carry) -> Carry:
     """
     if carry.e is None:
         return carry
-    total = sum(jnp.sum(jnp.real(h)) + jnp.sum(jnp.imag(h)) for h in jax.tree.leaves(carry.h))
-    seed = lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)
+    seed = seed_of(carry.h)
     leaves, structure = jax.tree.flatten(carry.e)
     closed = [_rounded(leaf, seed + np.uint32(number * 0x632BE5AB % 2**32)) for number, leaf in enumerate(leaves)]
     return Carry(carry.h, structure.unflatten(closed))

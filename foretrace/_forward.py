@@ -130,9 +130,11 @@ def forward(
         keep = _streams(network.keep, batched, out_axes=1)(streams)
     if rule.depth and through:
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
-    run = (
-        _run_deep if rule.depth else _run_sketched if rule.sketches and not through else partial(_run, through=through)
-    )
+    run: Callable = partial(_run, through=through)
+    if rule.depth:
+        run = _run_deep
+    elif rule.sketches and not through:
+        run = _run_sketched
     x, after = run(network, carry, xs, rule, reset, keep, keep_carry)
     if network.cumulative_mean:
         if carry is not None:

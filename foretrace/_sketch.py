@@ -112,13 +112,14 @@ def signs(h: Stack, old: Sketch, number: Array) -> Stack:
     """
     key = jax.random.fold_in(jax.random.key(0), number)
     for numbers in (h, old.states, old.parameters):
-        key = jax.random.fold_in(key, _bits(numbers))
+        key = jax.random.fold_in(key, seed_of(numbers))
     leaves, structure = jax.tree.flatten(h)
     drawn = [_signs(leaf, jax.random.fold_in(key, np.uint32(i))) for i, leaf in enumerate(leaves)]
     return structure.unflatten(drawn)
 
 
-def _bits(tree: PyTree) -> Array:
+def seed_of(tree: PyTree) -> Array:
+    """Return 32 bits made of numbers: noise that is drawn by them is the same where a run is resumed."""
     total = sum(jnp.sum(jnp.real(leaf)) + jnp.sum(jnp.imag(leaf)) for leaf in jax.tree.leaves(tree))
     return lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)
 

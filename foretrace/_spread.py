@@ -12,9 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
 from foretrace._forward import Carry
-from foretrace._gradient import Evaluation, Loss, evaluate
+from foretrace._gradient import Evaluation, evaluate
 from foretrace._network import Network
-from foretrace._rule import LearningRule
 from foretrace._types import Array, Mask, PRNGKeyArray
 
 
@@ -24,12 +23,9 @@ def evaluate_spread(
     carry: Carry | None,
     xs: Array,
     ys: Array,
-    mask: Mask | None = None,
-    reset: Array | None = None,
-    key: PRNGKeyArray | None = None,
-    *,
-    rule: LearningRule,
-    loss: Loss,
+    mask: Mask | None,
+    reset: Array | None,
+    key: PRNGKeyArray | None,
     **options: Any,
 ) -> Evaluation:
     """Return what `evaluate` returns for a batch, but for rounding.
@@ -43,15 +39,13 @@ def evaluate_spread(
         mask: which steps count.
         reset: which start an episode.
         key: of the dropout masks.
-        rule: a rule.
-        loss: loss of one step.
-        options: of `evaluate`.
+        options: rule, loss and the rest of what `evaluate` is told.
     """
     (axis,) = mesh.axis_names
     same, streams, layers = PartitionSpec(), PartitionSpec(axis), PartitionSpec(None, axis)
 
     def own(network: Network, carry: Carry | None, *batch: Any) -> Evaluation:
-        found = evaluate(network, carry, *batch, rule=rule, loss=loss, **options)
+        found = evaluate(network, carry, *batch, **options)
         vector, restore = ravel_pytree((found.loss, found.grads))
         value, grads = restore(lax.pmean(vector, axis))
         return Evaluation(value, grads, found.carry, found.outputs)

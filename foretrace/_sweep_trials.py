@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from foretrace._checkpoint import write_atomically
 from foretrace._sweep_space import Value
 
 FILE = "sweep.jsonl"
@@ -94,9 +95,8 @@ def described(trial: Trial, score: str) -> str:
 
 def write_trials(folder: str | os.PathLike, trials: Sequence[Trial]) -> None:
     """Write the trials of a sweep, in one go: whoever reads finds the old ones or the new ones."""
-    new = Path(folder) / f"{FILE}.{os.getpid()}"
-    new.write_text("".join(json.dumps(trial._asdict(), allow_nan=False) + "\n" for trial in trials))
-    os.replace(new, Path(folder) / FILE)
+    lines = "".join(json.dumps(trial._asdict(), allow_nan=False) + "\n" for trial in trials)
+    write_atomically(Path(folder) / FILE, lines.encode())
 
 
 def read_trials(folder: str | os.PathLike) -> list[Trial]:
