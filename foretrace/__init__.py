@@ -8,6 +8,9 @@ from foretrace import _loss as losses
 from foretrace import testing as testing
 from foretrace._alignment import Alignment as Alignment
 from foretrace._alignment import alignment as alignment
+from foretrace._carry import Carry as Carry
+from foretrace._carry import carry_size as carry_size
+from foretrace._carry import init_carry as init_carry
 from foretrace._cell import AbstractCell as AbstractCell
 from foretrace._cell import AbstractDiagonalCell as AbstractDiagonalCell
 from foretrace._cell import Coefficients as Coefficients
@@ -28,10 +31,8 @@ from foretrace._checkpoint import CheckpointError as CheckpointError
 from foretrace._checkpoint import load as load
 from foretrace._checkpoint import read_extra as read_extra
 from foretrace._checkpoint import save as save
-from foretrace._forward import Carry as Carry
-from foretrace._forward import carry_size as carry_size
+from foretrace._fit import fit_predictor as fit_predictor
 from foretrace._forward import forward as forward
-from foretrace._forward import init_carry as init_carry
 from foretrace._gradient import gradient as gradient
 from foretrace._learner import Learner as Learner
 from foretrace._learner_state import Info as Info
@@ -41,6 +42,7 @@ from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
 from foretrace._optimizer import adamw as adamw
 from foretrace._optimizer import bounded as bounded
+from foretrace._prediction import Predictor as Predictor
 from foretrace._rule import BPTT as BPTT
 from foretrace._rule import HYBRID as HYBRID
 from foretrace._rule import ONLINE as ONLINE

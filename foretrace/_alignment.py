@@ -8,9 +8,10 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._forward import init_carry
+from foretrace._carry import init_carry
 from foretrace._gradient import Loss, check_chunk, jitted_evaluate
 from foretrace._network import Network
+from foretrace._prediction import Predictor
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Mask
 
@@ -43,6 +44,7 @@ def alignment(
     mask: Mask | None = None,
     reset: Array | None = None,
     chunk: int | None = None,
+    predictor: Predictor | None = None,
 ) -> Alignment:
     """Compare a rule's gradient of whole sequences with that of backpropagation through time.
 
@@ -57,6 +59,7 @@ def alignment(
         mask: which steps count.
         reset: steps that start an episode.
         chunk: length of the chunks the rule runs in; all if not given. It matters for HYBRID, BPTT, UORO.
+        predictor: of errors, such as `fit_predictor` returns, under a rule that has them predicted.
 
     Raises:
         ValueError: as in `gradient`, or a chunk below 1.
@@ -72,7 +75,7 @@ def alignment(
     if chunk is not None and chunk < 1:
         raise ValueError(f"alignment(chunk={chunk}) must be at least 1, or None for the whole sequence")
     arguments = (network, xs, ys, mask, reset)
-    grads = _whole_gradient(*arguments, rule=as_rule(rule), loss=loss, chunk=chunk)
+    grads = _whole_gradient(*arguments, rule=as_rule(rule), loss=loss, chunk=chunk, predictor=predictor)
     exact = _whole_gradient(*arguments, rule=BPTT, loss=loss, chunk=None)
     return compare(network, grads, exact)
 
@@ -107,9 +110,10 @@ def _whole_gradient(
     rule: LearningRule,
     loss: Loss,
     chunk: int | None,
+    predictor: Predictor | None = None,
 ) -> Network:
     """Return the gradient of whole sequences, run in chunks and summed."""
-    run = partial(jitted_evaluate, network, rule=rule, loss=loss)
+    run = partial(jitted_evaluate, network, predictor=predictor, rule=rule, loss=loss)
     if chunk is None:
         return run(None, xs, ys, mask, reset, keep_carry=False).grads
     axis = jnp.ndim(xs) - 2
@@ -119,7 +123,7 @@ def _whole_gradient(
     for start in range(0, length, chunk):
         part = (slice(None),) * axis + (slice(start, start + chunk),)
         now = [None if value is None else jnp.asarray(value)[part] for value in (xs, ys, mask, reset)]
-        found = run(carry, *now)
+        found = run(carry, *now, keep_carry=start + chunk < length)
         carry, total = found.carry, jax.tree.map(jnp.add, total, found.grads)
     return total
 

@@ -14,7 +14,7 @@ from jax import lax
 
 from foretrace._bench_parts import Row, Setting
 from foretrace._bench_timing import DEPTH, SHAPES, data, network, ratio, timed
-from foretrace._forward import init_carry
+from foretrace._carry import init_carry
 from foretrace._gradient import evaluate
 from foretrace._loss import softmax_cross_entropy
 from foretrace._rule import ONLINE

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._forward import Carry
+from foretrace._carry import Carry
 from foretrace._sketch import seed_of
 from foretrace._types import Array, Inexact, PyTree
 

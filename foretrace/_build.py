@@ -32,7 +32,8 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
         mesh: devices that share the sequences of a batch.
 
     Raises:
-        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
+        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth or
+            predicted errors.
         DataError: the task's data are missing.
 
     >>> import foretrace as ft
@@ -44,10 +45,13 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
     # Says what is wrong with the sizes before anything is written.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     chunked = config.chunk is not None
+    rule = as_rule(config.rule).with_depth(config.credit_depth)
+    rule = rule.with_predicted_errors() if config.predict_errors else rule
+    schedule = {**dataclasses.asdict(config.optimizer), "steps": config.updates}
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),
-        rule=as_rule(config.rule).with_depth(config.credit_depth),
-        optimizer=adamw(**dataclasses.asdict(config.optimizer), steps=config.steps) if optimizer is None else optimizer,
+        rule=rule,
+        optimizer=adamw(**schedule) if optimizer is None else optimizer,
         loss=task.loss,
         batch_size=config.batch_size,
         accumulate=chunked,

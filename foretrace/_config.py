@@ -77,7 +77,9 @@ class Config:
         rule: what is differentiated through time.
         credit_depth: through the memory of how many recurrences above a parameter its errors travel as well, for the
             rules online, rtrl and hybrid; 0 is the paper's.
-        steps: number of updates.
+        predict_errors: for the same rules: predict the errors of the future from the states, by a map that is fitted to
+            one batch and used on the next; one update for two batches, and half as many for the schedule.
+        steps: number of batches, and of updates.
         batch_size: sequences for each update.
         chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
             None. For the rules without `hybrid`, `bptt` and `uoro` both give the same gradient.
@@ -101,6 +103,7 @@ class Config:
     optimizer: OptimizerConfig = OptimizerConfig()
     rule: RuleName = "online"
     credit_depth: int = 0
+    predict_errors: bool = False
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
@@ -121,6 +124,11 @@ class Config:
                 raise ValueError(f"{field.name}={value} must be at least {least}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+
+    @property
+    def updates(self) -> int:
+        """Number of updates: one for each batch, or for two."""
+        return max(self.steps // 2, 1) if self.predict_errors else self.steps
 
 
 TaskName = Literal["copy", "scifar", "smnist", "psmnist", "imdb", "listops"]

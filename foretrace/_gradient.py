@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._forward import Carry, forward, init_carry
+from foretrace._carry import Carry, init_carry
+from foretrace._forward import Outcome, run
 from foretrace._network import Network
+from foretrace._prediction import Guess, Predictor, init_predictor
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Float, Keys, Mask, PRNGKeyArray, PyTree
 
@@ -28,6 +30,7 @@ def gradient(
     mask: Mask | None = None,
     reset: Array | None = None,
     key: PRNGKeyArray | None = None,
+    predictor: Predictor | None = None,
 ) -> tuple[Float[Array, ""], Network, Carry]:
     """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
 
@@ -48,13 +51,15 @@ def gradient(
         mask: which steps count, (C,) or (B, C): booleans, or weights.
         reset: steps that start an episode, same shape, booleans: state, sensitivity and errors are cut before them.
         key: PRNG key for dropout; none without it.
+        predictor: what predicts errors, under a rule `with_predicted_errors`; without it they are zero.
 
     Returns:
         `(value, grads, carry)`; grads has the structure of the network.
 
     Raises:
         TypeError: inputs that are not floating point, a reset that is not boolean.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a predictor under a rule that
+            predicts no errors.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -68,17 +73,27 @@ def gradient(
     rule = as_rule(rule)
     check_chunk(network, xs, ys, mask, reset)
     check_carry(network, rule, carry, xs)
-    out = jitted_evaluate(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss)
+    if predictor is not None and not rule.predicted:
+        raise ValueError(f"predictor is for a rule with_predicted_errors(), got {rule}")
+    out = jitted_evaluate(network, carry, xs, ys, mask, reset, key, predictor, rule=rule, loss=loss)
     return out.loss, out.grads, out.carry
 
 
+class Moments(NamedTuple):
+    """What a chunk adds to the sums of a predictor; see there."""
+
+    gram: Float[Array, "D F F"]
+    cross: Float[Array, "D F P"]
+
+
 class Evaluation(NamedTuple):
-    """Loss, gradient, carry and outputs of one chunk."""
+    """Loss, gradient, carry and outputs of one chunk, and its moments where errors are predicted."""
 
     loss: Float[Array, ""]
     grads: Network
     carry: Carry | None
     outputs: Float[Array, "*B C O"]
+    moments: Moments | None
 
 
 def evaluate(
@@ -89,6 +104,7 @@ def evaluate(
     mask: Mask | None = None,
     reset: Array | None = None,
     key: Keys | None = None,
+    predictor: Predictor | None = None,
     *,
     rule: LearningRule,
     loss: Loss,
@@ -100,14 +116,26 @@ def evaluate(
     With `segment`, a whole sequence (carry None, none kept) goes by parts of so many steps: the same gradient in the
     memory of one part, see `segmented_loss`.
     """
+    data = (xs, ys, mask, reset, key)
+    if rule.predicted:
+        predictor = init_predictor(network) if predictor is None else predictor
+        weights = predictor.weights
 
-    def total(network: Network) -> tuple[Array, tuple[Carry | None, Array]]:
+        def watched(network: Network, probe: Array) -> tuple[Array, Outcome]:
+            guess = Guess(weights, probe)
+            return chunk_loss(network, carry, *data, rule=rule, loss=loss, keep_carry=keep_carry, guess=guess)
+
+        differentiated = jax.value_and_grad(watched, argnums=(0, 1), has_aux=True)
+        (value, out), (grads, cross) = differentiated(network, jnp.zeros_like(weights))
+        return Evaluation(value, grads, out.carry, out.outputs, Moments(out.gram, cross))
+
+    def total(network: Network) -> tuple[Array, Outcome]:
         if segment is not None and segment < xs.shape[-2]:
-            return segmented_loss(network, xs, ys, mask, reset, key, rule=rule, loss=loss, segment=segment)
-        return chunk_loss(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss, keep_carry=keep_carry)
+            return segmented_loss(network, *data, rule=rule, loss=loss, segment=segment)
+        return chunk_loss(network, carry, *data, rule=rule, loss=loss, keep_carry=keep_carry)
 
-    (value, (carry_after, outputs)), grads = jax.value_and_grad(total, has_aux=True)(network)
-    return Evaluation(value, grads, carry_after, outputs)
+    (value, out), grads = jax.value_and_grad(total, has_aux=True)(network)
+    return Evaluation(value, grads, out.carry, out.outputs, None)
 
 
 def chunk_loss(
@@ -123,19 +151,20 @@ def chunk_loss(
     loss: Loss,
     keep_carry: bool,
     through: bool = False,
-) -> tuple[Float[Array, ""], tuple[Carry | None, Array]]:
-    """Return the mean over streams of `sum_t mask_t * loss_t`, and (carry, outputs)."""
-    outputs, carry = forward(
-        network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry, through=through
-    )
+    guess: Guess | None = None,
+) -> tuple[Float[Array, ""], Outcome]:
+    """Return the mean over streams of `sum_t mask_t * loss_t`, and what the run gave."""
+    options: dict[str, Any] = {"reset": reset, "key": key, "keep_carry": keep_carry, "through": through}
+    out = run(network, carry, xs, rule=rule, guess=guess, **options)
+    outputs = out.outputs
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
-        return losses_of(outputs, ys).sum(axis=-1).mean(), (carry, outputs)
+        return losses_of(outputs, ys).sum(axis=-1).mean(), out
     # Not a product, neither forth nor back: the loss of a step that does not count may be anything, even NaN.
     counts = mask.astype(bool)
     losses = losses_of(jnp.where(counts[..., None], outputs, lax.stop_gradient(outputs)), ys)
     losses = jnp.where(counts, losses * mask.astype(losses.dtype), 0.0)
-    return losses.sum(axis=-1).mean(), (carry, outputs)
+    return losses.sum(axis=-1).mean(), out
 
 
 def segmented_loss(
@@ -149,7 +178,7 @@ def segmented_loss(
     rule: LearningRule,
     loss: Loss,
     segment: int,
-) -> tuple[Float[Array, ""], tuple[None, Array]]:
+) -> tuple[Float[Array, ""], Outcome]:
     """Return what `chunk_loss` returns for a whole sequence, differentiated part by part.
 
     The derivative passes from part to part by the states at their borders, as the rule says. Only these are kept;
@@ -163,11 +192,11 @@ def segmented_loss(
     def part(h: PyTree[Array], now: tuple) -> tuple[PyTree[Array], tuple[Array, Array]]:
         xs, ys, mask, reset = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), now) if batched else now
         carry = Carry(h, None)
-        value, (after, outputs) = chunk_loss(
+        value, out = chunk_loss(
             network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss, keep_carry=True, through=True
         )
-        assert after is not None
-        return after.h, (value, jnp.swapaxes(outputs, 0, 1) if batched else outputs)
+        assert out.carry is not None
+        return out.carry.h, (value, jnp.swapaxes(out.outputs, 0, 1) if batched else out.outputs)
 
     count = xs.shape[-2] // segment
     split = jax.tree.map(lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time)
@@ -176,7 +205,7 @@ def segmented_loss(
     if xs.shape[-2] % segment:
         _, (last, rest) = part(h, jax.tree.map(lambda leaf: leaf[count * segment :], in_time))
         value, outputs = value + last, jnp.concatenate([outputs, rest])
-    return value, (None, jnp.swapaxes(outputs, 0, 1) if batched else outputs)
+    return value, Outcome(jnp.swapaxes(outputs, 0, 1) if batched else outputs, None, None)
 
 
 jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry", "segment"))

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from foretrace._carry import Carry
 from foretrace._encode import Encoder
 from foretrace._feed import Due, Feed
-from foretrace._forward import Carry
 from foretrace._member_feed import MemberFeed
 from foretrace._member_learner import MemberLearner, member_learner
 from foretrace._roster import Roster, WhenFull

@@ -11,11 +11,13 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._bfloat16 import rounded, widened
-from foretrace._forward import Carry, forward, init_carry
+from foretrace._carry import Carry, init_carry
+from foretrace._forward import forward
 from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
 from foretrace._learner_options import SensitivityDtype, check_options
 from foretrace._learner_state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
+from foretrace._prediction import added, init_predictor, next_round
 from foretrace._rule import LearningRule, as_rule
 from foretrace._sketch import Sketch, decayed_sketch
 from foretrace._spread import evaluate_spread
@@ -33,6 +35,9 @@ class Learner:
     stale, as always in real-time recurrent learning: little at small rates, much at large ones (docs/streaming.md
     has figures); `sensitivity_decay` lets them forget sooner. With `accumulate=True` the gradient is summed until a
     call with `end=True`: one update for each sequence, exact (the paper's setting).
+
+    Under a rule `with_predicted_errors` sequences take turns: to one (or one batch) the predictor is fitted, from the
+    next the network learns; one update for two.
 
     Args:
         network: the network to begin with.
@@ -112,6 +117,7 @@ class Learner:
             step=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
             key=jax.random.key(0) if key is None else key,
+            predictor=init_predictor(self.network) if self.rule.predicted else None,
         )
 
     def step(
@@ -222,6 +228,7 @@ class Learner:
             mask,
             reset,
             jax.random.fold_in(state.key, 1),
+            state.predictor,
             rule=self.rule,
             loss=self.loss,
             keep_carry=not self.whole_sequences and not end,
@@ -235,6 +242,9 @@ class Learner:
             accepted &= jnp.isfinite(h).all()
         grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
         network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(norm)
+        predictor = state.predictor
+        if predictor is not None and found.moments is not None:
+            predictor = added(predictor, *found.moments)
         if end or not self.accumulate:
             # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
             known = {} if self.accumulate else {"value": found.loss}
@@ -243,6 +253,12 @@ class Learner:
             network, update_norm = optax.apply_updates(network, updates), _norm(updates)
             accepted &= jnp.isfinite(update_norm)
             grads = jax.tree.map(jnp.zeros_like, grads)
+            if predictor is not None:
+                # Sequences to fit the predictor to, then sequences to learn from.
+                held = (state.network, state.opt_state, jnp.zeros_like(update_norm))
+                learned = (network, opt_state, update_norm)
+                network, opt_state, update_norm = jax.tree.map(partial(jnp.where, predictor.fitted), learned, held)
+                predictor = next_round(predictor)
         after = state._replace(
             network=network,
             opt_state=opt_state,
@@ -250,6 +266,7 @@ class Learner:
             grads=grads if self.accumulate else None,
             step=optax.safe_increment(state.step),
             key=key,
+            predictor=predictor,
         )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
         after = jax.tree.map(partial(jnp.where, accepted), after, before)

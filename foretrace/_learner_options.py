@@ -12,11 +12,16 @@ def check_options(learner: Any) -> None:
         raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
     if learner.accumulate and whole:
         raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
-    segment, in_parts = learner.segment, whole and not learner.rule.depth and not learner.network.cumulative_mean
-    if segment is not None and (segment < 1 or not in_parts):
+    if learner.rule.predicted and not (learner.accumulate or whole):
+        raise ValueError(
+            f"under {learner.rule} the parameters must stand still while errors are learned and predicted: set "
+            "accumulate=True or whole_sequences=True"
+        )
+    segment, in_parts = learner.segment, whole and not (learner.rule.depth or learner.rule.predicted)
+    if segment is not None and (segment < 1 or not in_parts or learner.network.cumulative_mean):
         raise ValueError(
             f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit in "
-            "depth and networks without a cumulative mean"
+            "depth or predicted errors and networks without a cumulative mean"
         )
     mesh = learner.mesh
     if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import optax
 
-from foretrace._forward import Carry
+from foretrace._carry import Carry
 from foretrace._network import Network
+from foretrace._prediction import Predictor
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 
@@ -20,6 +21,7 @@ class LearnerState(NamedTuple):
         step: number of calls of `Learner.step` that learned; it stays at 2^31 - 1, as does the count of Optax.
         skipped: number of calls that were refused because loss, gradient or update was NaN or infinite.
         key: PRNG key of the dropout masks.
+        predictor: of errors, under a rule that has them predicted; None otherwise.
     """
 
     network: Network
@@ -29,6 +31,7 @@ class LearnerState(NamedTuple):
     step: Int[Array, ""]
     skipped: Int[Array, ""]
     key: PRNGKeyArray
+    predictor: Predictor | None = None
 
 
 class Info(NamedTuple):

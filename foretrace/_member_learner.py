@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._forward import Carry
+from foretrace._carry import Carry
 from foretrace._learner import Learner
 from foretrace._stream_learner import Outcome, StreamState, Waiting, learn, measures, own
 from foretrace._stream_model import Model, build_learner

@@ -22,8 +22,8 @@ import numpy as np
 import optax
 from jax import lax
 
+from foretrace._carry import Carry
 from foretrace._cell import AbstractDiagonalCell
-from foretrace._forward import Carry
 from foretrace._network import Block, Network
 from foretrace._rule import BPTT
 from foretrace._sketch import Sketch

@@ -10,12 +10,13 @@ from jax import lax
 from foretrace._alignment import Alignment, alignment
 from foretrace._classify import mean_logit_hits
 from foretrace._config import Config
+from foretrace._fit import fit_predictor
 from foretrace._forward import forward
 from foretrace._learner import Learner
 from foretrace._learner_state import LearnerState
 from foretrace._loss import accuracy
 from foretrace._network import Network
-from foretrace._rule import LearningRule
+from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, Float
 from foretrace.tasks import Batch, EvaluationSplit, Task
 
@@ -136,6 +137,15 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
 
 
 def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
-    """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time."""
-    xs, ys, mask = jax.jit(lambda: task.evaluation("validation", config.seed, 0, config.batch_size))()
-    return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)
+    """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time.
+
+    If the rule has errors predicted, by what is fitted to the second one.
+    """
+    (xs, ys, mask), other = jax.jit(
+        lambda: [task.evaluation("validation", config.seed, index, config.batch_size) for index in range(2)]
+    )()
+    predictor = None
+    if as_rule(rule).predicted:
+        predictor = fit_predictor(network, other.xs, other.ys, rule=rule, loss=task.loss, mask=other.mask)
+    options: dict[str, Any] = {"rule": rule, "loss": task.loss, "mask": mask, "chunk": config.chunk}
+    return alignment(network, xs, ys, predictor=predictor, **options)

@@ -26,6 +26,8 @@ class LearningRule:
         depth: through the memory of how many recurrences above a parameter its errors travel, besides its own, and
             at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
         sketches: number of random estimates of the whole sensitivity that are carried, in place of exact parts of it.
+        predicted: errors of the future, as far as they would reach the layers below through the memory of a layer, are
+            predicted from its state (`foretrace._prediction`).
     """
 
     name: str
@@ -37,6 +39,7 @@ class LearningRule:
     trains_cells: bool = True
     depth: int = 0
     sketches: int = 0
+    predicted: bool = False
 
     def __post_init__(self) -> None:
         if self.carried and not self.own:
@@ -59,6 +62,23 @@ class LearningRule:
                 f"{self}: credit in depth extends the sensitivities that a rule carries, and {self.name} carries "
                 "none; use it with ONLINE (SNAP1), RTRL or HYBRID"
             )
+
+        if self.predicted and (not self.carried or self.depth):
+            raise ValueError(
+                f"{self.name}: errors are predicted for rules that carry sensitivities, without credit in depth; use "
+                "ONLINE (SNAP1), RTRL or HYBRID"
+            )
+
+    def with_predicted_errors(self) -> Self:
+        """Return the rule with errors of the future, predicted from the states by a map that is learned online.
+
+        Raises:
+            ValueError: a rule without sensitivities, or with credit in depth.
+
+        >>> print(HYBRID.with_predicted_errors())
+        HYBRID(predicted errors)
+        """
+        return dataclasses.replace(self, predicted=True)
 
     def with_sketches(self, sketches: int) -> Self:
         """Return the rule with the mean of so many independent sketches: less noise, more memory.
@@ -87,6 +107,8 @@ class LearningRule:
     def __str__(self) -> str:
         if self.sketches > 1:
             return f"{self.name}(sketches={self.sketches})"
+        if self.predicted:
+            return f"{self.name}(predicted errors)"
         return f"{self.name}(depth={self.depth})" if self.depth else self.name
 
 

@@ -13,7 +13,7 @@ from jax import lax
 
 from foretrace._cell import AbstractCell, Coefficients
 from foretrace._rule import LearningRule
-from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States
+from foretrace._types import Array, Bool, Inexact, Inputs, PyTree, Sensitivity, State, States
 from foretrace._unroll import states
 
 
@@ -68,7 +68,7 @@ def advance(
     theta: Coefficients,
     h: State,
     e: Sensitivity,
-    xs: Float[Array, "C I"],
+    xs: Inputs,
     hs: States,
     rule: LearningRule,
     reset: Bool[Array, "C"] | None = None,

@@ -11,9 +11,10 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
-from foretrace._forward import Carry
+from foretrace._carry import Carry
 from foretrace._gradient import Evaluation, evaluate
 from foretrace._network import Network
+from foretrace._prediction import Predictor
 from foretrace._types import Array, Mask, PRNGKeyArray
 
 
@@ -26,6 +27,7 @@ def evaluate_spread(
     mask: Mask | None,
     reset: Array | None,
     key: PRNGKeyArray | None,
+    predictor: Predictor | None = None,
     **options: Any,
 ) -> Evaluation:
     """Return what `evaluate` returns for a batch, but for rounding.
@@ -39,25 +41,27 @@ def evaluate_spread(
         mask: which steps count.
         reset: which start an episode.
         key: of the dropout masks.
+        predictor: the same on all.
         options: rule, loss and the rest of what `evaluate` is told.
     """
     (axis,) = mesh.axis_names
     same, streams, layers = PartitionSpec(), PartitionSpec(axis), PartitionSpec(None, axis)
 
-    def own(network: Network, carry: Carry | None, *batch: Any) -> Evaluation:
-        found = evaluate(network, carry, *batch, **options)
-        vector, restore = ravel_pytree((found.loss, found.grads))
-        value, grads = restore(lax.pmean(vector, axis))
-        return Evaluation(value, grads, found.carry, found.outputs)
+    def own(network: Network, predictor: Predictor | None, carry: Carry | None, *batch: Any) -> Evaluation:
+        told: Any = options | {"predictor": predictor}
+        found = evaluate(network, carry, *batch, **told)
+        vector, restore = ravel_pytree((found.loss, found.grads, found.moments))
+        value, grads, moments = restore(lax.pmean(vector, axis))
+        return Evaluation(value, grads, found.carry, found.outputs, moments)
 
-    places: Any = (same, same, layers, streams)
+    places: Any = (same, same, layers, streams, same)
     run = jax.shard_map(
         own,
         mesh=mesh,
-        in_specs=(same, layers, streams, streams, streams, streams, streams),
+        in_specs=(same, same, layers, streams, streams, streams, streams, streams),
         out_specs=Evaluation(*places),
         check_vma=False,
     )
     # Each stream keeps the masks that it has on one device.
     keys = None if key is None else jax.random.split(key, xs.shape[0])
-    return run(network, carry, xs, ys, mask, reset, keys)
+    return run(network, predictor, carry, xs, ys, mask, reset, keys)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._forward import Carry
+from foretrace._carry import Carry
 from foretrace._learner import Learner
 from foretrace._learner_state import Info, LearnerState
 from foretrace._stream_model import Model, build_learner

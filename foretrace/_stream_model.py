@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from foretrace._carry import init_carry, real_numbers
 from foretrace._cells.lru import LRU
-from foretrace._forward import init_carry, real_numbers
 from foretrace._learner import Learner
 from foretrace._learner_options import SensitivityDtype
 from foretrace._loss import softmax_cross_entropy, squared_error

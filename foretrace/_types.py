@@ -32,6 +32,8 @@ Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 
 Keys = PRNGKeyArray | Key[Array, "B"]
 """A PRNG key, or one for each stream."""
+Inputs = PyTree[Float[Array, "C ..."]]
+"""Inputs of a chunk as a cell takes them."""
 
 __all__ = [
     "Any",
@@ -40,6 +42,7 @@ __all__ = [
     "Complex",
     "Float",
     "Inexact",
+    "Inputs",
     "Int",
     "Keys",
     "Mask",

@@ -9,7 +9,7 @@ from jax import lax
 from foretrace._cell import AbstractCell, AbstractDiagonalCell, Coefficients
 from foretrace._rule import LearningRule
 from foretrace._scan import linear_scan, replay
-from foretrace._types import Array, Bool, Float, State, States
+from foretrace._types import Array, Bool, Float, Inputs, State, States
 
 
 def unroll(
@@ -38,7 +38,7 @@ def unroll(
     hs = states(cell, theta, h, xs, rule, reset)
     if rule.inputs:
         return hs, hs
-    in_space = _each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
+    in_space = each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
     return hs, also_differentiate(hs, in_space)
 
 
@@ -46,7 +46,7 @@ def states(
     cell: AbstractCell,
     theta: Coefficients,
     h: State,
-    xs: Float[Array, "C I"],
+    xs: Inputs,
     rule: LearningRule,
     reset: Bool[Array, "C"] | None = None,
     known: States | None = None,
@@ -57,7 +57,7 @@ def states(
         cell: the recurrence.
         theta: its coefficients.
         h: the state before the chunk.
-        xs: inputs of the chunk.
+        xs: inputs of the chunk, as the cell's `step` takes them.
         rule: what is open to the derivative.
         reset: steps that start an episode.
         known: the states, if they were computed before: then only their derivative is built.
@@ -67,7 +67,7 @@ def states(
     if not rule.own:
         # No derivative passes from step to step, so all steps are differentiated at once.
         values = _run(cell, *lax.stop_gradient((theta, h, xs)), rule, reset, known)
-        return also_differentiate(values, _each_step(cell, theta, values, h, xs, reset))
+        return also_differentiate(values, each_step(cell, theta, values, h, xs, reset))
     return _run(cell, theta, h, xs, rule, reset, known)
 
 
@@ -75,7 +75,7 @@ def _run(
     cell: AbstractCell,
     theta: Coefficients,
     h: State,
-    xs: Float[Array, "C I"],
+    xs: Inputs,
     rule: LearningRule,
     reset: Bool[Array, "C"] | None,
     known: States | None,
@@ -94,27 +94,31 @@ def _run(
     return lax.scan(step, h, (xs, reset))[1]
 
 
-def _each_step(
+def each_step(
     cell: AbstractCell,
     theta: Coefficients,
     hs: States,
     h: State,
-    xs: Float[Array, "C I"],
+    xs: Inputs,
     reset: Bool[Array, "C"] | None,
 ) -> States:
     """Take every step of the chunk by itself, from the closed state that the chunk went through."""
+    before = past(cell, hs, h, reset)
+    return jax.vmap(cell.step, in_axes=(None, 0, 0, 0))(theta, before, before, xs)
+
+
+def past(cell: AbstractCell, hs: States, h: State, reset: Bool[Array, "C"] | None) -> States:
+    """Return the state before each step of a chunk, closed to the derivative."""
     hs, h, initial = lax.stop_gradient((hs, h, cell.init_state()))
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), h, hs)
-    if reset is not None:
-        before = jax.vmap(_where, in_axes=(0, None, 0))(reset, initial, before)
-    return jax.vmap(cell.step, in_axes=(None, 0, 0, 0))(theta, before, before, xs)
+    return before if reset is None else jax.vmap(_where, in_axes=(0, None, 0))(reset, initial, before)
 
 
 def _scan_diagonal(
     cell: AbstractDiagonalCell,
     theta: Coefficients,
     h: State,
-    xs: Float[Array, "C I"],
+    xs: Inputs,
     reset: Bool[Array, "C"] | None,
     known: States | None,
 ) -> States:
@@ -128,9 +132,10 @@ def _scan_diagonal(
     return linear_scan(a, bs, h, reset) if known is None else replay(a, bs, h, reset, known)
 
 
-def _depends_on_input(cell: AbstractDiagonalCell, theta: Coefficients, xs: Array) -> bool:
-    jaxpr = jax.make_jaxpr(lambda theta, x: cell.decay_and_drive(theta, x)[0])(theta, xs[0]).jaxpr
-    return jaxpr.outvars[0] not in jaxpr.invars[:-1]
+def _depends_on_input(cell: AbstractDiagonalCell, theta: Coefficients, xs: Inputs) -> bool:
+    first = jax.tree.map(lambda leaf: leaf[0], xs)
+    jaxpr = jax.make_jaxpr(lambda theta, x: cell.decay_and_drive(theta, x)[0])(theta, first).jaxpr
+    return jaxpr.outvars[0] not in jaxpr.invars[: len(jax.tree.leaves(theta))]
 
 
 def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:

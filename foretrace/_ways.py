@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
+from foretrace._carry import init_carry
 from foretrace._cell import AbstractCell, AbstractDiagonalCell, Coefficients
-from foretrace._forward import init_carry
 from foretrace._gradient import gradient
 from foretrace._loss import squared_error
 from foretrace._network import Block, Decoder, Linear, Network

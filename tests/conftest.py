@@ -17,8 +17,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # The modules that compute; the programs around them have protocols and `Self`, which beartype does not follow.
 CHECKED = (
-    "_scan _cell _cells _network _unroll _sensitivity _groups _depth _forward _structure _loss _gradient _alignment "
-    "_learner"
+    "_scan _cell _cells _network _unroll _prediction _sensitivity _carry _groups _depth _forward _structure _loss "
+    "_gradient _alignment _learner"
 )
 jaxtyping.install_import_hook([f"foretrace.{name}" for name in CHECKED.split()], "beartype.beartype")
 

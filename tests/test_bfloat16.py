@@ -7,7 +7,7 @@ import pytest
 
 import foretrace as ft
 from foretrace._bfloat16 import rounded, widened
-from foretrace._forward import Carry, init_carry
+from foretrace._carry import Carry, init_carry
 
 LOSS = ft.losses.softmax_cross_entropy
 

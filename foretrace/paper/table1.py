@@ -89,11 +89,19 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         )
         for depth in range(1, layers + 1)
     ]
+    predicted = Entry(
+        "online, predicted errors",
+        "LRU x 4",
+        Config(rule="online", predict_errors=True, network=networks["LRU x 4"], **common),
+        None,
+        size["rates"],
+        note="one update for two batches",
+    )
     return Experiment(
         name="table1",
         title="Table 1: final training loss on the copy task",
         scale=scale,
-        entries=(*entries[:4], *hybrid, *deep, *entries[4:]),
+        entries=(*entries[:4], *hybrid, *deep, predicted, *entries[4:]),
         metric="training_loss",
         seeds=size["seeds"],
         search_share=size["search"],
