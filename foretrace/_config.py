@@ -119,7 +119,7 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "credit_depth" else 1
+            least = 0 if field.name in ("credit_depth", "predict_errors") else 1
             if field.name != "seed" and isinstance(value, int) and value < least:
                 raise ValueError(f"{field.name}={value} must be at least {least}")
         if not 0 <= self.seed < 2**31:
