@@ -83,7 +83,7 @@ def alignment(rule, seed, r_min):
     batch, other = (TASK.batch(seed=seed, step=step, size=BATCH) for step in range(2))
     options = {"rule": rule, "loss": TASK.loss}
     if rule.predicted:
-        options["predictor"] = ft.fit_predictor(network, other.xs, other.ys, mask=other.mask, **options)
+        options["predictor"] = ft.fit_predictor(network, other.xs, other.ys, mask=other.mask, passes=1, **options)
     return ft.alignment(network, batch.xs, batch.ys, mask=batch.mask, **options).total
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._carry import init_carry
-from foretrace._gradient import Loss, check_chunk, jitted_evaluate
+from foretrace._gradient import Loss, check_chunk, check_predictor, jitted_evaluate
 from foretrace._network import Network
 from foretrace._prediction import Predictor
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -72,6 +72,7 @@ def alignment(
     True
     """
     check_chunk(network, xs, ys, mask, reset)
+    check_predictor(network, as_rule(rule), predictor)
     if chunk is not None and chunk < 1:
         raise ValueError(f"alignment(chunk={chunk}) must be at least 1, or None for the whole sequence")
     arguments = (network, xs, ys, mask, reset)

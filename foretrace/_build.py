@@ -14,6 +14,8 @@ from foretrace._optimizer import adamw
 from foretrace._rule import as_rule
 from foretrace._types import PRNGKeyArray
 from foretrace.tasks import Task
+from foretrace.tasks.imdb import IMDB
+from foretrace.tasks.listops import ListOps, ReleasedListOps
 
 
 class Built(NamedTuple):
@@ -47,6 +49,17 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
     chunked = config.chunk is not None
     rule = as_rule(config.rule).with_depth(config.credit_depth)
     rule = rule.with_predicted_errors() if config.predict_errors else rule
+    if config.predict_errors:
+        if config.optimizer.warmup_steps >= config.updates:
+            raise ValueError(
+                f"warmup_steps={config.optimizer.warmup_steps} must be less than the {config.updates} updates that "
+                f"predict_errors makes of steps={config.steps}"
+            )
+        if config.chunk is not None and isinstance(task, IMDB | ListOps | ReleasedListOps):
+            raise ValueError(
+                f"predict_errors with chunk={config.chunk} is not for {type(task).__name__}, whose sequences differ in "
+                "length: where one ends is not known in a chunk before; leave chunk out"
+            )
     schedule = {**dataclasses.asdict(config.optimizer), "steps": config.updates}
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),

@@ -79,7 +79,7 @@ class Config:
             rules online, rtrl and hybrid; 0 is the paper's.
         predict_errors: for the same rules: predict the errors of the future from the states, by a map that is fitted to
             one batch and used on the next; one update for two batches, and half as many for the schedule.
-        steps: number of batches, and of updates.
+        steps: number of batches; of updates, too, unless errors are predicted.
         batch_size: sequences for each update.
         chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
             None. For the rules without `hybrid`, `bptt` and `uoro` both give the same gradient.

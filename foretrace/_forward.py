@@ -75,6 +75,7 @@ def run(
     keep_carry: bool = True,
     through: bool = False,
     guess: Guess | None = None,
+    live: Bool[Array, "*B C"] | None = None,
 ) -> Outcome:
     """Do what `forward` does, and more.
 
@@ -83,6 +84,7 @@ def run(
         through: the chunk is a part of a sequence that is differentiated as a whole: the states before and after it
             are open to the derivative as the rule says, and there are no sensitivities.
         guess: predicts errors, under a rule that has them predicted; they are zero without it.
+        live: for the same: steps that count or are followed by one that does; all if None.
 
     Raises:
         ValueError: as there; through under a rule with depth or predicted errors.
@@ -91,7 +93,7 @@ def run(
     if batched:
         # Time in front, streams behind it: scans and weight products then find their operands in place.
         xs = jnp.swapaxes(xs, 0, 1)
-        reset = None if reset is None else jnp.swapaxes(reset, 0, 1)
+        reset, live = (None if leaf is None else jnp.swapaxes(leaf, 0, 1) for leaf in (reset, live))
     keep = None
     if key is not None:
         # Drawn here for all blocks: within a block the random bits would be made again wherever the masks are used.
@@ -108,7 +110,7 @@ def run(
     elif rule.sketches and not through:
         x, after = _run_sketched(network, carry, xs, rule, reset, keep, keep_carry)
     else:
-        x, after, gram = _run(network, carry, xs, rule, reset, keep, keep_carry, through, guess)
+        x, after, gram = _run(network, carry, xs, rule, reset, keep, keep_carry, through, guess, live)
     if network.cumulative_mean:
         if carry is not None:
             raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
@@ -128,6 +130,7 @@ def _run(
     keep_carry: bool,
     through: bool,
     guess: Guess | None = None,
+    live: Bool[Array, "C *B"] | None = None,
 ) -> tuple[Float[Array, "C *B H"], Carry | None, Float[Array, "D F F"] | None]:
     """Run encoder and blocks."""
     x = _each(network.encoder, xs.ndim == 3)(xs)
@@ -137,7 +140,7 @@ def _run(
         together = 4 if xs.ndim == 3 else 1
 
         def step(x: Array, now: tuple[Block, Carry | None, Array | None, Guess | None]) -> tuple[Array, tuple]:
-            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through, now[3])
+            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through, now[3], live)
 
         x, (after, gram) = lax.scan(step, x, blocks, unroll=together)
         return x, after, gram
@@ -151,7 +154,7 @@ def _run(
     def layer(x: Array, now: tuple) -> tuple[Array, tuple]:
         others, one_hot, before, keep, guess = now
         own = jax.tree.map(partial(_row, one_hot), vectors)
-        return _layer(eqx.combine(own, others), before, x, rule, reset, keep, keep_carry, through, guess)
+        return _layer(eqx.combine(own, others), before, x, rule, reset, keep, keep_carry, through, guess, live)
 
     rows = (others, jnp.eye(network.depth, dtype=bool), carry, keep, guess)
     x, (after, gram) = lax.scan(layer, x, rows)
@@ -213,6 +216,7 @@ def _layer(
     keep_carry: bool,
     through: bool,
     guess: Guess | None,
+    live: Bool[Array, "C *B"] | None,
 ) -> tuple[Float[Array, "C *B H"], tuple[Carry | None, Float[Array, "F F"] | None]]:
     own = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
     cell, theta = watched(own, rule), own.coefficients()
@@ -220,7 +224,9 @@ def _layer(
         theta = watch(theta, own.init_state(), guess.probe)
     batched = xs.ndim == 3
 
-    def recur(carry: Carry | None, zs: Array, reset: Array | None) -> tuple[Any, Carry | None, Array | None]:
+    def recur(
+        carry: Carry | None, zs: Array, reset: Array | None, live: Array | None
+    ) -> tuple[Any, Carry | None, Array | None]:
         h, e = carry if carry is not None else (cell.init_state(), None)
         h = h if through else lax.stop_gradient(h)
         before = h if e is None else attach(h, e, theta)
@@ -230,7 +236,9 @@ def _layer(
             hs, emitted = unroll(cell, theta, before, zs, rule, reset)
         else:
             told: dict[str, Any] = {"ends": not keep_carry, "share": 1 / xs.shape[1] if batched else 1.0}
-            hs, emitted, inputs, gram = unroll_watched(cell, theta, before, zs, guess.weights, rule, reset, **told)
+            hs, emitted, inputs, gram = unroll_watched(
+                cell, theta, before, zs, guess.weights, rule, reset, live, **told
+            )
         if not keep_carry:
             return emitted, None, gram
         last = jax.tree.map(lambda leaf: leaf[-1], hs)
@@ -242,7 +250,7 @@ def _layer(
 
     zs = _each(block.before, batched)(xs)
     # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
-    emitted, after, gram = _streams(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0, 0))(carry, zs, reset)
+    emitted, after, gram = _streams(recur, batched, in_axes=(0, 1, 1, 1), out_axes=(1, 0, 0))(carry, zs, reset, live)
     gram = gram.mean(axis=0) if gram is not None and batched else gram
     ys = _each(own.readout, batched)(emitted, zs)
     after_cell = _streams(block.after, batched)

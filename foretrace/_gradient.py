@@ -51,7 +51,8 @@ def gradient(
         mask: which steps count, (C,) or (B, C): booleans, or weights.
         reset: steps that start an episode, same shape, booleans: state, sensitivity and errors are cut before them.
         key: PRNG key for dropout; none without it.
-        predictor: what predicts errors, under a rule `with_predicted_errors`; without it they are zero.
+        predictor: what predicts errors, under a rule `with_predicted_errors`; without it they are zero. The chunk is
+            taken to go on: an error is predicted for its last state, too.
 
     Returns:
         `(value, grads, carry)`; grads has the structure of the network.
@@ -73,8 +74,7 @@ def gradient(
     rule = as_rule(rule)
     check_chunk(network, xs, ys, mask, reset)
     check_carry(network, rule, carry, xs)
-    if predictor is not None and not rule.predicted:
-        raise ValueError(f"predictor is for a rule with_predicted_errors(), got {rule}")
+    check_predictor(network, rule, predictor)
     out = jitted_evaluate(network, carry, xs, ys, mask, reset, key, predictor, rule=rule, loss=loss)
     return out.loss, out.grads, out.carry
 
@@ -155,7 +155,11 @@ def chunk_loss(
 ) -> tuple[Float[Array, ""], Outcome]:
     """Return the mean over streams of `sum_t mask_t * loss_t`, and what the run gave."""
     options: dict[str, Any] = {"reset": reset, "key": key, "keep_carry": keep_carry, "through": through}
-    out = run(network, carry, xs, rule=rule, guess=guess, **options)
+    live = None
+    if guess is not None and mask is not None and not keep_carry:
+        # Steps that count may come in the next chunk, unless there is none.
+        live = jnp.flip(jnp.cumsum(jnp.flip(mask.astype(bool), -1), axis=-1), -1) > 0
+    out = run(network, carry, xs, rule=rule, guess=guess, live=live, **options)
     outputs = out.outputs
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
@@ -253,6 +257,19 @@ def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: A
         raise ValueError(
             f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what a previous call "
             "with the same network, rule and number of streams returned"
+        )
+
+
+def check_predictor(network: Network, rule: LearningRule, predictor: Predictor | None) -> None:
+    """Raise a clear error for a predictor that does not belong to this network and rule."""
+    if predictor is None:
+        return
+    if not rule.predicted:
+        raise ValueError(f"predictor is for a rule with_predicted_errors(), got {rule}")
+    want = jax.eval_shape(lambda: init_predictor(network)).weights.shape
+    if predictor.weights.shape != want:
+        raise ValueError(
+            f"predictor has weights of shape {predictor.weights.shape}, expected {want}: fit one to this network"
         )
 
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from foretrace._bfloat16 import rounded, widened
 from foretrace._carry import Carry, init_carry
-from foretrace._forward import forward
+from foretrace._forward import forward, run
 from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
 from foretrace._learner_options import SensitivityDtype, check_options
 from foretrace._learner_state import Info, LearnerState, UntrainedParameters
@@ -245,6 +245,7 @@ class Learner:
         predictor = state.predictor
         if predictor is not None and found.moments is not None:
             predictor = added(predictor, *found.moments)
+            accepted &= jnp.isfinite(_norm(found.moments))
         if end or not self.accumulate:
             # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
             known = {} if self.accumulate else {"value": found.loss}
@@ -255,8 +256,7 @@ class Learner:
             grads = jax.tree.map(jnp.zeros_like, grads)
             if predictor is not None:
                 # Sequences to fit the predictor to, then sequences to learn from.
-                held = (state.network, state.opt_state, jnp.zeros_like(update_norm))
-                learned = (network, opt_state, update_norm)
+                held, learned = (state.network, state.opt_state, 0 * norm), (network, opt_state, update_norm)
                 network, opt_state, update_norm = jax.tree.map(partial(jnp.where, predictor.fitted), learned, held)
                 predictor = next_round(predictor)
         after = state._replace(
@@ -279,7 +279,9 @@ class Learner:
         if sensitivity or before is None:
             keep = before is not None
             ahead = self._opened(before)
-            outputs, after = forward(state.network, ahead, x, rule=self.rule, reset=reset, keep_carry=keep)
+            outputs, after, gram = run(state.network, ahead, x, rule=self.rule, reset=reset, keep_carry=keep)
+            if state.predictor is not None and gram is not None:
+                state = state._replace(predictor=added(state.predictor, gram, jnp.zeros_like(state.predictor.cross)))
             return outputs, state._replace(carry=None if after is None else self._closed(after, self.batch_size))
         outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
         assert after is not None

@@ -17,6 +17,8 @@ def check_options(learner: Any) -> None:
             f"under {learner.rule} the parameters must stand still while errors are learned and predicted: set "
             "accumulate=True or whole_sequences=True"
         )
+    if learner.rule.predicted and learner.rule.inputs and whole:
+        raise ValueError(f"under {learner.rule} on whole sequences nothing is left to be predicted; run it in chunks")
     segment, in_parts = learner.segment, whole and not (learner.rule.depth or learner.rule.predicted)
     if segment is not None and (segment < 1 or not in_parts or learner.network.cumulative_mean):
         raise ValueError(

@@ -134,6 +134,7 @@ def unroll_watched(
     weights: Float[Array, "F P"],
     rule: LearningRule,
     reset: Bool[Array, "C"] | None,
+    live: Bool[Array, "C"] | None,
     *,
     ends: bool,
     share: float,
@@ -148,6 +149,8 @@ def unroll_watched(
         weights: of the prediction.
         rule: what is open to the derivative.
         reset: steps that start an episode.
+        live: steps that count or are followed by one that does; all if None. What is no more than padding predicts
+            nothing and teaches nothing.
         ends: the sequence ends with this chunk, so that its last state has no future.
         share: of this stream in the loss that is differentiated.
 
@@ -157,13 +160,13 @@ def unroll_watched(
     assert isinstance(cell, _WatchedCell | _WatchedDiagonalCell)
     bare = lax.stop_gradient(_bare(theta))
     values = states(cell.cell, bare, *lax.stop_gradient((h, zs)), rule, reset)
-    before = jax.vmap(features)(past(cell.cell, values, h, reset))
-    if reset is not None:
-        # Nothing that comes after a start goes back beyond it.
-        before = jnp.where(reset[:, None], 0, before)
+    live = jnp.ones(len(zs), bool) if live is None else live
+    # The rows of the fit: also the last states of episodes, whose error is zero, since they do not know what they are.
+    seen = jnp.where(live[:, None], jax.vmap(features)(past(cell.cell, values, h, None)), 0)
+    before = seen if reset is None else jnp.where(reset[:, None], 0, seen)
     hs = states(cell, theta, h, (zs, before), rule, reset, known=values)
-    predicted = share * (jax.vmap(features)(values) @ weights)
-    predicted = predicted.at[-1].set(0) if ends else predicted
+    followed = jnp.append(live[1:], not ends)
+    predicted = jnp.where(followed[:, None], share * (jax.vmap(features)(values) @ weights), 0)
     errors = jax.vmap(lambda numbers: _state(cell.init_state(), numbers, 1))(predicted)
     if rule.inputs:
         # Within the chunk errors go through time as they are: only what comes after it is predicted.
@@ -173,7 +176,7 @@ def unroll_watched(
     else:
         path = each_step(cell.cell, bare, hs, h, zs, reset)
         emitted = _add_errors(also_differentiate(hs, path), path, errors)
-    return hs, emitted, (zs, before), before.T @ before
+    return hs, emitted, (zs, before), seen.T @ seen
 
 
 class _WatchedCell(AbstractCell):
@@ -203,6 +206,10 @@ class _WatchedDiagonalCell(AbstractDiagonalCell):
     cell: AbstractDiagonalCell
     input_size: int = eqx.field(static=True)
     state_size: int = eqx.field(static=True)
+
+    @property
+    def independent(self) -> bool:
+        return True
 
     def coefficients(self) -> Coefficients:
         return _watched_coefficients(self.cell)

@@ -141,11 +141,12 @@ def align(config: Config, task: Task, network: Network, rule: LearningRule | str
 
     If the rule has errors predicted, by what is fitted to the second one.
     """
-    (xs, ys, mask), other = jax.jit(
-        lambda: [task.evaluation("validation", config.seed, index, config.batch_size) for index in range(2)]
-    )()
+    draw = jax.jit(lambda index: task.evaluation("validation", config.seed, index, config.batch_size))
+    xs, ys, mask = draw(0)
     predictor = None
     if as_rule(rule).predicted:
-        predictor = fit_predictor(network, other.xs, other.ys, rule=rule, loss=task.loss, mask=other.mask)
+        other = draw(1)
+        # As the learner does: each batch is gone through once.
+        predictor = fit_predictor(network, other.xs, other.ys, rule=rule, loss=task.loss, mask=other.mask, passes=1)
     options: dict[str, Any] = {"rule": rule, "loss": task.loss, "mask": mask, "chunk": config.chunk}
     return alignment(network, xs, ys, predictor=predictor, **options)

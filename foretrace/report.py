@@ -37,7 +37,8 @@ def published(config: Config) -> float | None:
     task = config.task
     same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (20, 7, 7)
     same_network = net.cell == LRU() and (net.depth, net.model_size) == (4, 128) and net.glu and net.norm == "pre"
-    return TABLE_1.get(config.rule) if same_task and same_network and not config.credit_depth else None
+    beyond = config.credit_depth or config.predict_errors
+    return TABLE_1.get(config.rule) if same_task and same_network and not beyond else None
 
 
 def table(run_dir: str | os.PathLike) -> Any:
@@ -65,6 +66,7 @@ def table(run_dir: str | os.PathLike) -> Any:
 def _title(config: Config) -> str:
     cell = type(config.network.cell).__name__
     rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
+    rule = f"{rule}, predicted errors" if config.predict_errors else rule
     return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
 
 

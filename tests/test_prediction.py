@@ -7,9 +7,14 @@ import optax
 import pytest
 
 import foretrace as ft
+from foretrace._build import build
+from foretrace._config import Config, OptimizerConfig
 from foretrace._gradient import evaluate
 from foretrace._prediction import init_predictor
+from foretrace._records import identity
+from foretrace.report import published
 from foretrace.tasks.copy import Copy
+from foretrace.tasks.listops import ListOps
 
 LOSS = ft.losses.softmax_cross_entropy
 LENGTH = 6
@@ -155,11 +160,35 @@ def test_a_start_separates_episodes(cell):
     first = evaluate(
         network, carry, jnp.asarray(XS[:4]), jnp.asarray(YS[:4]), predictor=predictor, rule=rule, loss=LOSS
     )
-    count = vector(network).size
+    count, sums = vector(network).size, predictor.weights.size
     np.testing.assert_allclose(both[:count], vector(first.grads) + second[:count], atol=1e-10)
-    # The first step of an episode has no past: its row is left out, where a sequence of its own has the initial state.
-    cross = vector(init_predictor(network).weights).size
-    assert jnp.isfinite(both[-cross:]).all()
+    # But for the constant, the row of the initial state, which only a sequence of its own has.
+    cross = [part[-sums:].reshape(predictor.cross.shape)[:, 1:] for part in (both, vector(first.moments), second)]
+    np.testing.assert_allclose(cross[0], cross[1] + cross[2], atol=1e-10)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_padding_changes_nothing(cell, batched):
+    network, rule = make(cell), rule_of(cell)
+    predictor = random_predictor(network)
+    run = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry"))
+    options = {"predictor": predictor, "rule": rule, "loss": LOSS, "keep_carry": False}
+    xs = jnp.pad(jnp.asarray(XS), ((0, 3), (0, 0)), constant_values=2.0)
+    ys, mask = jnp.pad(jnp.asarray(YS), (0, 3)), jnp.arange(LENGTH + 3) < LENGTH
+    plain = whole(network, rule, predictor)
+    if batched:
+        found = run(network, None, jnp.stack([xs, xs]), jnp.stack([ys, ys]), jnp.stack([mask, mask]), **options)
+    else:
+        found = run(network, None, xs, ys, mask, **options)
+    want, have = (vector((out.loss, out.grads, out.moments)) for out in (plain, found))
+    np.testing.assert_allclose(have, want, atol=1e-12)
+
+
+def test_rtrl_on_independent_modules_is_the_same():
+    network, predictor = make("lru"), random_predictor(make("lru"))
+    rules = (ft.ONLINE.with_predicted_errors(), ft.RTRL.with_predicted_errors())
+    online, rtrl = (in_chunks(network, rule, (2, 4), predictor) for rule in rules)
+    np.testing.assert_allclose(rtrl, online, atol=1e-12)
 
 
 def test_a_batch_is_the_mean_of_its_streams():
@@ -231,6 +260,45 @@ def test_a_bad_sequence_leaves_the_predictor_as_it_was():
         np.testing.assert_array_equal(new, old)
 
 
+def test_steps_that_are_only_predicted_are_fitted_to_as_well():
+    """The first steps without targets, by `predict`, or by `step` with a mask."""
+    network = make("lru")
+    options = {"optimizer": optax.sgd(0.1), "loss": LOSS, "accumulate": True}
+    learner = ft.Learner(network, rule=ft.ONLINE.with_predicted_errors(), **options)
+    xs, ys = jnp.asarray(XS), jnp.asarray(YS)
+    _, ahead = learner.predict(learner.init(), xs[:4])
+    ahead, _ = learner.step(ahead, xs[4:], ys[4:], end=True)
+    masked, _ = learner.step(learner.init(), xs, ys, mask=jnp.arange(LENGTH) >= 4, end=True)
+    np.testing.assert_allclose(ahead.predictor.weights, masked.predictor.weights, atol=1e-12)
+
+
+def test_a_state_is_saved_in_the_middle_of_a_turn(tmp_path):
+    xs, ys = sequences(1)
+    options = {"optimizer": optax.sgd(0.1), "loss": LOSS, "batch_size": 4, "whole_sequences": True}
+    learner = ft.Learner(make("lru"), rule=ft.ONLINE.with_predicted_errors(), **options)
+    state, _ = learner.step(learner.init(), xs[0], ys[0])
+    ft.save(tmp_path / "state.safetensors", state)
+    again = ft.load(tmp_path / "state.safetensors", learner)
+    on, again = (learner.step(start, xs[0], ys[0])[0] for start in (state, again))
+    np.testing.assert_array_equal(vector(again.network), vector(on.network))
+
+
+def test_a_run_is_configured_reported_and_recognised():
+    config = Config(predict_errors=True, steps=7)
+    learner = build(config).learner
+    assert learner.rule == ft.ONLINE.with_predicted_errors() and config.updates == 3
+    assert published(Config()) and published(config) is None
+    assert identity("table1", "cpu", "a", "report", Config()) != identity("table1", "cpu", "a", "report", config)
+    for options, message in {
+        "rule": ({"rule": "bptt"}, "carry sensitivities"),
+        "warmup": ({"steps": 10, "optimizer": OptimizerConfig(warmup_steps=5)}, "the 5 updates"),
+        "chunk": ({"chunk": 5, "task": ListOps()}, "differ in length"),
+        "hybrid": ({"rule": "hybrid"}, "nothing is left to be predicted"),
+    }.values():
+        with pytest.raises(ValueError, match=message):
+            build(Config(predict_errors=True, **options))
+
+
 def test_what_it_does_not_go_with_is_said():
     network = make("lru")
     with pytest.raises(ValueError, match="predicted for rules that carry sensitivities"):
@@ -249,6 +317,10 @@ def test_what_it_does_not_go_with_is_said():
         ft.gradient(network, None, xs, ys, rule=ft.ONLINE, loss=LOSS, predictor=predictor)
     with pytest.raises(ValueError, match="with_predicted_errors"):
         ft.fit_predictor(network, xs, ys, rule=ft.ONLINE, loss=LOSS)
+    with pytest.raises(ValueError, match="with_predicted_errors"):
+        ft.alignment(network, xs, ys, rule=ft.ONLINE, loss=LOSS, predictor=predictor)
+    with pytest.raises(ValueError, match="fit one to this network"):
+        ft.gradient(make("lru", 2), None, xs, ys, rule=rule, loss=LOSS, predictor=predictor)
     with pytest.raises(ValueError, match="passes=0"):
         ft.fit_predictor(network, xs, ys, rule=rule, loss=LOSS, passes=0)
 

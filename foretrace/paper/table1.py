@@ -37,7 +37,7 @@ NOTES: dict[Scale, str] = {
 
 
 def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
-    """Return Table 1: the paper's 16 cells, and for the LRU HYBRID in chunks of 12 and 24 steps and credit in depth."""
+    """Return Table 1: the paper's 16 cells, and for the LRU HYBRID in chunks, credit in depth and predicted errors."""
     size = SCALES[scale]
     # The published runs had batches of 50 and half the rate for the recurrence, the text says 20 and 1.
     batch, factor = (50, 0.5) if settings == "runs" else (20, 1.0)
