@@ -1,5 +1,7 @@
 """Table 1: training loss on the copy task by architecture and rule; past the paper, HYBRID and credit in depth."""
 
+from typing import Any
+
 from foretrace._cell_config import GRU, LRU, LinearRNN
 from foretrace._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.paper import Entry, Experiment, Scale, Settings, at_scale
@@ -66,42 +68,23 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         for column, network in networks.items()
         for rule in ("online", "bptt", "truncated", "spatial")
     ]
-    hybrid = [
-        Entry(
-            f"hybrid, chunk {chunk}",
-            "LRU x 4",
-            Config(rule="hybrid", chunk=chunk, network=networks["LRU x 4"], **common),
-            None,
-            size["rates"],
-            note="errors go through time within a chunk",
-        )
-        for chunk in (12, 24)
+
+    def beyond(row: str, note: str = "", **changes: Any) -> Entry:
+        config = Config(**{"rule": "online", "network": networks["LRU x 4"], **common, **changes})
+        return Entry(row, "LRU x 4", config, None, size["rates"], note)
+
+    layers, through = NETWORKS["LRU x 4"].depth, "errors go through time within a chunk"
+    past_the_paper = [
+        *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 24)),
+        *(beyond(f"online, credit depth {depth}", credit_depth=depth) for depth in range(1, layers)),
+        beyond(f"online, credit depth {layers}", "nothing left out", credit_depth=layers),
+        beyond("online, predicted errors", "one update for two batches", predict_errors=True),
     ]
-    layers = NETWORKS["LRU x 4"].depth
-    deep = [
-        Entry(
-            f"online, credit depth {depth}",
-            "LRU x 4",
-            Config(rule="online", credit_depth=depth, network=networks["LRU x 4"], **common),
-            None,
-            size["rates"],
-            note="nothing left out" if depth == layers else "",
-        )
-        for depth in range(1, layers + 1)
-    ]
-    predicted = Entry(
-        "online, predicted errors",
-        "LRU x 4",
-        Config(rule="online", predict_errors=True, network=networks["LRU x 4"], **common),
-        None,
-        size["rates"],
-        note="one update for two batches",
-    )
     return Experiment(
         name="table1",
         title="Table 1: final training loss on the copy task",
         scale=scale,
-        entries=(*entries[:4], *hybrid, *deep, predicted, *entries[4:]),
+        entries=(*entries[:4], *past_the_paper, *entries[4:]),
         metric="training_loss",
         seeds=size["seeds"],
         search_share=size["search"],
