@@ -19,8 +19,9 @@ def check_options(learner: Any) -> None:
         )
     if learner.rule.predicted and learner.rule.inputs and whole:
         raise ValueError(f"under {learner.rule} on whole sequences nothing is left to be predicted; run it in chunks")
-    segment, in_parts = learner.segment, whole and not (learner.rule.depth or learner.rule.predicted)
-    if segment is not None and (segment < 1 or not in_parts or learner.network.cumulative_mean):
+    segment, rule = learner.segment, learner.rule
+    in_parts = whole and not (rule.depth or rule.predicted or learner.network.cumulative_mean)
+    if segment is not None and (segment < 1 or not in_parts):
         raise ValueError(
             f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit in "
             "depth or predicted errors and networks without a cumulative mean"

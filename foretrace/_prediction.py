@@ -226,8 +226,8 @@ class _WatchedDiagonalCell(AbstractDiagonalCell):
 
 def _watched_coefficients(cell: AbstractCell) -> Coefficients:
     h = cell.init_state()
-    size = features(h).size
-    return watch(cell.coefficients(), h, jnp.zeros((size, size - 1), features(h).dtype))
+    phi = features(h)
+    return watch(cell.coefficients(), h, jnp.zeros((phi.size, phi.size - 1), phi.dtype))
 
 
 def _moved(theta: Coefficients, h: State, before: Float[Array, "F"]) -> State:
