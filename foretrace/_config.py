@@ -9,14 +9,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from foretrace._cell_config import CELLS, LRU, CellConfig
+from foretrace._cell_config import CELLS, LRU, CellConfig, SelectiveSSM
 from foretrace._network import NormPlace
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
 from foretrace.tasks.listops import ListOps, ReleasedListOps
+from foretrace.tasks.selective_copy import SelectiveCopy
 
-TaskConfig = Copy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps
+TaskConfig = Copy | SelectiveCopy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps
 
 RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"]
 
@@ -131,7 +132,7 @@ class Config:
         return max(self.steps // 2, 1) if self.predict_errors else self.steps
 
 
-TaskName = Literal["copy", "scifar", "smnist", "psmnist", "imdb", "listops"]
+TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops"]
 
 _IMAGES = NetworkConfig(model_size=256, cell=LRU(128, 0.9, 0.999), dropout=0.1)
 _STORED: dict[str, Any] = {"batch_size": 32, "steps": 10_000, "align_every": None, "validation_sequences": 1000}
@@ -139,6 +140,7 @@ _STORED |= {"optimizer": OptimizerConfig(4e-3, 1000, 0.5, 0.05), "final_sequence
 
 TASKS: dict[TaskName, Config] = {
     "copy": Config(),
+    "selective-copy": Config(task=SelectiveCopy(), network=NetworkConfig(2, 64, SelectiveSSM(8))),
     "scifar": Config(task=SequentialCIFAR10(), network=_IMAGES, **_STORED),
     "smnist": Config(task=SequentialMNIST(), network=_IMAGES, **_STORED),
     "psmnist": Config(task=SequentialMNIST(permuted=True), network=_IMAGES, **_STORED),
@@ -150,7 +152,7 @@ TASKS: dict[TaskName, Config] = {
 _TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Copy, SequentialCIFAR10, SequentialMNIST, IMDB, ListOps, ReleasedListOps),
+        *(Copy, SelectiveCopy, SequentialCIFAR10, SequentialMNIST, IMDB, ListOps, ReleasedListOps),
         *CELLS,
         *(NetworkConfig, OptimizerConfig, Config),
     )

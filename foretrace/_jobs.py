@@ -84,9 +84,15 @@ def run_identity(experiment: Experiment, job: Job, member: Member) -> str:
 
 
 def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
-    """Return the records of an experiment's entries in a folder."""
-    names = {entry.name for entry in entries}
-    return [r for r in read_records(folder) if r["experiment"] == experiment.name and r["entry"] in names]
+    """Return the records in a folder of the runs that the experiment plans: of its entries, seeds and rates."""
+    rates, seeds = {entry.name: entry.rates for entry in entries}, experiment.seeds
+
+    def planned(record: dict[str, Any]) -> bool:
+        ours = rates.get(record["entry"], ()) if record["experiment"] == experiment.name else ()
+        wanted = len(ours) > 1 if record["purpose"] == "search" else record["seed"] in seeds
+        return wanted and record["rate"] in ours
+
+    return [record for record in read_records(folder) if planned(record)]
 
 
 def planned_runs(experiment: Experiment, entry: Entry) -> int:

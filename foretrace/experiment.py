@@ -47,6 +47,7 @@ from foretrace._signals import Stop
 from foretrace._types import Array
 from foretrace.tasks import EvaluationSplit, Task
 from foretrace.tasks.copy import Copy
+from foretrace.tasks.selective_copy import SelectiveCopy
 
 __all__ = [
     "GRU",
@@ -69,6 +70,7 @@ __all__ = [
     "Run",
     "RunError",
     "Scores",
+    "SelectiveCopy",
     "SelectiveSSM",
     "build",
     "default_path",

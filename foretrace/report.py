@@ -12,6 +12,7 @@ from foretrace._cell_config import LRU
 from foretrace._config import Config
 from foretrace._metrics import read_metrics
 from foretrace._run import Run, RunError, read_config
+from foretrace.tasks._drawn import AbstractDrawnTask
 from foretrace.tasks.copy import Copy
 
 TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "snap1": 8.44e-3, "bptt": 7.59e-6}
@@ -53,7 +54,8 @@ def table(run_dir: str | os.PathLike) -> Any:
     last = next((r for r in reversed(records) if r["kind"] in ("result", "validation")), None)
     if last is None:
         raise RunError(f"{run_dir} has nothing to report yet")
-    names = ["bits recalled", "whole sequences"] if isinstance(config.task, Copy) else ["classified rightly"]
+    what = _recalled(config)
+    names = [f"{what} recalled", "whole sequences"] if what else ["classified rightly"]
     grid = Table("", "loss", *names, title=_title(config))
     shares = [f"{last[name]:.2%}" for name in ("accuracy", "sequences")[: len(names)]]
     grid.add_row(f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares)
@@ -61,6 +63,10 @@ def table(run_dir: str | os.PathLike) -> Any:
         grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
     grid.caption = _caption(config, last)
     return grid
+
+
+def _recalled(config: Config) -> str | None:
+    return config.task.recalled if isinstance(config.task, AbstractDrawnTask) else None
 
 
 def _title(config: Config) -> str:
@@ -73,8 +79,8 @@ def _title(config: Config) -> str:
 def _caption(config: Config, last: dict[str, Any]) -> str:
     split = "test" if last["kind"] == "result" else "validation"
     sequences = config.final_sequences if split == "test" else config.validation_sequences
-    if isinstance(config.task, Copy):
-        data = "fresh patterns" if config.task.samples is None else f"{config.task.samples} patterns drawn once"
+    if isinstance(config.task, AbstractDrawnTask):
+        data = "fresh sequences" if config.task.samples is None else f"{config.task.samples} sequences drawn once"
         on = f"{sequences} new sequences"
     else:
         data, on = config.task.provenance, f"at most {sequences} sequences of the {split} split"
@@ -115,7 +121,8 @@ def figure(run_dir: str | os.PathLike) -> str:
         loss.axhline(reference, color="0.5", linestyle=":", label="the paper, Table 1")
     loss.legend()
     _curves(right, records, "accuracy")
-    right.set(title="share of bits recalled" if isinstance(config.task, Copy) else "accuracy")
+    what = _recalled(config)
+    right.set(title=f"share of {what} recalled" if what else "accuracy")
     aligned = [r for r in records if r["kind"] == "alignment"]
     steps = [r["step"] for r in aligned]
     for layer, values in enumerate(np.transpose([r["layers"] for r in aligned]) if aligned else [], 1):

@@ -18,7 +18,7 @@ from foretrace._build import initial_network
 from foretrace._cell_config import LRU
 from foretrace._config import Config, NetworkConfig, OptimizerConfig, from_json
 from foretrace._group import Group, Member
-from foretrace._jobs import best_rate
+from foretrace._jobs import best_rate, records_of
 from foretrace._paper_page import read_all, write_report
 from foretrace._paper_tables import collect, markdown
 from foretrace._records import append_records, identity_of, read_records
@@ -125,6 +125,15 @@ def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path,
     before = (tmp_path / "records.jsonl").read_bytes()
     assert reproduce.run(EXPERIMENT, tmp_path, resume=True, show_progress=False) == (6, 6, None)
     assert (tmp_path / "records.jsonl").read_bytes() == before
+
+
+def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
+    assert len(records_of(EXPERIMENT, list(ENTRIES), whole)) == 6
+    others = dataclasses.replace(EXPERIMENT, seeds=(7,))
+    assert {r["purpose"] for r in records_of(others, list(ENTRIES), whole)} == {"search"}
+    known = EXPERIMENT.with_options((1e-2,), None)
+    found = records_of(known, list(known.entries), whole)
+    assert {(r["purpose"], r["rate"]) for r in found} == {("report", 1e-2)}
 
 
 def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tmp_path, whole):

@@ -1,4 +1,6 @@
-"""The copy task: its layout, and that a batch is a function of seed and step alone."""
+"""The tasks that are drawn: their layout, and that a batch is a function of seed and step alone."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from foretrace.tasks._order import shuffled_at
 from foretrace.tasks.copy import Copy
+from foretrace.tasks.selective_copy import SelectiveCopy
 
 SMALL = Copy(pattern_length=3, padding=2, bits=4)
 
@@ -31,6 +34,30 @@ def test_layout(task):
     np.testing.assert_allclose(mask, np.tile([0] * 6 + [1 / 3] * 3, (20, 1)))
 
 
+@given(span=st.integers(1, 12), share=st.floats(0, 1), symbols=st.integers(2, 5), seed=st.integers(0, 99))
+def test_layout_of_selective_copying(span, share, symbols, seed):
+    count = max(round(share * span), 1)
+    task = SelectiveCopy(span, count, symbols)
+    xs, ys, mask = map(np.asarray, task.batch(seed=seed, step=0, size=5))
+    assert xs.shape == (5, task.length, task.input_size) == (5, span + count, symbols + 2)
+    assert ys.shape == (5, task.length) and ys.dtype == np.int32 and task.output_size == symbols
+    np.testing.assert_array_equal(xs.sum(axis=2), 1)
+    read = xs.argmax(axis=2)
+    assert (read[:, span:] == symbols + 1).all() and (read[:, :span] <= symbols).all()
+    for row, targets in zip(read[:, :span], ys[:, span:], strict=True):
+        np.testing.assert_array_equal(row[row < symbols], targets)
+    np.testing.assert_allclose(mask, np.tile([0] * span + [1 / count] * count, (5, 1)), rtol=1e-6)
+
+
+def test_symbols_stand_anywhere():
+    read = np.asarray(SelectiveCopy(span=6, count=2, symbols=3).batch(0, 0, 3000).xs).argmax(axis=2)
+    shares = (read[:, :6] < 3).mean(axis=0)
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.04)  # 4.6 standard deviations
+    pairs = {tuple(np.flatnonzero(row < 3)) for row in read[:, :6]}
+    assert len(pairs) == 15
+    np.testing.assert_allclose([(read == symbol).mean() * 8 / 2 for symbol in range(3)], 1 / 3, atol=0.03)
+
+
 def test_the_loss_of_ignorance_is_ln_2():
     task = Copy()
     _, ys, mask = task.batch(seed=0, step=0, size=2)
@@ -39,8 +66,9 @@ def test_the_loss_of_ignorance_is_ln_2():
 
 
 @pytest.mark.parametrize("samples", [None, 30])
-def test_a_batch_is_a_function_of_seed_and_step(samples):
-    task = Copy(pattern_length=3, padding=0, bits=8, samples=samples)
+@pytest.mark.parametrize("kind", [Copy(3, 0, 8), SelectiveCopy(12, 6, 6)])
+def test_a_batch_is_a_function_of_seed_and_step(kind, samples):
+    task = dataclasses.replace(kind, samples=samples)
     once = task.batch(0, 7, 4)
     assert same(once, task.batch(0, 7, 4))
     assert same(once, jax.jit(lambda step: task.batch(0, step, 4))(7))
@@ -50,8 +78,9 @@ def test_a_batch_is_a_function_of_seed_and_step(samples):
     assert not same(task.evaluation("validation", 0, 0, 4), task.evaluation("validation", 0, 1, 4))
 
 
-def test_an_epoch_has_every_sample_once_in_an_order_of_its_own():
-    task = Copy(pattern_length=4, padding=0, bits=8, samples=12)
+@pytest.mark.parametrize("kind", [Copy(4, 0, 8), SelectiveCopy(12, 4, 99)])
+def test_an_epoch_has_every_sample_once_in_an_order_of_its_own(kind):
+    task = dataclasses.replace(kind, samples=12)
     draw = jax.jit(lambda step: task.batch(0, step, 4).ys[:, -4:].reshape(4, -1))
 
     def epoch(number):
@@ -60,13 +89,19 @@ def test_an_epoch_has_every_sample_once_in_an_order_of_its_own():
     first, second = epoch(0), epoch(1)
     assert len(set(first)) == 12
     assert set(first) == set(second) and first != second
-    assert len({tuple(row) for row in np.asarray(Copy(4, 0, 8).batch(0, 0, 12).ys.reshape(12, -1))}) == 12
+    assert len({tuple(row) for row in np.asarray(kind.batch(0, 0, 12).ys.reshape(12, -1))}) == 12
 
 
 @pytest.mark.parametrize("options", [{"pattern_length": 0}, {"padding": -1}, {"bits": 0}, {"samples": 0}])
 def test_wrong_sizes_are_named(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Copy(**options)
+
+
+@pytest.mark.parametrize("options", [{"span": 0}, {"count": 0}, {"count": 49}, {"symbols": 1}, {"samples": 0}])
+def test_wrong_sizes_of_selective_copying_are_named(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        SelectiveCopy(**options)
 
 
 def test_wrong_batches_are_named():

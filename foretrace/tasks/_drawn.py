@@ -1,0 +1,90 @@
+"""Tasks whose sequences are drawn at random: afresh for every step, or once and gone through in epochs."""
+
+import abc
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from foretrace import _loss
+from foretrace._types import Array, Int, PRNGKeyArray
+from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
+from foretrace.tasks._order import shuffled_at
+
+# What a random key is for; equal numbers would make validation data out of training data.
+_FRESH, _VALIDATION, _SAMPLES, _ORDER, _TEST = range(5)
+
+
+class AbstractDrawnTask(abc.ABC):
+    """What these tasks share; a task is a frozen dataclass with the field `samples`, and says what it draws."""
+
+    samples: int | None
+
+    recalled: ClassVar[str]
+    """What is recalled at a single step."""
+
+    @abc.abstractmethod
+    def draw(self, key: PRNGKeyArray, size: int) -> Batch:
+        """Return sequences that depend on the key alone."""
+
+    @property
+    def loss(self) -> Loss:
+        """Cross-entropy of a step, mean over what it asks for."""
+        return _loss.softmax_cross_entropy
+
+    @property
+    def labels(self) -> Labels:
+        """Something at single steps."""
+        return "step"
+
+    def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
+        """Return the training sequences of a step.
+
+        Args:
+            seed: whose data; another seed has other sequences; may be traced.
+            step: number of batches before this one; may be traced.
+            size: number of sequences.
+
+        Raises:
+            ValueError: size below one or above `samples`.
+        """
+        most = size if self.samples is None else self.samples
+        if not 1 <= size <= most:
+            raise ValueError(f"a batch of {size} sequences: at least 1 and at most samples={self.samples} are needed")
+        if self.samples is None:
+            return self.draw(jax.random.fold_in(_key(seed, _FRESH), step), size)
+        epoch, position = jnp.divmod(jnp.asarray(step), self.samples // size)
+        places = position * size + jnp.arange(size, dtype=position.dtype)
+        chosen = shuffled_at(jax.random.fold_in(_key(seed, _ORDER), epoch), places, self.samples)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(_key(seed, _SAMPLES), chosen)
+        return jax.tree.map(lambda leaf: leaf[:, 0], jax.vmap(lambda key: self.draw(key, 1))(keys))
+
+    def evaluation(
+        self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
+    ) -> Batch:
+        """Return batch `index` of sequences that `batch` does not draw, nor the other split; always fresh.
+
+        Raises:
+            ValueError: size below one.
+        """
+        if size < 1:
+            raise ValueError(f"a batch of {size} sequences: at least 1 is needed")
+        purpose = _VALIDATION if split == "validation" else _TEST
+        return self.draw(jax.random.fold_in(_key(seed, purpose), index), size)
+
+    def evaluation_steps(self, split: EvaluationSplit, size: int) -> None:
+        """Return None: there is no end."""
+        return None
+
+    def _check(self, **least: int) -> None:
+        """Raise ValueError if a field is below its least value, or there are no samples."""
+        name = type(self).__name__
+        for field, value in least.items():
+            if getattr(self, field) < value:
+                raise ValueError(f"{name}({field}={getattr(self, field)}) must be at least {value}")
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"{name}(samples={self.samples}) must be at least 1, or None for fresh sequences")
+
+
+def _key(seed: int | Int[Array, ""], purpose: int) -> PRNGKeyArray:
+    return jax.random.fold_in(jax.random.key(seed), purpose)
