@@ -234,6 +234,16 @@ CELLS: tuple[type, ...] = typing.get_args(CellConfig)
 
 
 def _as_tuple(config: Any) -> None:
-    """Make `timescales` a tuple again: JSON has lists."""
-    if config.timescales is not None:
-        object.__setattr__(config, "timescales", tuple(config.timescales))
+    """Make `timescales` a tuple again: JSON has lists.
+
+    Raises:
+        ValueError: it is no pair.
+    """
+    if config.timescales is None:
+        return
+    if not isinstance(config.timescales, tuple | list) or len(config.timescales) != 2:
+        name = type(config).__name__
+        raise ValueError(
+            f"{name}(timescales={config.timescales!r}) must be a pair of steps, such as (1, 1000), or None"
+        )
+    object.__setattr__(config, "timescales", tuple(config.timescales))

@@ -96,6 +96,12 @@ def test_configurations_survive_json(cell):
     assert differences(config, dataclasses.replace(config, chunk=None)) == ["chunk: 3, None"]
 
 
+@pytest.mark.parametrize("timescales", [64, (1.0,), (1.0, 2.0, 3.0), "ab"])
+def test_time_constants_that_are_no_pair_are_named(timescales, without_shape_checks):
+    with pytest.raises(ValueError, match="MinGRU.timescales=.* must be a pair"):
+        experiment.MinGRU(timescales)
+
+
 @pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.__name__)
 def test_every_cell_of_the_command_line_fits_a_network(kind):
     network = experiment.NetworkConfig(model_size=5, depth=1, cell=kind())
