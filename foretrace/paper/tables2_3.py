@@ -39,7 +39,7 @@ SCALES: dict[Scale, dict[str, dict]] = {
         },
         "ListOps": {
             "samples": 30_000,
-            "epochs": 6,
+            "epochs": 4,
             "batch": 50,
             "warmup": 1,
             "lengths": (10, 150),
