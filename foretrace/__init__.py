@@ -40,6 +40,7 @@ from foretrace._learner_state import LearnerState as LearnerState
 from foretrace._learner_state import UntrainedParameters as UntrainedParameters
 from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
+from foretrace._operations import operation_count as operation_count
 from foretrace._optimizer import adamw as adamw
 from foretrace._optimizer import bounded as bounded
 from foretrace._prediction import Predictor as Predictor

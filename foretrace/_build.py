@@ -11,7 +11,7 @@ from foretrace._config import Config
 from foretrace._learner import Learner
 from foretrace._network import Network
 from foretrace._optimizer import adamw
-from foretrace._rule import as_rule
+from foretrace._rule import LearningRule, as_rule
 from foretrace._types import PRNGKeyArray
 from foretrace.tasks import Task
 from foretrace.tasks.imdb import IMDB
@@ -47,8 +47,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
     # Says what is wrong with the sizes before anything is written.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     chunked = config.chunk is not None
-    rule = as_rule(config.rule).with_depth(config.credit_depth)
-    rule = rule.with_predicted_errors() if config.predict_errors else rule
+    rule = rule_of(config)
     if config.predict_errors:
         if config.optimizer.warmup_steps >= config.updates:
             raise ValueError(
@@ -73,6 +72,16 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
         mesh=mesh,
     )
     return Built(task, learner)
+
+
+def rule_of(config: Config) -> LearningRule:
+    """Return the rule of a configuration.
+
+    Raises:
+        ValueError: a rule without credit in depth or predicted errors.
+    """
+    rule = as_rule(config.rule).with_depth(config.credit_depth)
+    return rule.with_predicted_errors() if config.predict_errors else rule
 
 
 def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:

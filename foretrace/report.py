@@ -5,12 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from foretrace._alignment import Alignment
+from foretrace._build import initial_network, rule_of
+from foretrace._carry import carry_size
 from foretrace._cell_config import LRU
 from foretrace._config import Config
 from foretrace._metrics import read_metrics
+from foretrace._operations import operation_count
 from foretrace._run import Run, RunError, read_config
 from foretrace.tasks._drawn import AbstractDrawnTask
 from foretrace.tasks.copy import Copy
@@ -61,7 +65,7 @@ def table(run_dir: str | os.PathLike) -> Any:
     grid.add_row(f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares)
     if (loss := published(config)) is not None:
         grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
-    grid.caption = _caption(config, last)
+    grid.caption = f"{_caption(config, last)} {_cost(config)}"
     return grid
 
 
@@ -90,6 +94,16 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
     )
     theirs = " The paper: training loss, mean of 5 seeds, 20,000 patterns drawn once, 25 epochs."
     return ours + (theirs if published(config) is not None else "")
+
+
+def _cost(config: Config) -> str:
+    network = jax.eval_shape(lambda key: initial_network(config, config.task, key), jax.random.key(0))
+    rule, whole = rule_of(config), config.chunk is None
+    count = operation_count(network, rule, config.chunk or config.task.length, whole_sequences=whole)
+    kept = "whole sequences are kept" if whole else f"{carry_size(network, rule):,} numbers are carried for each"
+    if whole and rule.carried:
+        kept += f" (streamed: {carry_size(network, rule):,} numbers for each)"
+    return f"One step of one sequence takes {count / 1e6:.2g} million operations; {kept}."
 
 
 def files(run_dir: str | os.PathLike, contents: Mapping[str, str]) -> str:
