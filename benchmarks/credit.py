@@ -31,7 +31,8 @@ from foretrace.tasks.copy import Copy
 TASK = Copy(pattern_length=12, padding=4, bits=4)
 BATCH, RATE, AVERAGED, DEPTH, CHUNK = 20, 3e-3, 50, 4, 8
 WHOLE = [*(ft.ONLINE.with_depth(d) for d in range(DEPTH + 1)), ft.ONLINE.with_predicted_errors(), ft.BPTT]
-IN_CHUNKS = [ft.HYBRID, ft.UORO, ft.UORO.with_sketches(16)]
+FEW = [ft.ONLINE.with_depth(1).with_columns(columns) for columns in (16, 8, 4)]
+IN_CHUNKS = [*FEW, ft.HYBRID, ft.UORO, ft.UORO.with_sketches(16)]
 RULES = {str(rule): rule for rule in (*WHOLE, *IN_CHUNKS)}
 
 

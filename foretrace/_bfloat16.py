@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from foretrace._carry import Carry
-from foretrace._sketch import seed_of
-from foretrace._types import Array, Inexact, PyTree
+from foretrace._noise import seed_of
+from foretrace._types import Array, PyTree
 
 
 def rounded(carry: Carry) -> Carry:
@@ -35,6 +35,7 @@ def widened(carry: Carry, like: PyTree) -> Carry:
 
     def wide(leaf: Array, want: jax.ShapeDtypeStruct) -> Array:
         if not jnp.issubdtype(want.dtype, jnp.complexfloating):
+            # A seed is no number to be rounded, and has kept its type.
             return leaf.astype(want.dtype)
         part = leaf.astype(jnp.finfo(want.dtype).dtype)
         return lax.complex(part[..., 0], part[..., 1])
@@ -42,7 +43,9 @@ def widened(carry: Carry, like: PyTree) -> Carry:
     return Carry(carry.h, jax.tree.map(wide, carry.e, like))
 
 
-def _rounded(leaf: Inexact[Array, "..."], seed: Array) -> Inexact[Array, "..."]:
+def _rounded(leaf: Array, seed: Array) -> Array:
+    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return leaf
     if jnp.iscomplexobj(leaf):
         leaf = jnp.stack([leaf.real, leaf.imag], axis=-1)
     leaf = leaf.astype(jnp.float32)

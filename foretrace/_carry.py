@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -10,7 +11,7 @@ from foretrace._network import Network
 from foretrace._prediction import watched
 from foretrace._rule import LearningRule, as_rule
 from foretrace._sensitivity import init_sensitivity
-from foretrace._sketch import init_sketch
+from foretrace._sketch import Sketch, decayed_sketch, init_sketch
 from foretrace._types import PyTree, Sensitivity, State
 
 
@@ -76,6 +77,14 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
     (16, 160, 2944)
     """
     return real_numbers(jax.eval_shape(lambda: init_carry(network, rule)))
+
+
+def decayed(carry: Carry, share: float) -> Carry:
+    """Return a carry with so much of its sensitivity; what is no number of it, such as a seed, stays."""
+    if isinstance(carry.e, Sketch):
+        return carry._replace(e=decayed_sketch(carry.e, share))
+    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
+    return carry._replace(e=eqx.combine(jax.tree.map(lambda leaf: leaf * share, numbers), others))
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:

@@ -78,6 +78,8 @@ class Config:
         rule: what is differentiated through time.
         credit_depth: through the memory of how many recurrences above a parameter its errors travel as well, for the
             rules online, rtrl and hybrid; 0 is the paper's.
+        credit_columns: of the credit in depth, carry only that of so many columns of each matrix, drawn for every
+            sequence and right on average; all by default. For runs in chunks: whole sequences carry nothing.
         predict_errors: for the same rules: predict the errors of the future from the states, by a map that is fitted to
             one batch and used on the next; one update for two batches, and half as many for the schedule.
         steps: number of batches; of updates, too, unless errors are predicted.
@@ -104,6 +106,7 @@ class Config:
     optimizer: OptimizerConfig = OptimizerConfig()
     rule: RuleName = "online"
     credit_depth: int = 0
+    credit_columns: int = 0
     predict_errors: bool = False
     steps: int = 4000
     batch_size: int = 20
@@ -120,7 +123,7 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name in ("credit_depth", "predict_errors") else 1
+            least = 0 if field.name in ("credit_depth", "credit_columns", "predict_errors") else 1
             if field.name != "seed" and isinstance(value, int) and value < least:
                 raise ValueError(f"{field.name}={value} must be at least {least}")
         if not 0 <= self.seed < 2**31:

@@ -11,22 +11,42 @@ d equal to the number of recurrences, that window is the whole network and costs
 costs. After a chunk, `e[m][j]` is the derivative of the window's own last states.
 
 Groups are looped over in Python: the program, and the time to compile it, grow with depth.
+
+Where only some columns of each matrix are carried, e[m][j] is the derivative by those, exact, and it is attached to
+their parameters times n / K, for K columns of n. Columns are drawn uniformly for each sequence, so what they add to the
+gradient is on average what all would add.
 """
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from foretrace._groups import DeepSensitivity, Groups, gather, init_deep_sensitivity, row, split
+from foretrace._groups import (
+    Columns,
+    DeepSensitivity,
+    Groups,
+    draw_columns,
+    gather,
+    init_deep_sensitivity,
+    narrowed,
+    row,
+    split,
+)
 from foretrace._network import Network
+from foretrace._noise import seed_of
 from foretrace._rule import LearningRule
 from foretrace._sensitivity import advance, attach, init_sensitivity, is_full, only
-from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States
+from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States, UInt32
 from foretrace._unroll import also_differentiate, states, unroll
+
+_TOGETHER = 16
+"""Derivatives that are computed at once where only their columns are kept."""
 
 
 class _Chunk(NamedTuple):
@@ -37,6 +57,8 @@ class _Chunk(NamedTuple):
         xs: inputs of the network.
         reset: steps that start an episode.
         e: sensitivities before the chunk.
+        columns: by group, of which columns these are; None if of all.
+        estimates: they stand for all columns in an error; not where one sensitivity is made of others.
         h: states before the chunk.
         keep: dropout masks.
         inputs: inputs of the block and of its recurrence.
@@ -47,6 +69,8 @@ class _Chunk(NamedTuple):
     xs: Float[Array, "C I"]
     reset: Bool[Array, "C"] | None
     e: DeepSensitivity | None
+    columns: list[Columns | None]
+    estimates: bool
     h: dict[int, State]
     keep: dict[int, Float[Array, "2 H"] | None]
     inputs: dict[int, tuple[Float[Array, "C H"], Float[Array, "C H"]]]
@@ -81,7 +105,11 @@ def deep_stack(
     h, e = before if before is not None else (jax.vmap(lambda b: b.cell.init_state())(network.blocks), None)
     all_ = range(1, network.depth + 1)
     masks = {m: None if keep is None else keep[m - 1] for m in all_}
-    chunk = _Chunk(rule, xs, reset, *lax.stop_gradient((e, {m: row(h, m - 1) for m in all_})), masks, {}, {})
+    if rule.columns and is_full(groups[1].block.cell, rule):
+        raise ValueError(f"{rule}: columns are for cells of independent modules; leave them out for a dense one")
+    h, e = lax.stop_gradient(({m: row(h, m - 1) for m in all_}, e))
+    columns = _columns(groups, rule, None if e is None else e.seed)
+    chunk = _Chunk(rule, xs, reset, e, columns, True, h, masks, {}, {})
     x = _features(groups, chunk)
     if not keep_carry:
         return x, None
@@ -90,6 +118,24 @@ def deep_stack(
         chunk = chunk._replace(e=init_deep_sensitivity(network, rule, own))
     last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[chunk.hs[m] for m in all_])
     return x, lax.stop_gradient((last, _advance(lax.stop_gradient(groups), chunk)))
+
+
+def _columns(groups: Groups, rule: LearningRule, seed: UInt32[Array, "D"] | None) -> list[Columns | None]:
+    """Return the columns that are carried of each group."""
+    first = jnp.zeros((), jnp.uint32) if seed is None else seed[0]
+    return [draw_columns(group, j, first, rule.columns) for j, group in enumerate(groups)]
+
+
+def _begun(chunk: _Chunk) -> UInt32[Array, "D"] | None:
+    """Return the seed after the chunk: a new one if its sequence began here, made of the states that it has reached.
+
+    So each stream and sequence has columns of its own, and a run that is resumed has the same.
+    """
+    assert chunk.e is not None
+    if (seed := chunk.e.seed) is None:
+        return None
+    begun = seed == 0 if chunk.reset is None else (seed == 0) | chunk.reset.any()
+    return jnp.where(begun, jnp.maximum(seed_of([row(hs, -1) for hs in chunk.hs.values()]), np.uint32(1)), seed)
 
 
 def _features(groups: Groups, chunk: _Chunk) -> Float[Array, "C H"]:
@@ -135,7 +181,8 @@ def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], ch
     theta = cell.coefficients()
     if chunk.e is not None:
         for j in range(attached.start, min(attached.stop, m + 1)):
-            h = attach(h, chunk.e.to(m, j), theta if j == m else groups[j])
+            below = theta if j == m else narrowed(groups[j], chunk.columns[j], chunk.estimates)
+            h = attach(h, chunk.e.to(m, j), below)
     through = dataclasses.replace(chunk.rule, inputs=True)
     return states(cell, theta, h, z, through, chunk.reset, known=chunk.hs[m])
 
@@ -145,6 +192,9 @@ def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
     e, depth = chunk.e, len(groups) - 1
     assert e is not None
     reach = min(chunk.rule.depth, depth)
+    seed = _begun(chunk)
+    # Where it is new, the old sensitivities are zero, or do not pass the reset.
+    chunk = chunk._replace(columns=_columns(groups, chunk.rule, seed), estimates=False)
     own, found = [], {}
     for m in range(1, depth + 1):
         cell, z, hs = groups[m].block.cell, chunk.inputs[m][1], chunk.hs[m]
@@ -155,7 +205,7 @@ def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
         for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, m)]:
             for j, new in zip(opened, _last_state(groups, opened, m, chunk), strict=True):
                 found[m, j] = new if kept is None else jax.tree.map(jnp.add, _pass(kept, e.to(m, j)), new)
-    return gather(own, found)
+    return gather(own, found, seed)
 
 
 def _last_state(groups: Groups, opened: range, m: int, chunk: _Chunk) -> list[Sensitivity]:
@@ -172,7 +222,7 @@ def _last_state(groups: Groups, opened: range, m: int, chunk: _Chunk) -> list[Se
         _, z = _inputs(mixed, opened, m, chunk)
         return row(_through(mixed, attached, m, z, chunk), -1)
 
-    return _jacobian(last, groups[opened.start : opened.stop])
+    return _jacobian(last, groups[opened.start : opened.stop], chunk.columns[opened.start : opened.stop])
 
 
 def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
@@ -201,8 +251,10 @@ def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
     return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])
 
 
-def _jacobian(function: Callable[[Groups], State], parameters: Groups) -> list[Sensitivity]:
-    """Return the derivative of a state by each of several trees of real parameters.
+def _jacobian(
+    function: Callable[[Groups], State], parameters: Groups, columns: list[Columns | None]
+) -> list[Sensitivity]:
+    """Return the derivative of a state by each of several trees of real parameters, or by some of their columns.
 
     One vector-Jacobian product for each real number of the state, all at once. A cotangent c of a complex state reads
     Re[c dh]: 1 gives the real part and -i the imaginary one.
@@ -210,16 +262,20 @@ def _jacobian(function: Callable[[Groups], State], parameters: Groups) -> list[S
     value, pull = jax.vjp(function, parameters)
     leaves, structure = jax.tree.flatten(value)
     rows = []
+    # All at once, each would hold whole matrices before their columns are taken.
+    few = any(chosen is not None for chosen in columns)
+    each: Any = (lambda f: partial(lax.map, f, batch_size=_TOGETHER)) if few else jax.vmap
     for k, leaf in enumerate(leaves):
 
         def read(cotangent: Array, k: int = k) -> Groups:
-            return pull(only(value, k, cotangent))[0]
+            found = pull(only(value, k, cotangent))[0]
+            return [narrowed(group, chosen) for group, chosen in zip(found, columns, strict=True)]
 
         one = jnp.diag(jnp.ones_like(leaf))
         if jnp.iscomplexobj(leaf):
-            parts = jax.vmap(read)(jnp.concatenate([one, -1j * one]))
+            parts = each(read)(jnp.concatenate([one, -1j * one]))
             n = leaf.size
             rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))
         else:
-            rows.append(jax.vmap(read)(one))
+            rows.append(each(read)(one))
     return [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]

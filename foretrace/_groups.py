@@ -13,7 +13,7 @@ from jax import lax
 
 from foretrace._network import Block, LayerNorm, Linear, Network
 from foretrace._rule import LearningRule
-from foretrace._types import Array, Float, Sensitivity, States
+from foretrace._types import Array, Float, Int, Sensitivity, States, UInt32
 
 
 class Below(NamedTuple):
@@ -50,6 +50,10 @@ Groups = list[Any]
 """`[Below, Group 1, …, Group D]`."""
 
 
+Columns = list[Int[Array, "K"] | None]
+"""For each leaf of a group, which entries of its last axis are carried; None for all."""
+
+
 class DeepSensitivity(NamedTuple):
     """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
 
@@ -60,11 +64,14 @@ class DeepSensitivity(NamedTuple):
         own: to its own coefficients, as without depth: row m - 1 is recurrence m.
         below: to group 0: row m - 1 is recurrence m, 1 <= m <= d.
         between: for each lag k = 1 … d, recurrence j + k to group j: row j - 1, j >= 1.
+        seed: what the columns of this sequence are drawn from, the same number in every row, 0 before its first
+            chunk; None if all columns are carried.
     """
 
     own: Sensitivity
     below: Sensitivity
     between: tuple[Sensitivity, ...]
+    seed: UInt32[Array, "D"] | None = None
 
     def to(self, m: int, j: int) -> Sensitivity:
         """Return the sensitivity of recurrence m to group j; to its own coefficients if j is m."""
@@ -92,16 +99,49 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
 
     def zeros(group: Any, rows: int) -> Sensitivity:
         def like(leaf: jax.ShapeDtypeStruct) -> Any:
-            return jax.tree.map(lambda p: jnp.zeros((rows, *leaf.shape, *p.shape), leaf.dtype), group)
+            return jax.tree.map(lambda p: jnp.zeros((rows, *leaf.shape, *p.shape), leaf.dtype), narrow)
+
+        narrow = jax.eval_shape(lambda g: narrowed(g, draw_columns(g, 0, jnp.uint32(0), rule.columns)), group)
 
         return jax.tree.map(like, state)
 
     lags = range(1, min(rule.depth, network.depth - 1) + 1)
     between = tuple(zeros(groups[1], network.depth - k) for k in lags)
-    return DeepSensitivity(own, zeros(groups[0], min(rule.depth, network.depth)), between)
+    seed = jnp.zeros(network.depth, jnp.uint32) if rule.columns else None
+    return DeepSensitivity(own, zeros(groups[0], min(rule.depth, network.depth)), between, seed)
 
 
-def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) -> DeepSensitivity:
+def draw_columns(group: Any, j: int, seed: UInt32[Array, ""], number: int) -> Columns | None:
+    """Return which columns of each matrix of group j are carried; vectors and narrower matrices are carried whole."""
+    if not number:
+        return None
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), seed), j)
+
+    def some(i: int, leaf: Any) -> Array | None:
+        if leaf.ndim < 2 or leaf.shape[-1] <= number:
+            return None
+        return jax.random.permutation(jax.random.fold_in(key, i), leaf.shape[-1])[:number]
+
+    return [some(i, leaf) for i, leaf in enumerate(jax.tree.leaves(group))]
+
+
+def narrowed(group: Any, columns: Columns | None, weigh: bool = False) -> Any:
+    """Return a group with the given columns alone; weighed by how many there are for each, as an estimate of all."""
+    if columns is None:
+        return group
+    leaves, structure = jax.tree.flatten(group)
+
+    def few(leaf: Array, chosen: Array | None) -> Array:
+        if chosen is None:
+            return leaf
+        return leaf[..., chosen] * (leaf.shape[-1] / chosen.size if weigh else 1.0)
+
+    return structure.unflatten([few(*pair) for pair in zip(leaves, columns, strict=True)])
+
+
+def gather(
+    own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity], seed: UInt32[Array, "D"] | None
+) -> DeepSensitivity:
     """Return all sensitivities from those to the own coefficients and those found for recurrence m and group j."""
     depth, reach = len(own), max(m - j for m, j in found)
 
@@ -111,7 +151,7 @@ def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) ->
     below = stack([found[m, 0] for m in range(1, min(reach, depth) + 1)])
     lags = range(1, min(reach, depth - 1) + 1)
     between = tuple(stack([found[j + k, j] for j in range(1, depth - k + 1)]) for k in lags)
-    return DeepSensitivity(stack(own), below, between)
+    return DeepSensitivity(stack(own), below, between, seed)
 
 
 def row(tree: Any, i: int) -> Any:

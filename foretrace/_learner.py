@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._bfloat16 import rounded, widened
-from foretrace._carry import Carry, init_carry
+from foretrace._carry import Carry, decayed, init_carry
 from foretrace._forward import forward, run
 from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
 from foretrace._learner_options import SensitivityDtype, check_options
@@ -19,7 +19,6 @@ from foretrace._learner_state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._prediction import added, init_predictor, next_round
 from foretrace._rule import LearningRule, as_rule
-from foretrace._sketch import Sketch, decayed_sketch
 from foretrace._spread import evaluate_spread
 from foretrace._structure import untrained_parameters
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
@@ -196,7 +195,7 @@ class Learner:
         if carry is None:
             return carry
         if self.sensitivity_decay < 1:
-            carry = carry._replace(e=_decayed(carry.e, self.sensitivity_decay))
+            carry = decayed(carry, self.sensitivity_decay)
         return self._closed(carry, self.batch_size)
 
     def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
@@ -286,10 +285,6 @@ class Learner:
         outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
         assert after is not None
         return outputs, state._replace(carry=after._replace(e=jax.tree.map(jnp.zeros_like, before.e)))
-
-
-def _decayed(e: Any, share: float) -> Any:
-    return decayed_sketch(e, share) if isinstance(e, Sketch) else jax.tree.map(lambda leaf: leaf * share, e)
 
 
 def _norm(tree: Any) -> Float[Array, ""]:

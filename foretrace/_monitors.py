@@ -126,5 +126,6 @@ def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[s
 
 def _norm(tree: Any) -> Array:
     """Return the norm of all numbers of a tree, zero of none."""
-    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
-    return optax.tree.norm(wide) if jax.tree.leaves(tree) else jnp.zeros(())
+    numbers = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]  # no seeds
+    wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in numbers]
+    return optax.tree.norm(wide) if wide else jnp.zeros(())

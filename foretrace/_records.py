@@ -46,9 +46,10 @@ def identity(experiment: str, scale: str, entry: str, purpose: str, config: Conf
     plain = to_json(config)
     # Where the data lie on this machine is not part of it.
     plain["task"].pop("data_dir", None)
-    # Runs that were begun before there was this option go on.
-    if not config.predict_errors:
-        del plain["predict_errors"]
+    # Runs that were begun before there were these options go on.
+    for name in ("predict_errors", "credit_columns"):
+        if not getattr(config, name):
+            del plain[name]
     return hashlib.sha256(json.dumps([experiment, scale, entry, purpose, plain], sort_keys=True).encode()).hexdigest()
 
 

@@ -25,6 +25,8 @@ class LearningRule:
         trains_cells: False closes every parameter of the recurrent layers.
         depth: through the memory of how many recurrences above a parameter its errors travel, besides its own, and
             at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
+        columns: with depth, of the sensitivities to the layers below only those to so many columns of each matrix are
+            carried, drawn anew for every sequence and scaled, so that the gradient is right on average; 0 carries all.
         sketches: number of random estimates of the whole sensitivity that are carried, in place of exact parts of it.
         predicted: errors of the future, as far as they would reach the layers below through the memory of a layer, are
             predicted from its state (`foretrace._prediction`).
@@ -38,6 +40,7 @@ class LearningRule:
     carried: bool = False
     trains_cells: bool = True
     depth: int = 0
+    columns: int = 0
     sketches: int = 0
     predicted: bool = False
 
@@ -49,6 +52,10 @@ class LearningRule:
             )
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 0:
             raise ValueError(f"LearningRule(depth={self.depth!r}) must be an integer of at least 0")
+        if isinstance(self.columns, bool) or not isinstance(self.columns, int) or self.columns < 0:
+            raise ValueError(f"LearningRule(columns={self.columns!r}) must be an integer of at least 0")
+        if self.columns and not self.depth:
+            raise ValueError(f"{self.name}: columns={self.columns} thins out credit in depth; use with_depth, too")
         if isinstance(self.sketches, bool) or not isinstance(self.sketches, int) or self.sketches < 0:
             raise ValueError(f"LearningRule(sketches={self.sketches!r}) must be an integer of at least 0")
         every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
@@ -104,12 +111,24 @@ class LearningRule:
         """
         return dataclasses.replace(self, depth=depth)
 
+    def with_columns(self, columns: int) -> Self:
+        """Return the rule with sensitivities to so many columns of each matrix of the layers below; 0 for all.
+
+        Raises:
+            ValueError: a negative number, or a rule without depth.
+
+        >>> print(ONLINE.with_depth(1).with_columns(8))
+        SNAP1(depth=1, columns=8)
+        """
+        return dataclasses.replace(self, columns=columns)
+
     def __str__(self) -> str:
         if self.sketches > 1:
             return f"{self.name}(sketches={self.sketches})"
         if self.predicted:
             return f"{self.name}(predicted errors)"
-        return f"{self.name}(depth={self.depth})" if self.depth else self.name
+        few = f", columns={self.columns}" if self.columns else ""
+        return f"{self.name}(depth={self.depth}{few})" if self.depth else self.name
 
 
 RESERVOIR = LearningRule("RESERVOIR", trains_cells=False)

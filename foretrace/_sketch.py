@@ -24,6 +24,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from foretrace._network import Network
+from foretrace._noise import seed_of
 from foretrace._types import Array, Float, PyTree
 
 _TINY = 1e-30
@@ -116,12 +117,6 @@ def signs(h: Stack, old: Sketch, number: Array) -> Stack:
     leaves, structure = jax.tree.flatten(h)
     drawn = [_signs(leaf, jax.random.fold_in(key, np.uint32(i))) for i, leaf in enumerate(leaves)]
     return structure.unflatten(drawn)
-
-
-def seed_of(tree: PyTree) -> Array:
-    """Return 32 bits made of numbers: noise that is drawn by them is the same where a run is resumed."""
-    total = sum(jnp.sum(jnp.real(leaf)) + jnp.sum(jnp.imag(leaf)) for leaf in jax.tree.leaves(tree))
-    return lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)
 
 
 def _signs(leaf: Array, key: Any) -> Array:

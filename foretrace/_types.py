@@ -16,7 +16,7 @@ A plural (`xs`, `hs`) has a time axis in front, a singular does not.
 
 from typing import Any
 
-from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 State = PyTree[Inexact[Array, "N"]]
 """State of a layer: one leaf of shape (N,) for each state dimension of a module."""
@@ -51,4 +51,5 @@ __all__ = [
     "Sensitivity",
     "State",
     "States",
+    "UInt32",
 ]
