@@ -78,6 +78,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 24)),
         *(beyond(f"online, credit depth {depth}", credit_depth=depth) for depth in range(1, layers)),
         beyond(f"online, credit depth {layers}", "nothing left out", credit_depth=layers),
+        beyond("online, credit depth 1, 16 columns", "chunks of 8", credit_depth=1, credit_columns=16, chunk=8),
         beyond("online, predicted errors", "one update for two batches", predict_errors=True),
     ]
     return Experiment(
