@@ -142,11 +142,17 @@ def main():
     parser.add_argument("--time", action="store_true", help="train nothing: time a stream's step for all rows, in turn")
     parser.add_argument("--plot", type=Path, help="draw the rows into this file")
     asked = parser.parse_args()
-    rows = json.loads(asked.output.read_text())["rows"] if asked.output.exists() else []
+    if asked.time and not asked.output.exists():
+        parser.error(f"--time needs the rows of {asked.output}, which is not there")
+    before = json.loads(asked.output.read_text()) if asked.output.exists() else {"rows": []}
+    rows = before["rows"]
     setting = {"scale": "reduced", "steps": asked.steps, "batch": BATCH, "rate": RATE, "averaged": AVERAGED}
     setting["decay"] = "cosine" if asked.cosine else "none"
     setting |= {"task": repr(TASK), "network": "4 x LRU, N 32, H 32, float32", "load": os.getloadavg()[0]}
     setting |= {"jax": jax.__version__, "device": jax.devices()[0].device_kind}
+    for name in ("steps", "decay", "batch", "rate"):
+        if not asked.time and rows and before["setting"][name] != setting[name]:
+            parser.error(f"{asked.output} was made with {name} {before['setting'][name]}; choose another --output")
     if asked.time:
         setting = json.loads(asked.output.read_text())["setting"] | {"load_when_timed": os.getloadavg()[0]}
         found = stream_times([row["rule"] for row in rows])

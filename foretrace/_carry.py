@@ -23,7 +23,8 @@ class Carry(NamedTuple):
     Args:
         h: states.
         e: sensitivities of h to the coefficients, None under a rule that carries none; of a rule with depth a tuple
-            of these and of those to the layers below; of UORO sketches, on the axis in front.
+            of these and of those to the layers below, and where only columns are carried of the seed that these are
+            drawn from; of UORO sketches, on the axis in front.
     """
 
     h: State
@@ -58,7 +59,11 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
         carry = carry._replace(e=init_sketch(network, carry.h, rule.sketches))
     if batch_size is None:
         return carry
-    return jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
+    carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
+    if rule.columns:
+        number = jnp.broadcast_to(jnp.arange(batch_size, dtype=jnp.uint32), carry.e.seed.shape)
+        carry = carry._replace(e=carry.e._replace(seed=number))
+    return carry
 
 
 def carry_size(network: Network, rule: LearningRule | str) -> int:
@@ -85,6 +90,11 @@ def decayed(carry: Carry, share: float) -> Carry:
         return carry._replace(e=decayed_sketch(carry.e, share))
     numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
     return carry._replace(e=eqx.combine(jax.tree.map(lambda leaf: leaf * share, numbers), others))
+
+
+def cleared(e: Sensitivity) -> Sensitivity:
+    """Return a sensitivity of zero; what is no number of it, such as a seed, stays."""
+    return jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, e)
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:

@@ -126,6 +126,10 @@ class Config:
             least = 0 if field.name in ("credit_depth", "credit_columns", "predict_errors") else 1
             if field.name != "seed" and isinstance(value, int) and value < least:
                 raise ValueError(f"{field.name}={value} must be at least {least}")
+        if self.credit_columns and not self.credit_depth:
+            raise ValueError(
+                f"credit_columns={self.credit_columns} needs credit_depth of at least 1: columns of what it carries"
+            )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 

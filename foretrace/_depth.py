@@ -28,6 +28,7 @@ import numpy as np
 from jax import lax
 
 from foretrace._groups import (
+    DRAWN,
     Columns,
     DeepSensitivity,
     Groups,
@@ -105,8 +106,6 @@ def deep_stack(
     h, e = before if before is not None else (jax.vmap(lambda b: b.cell.init_state())(network.blocks), None)
     all_ = range(1, network.depth + 1)
     masks = {m: None if keep is None else keep[m - 1] for m in all_}
-    if rule.columns and is_full(groups[1].block.cell, rule):
-        raise ValueError(f"{rule}: columns are for cells of independent modules; leave them out for a dense one")
     h, e = lax.stop_gradient(({m: row(h, m - 1) for m in all_}, e))
     columns = _columns(groups, rule, None if e is None else e.seed)
     chunk = _Chunk(rule, xs, reset, e, columns, True, h, masks, {}, {})
@@ -129,13 +128,14 @@ def _columns(groups: Groups, rule: LearningRule, seed: UInt32[Array, "D"] | None
 def _begun(chunk: _Chunk) -> UInt32[Array, "D"] | None:
     """Return the seed after the chunk: a new one if its sequence began here, made of the states that it has reached.
 
-    So each stream and sequence has columns of its own, and a run that is resumed has the same.
+    The one before is mixed in, by which streams differ that begin alike. A run that is resumed has the same.
     """
     assert chunk.e is not None
     if (seed := chunk.e.seed) is None:
         return None
-    begun = seed == 0 if chunk.reset is None else (seed == 0) | chunk.reset.any()
-    return jnp.where(begun, jnp.maximum(seed_of([row(hs, -1) for hs in chunk.hs.values()]), np.uint32(1)), seed)
+    begun = seed < DRAWN if chunk.reset is None else (seed < DRAWN) | chunk.reset.any()
+    new = seed_of([row(hs, -1) for hs in chunk.hs.values()]) ^ (seed * np.uint32(0x9E3779B9))
+    return jnp.where(begun, new | DRAWN, seed)
 
 
 def _features(groups: Groups, chunk: _Chunk) -> Float[Array, "C H"]:
@@ -263,7 +263,7 @@ def _jacobian(
     leaves, structure = jax.tree.flatten(value)
     rows = []
     # All at once, each would hold whole matrices before their columns are taken.
-    few = any(chosen is not None for chosen in columns)
+    few = any(leaf is not None for chosen in columns if chosen is not None for leaf in chosen)
     each: Any = (lambda f: partial(lax.map, f, batch_size=_TOGETHER)) if few else jax.vmap
     for k, leaf in enumerate(leaves):
 

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from foretrace._network import Block, LayerNorm, Linear, Network
 from foretrace._rule import LearningRule
+from foretrace._sensitivity import is_full
 from foretrace._types import Array, Float, Int, Sensitivity, States, UInt32
 
 
@@ -54,6 +56,10 @@ Columns = list[Int[Array, "K"] | None]
 """For each leaf of a group, which entries of its last axis are carried; None for all."""
 
 
+DRAWN = np.uint32(2**31)
+"""Seeds from here on are those of sequences that have begun."""
+
+
 class DeepSensitivity(NamedTuple):
     """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
 
@@ -64,8 +70,8 @@ class DeepSensitivity(NamedTuple):
         own: to its own coefficients, as without depth: row m - 1 is recurrence m.
         below: to group 0: row m - 1 is recurrence m, 1 <= m <= d.
         between: for each lag k = 1 … d, recurrence j + k to group j: row j - 1, j >= 1.
-        seed: what the columns of this sequence are drawn from, the same number in every row, 0 before its first
-            chunk; None if all columns are carried.
+        seed: what the columns of this sequence are drawn from, the same number in every row; before its first chunk
+            the number of the stream, below `DRAWN`; None if all columns are carried.
     """
 
     own: Sensitivity
@@ -93,7 +99,13 @@ def split(network: Network, rule: LearningRule) -> Groups:
 
 
 def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity) -> DeepSensitivity:
-    """Return the sensitivities before the first step, zero, around those to the own coefficients."""
+    """Return the sensitivities before the first step, zero, around those to the own coefficients.
+
+    Raises:
+        ValueError: columns for a dense cell, under a rule that carries each module's derivative by all coefficients.
+    """
+    if rule.columns and is_full(network.block(0).cell, rule):
+        raise ValueError(f"{rule}: columns are for cells of independent modules; leave them out for a dense one")
     groups = jax.eval_shape(lambda: split(network, rule))
     state = jax.eval_shape(network.block(0).cell.init_state)
 

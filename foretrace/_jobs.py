@@ -84,15 +84,13 @@ def run_identity(experiment: Experiment, job: Job, member: Member) -> str:
 
 
 def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
-    """Return the records in a folder of the runs that the experiment plans: of its entries, seeds and rates."""
-    rates, seeds = {entry.name: entry.rates for entry in entries}, experiment.seeds
-
-    def planned(record: dict[str, Any]) -> bool:
-        ours = rates.get(record["entry"], ()) if record["experiment"] == experiment.name else ()
-        wanted = len(ours) > 1 if record["purpose"] == "search" else record["seed"] in seeds
-        return wanted and record["rate"] in ours
-
-    return [record for record in read_records(folder) if planned(record)]
+    """Return the records in a folder of the runs that the experiment plans, as it plans them now."""
+    planned = set()
+    for entry in entries:
+        members = tuple(Member(seed, rate) for seed in experiment.seeds for rate in entry.rates)
+        for job in (_search(experiment, entry), Job(entry, "report", entry.config, members)):
+            planned |= {run_identity(experiment, job, member) for member in job.members} if job else set()
+    return [record for record in read_records(folder) if identity_of(record) in planned]
 
 
 def planned_runs(experiment: Experiment, entry: Entry) -> int:

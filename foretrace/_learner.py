@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._bfloat16 import rounded, widened
-from foretrace._carry import Carry, decayed, init_carry
+from foretrace._carry import Carry, cleared, decayed, init_carry
 from foretrace._forward import forward, run
 from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
 from foretrace._learner_options import SensitivityDtype, check_options
@@ -284,7 +284,7 @@ class Learner:
             return outputs, state._replace(carry=None if after is None else self._closed(after, self.batch_size))
         outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
         assert after is not None
-        return outputs, state._replace(carry=after._replace(e=jax.tree.map(jnp.zeros_like, before.e)))
+        return outputs, state._replace(carry=after._replace(e=cleared(before.e)))
 
 
 def _norm(tree: Any) -> Float[Array, ""]:

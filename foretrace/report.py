@@ -100,11 +100,12 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
 def _cost(config: Config) -> str:
     network = jax.eval_shape(lambda key: initial_network(config, config.task, key), jax.random.key(0))
     rule, whole = rule_of(config), config.chunk is None
-    count = operation_count(network, rule, config.chunk or config.task.length, whole_sequences=whole)
+    length = min(config.chunk or config.task.length, config.task.length)
+    count = operation_count(network, rule, length, whole_sequences=whole)
     kept = "whole sequences are kept" if whole else f"{carry_size(network, rule):,} numbers are carried for each"
     if whole and rule.carried:
         kept += f" (streamed: {carry_size(network, rule):,} numbers for each)"
-    return f"One step of one sequence takes {count / 1e6:.2g} million operations; {kept}."
+    return f"One step of one sequence takes about {count / 1e6:.2g} million operations; {kept}."
 
 
 def files(run_dir: str | os.PathLike, contents: Mapping[str, str]) -> str:

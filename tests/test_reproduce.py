@@ -134,6 +134,8 @@ def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     known = EXPERIMENT.with_options((1e-2,), None)
     found = records_of(known, list(known.entries), whole)
     assert {(r["purpose"], r["rate"]) for r in found} == {("report", 1e-2)}
+    longer = [dataclasses.replace(e, config=dataclasses.replace(e.config, steps=14)) for e in ENTRIES]
+    assert records_of(EXPERIMENT, longer, whole) == []
 
 
 def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tmp_path, whole):
