@@ -92,9 +92,10 @@ def decayed(carry: Carry, share: float) -> Carry:
     return carry._replace(e=eqx.combine(jax.tree.map(lambda leaf: leaf * share, numbers), others))
 
 
-def cleared(e: Sensitivity) -> Sensitivity:
-    """Return a sensitivity of zero; what is no number of it, such as a seed, stays."""
-    return jax.tree.map(lambda leaf: jnp.zeros_like(leaf) if eqx.is_inexact_array(leaf) else leaf, e)
+def cleared(carry: Carry) -> Carry:
+    """Return a carry with a sensitivity of zero; what is no number of it, such as a seed, stays."""
+    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
+    return carry._replace(e=eqx.combine(jax.tree.map(jnp.zeros_like, numbers), others))
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:

@@ -284,7 +284,7 @@ class Learner:
             return outputs, state._replace(carry=None if after is None else self._closed(after, self.batch_size))
         outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
         assert after is not None
-        return outputs, state._replace(carry=after._replace(e=cleared(before.e)))
+        return outputs, state._replace(carry=cleared(after._replace(e=before.e)))
 
 
 def _norm(tree: Any) -> Float[Array, ""]:
