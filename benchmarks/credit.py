@@ -154,7 +154,7 @@ def main():
         if not asked.time and rows and before["setting"][name] != setting[name]:
             parser.error(f"{asked.output} was made with {name} {before['setting'][name]}; choose another --output")
     if asked.time:
-        setting = json.loads(asked.output.read_text())["setting"] | {"load_when_timed": os.getloadavg()[0]}
+        setting = before["setting"] | {"load_when_timed": os.getloadavg()[0]}
         found = stream_times([row["rule"] for row in rows])
         rows = [row | {"seconds_per_streamed_step": found[row["rule"]]} for row in rows]
         write(asked.output, setting, rows)

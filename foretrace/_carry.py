@@ -1,5 +1,6 @@
 """What a stream carries from chunk to chunk: states, and the sensitivities that a rule asks for."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from foretrace._prediction import watched
 from foretrace._rule import LearningRule, as_rule
 from foretrace._sensitivity import init_sensitivity
 from foretrace._sketch import Sketch, decayed_sketch, init_sketch
-from foretrace._types import PyTree, Sensitivity, State
+from foretrace._types import Array, PyTree, Sensitivity, State
 
 
 class Carry(NamedTuple):
@@ -88,17 +89,20 @@ def decayed(carry: Carry, share: float) -> Carry:
     """Return a carry with so much of its sensitivity; what is no number of it, such as a seed, stays."""
     if isinstance(carry.e, Sketch):
         return carry._replace(e=decayed_sketch(carry.e, share))
-    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
-    return carry._replace(e=eqx.combine(jax.tree.map(lambda leaf: leaf * share, numbers), others))
+    return _changed(carry, lambda leaf: leaf * share)
 
 
 def cleared(carry: Carry) -> Carry:
     """Return a carry with a sensitivity of zero; what is no number of it, such as a seed, stays."""
-    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
-    return carry._replace(e=eqx.combine(jax.tree.map(jnp.zeros_like, numbers), others))
+    return _changed(carry, jnp.zeros_like)
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
     """Return how many real numbers arrays of these shapes hold; a complex one counts as two."""
     leaves = jax.tree.leaves(shapes)
     return sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)
+
+
+def _changed(carry: Carry, change: Callable[[Array], Array]) -> Carry:
+    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
+    return carry._replace(e=eqx.combine(jax.tree.map(change, numbers), others))
