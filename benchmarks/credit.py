@@ -1,4 +1,4 @@
-"""Credit in depth at a reduced scale: loss on the copy task, alignment at the start, carry and time, for each rule.
+"""Credit in depth at a reduced scale: loss on the copy task, alignment at the start, carry, operations and time.
 
     python benchmarks/credit.py --output benchmarks/credit.json
     python benchmarks/credit.py --output benchmarks/credit_long.json --steps 5000 --cosine --seeds 3
@@ -6,16 +6,20 @@
 
 Fresh patterns, one update for each batch (for two where errors are predicted); four LRU layers of N 32, H 32, a pattern
 of 12 steps, 4 bits, kept over 4, so 29 steps in all. This is far from the paper's setting (N 64, H 128, pattern of 20
-steps): it orders rules and no more. Rules that are exact on whole sequences are run so; what a rule does inside a chunk
-alone is run in chunks of 8. Rows of rules that are not asked for stay as they are.
+steps): it orders methods and no more. Rules that are exact on whole sequences are run so; what a rule does inside a
+chunk alone is run in chunks of 8. Beside the rules: windows, and layer after layer (`credit_baselines.py`). Rows of
+methods that are not asked for stay as they are.
 """
 
 import argparse
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+import credit_baselines as baselines
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,105 +34,189 @@ from foretrace.tasks.copy import Copy
 
 TASK = Copy(pattern_length=12, padding=4, bits=4)
 BATCH, RATE, AVERAGED, DEPTH, CHUNK = 20, 3e-3, 50, 4, 8
+
+
+class Method(NamedTuple):
+    """A rule, in chunks or on whole sequences; through a window, or layer after layer."""
+
+    rule: ft.LearningRule
+    chunk: int | None = None
+    reach: int | None = None
+    stages: bool = False
+
+
+DEEP, SHALLOW = ft.ONLINE.with_depth(1), ft.HYBRID.with_depth(1)
 WHOLE = [*(ft.ONLINE.with_depth(d) for d in range(DEPTH + 1)), ft.ONLINE.with_predicted_errors(), ft.BPTT]
-FEW = [ft.ONLINE.with_depth(1).with_columns(columns) for columns in (16, 8, 4)]
-IN_CHUNKS = [*FEW, ft.HYBRID, ft.UORO, ft.UORO.with_sketches(16)]
-RULES = {str(rule): rule for rule in (*WHOLE, *IN_CHUNKS)}
+DRAWN = [
+    *(DEEP.with_columns(columns) for columns in (16, 8, 4)),
+    *(DEEP.with_modules(modules) for modules in (8, 4)),
+    DEEP.with_columns(8).with_modules(4),
+    SHALLOW.with_columns(8).with_modules(4),
+]
+SKETCHED = [ft.UORO, ft.UORO.with_sketches(16), ft.HYBRID.with_sketches(1), ft.HYBRID.with_sketches(16)]
+METHODS = (
+    {str(rule): Method(rule) for rule in WHOLE}
+    | {str(rule): Method(rule, CHUNK) for rule in (*DRAWN, ft.HYBRID, SHALLOW, *SKETCHED)}
+    | {f"BPTT, chunks of {CHUNK}": Method(ft.BPTT, CHUNK)}
+    | {f"BPTT, window of {reach}": Method(ft.BPTT, CHUNK, reach) for reach in (16, 24)}
+    | {"SNAP1, layer after layer": Method(ft.ONLINE, stages=True)}
+)
 
 
-def make_network(seed, r_min, size=32):
+def make_network(seed, r_min, size=32, depth=DEPTH):
     cell = ft.LRU.factory(state_size=size, r_min=r_min)
     key = jax.random.key(seed)
-    return ft.Network(TASK.input_size, TASK.output_size, model_size=size, depth=DEPTH, cell=cell, key=key)
+    return ft.Network(TASK.input_size, TASK.output_size, model_size=size, depth=depth, cell=cell, key=key)
 
 
-def train(rule, chunk, seeds, r_min, steps, cosine):
-    """Return for each seed the loss along the way, in means of some steps, and seconds for each step."""
-    updates = steps // 2 if rule.predicted else steps
+def make_optimizer(updates, cosine):
     rate = optax.cosine_decay_schedule(RATE, updates) if cosine else RATE
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-    options = {"rule": rule, "optimizer": optimizer, "loss": TASK.loss, "warn": False, "batch_size": BATCH}
-    learner = ft.Learner(make_network(0, r_min), accumulate=bool(chunk), whole_sequences=not chunk, **options)
-    config = experiment.Config(task=TASK, batch_size=BATCH, chunk=chunk)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
 
-    @jax.jit
-    def some(state, first, seed):
-        def one(state, step):
+
+def train(method, seeds, r_min, steps, cosine):
+    """Return for each seed the loss along the way, in means of some steps, and seconds for each step."""
+    found, began = [], time.perf_counter()
+    depths = range(1, DEPTH + 1) if method.stages else [DEPTH]
+    parts = [(depth, *stage(method, depth, r_min, steps // len(depths), cosine)) for depth in depths]
+    compiled = time.perf_counter() - began
+    for seed in range(seeds):
+        network, curve = None, []
+        for number, (depth, first, program) in enumerate(parts):
+            fresh = make_network(seed, r_min, depth=depth)
+            state = first(fresh if network is None else baselines.grown(network, fresh))
+            share = steps // len(parts)
+            for at in range(0, share, AVERAGED):
+                state, losses = jax.block_until_ready(program(state, jnp.int32(number * share + at), jnp.int32(seed)))
+                curve.append(float(f"{np.mean(losses):.4g}"))
+            network = state[0]
+        found.append(curve)
+    return found, (time.perf_counter() - began - compiled) / steps / seeds
+
+
+def stage(method, depth, r_min, steps, cosine):
+    """Return how a stage's state begins, its network in front, and a compiled program of some of its steps."""
+    optimizer = make_optimizer(steps // 2 if method.rule.predicted else steps, cosine)
+    if method.stages:
+        optimizer = optax.chain(baselines.newest_only(make_network(0, r_min, depth=depth)), optimizer)
+    if method.reach:
+        gradient = partial(baselines.window_gradient, reach=method.reach, chunk=method.chunk, loss=TASK.loss)
+
+        def one(seed, state, step):
+            network, momentum = state
+            loss, grads = gradient(network, TASK.batch(seed, step, BATCH))
+            updates, momentum = optimizer.update(grads, momentum, network)
+            return (optax.apply_updates(network, updates), momentum), loss
+
+        def first(network):
+            return network, optimizer.init(network)
+    else:
+        options = {"rule": method.rule, "optimizer": optimizer, "loss": TASK.loss, "warn": False, "batch_size": BATCH}
+        options |= {"accumulate": bool(method.chunk), "whole_sequences": not method.chunk}
+        learner = ft.Learner(make_network(0, r_min, depth=depth), **options)
+        config = experiment.Config(task=TASK, batch_size=BATCH, chunk=method.chunk)
+
+        def one(seed, state, step):
             state, (loss, *_) = _program.learn(config, TASK, learner, state, step, seed)
             return state, loss
 
-        return lax.scan(one, state, first + jnp.arange(AVERAGED))
+        def first(network):
+            return learner.init()._replace(network=network)
 
-    found, took = [], []
-    program = some.lower(learner.init(), jnp.int32(0), jnp.int32(0)).compile()
-    for seed in range(seeds):
-        state = learner.init()._replace(network=make_network(seed, r_min))
-        began, curve = time.perf_counter(), []
-        for first in range(0, steps, AVERAGED):
-            state, losses = jax.block_until_ready(program(state, jnp.int32(first), jnp.int32(seed)))
-            curve.append(float(f"{np.mean(losses):.4g}"))
-        found.append(curve)
-        took.append((time.perf_counter() - began) / steps)
-    return found, min(took)
+    @jax.jit
+    def some(state, at, seed):
+        return lax.scan(partial(one, seed), state, at + jnp.arange(AVERAGED))
+
+    example = jax.eval_shape(lambda: first(make_network(0, r_min, depth=depth)))
+    return first, some.lower(example, jnp.int32(0), jnp.int32(0)).compile()
 
 
-def stream_times(names, chunk=CHUNK, rounds=9):
-    """Return for each rule the median time for each step of one stream in chunks, all rules in turn."""
-    xs, ys = jnp.ones((chunk, TASK.input_size)), jnp.zeros((chunk, TASK.bits), int)
-    network, programs = make_network(0, 0.0), {}
-    for name in names:
-        rule = RULES[name]
+def stream_program(method):
+    """Return the compiled program that a stream runs for every chunk, and the carry that it starts from."""
+    network, length = make_network(0, 0.0), method.reach or CHUNK
+    xs, ys = jnp.ones((length, TASK.input_size)), jnp.zeros((length, TASK.bits), int)
+    carry = ft.init_carry(network, method.rule)
 
-        def learn(carry, rule=rule):
-            return ft.gradient(network, carry, xs, ys, rule=rule, loss=TASK.loss)
+    def learn(carry):
+        if method.reach:
+            return baselines.window_step(network, carry, xs, ys, chunk=CHUNK, loss=TASK.loss)
+        return ft.gradient(network, carry, xs, ys, rule=method.rule, loss=TASK.loss)
 
-        carry = ft.init_carry(network, rule)
-        programs[name] = jax.jit(learn).lower(carry).compile(), carry
+    return jax.jit(learn).lower(carry).compile(), carry
+
+
+def stream_times(names, rounds=9):
+    """Return for each method the median time for each step of one stream in chunks, all methods in turn."""
+    programs = {name: stream_program(METHODS[name]) for name in names}
     took = {name: [] for name in programs}
     for _ in range(rounds + 1):
         for name, (program, carry) in programs.items():
             began = time.perf_counter()
             jax.block_until_ready(program(carry))
-            took[name].append((time.perf_counter() - began) / chunk)
+            took[name].append((time.perf_counter() - began) / CHUNK)
     return {name: float(np.median(times[1:])) for name, times in took.items()}
 
 
-def alignment(rule, chunk, seed, r_min):
+def costs(method):
+    """Return what a step of a stream costs in chunks: numbers carried, operations counted, bytes of temporary memory.
+
+    A window carries its inputs; of layers that come one after another only the newest carries sensitivities. (Its
+    operations are those of the whole network under the rule, since nothing is spared that is not used.)
+    """
+    network, chunk = make_network(0, 0.0), CHUNK
+    carried = ft.carry_size(network, method.rule)
+    if method.reach:
+        carried += method.reach * TASK.input_size
+        count = ft.operation_count(network, ft.BPTT, method.reach) * method.reach / chunk
+    else:
+        count = ft.operation_count(network, method.rule, chunk)
+    if method.stages:
+        states = ft.carry_size(network, ft.BPTT)
+        carried = states + (carried - states) // DEPTH
+    temporary = stream_program(method)[0].memory_analysis().temp_size_in_bytes
+    return {"carry": carried, "operations_per_step": round(count), "temporary_bytes": temporary}
+
+
+def alignment(method, seed, r_min):
     """Return the cosine with backpropagation through time at the start; a predictor is fitted to other sequences."""
-    network = make_network(seed, r_min)
+    network, rule = make_network(seed, r_min), method.rule
     batch, other = (TASK.batch(seed=seed, step=step, size=BATCH) for step in range(2))
+    if method.reach or method.stages:
+        return None
     options = {"rule": rule, "loss": TASK.loss}
     if rule.predicted:
         options["predictor"] = ft.fit_predictor(network, other.xs, other.ys, mask=other.mask, passes=1, **options)
-    return ft.alignment(network, batch.xs, batch.ys, mask=batch.mask, chunk=chunk, **options).total
+    return ft.alignment(network, batch.xs, batch.ys, mask=batch.mask, chunk=method.chunk, **options).total
 
 
 def plot(rows, path):
-    """Draw the loss at the end over what a stream carries and over its time for each step, one point for a rule."""
-    page = Figure(figsize=(10, 4), layout="constrained")
+    """Draw the loss at the end over what each step of a stream costs, one point for a method."""
+    costs = {
+        "carry": "numbers carried for a stream",
+        "operations_per_step": f"operations for a step, chunks of {CHUNK}",
+        "seconds_per_streamed_step": f"seconds for a step, chunks of {CHUNK}",
+    }
+    page = Figure(figsize=(15, 5), layout="constrained")
     FigureCanvasAgg(page)
-    left, right = page.subplots(1, 2, sharey=True)
-    for row in rows:
+    panels = page.subplots(1, len(costs), sharey=True)
+    for number, row in enumerate(rows):
         losses = np.array(row["losses"])
         middle = np.exp(np.log(losses).mean())
         spread = [[middle - losses.min()], [losses.max() - middle]]
-        for axes, key in ((left, "carry"), (right, "seconds_per_streamed_step")):
-            exact = row["rule"] == "BPTT"
-            if exact and axes is right:
-                continue  # a step of a stream is not what it is for
-            axes.errorbar(row[key], middle, spread, marker="*" if exact else "o", capsize=3, color=_color(row["rule"]))
-            axes.annotate(row["rule"], (row[key], middle), xytext=(5, 5), textcoords="offset points", fontsize=7)
-    left.set(xscale="log", yscale="log", xlabel="numbers carried for a stream", ylabel="final training loss")
-    right.set(xscale="log", xlabel=f"seconds for each step of one stream, in chunks of {CHUNK}")
-    for axes in (left, right):
+        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "capsize": 3, "linestyle": "none"}
+        whole = row["rule"] == "BPTT"
+        for axes, key in zip(panels, costs, strict=True):
+            if not whole:
+                axes.errorbar(row[key], middle, spread, label=row["rule"], **style)
+            else:
+                axes.axhline(middle, color="0.5", linestyle=":", label="BPTT, whole sequences")
+    for axes, label in zip(panels, costs.values(), strict=True):
+        axes.set(xscale="log", yscale="log", xlabel=label)
         axes.grid(alpha=0.3)
-        axes.margins(x=0.2)
+    panels[0].set_ylabel("final training loss, mean and range of the seeds")
+    page.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     page.savefig(path, dpi=80)
-
-
-def _color(name):
-    return f"C{list(RULES).index(name) % 10}"
 
 
 def main():
@@ -138,7 +226,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--r-min", type=float, nargs="+", default=[0.0])
     parser.add_argument("--cosine", action="store_true", help="let the rate decay to zero")
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+    parser.add_argument("--rules", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--time", action="store_true", help="train nothing: time a stream's step for all rows, in turn")
     parser.add_argument("--plot", type=Path, help="draw the rows into this file")
     asked = parser.parse_args()
@@ -156,25 +244,25 @@ def main():
     if asked.time:
         setting = before["setting"] | {"load_when_timed": os.getloadavg()[0]}
         found = stream_times([row["rule"] for row in rows])
-        rows = [row | {"seconds_per_streamed_step": found[row["rule"]]} for row in rows]
+        rows = [row | costs(METHODS[row["rule"]]) | {"seconds_per_streamed_step": found[row["rule"]]} for row in rows]
         write(asked.output, setting, rows)
     else:
         paper = ft.Network(8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64), key=jax.random.key(0))
         for r_min, name in ((r_min, name) for r_min in asked.r_min for name in asked.rules):
-            rule, chunk = RULES[name], CHUNK if RULES[name] in IN_CHUNKS else None
-            curves, seconds = train(rule, chunk, asked.seeds, r_min, asked.steps, asked.cosine)
-            row = {"rule": name, "chunk": chunk, "r_min": r_min, "losses": [curve[-1] for curve in curves]}
-            row["cosine_at_start"] = [alignment(rule, chunk, seed, r_min) for seed in range(asked.seeds)]
+            method = METHODS[name]
+            curves, seconds = train(method, asked.seeds, r_min, asked.steps, asked.cosine)
+            row = {"rule": name, "chunk": method.chunk, "r_min": r_min, "losses": [curve[-1] for curve in curves]}
+            row["cosine_at_start"] = [alignment(method, seed, r_min) for seed in range(asked.seeds)]
+            row |= costs(method)
+            row["carry_paper"] = None if method.reach or method.stages else ft.carry_size(paper, method.rule)
             row["seconds_per_update"] = seconds
             row["seconds_per_streamed_step"] = stream_times([name])[name]
-            row["carry"] = ft.carry_size(make_network(0, r_min), rule)
-            row["carry_paper"] = ft.carry_size(paper, rule)
             print(row, flush=True)
             rows = [old for old in rows if (old["rule"], old["r_min"]) != (name, r_min)] + [row | {"curves": curves}]
-            rows.sort(key=lambda row: (row["r_min"], list(RULES).index(row["rule"])))
+            rows.sort(key=lambda row: (row["r_min"], list(METHODS).index(row["rule"])))
             write(asked.output, setting, rows)
     if asked.plot:
-        plot(rows, asked.plot)
+        plot([row for row in rows if row["r_min"] == asked.r_min[0]], asked.plot)
 
 
 def write(path, setting, rows):

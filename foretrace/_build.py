@@ -48,9 +48,10 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     chunked = config.chunk is not None
     rule = rule_of(config)
-    if rule.columns and not chunked:
+    if rule.drawn and not chunked:
         raise ValueError(
-            f"credit_columns={rule.columns} is for runs in chunks, because whole sequences carry nothing; set chunk"
+            f"credit_columns={rule.columns} and credit_modules={rule.modules} are for runs in chunks, because whole "
+            "sequences carry nothing; set chunk"
         )
     if config.predict_errors:
         if config.optimizer.warmup_steps >= config.updates:
@@ -82,9 +83,10 @@ def rule_of(config: Config) -> LearningRule:
     """Return the rule of a configuration.
 
     Raises:
-        ValueError: a rule without credit in depth or predicted errors, columns without depth.
+        ValueError: a rule without credit in depth or predicted errors, columns or modules without depth.
     """
-    rule = as_rule(config.rule).with_depth(config.credit_depth).with_columns(config.credit_columns)
+    rule = as_rule(config.rule).with_depth(config.credit_depth)
+    rule = rule.with_columns(config.credit_columns).with_modules(config.credit_modules)
     return rule.with_predicted_errors() if config.predict_errors else rule
 
 

@@ -24,8 +24,8 @@ class Carry(NamedTuple):
     Args:
         h: states.
         e: sensitivities of h to the coefficients, None under a rule that carries none; of a rule with depth a tuple
-            of these and of those to the layers below, and where only columns are carried of the seed that these are
-            drawn from; of UORO sketches, on the axis in front.
+            of these and of those to the layers below, and where only columns or modules are carried of the seed that
+            these are drawn from; of UORO sketches, on the axis in front.
     """
 
     h: State
@@ -57,11 +57,11 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
     if rule.depth:
         carry = carry._replace(e=init_deep_sensitivity(network, rule, carry.e))
     if rule.sketches:
-        carry = carry._replace(e=init_sketch(network, carry.h, rule.sketches))
+        carry = carry._replace(e=init_sketch(network, carry.h, carry.e, rule.sketches))
     if batch_size is None:
         return carry
     carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
-    if rule.columns:
+    if rule.drawn:
         number = jnp.broadcast_to(jnp.arange(batch_size, dtype=jnp.uint32), carry.e.seed.shape)
         carry = carry._replace(e=carry.e._replace(seed=number))
     return carry
@@ -71,7 +71,7 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
     """Return how many real numbers one stream carries from chunk to chunk under a rule; a complex one counts as two.
 
     Args:
-        network: the network.
+        network: the network, or its shapes.
         rule: a rule or its name.
 
     Raises:
@@ -82,7 +82,7 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
     >>> carry_size(network, ft.BPTT), carry_size(network, ft.ONLINE), carry_size(network, ft.ONLINE.with_depth(1))
     (16, 160, 2944)
     """
-    return real_numbers(jax.eval_shape(lambda: init_carry(network, rule)))
+    return real_numbers(eqx.filter_eval_shape(init_carry, network, rule))
 
 
 def decayed(carry: Carry, share: float) -> Carry:

@@ -80,6 +80,7 @@ class Config:
             rules online, rtrl and hybrid; 0 is the paper's.
         credit_columns: of the credit in depth, carry only that of so many columns of each matrix, drawn for every
             sequence and right on average; all by default. For runs in chunks: whole sequences carry nothing.
+        credit_modules: of the modules of each recurrence, only so many carry it, drawn likewise; fewer operations, too.
         predict_errors: for the same rules: predict the errors of the future from the states, by a map that is fitted to
             one batch and used on the next; one update for two batches, and half as many for the schedule.
         steps: number of batches; of updates, too, unless errors are predicted.
@@ -107,6 +108,7 @@ class Config:
     rule: RuleName = "online"
     credit_depth: int = 0
     credit_columns: int = 0
+    credit_modules: int = 0
     predict_errors: bool = False
     steps: int = 4000
     batch_size: int = 20
@@ -123,13 +125,12 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name in ("credit_depth", "credit_columns", "predict_errors") else 1
+            least = 0 if field.name.startswith("credit") or field.name == "predict_errors" else 1
             if field.name != "seed" and isinstance(value, int) and value < least:
                 raise ValueError(f"{field.name}={value} must be at least {least}")
-        if self.credit_columns and not self.credit_depth:
-            raise ValueError(
-                f"credit_columns={self.credit_columns} needs credit_depth of at least 1: columns of what it carries"
-            )
+        for name in ("credit_columns", "credit_modules"):
+            if (value := getattr(self, name)) and not self.credit_depth:
+                raise ValueError(f"{name}={value} needs credit_depth of at least 1: it is a part of what that carries")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 

@@ -14,7 +14,9 @@ Groups are looped over in Python: the program, and the time to compile it, grow 
 
 Where only some columns of each matrix are carried, e[m][j] is the derivative by those, exact, and it is attached to
 their parameters times n / K, for K columns of n. Columns are drawn uniformly for each sequence, so what they add to the
-gradient is on average what all would add.
+gradient is on average what all would add. The same holds for modules: those that carry nothing let no error of the
+past through, and the others N / M times as much. So e[m][j] at a lag above one is made of some modules in between, and
+right on average.
 """
 
 import dataclasses
@@ -32,7 +34,9 @@ from foretrace._groups import (
     Columns,
     DeepSensitivity,
     Groups,
+    attach_some,
     draw_columns,
+    draw_modules,
     gather,
     init_deep_sensitivity,
     narrowed,
@@ -43,7 +47,7 @@ from foretrace._network import Network
 from foretrace._noise import seed_of
 from foretrace._rule import LearningRule
 from foretrace._sensitivity import advance, attach, init_sensitivity, is_full, only
-from foretrace._types import Array, Bool, Float, Inexact, PyTree, Sensitivity, State, States, UInt32
+from foretrace._types import Array, Bool, Float, Inexact, Int, PyTree, Sensitivity, State, States, UInt32
 from foretrace._unroll import also_differentiate, states, unroll
 
 _TOGETHER = 16
@@ -59,6 +63,7 @@ class _Chunk(NamedTuple):
         reset: steps that start an episode.
         e: sensitivities before the chunk.
         columns: by group, of which columns these are; None if of all.
+        modules: by recurrence, of which modules' states they are to the groups below; None if of all.
         estimates: they stand for all columns in an error; not where one sensitivity is made of others.
         h: states before the chunk.
         keep: dropout masks.
@@ -71,6 +76,7 @@ class _Chunk(NamedTuple):
     reset: Bool[Array, "C"] | None
     e: DeepSensitivity | None
     columns: list[Columns | None]
+    modules: dict[int, Int[Array, "M"] | None]
     estimates: bool
     h: dict[int, State]
     keep: dict[int, Float[Array, "2 H"] | None]
@@ -107,8 +113,8 @@ def deep_stack(
     all_ = range(1, network.depth + 1)
     masks = {m: None if keep is None else keep[m - 1] for m in all_}
     h, e = lax.stop_gradient(({m: row(h, m - 1) for m in all_}, e))
-    columns = _columns(groups, rule, None if e is None else e.seed)
-    chunk = _Chunk(rule, xs, reset, e, columns, True, h, masks, {}, {})
+    drawn = _drawn(groups, h, rule, None if e is None else e.seed)
+    chunk = _Chunk(rule, xs, reset, e, *drawn, True, h, masks, {}, {})
     x = _features(groups, chunk)
     if not keep_carry:
         return x, None
@@ -119,10 +125,13 @@ def deep_stack(
     return x, lax.stop_gradient((last, _advance(lax.stop_gradient(groups), chunk)))
 
 
-def _columns(groups: Groups, rule: LearningRule, seed: UInt32[Array, "D"] | None) -> list[Columns | None]:
-    """Return the columns that are carried of each group."""
+def _drawn(
+    groups: Groups, h: dict[int, State], rule: LearningRule, seed: UInt32[Array, "D"] | None
+) -> tuple[list[Columns | None], dict[int, Int[Array, "M"] | None]]:
+    """Return the columns that are carried of each group, and the modules of each recurrence that carry them."""
     first = jnp.zeros((), jnp.uint32) if seed is None else seed[0]
-    return [draw_columns(group, j, first, rule.columns) for j, group in enumerate(groups)]
+    columns = [draw_columns(group, j, first, rule.columns) for j, group in enumerate(groups)]
+    return columns, {m: draw_modules(state, m, first, rule.modules) for m, state in h.items()}
 
 
 def _begun(chunk: _Chunk) -> UInt32[Array, "D"] | None:
@@ -181,8 +190,11 @@ def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], ch
     theta = cell.coefficients()
     if chunk.e is not None:
         for j in range(attached.start, min(attached.stop, m + 1)):
-            below = theta if j == m else narrowed(groups[j], chunk.columns[j], chunk.estimates)
-            h = attach(h, chunk.e.to(m, j), below)
+            if j == m:
+                h = attach(h, chunk.e.to(m, m), theta)
+            else:
+                below = narrowed(groups[j], chunk.columns[j], chunk.estimates)
+                h = attach_some(h, chunk.e.to(m, j), below, chunk.modules[m])
     through = dataclasses.replace(chunk.rule, inputs=True)
     return states(cell, theta, h, z, through, chunk.reset, known=chunk.hs[m])
 
@@ -194,7 +206,8 @@ def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
     reach = min(chunk.rule.depth, depth)
     seed = _begun(chunk)
     # Where it is new, the old sensitivities are zero, or do not pass the reset.
-    chunk = chunk._replace(columns=_columns(groups, chunk.rule, seed), estimates=False)
+    columns, modules = _drawn(groups, chunk.h, chunk.rule, seed)
+    chunk = chunk._replace(columns=columns, modules=modules, estimates=False)
     own, found = [], {}
     for m in range(1, depth + 1):
         cell, z, hs = groups[m].block.cell, chunk.inputs[m][1], chunk.hs[m]
@@ -222,11 +235,12 @@ def _last_state(groups: Groups, opened: range, m: int, chunk: _Chunk) -> list[Se
         _, z = _inputs(mixed, opened, m, chunk)
         return row(_through(mixed, attached, m, z, chunk), -1)
 
-    return _jacobian(last, groups[opened.start : opened.stop], chunk.columns[opened.start : opened.stop])
+    columns = chunk.columns[opened.start : opened.stop]
+    return _jacobian(last, groups[opened.start : opened.stop], columns, chunk.modules[m])
 
 
 def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
-    """Return the derivative of each module's last state by its own first: for each leaf of the one, the other's.
+    """Return the derivative of modules' last states by their own first: for each leaf of the one, the other's.
 
     Sensitivities then pass a recurrence entry by entry, not by a product of N x N with N x |group|.
     """
@@ -236,7 +250,8 @@ def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
         return row(states(cell, cell.coefficients(), h, z, chunk.rule, chunk.reset, known=chunk.hs[m]), -1)
 
     value, pull = jax.vjp(last, chunk.h[m])
-    return [pull(only(value, k, jnp.ones_like(leaf)))[0] for k, leaf in enumerate(jax.tree.leaves(value))]
+    kept = [pull(only(value, k, jnp.ones_like(leaf)))[0] for k, leaf in enumerate(jax.tree.leaves(value))]
+    return kept if chunk.modules[m] is None else row(kept, chunk.modules[m])
 
 
 def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
@@ -252,9 +267,12 @@ def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
 
 
 def _jacobian(
-    function: Callable[[Groups], State], parameters: Groups, columns: list[Columns | None]
+    function: Callable[[Groups], State],
+    parameters: Groups,
+    columns: list[Columns | None],
+    modules: Int[Array, "M"] | None,
 ) -> list[Sensitivity]:
-    """Return the derivative of a state by each of several trees of real parameters, or by some of their columns.
+    """Return the derivative of a state by each of several trees of real parameters, or of some modules by some columns.
 
     One vector-Jacobian product for each real number of the state, all at once. A cotangent c of a complex state reads
     Re[c dh]: 1 gives the real part and -i the imaginary one.
@@ -272,9 +290,10 @@ def _jacobian(
             return [narrowed(group, chosen) for group, chosen in zip(found, columns, strict=True)]
 
         one = jnp.diag(jnp.ones_like(leaf))
+        one = one if modules is None else one[modules]
         if jnp.iscomplexobj(leaf):
             parts = each(read)(jnp.concatenate([one, -1j * one]))
-            n = leaf.size
+            n = len(one)
             rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))
         else:
             rows.append(each(read)(one))

@@ -189,19 +189,24 @@ def _run_sketched(
     """Run encoder and blocks with all open within the chunk, and a sketch of what came before."""
 
     def stack(before: Carry | None, xs: Array, reset: Array | None, keep: Array | None) -> tuple[Array, Carry | None]:
-        def run(parameters: Parameters, h: Stack) -> tuple[Array, Stack]:
-            whole = eqx.tree_at(parameters_below, network, parameters)
-            x, after, _ = _run(whole, Carry(h, None), xs, BPTT, reset, keep, True, through=True)
-            assert after is not None
-            return x, after.h
-
         parameters = parameters_below(network)
         h, e = lax.stop_gradient(tuple(init_carry(network, rule) if before is None else before))
+
+        def run(parameters: Parameters, h: Stack) -> tuple[Array, Carry | None]:
+            whole = eqx.tree_at(parameters_below, network, parameters)
+            return _run(whole, Carry(h, e.own), xs, rule, reset, keep, keep_carry, through=True)[:2]
+
         x, after = run(parameters, h if before is None else attach_sketch(h, e, parameters))
-        if not keep_carry:
+        if after is None:
             return x, None
-        closed = lax.stop_gradient(parameters)
-        return x, lax.stop_gradient(Carry(after, advance_sketch(lambda p, h: run(p, h)[1], closed, h, e)))
+
+        def states(parameters: Parameters, h: Stack) -> Stack:
+            after = run(parameters, h)[1]
+            assert after is not None
+            return after.h
+
+        e = advance_sketch(states, lax.stop_gradient(parameters), h, e, lax.stop_gradient(after.e))
+        return x, lax.stop_gradient(Carry(after.h, e))
 
     return _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(carry, xs, reset, keep)
 
@@ -242,11 +247,9 @@ def _layer(
         if not keep_carry:
             return emitted, None, gram
         last = jax.tree.map(lambda leaf: leaf[-1], hs)
-        if through:
-            return emitted, Carry(last, None), gram
-        e = init_sensitivity(cell, rule) if e is None else e
+        e = init_sensitivity(cell, rule) if e is None and not through else e
         after = None if e is None else advance(cell, theta, h, e, inputs, hs, rule, reset)
-        return emitted, lax.stop_gradient(Carry(last, after)), gram
+        return emitted, Carry(last if through else lax.stop_gradient(last), lax.stop_gradient(after)), gram
 
     zs = _each(block.before, batched)(xs)
     # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.

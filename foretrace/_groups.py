@@ -14,8 +14,8 @@ from jax import lax
 
 from foretrace._network import Block, LayerNorm, Linear, Network
 from foretrace._rule import LearningRule
-from foretrace._sensitivity import is_full
-from foretrace._types import Array, Float, Int, Sensitivity, States, UInt32
+from foretrace._sensitivity import attach, is_full
+from foretrace._types import Array, Float, Int, Sensitivity, State, States, UInt32
 
 
 class Below(NamedTuple):
@@ -70,8 +70,8 @@ class DeepSensitivity(NamedTuple):
         own: to its own coefficients, as without depth: row m - 1 is recurrence m.
         below: to group 0: row m - 1 is recurrence m, 1 <= m <= d.
         between: for each lag k = 1 … d, recurrence j + k to group j: row j - 1, j >= 1.
-        seed: what the columns of this sequence are drawn from, the same number in every row; before its first chunk
-            the number of the stream, below `DRAWN`; None if all columns are carried.
+        seed: what columns and modules of this sequence are drawn from, the same number in every row; before its
+            first chunk the number of the stream, below `DRAWN`; None if all are carried.
     """
 
     own: Sensitivity
@@ -102,16 +102,20 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
     """Return the sensitivities before the first step, zero, around those to the own coefficients.
 
     Raises:
-        ValueError: columns for a dense cell, under a rule that carries each module's derivative by all coefficients.
+        ValueError: columns or modules for a dense cell, under a rule that carries each module's derivative by all
+            coefficients.
     """
-    if rule.columns and is_full(network.block(0).cell, rule):
-        raise ValueError(f"{rule}: columns are for cells of independent modules; leave them out for a dense one")
+    if rule.drawn and is_full(network.block(0).cell, rule):
+        raise ValueError(
+            f"{rule}: columns and modules are for cells of independent modules; leave them out for a dense one"
+        )
     groups = jax.eval_shape(lambda: split(network, rule))
     state = jax.eval_shape(network.block(0).cell.init_state)
 
     def zeros(group: Any, rows: int) -> Sensitivity:
         def like(leaf: jax.ShapeDtypeStruct) -> Any:
-            return jax.tree.map(lambda p: jnp.zeros((rows, *leaf.shape, *p.shape), leaf.dtype), narrow)
+            carried = min(rule.modules or leaf.size, leaf.size)
+            return jax.tree.map(lambda p: jnp.zeros((rows, carried, *p.shape), leaf.dtype), narrow)
 
         narrow = jax.eval_shape(lambda g: narrowed(g, draw_columns(g, 0, jnp.uint32(0), rule.columns)), group)
 
@@ -119,7 +123,7 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
 
     lags = range(1, min(rule.depth, network.depth - 1) + 1)
     between = tuple(zeros(groups[1], network.depth - k) for k in lags)
-    seed = jnp.zeros(network.depth, jnp.uint32) if rule.columns else None
+    seed = jnp.zeros(network.depth, jnp.uint32) if rule.drawn else None
     return DeepSensitivity(own, zeros(groups[0], min(rule.depth, network.depth)), between, seed)
 
 
@@ -135,6 +139,24 @@ def draw_columns(group: Any, j: int, seed: UInt32[Array, ""], number: int) -> Co
         return jax.random.permutation(jax.random.fold_in(key, i), leaf.shape[-1])[:number]
 
     return [some(i, leaf) for i, leaf in enumerate(jax.tree.leaves(group))]
+
+
+def draw_modules(h: State, m: int, seed: UInt32[Array, ""], number: int) -> Int[Array, "M"] | None:
+    """Return which modules of recurrence m, of states h, carry sensitivities to the layers below; None for all."""
+    size = jax.tree.leaves(h)[0].size
+    if not 0 < number < size:
+        return None
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(1), seed), m)
+    return jax.random.permutation(key, size)[:number]
+
+
+def attach_some(h: State, e: Sensitivity, theta: Any, modules: Int[Array, "M"] | None) -> State:
+    """Attach the sensitivities of some modules to a state, weighed by how many there are for each: on average all."""
+    if modules is None:
+        return attach(h, e, theta)
+    share = jax.tree.leaves(h)[0].size / modules.size
+    some = attach(row(h, modules), e, jax.tree.map(lambda leaf: leaf * share, theta))
+    return jax.tree.map(lambda leaf, new: leaf.at[modules].set(new), h, some)
 
 
 def narrowed(group: Any, columns: Columns | None, weigh: bool = False) -> Any:
@@ -166,8 +188,8 @@ def gather(
     return DeepSensitivity(stack(own), below, between, seed)
 
 
-def row(tree: Any, i: int) -> Any:
-    """Return entry i of every leaf."""
+def row(tree: Any, i: Any) -> Any:
+    """Return entry i of every leaf, or the entries i."""
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 

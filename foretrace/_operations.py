@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend import core
@@ -53,7 +54,7 @@ def operation_count(
     rule = as_rule(rule)
     if length < 1:
         raise ValueError(f"operation_count(length={length}) must be at least 1")
-    carry = None if whole_sequences else jax.eval_shape(lambda: init_carry(network, rule))
+    carry = None if whole_sequences else eqx.filter_eval_shape(init_carry, network, rule)
     dtype = jnp.finfo(jax.tree.leaves(network)[0].dtype).dtype
     xs, ys = (jax.ShapeDtypeStruct((length, size), dtype) for size in (network.input_size, network.output_size))
 

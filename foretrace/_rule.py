@@ -27,7 +27,9 @@ class LearningRule:
             at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
         columns: with depth, of the sensitivities to the layers below only those to so many columns of each matrix are
             carried, drawn anew for every sequence and scaled, so that the gradient is right on average; 0 carries all.
-        sketches: number of random estimates of the whole sensitivity that are carried, in place of exact parts of it.
+        modules: with depth, so many modules of each recurrence carry sensitivities to the layers below, drawn and
+            scaled likewise; 0 for all.
+        sketches: number of random estimates that are carried of what the carried sensitivities leave out.
         predicted: errors of the future, as far as they would reach the layers below through the memory of a layer, are
             predicted from its state (`foretrace._prediction`).
     """
@@ -41,6 +43,7 @@ class LearningRule:
     trains_cells: bool = True
     depth: int = 0
     columns: int = 0
+    modules: int = 0
     sketches: int = 0
     predicted: bool = False
 
@@ -52,17 +55,18 @@ class LearningRule:
             )
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 0:
             raise ValueError(f"LearningRule(depth={self.depth!r}) must be an integer of at least 0")
-        if isinstance(self.columns, bool) or not isinstance(self.columns, int) or self.columns < 0:
-            raise ValueError(f"LearningRule(columns={self.columns!r}) must be an integer of at least 0")
-        if self.columns and not self.depth:
-            raise ValueError(f"{self.name}: columns={self.columns} thins out credit in depth; use with_depth, too")
+        for name, value in {"columns": self.columns, "modules": self.modules}.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"LearningRule({name}={value!r}) must be an integer of at least 0")
+            if value and not self.depth:
+                raise ValueError(f"{self.name}: {name}={value} thins out credit in depth; use with_depth, too")
         if isinstance(self.sketches, bool) or not isinstance(self.sketches, int) or self.sketches < 0:
             raise ValueError(f"LearningRule(sketches={self.sketches!r}) must be an integer of at least 0")
         every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
-        if self.sketches and (self.carried or self.depth or not every):
+        if self.sketches and (self.depth or self.predicted or not every):
             raise ValueError(
-                f"LearningRule(name={self.name!r}, sketches={self.sketches}): a sketch stands for all that is carried "
-                "and leaves nothing closed; set recurrent, own, others and inputs, and neither carried nor depth"
+                f"LearningRule(name={self.name!r}, sketches={self.sketches}): a sketch stands for all that is not "
+                "carried and leaves nothing closed; set recurrent, own, others and inputs, neither depth nor predicted"
             )
         if self.depth and not self.carried:
             raise ValueError(
@@ -90,15 +94,19 @@ class LearningRule:
     def with_sketches(self, sketches: int) -> Self:
         """Return the rule with the mean of so many independent sketches: less noise, more memory.
 
-        Raises:
-            ValueError: less than one, or a rule that carries none.
+        Under HYBRID they stand for what its sensitivities leave out, and these become exact in dense layers, too; under
+        UORO for all.
 
-        >>> print(UORO.with_sketches(4))
-        UORO(sketches=4)
+        Raises:
+            ValueError: less than one, or a rule that closes what a sketch would estimate.
+
+        >>> print(UORO.with_sketches(4), HYBRID.with_sketches(1))
+        UORO(sketches=4) HYBRID(sketches=1)
         """
-        if not self.sketches or isinstance(sketches, bool) or sketches < 1:
-            raise ValueError(f"{self}.with_sketches({sketches}): it is for UORO, and there is at least one")
-        return dataclasses.replace(self, sketches=sketches)
+        fits = self.sketches or (self.carried and self.inputs and not self.depth and not self.predicted)
+        if not fits or isinstance(sketches, bool) or sketches < 1:
+            raise ValueError(f"{self}.with_sketches({sketches}): it is for UORO and HYBRID, and there is at least one")
+        return dataclasses.replace(self, others=True, sketches=sketches)
 
     def with_depth(self, depth: int) -> Self:
         """Return the rule with errors that travel through the memory of the next `depth` recurrences as well.
@@ -122,12 +130,29 @@ class LearningRule:
         """
         return dataclasses.replace(self, columns=columns)
 
+    def with_modules(self, modules: int) -> Self:
+        """Return the rule where so many modules of each recurrence carry what the layers below get; 0 for all.
+
+        Raises:
+            ValueError: a negative number, or a rule without depth.
+
+        >>> print(ONLINE.with_depth(1).with_modules(16))
+        SNAP1(depth=1, modules=16)
+        """
+        return dataclasses.replace(self, modules=modules)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether what is carried is chosen by chance."""
+        return self.columns > 0 or self.modules > 0
+
     def __str__(self) -> str:
-        if self.sketches > 1:
+        if self.sketches > (0 if self.carried else 1):
             return f"{self.name}(sketches={self.sketches})"
         if self.predicted:
             return f"{self.name}(predicted errors)"
         few = f", columns={self.columns}" if self.columns else ""
+        few += f", modules={self.modules}" if self.modules else ""
         return f"{self.name}(depth={self.depth}{few})" if self.depth else self.name
 
 

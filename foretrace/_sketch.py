@@ -25,7 +25,8 @@ from jax.flatten_util import ravel_pytree
 
 from foretrace._network import Network
 from foretrace._noise import seed_of
-from foretrace._types import Array, Float, PyTree
+from foretrace._sensitivity import attach
+from foretrace._types import Array, Float, PyTree, Sensitivity
 
 _TINY = 1e-30
 
@@ -42,10 +43,13 @@ class Sketch(NamedTuple):
     Args:
         states: s, the shapes of the states behind that axis.
         parameters: t, the parameters of encoder and blocks as one vector.
+        own: without that axis, the sensitivity of each layer to its own coefficients, which is carried as it is;
+            None where all is sketched.
     """
 
     states: Stack
     parameters: Float[Array, "..."]
+    own: Sensitivity | None
 
 
 def parameters_below(network: Network) -> Parameters:
@@ -53,18 +57,19 @@ def parameters_below(network: Network) -> Parameters:
     return (network.encoder, network.blocks)
 
 
-def init_sketch(network: Network, h: Stack, number: int) -> Sketch:
+def init_sketch(network: Network, h: Stack, own: Sensitivity | None, number: int) -> Sketch:
     """Return the sketch before the first step, zero."""
 
     def zeros(leaf: Array) -> Array:
         return jnp.zeros((number, *leaf.shape), leaf.dtype)
 
-    return Sketch(jax.tree.map(zeros, h), zeros(_vector(parameters_below(network))))
+    return Sketch(jax.tree.map(zeros, h), zeros(_vector(parameters_below(network))), own)
 
 
 def decayed_sketch(sketch: Sketch, share: float) -> Sketch:
     """Return sketches of so much of the sensitivity: a product decays as one of its factors does."""
-    return sketch._replace(parameters=share * sketch.parameters)
+    own = jax.tree.map(lambda leaf: leaf * share, sketch.own)
+    return sketch._replace(parameters=share * sketch.parameters, own=own)
 
 
 def attach_sketch(h: Stack, sketch: Sketch, parameters: Parameters) -> Stack:
@@ -76,33 +81,47 @@ def attach_sketch(h: Stack, sketch: Sketch, parameters: Parameters) -> Stack:
 
 
 def advance_sketch(
-    function: Callable[[Parameters, Stack], Stack], parameters: Parameters, h: Stack, sketch: Sketch
+    function: Callable[[Parameters, Stack], Stack],
+    parameters: Parameters,
+    h: Stack,
+    sketch: Sketch,
+    own: Sensitivity | None,
 ) -> Sketch:
     """Return the sketches after a chunk.
 
     Args:
-        function: the states after the chunk, from parameters and states before it.
+        function: the states after the chunk, from parameters and states before it; its derivative by the parameters has
+            the layers' own sensitivities before the chunk in it.
         parameters: those that act on states.
         h: the states before the chunk.
         sketch: of these.
+        own: the layers' own sensitivities after the chunk.
     """
     after, pull = jax.vjp(function, parameters, h)
     # The transpose of the transpose: the linear scan knows its derivative in reverse only.
     _, push = jax.vjp(lambda cotangent: pull(cotangent)[1], jax.tree.map(jnp.zeros_like, after))
+    _, pull_own = jax.vjp(lambda p: attach_own(after, own, p), parameters)
 
-    def one(number: Array, old: Sketch) -> Sketch:
-        nu = signs(after, old, number)
-        (moved,) = push(old.states)
+    def one(number: Array, states: Stack, numbers: Array) -> tuple[Stack, Array]:
+        nu = signs(after, Sketch(states, numbers, None), number)
+        (moved,) = push(states)
         # A cotangent c of a complex state reads Re[c dh].
-        read = _vector(pull(jax.tree.map(jnp.conj, nu))[0])
-        rho_0 = _balance(old.parameters, moved)
+        conjugate = jax.tree.map(jnp.conj, nu)
+        read = _vector(pull(conjugate)[0]) - _vector(pull_own(conjugate)[0])
+        rho_0 = _balance(numbers, moved)
         rho_1 = _balance(read, nu)
-        return Sketch(
-            jax.tree.map(lambda m, n: rho_0.astype(m.dtype) * m + rho_1.astype(m.dtype) * n, moved, nu),
-            old.parameters / rho_0 + read / rho_1,
-        )
+        moved = jax.tree.map(lambda m, n: rho_0.astype(m.dtype) * m + rho_1.astype(m.dtype) * n, moved, nu)
+        return moved, numbers / rho_0 + read / rho_1
 
-    return jax.vmap(one)(jnp.arange(len(sketch.parameters), dtype=jnp.uint32), sketch)
+    number = jnp.arange(len(sketch.parameters), dtype=jnp.uint32)
+    return Sketch(*jax.vmap(one)(number, sketch.states, sketch.parameters), own)
+
+
+def attach_own(h: Stack, own: Sensitivity | None, parameters: Parameters) -> Stack:
+    """Make the states of each layer a function of its own coefficients, with the sensitivity that it carries."""
+    if own is None:
+        return h
+    return jax.vmap(lambda h, e, block: attach(h, e, block.cell.coefficients()))(h, own, parameters[1])
 
 
 def signs(h: Stack, old: Sketch, number: Array) -> Stack:

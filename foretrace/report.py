@@ -77,6 +77,7 @@ def _title(config: Config) -> str:
     cell = type(config.network.cell).__name__
     rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
     rule = f"{rule} by {config.credit_columns} columns" if config.credit_columns else rule
+    rule = f"{rule} by {config.credit_modules} modules" if config.credit_modules else rule
     rule = f"{rule}, predicted errors" if config.predict_errors else rule
     return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
 

@@ -6,7 +6,10 @@ import pytest
 from jax import lax
 
 import foretrace as ft
+from foretrace import report
+from foretrace._config import Config, NetworkConfig
 from foretrace._operations import operations
+from foretrace.tasks.copy import Copy
 
 A, B, C = jnp.ones((3, 4)), jnp.ones((4, 5)), jnp.ones(3)
 Z, W = A.astype(complex), B.astype(complex)
@@ -68,6 +71,18 @@ def test_rules_are_ordered_by_what_they_compute():
     assert ft.operation_count(net, ft.ONLINE.with_predicted_errors(), 4) > depths[0]
 
 
+def test_fewer_modules_take_fewer_operations():
+    counts = [ft.operation_count(network(), ft.ONLINE.with_depth(1).with_modules(n), 4) for n in (1, 2, 4)]
+    assert counts == sorted(counts) and len(set(counts)) == 3
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_a_report_says_what_a_deep_run_costs(chunk):
+    task = Copy(pattern_length=3, padding=1, bits=2)
+    said = report._cost(Config(task=task, network=NetworkConfig(depth=2, model_size=8), credit_depth=1, chunk=chunk))
+    assert "operations" in said and "numbers" in said
+
+
 def test_whole_sequences_of_linear_recurrences_cost_what_backpropagation_costs():
     online, bptt = (ft.operation_count(network(), rule, 16, whole_sequences=True) for rule in (ft.ONLINE, ft.BPTT))
     assert online == pytest.approx(bptt, rel=0.01)
@@ -81,7 +96,9 @@ def test_dense_sensitivities_of_all_modules_cost_more():
 
 def test_shapes_are_enough_and_bad_lengths_are_named():
     shapes = jax.eval_shape(network)
-    assert ft.operation_count(shapes, "online", 3) == ft.operation_count(network(), ft.ONLINE, 3)
+    for rule in (ft.ONLINE, ft.ONLINE.with_depth(1).with_modules(2)):
+        assert ft.operation_count(shapes, rule, 3) == ft.operation_count(network(), rule, 3)
+        assert ft.carry_size(shapes, rule) == ft.carry_size(network(), rule)
     with pytest.raises(ValueError, match="length=0"):
         ft.operation_count(network(), ft.ONLINE, 0)
     with pytest.raises(ValueError, match="onlin"):

@@ -1,4 +1,4 @@
-"""Credit in depth by some columns of each matrix: exact for these, and on average the credit of all."""
+"""Credit in depth by some columns and some modules: exact for these, and on average the credit of all."""
 
 import dataclasses
 from functools import partial
@@ -29,32 +29,50 @@ def round_and_round(group, j, seed, number):
     return [None if n <= number else (jnp.arange(number) + (seed - _groups.DRAWN).astype(int)) % n for n in sizes]
 
 
-@pytest.mark.parametrize("rule", [FEW, ft.HYBRID.with_depth(2).with_columns(1)])
-def test_the_mean_over_all_choices_is_the_credit_of_all_columns(monkeypatch, rule):
+def each_with_each(h, m, seed, number):
+    """Choose modules, three in each recurrence, so that 324 seeds have every choice in all recurrences and columns."""
+    if not number:
+        return None
+    return (jnp.arange(number) + (seed - _groups.DRAWN).astype(int) // (12 * 3 ** (m - 1))) % 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "seeds"),
+    [
+        (FEW, 12),
+        (ft.HYBRID.with_depth(2).with_columns(1), 12),
+        (ALL.with_modules(1), range(0, 324, 12)),
+        (ft.HYBRID.with_depth(3).with_modules(2), range(0, 324, 12)),
+        (ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), 324),
+    ],
+    ids=lambda value: str(value) if isinstance(value, ft.LearningRule) else "",
+)
+def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, rule, seeds):
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
     for module in (_groups, _depth):
         monkeypatch.setattr(module, "draw_columns", round_and_round)
+        monkeypatch.setattr(module, "draw_modules", each_with_each)
     network, data = make_network(), (jnp.asarray(XS[0]), jnp.asarray(YS[0]))
 
     @partial(jax.jit, static_argnames="rule")
-    def learn(carry, part, rule):
-        # Not by `ft.gradient`, whose programs outlive this choice of columns.
-        found = evaluate(network, carry, *part, rule=rule, loss=LOSS)
-        return found.grads, found.carry
-
-    def total(rule, seed=None):
-        carry, grads = ft.init_carry(network, rule), None
-        if seed is not None:
+    def total(seed, rule):
+        carry, grads = ft.init_carry(network, rule), []
+        if rule.drawn:
             carry = carry._replace(e=carry.e._replace(seed=jnp.full(3, seed, jnp.uint32)))
         for part in (tuple(leaf[at : at + 2] for leaf in data) for at in (0, 2, 4)):
-            now, carry = learn(carry, part, rule)
-            grads = now if grads is None else jax.tree.map(jnp.add, grads, now)
-        assert seed is None or (carry.e.seed == seed).all()
-        return jax.tree.map(np.asarray, grads)
+            # Not by `ft.gradient`, whose programs outlive this choice.
+            found = evaluate(network, carry, *part, rule=rule, loss=LOSS)
+            carry = found.carry
+            grads.append(found.grads)
+        return jax.tree.map(lambda *parts: sum(parts), *grads), carry.e.seed
 
-    want = total(dataclasses.replace(rule, columns=0))
-    found = [total(rule, _groups.DRAWN + np.uint32(shift)) for shift in range(12)]
-    assert apart(found[0], want) > 1e-3
-    assert_equal(jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *found), want)
+    want, _ = total(jnp.uint32(0), dataclasses.replace(rule, columns=0, modules=0))
+    drawn = [_groups.DRAWN + np.uint32(shift) for shift in seeds]
+    found = [total(jnp.uint32(seed), rule) for seed in drawn]
+    assert all((kept == seed).all() for seed, (_, kept) in zip(drawn, found, strict=True))
+    assert apart(found[0][0], jax.tree.map(np.asarray, want)) > 1e-3
+    mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *[grads for grads, _ in found])
+    assert_equal(mean, jax.tree.map(np.asarray, want))
 
 
 @pytest.mark.parametrize(
@@ -88,25 +106,45 @@ def test_what_is_carried_is_carried_exactly(cell, rule, reset, norm):
     assert narrow >= 4
 
 
-def test_enough_columns_are_all():
-    want, got = (run_in_chunks(make_network(), rule, (3, 3)) for rule in (ALL, ALL.with_columns(4)))
+@pytest.mark.parametrize(("cell", "reset"), [("lru", NEVER), ("lstm", RESET)])
+def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset):
+    """Of lag one; at a higher lag it is made of some modules in between, and right on average."""
+    rule = ft.ONLINE.with_depth(1)
+    every, some = (
+        jax.tree.map(jnp.asarray, run_in_chunks(make_network(cell), each, (3, 3), reset=reset)[2])
+        for each in (rule, rule.with_modules(2))
+    )
+    size = jax.tree.leaves(every.h)[0].shape[1]
+    for m in range(1, 4):
+        chosen = _groups.draw_modules(_groups.row(every.h, m - 1), m, some.e.seed[0], 2)
+        assert len(set(chosen.tolist())) == 2 < size
+        got, want = some.e.to(m, m - 1), every.e.to(m, m - 1)
+        assert_equal(got, _groups.row(want, chosen))
+        assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(got)) > 1e-3
+
+
+@pytest.mark.parametrize("rule", [ALL.with_columns(4), ALL.with_modules(3), ALL.with_columns(9).with_modules(9)])
+def test_enough_are_all(rule):
+    want, got = (run_in_chunks(make_network(), each, (3, 3)) for each in (ALL, rule))
     assert_equal(got[:2], want[:2])
 
 
-def test_whole_sequences_need_no_columns():
-    assert_equal(run(make_network(), FEW)[:2], run(make_network(), ALL)[:2])
+@pytest.mark.parametrize("rule", [FEW, ALL.with_modules(1)])
+def test_whole_sequences_need_no_choice(rule):
+    assert_equal(run(make_network(), rule)[:2], run(make_network(), ALL)[:2])
 
 
-def test_each_sequence_and_each_stream_draws_its_own_columns():
+@pytest.mark.parametrize("rule", [FEW, ALL.with_modules(1)])
+def test_each_sequence_and_each_stream_draws_its_own(rule):
     network = make_network()
-    *_, first = run(network, FEW, ft.init_carry(network, FEW), slice(0, 2), reset=NEVER)
-    *_, second = run(network, FEW, first, slice(2, 4), reset=NEVER)
+    *_, first = run(network, rule, ft.init_carry(network, rule), slice(0, 2), reset=NEVER)
+    *_, second = run(network, rule, first, slice(2, 4), reset=NEVER)
     assert first.e.seed[0] == second.e.seed[0] >= _groups.DRAWN
-    *_, third = run(network, FEW, second, slice(4, 6), reset=RESET)
+    *_, third = run(network, rule, second, slice(4, 6), reset=RESET)
     assert _groups.DRAWN <= third.e.seed[0] != second.e.seed[0]
     xs, ys = jnp.ones_like(XS), jnp.asarray(YS)  # streams that begin alike
-    carry = ft.init_carry(network, FEW, 2)
-    *_, after = ft.gradient(network, carry, xs, ys, rule=FEW, loss=LOSS)
+    carry = ft.init_carry(network, rule, 2)
+    *_, after = ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS)
     assert after.e.seed.shape == (3, 2) and after.e.seed[0, 0] != after.e.seed[0, 1] >= _groups.DRAWN
 
 
@@ -140,20 +178,27 @@ def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotio
         assert info.accepted and (after.carry.e.seed == seed).all()
 
 
-def test_columns_are_counted():
+@pytest.mark.parametrize(("thin", "full"), [(ALL.with_columns, 4), (ALL.with_modules, 3)])
+def test_what_is_drawn_is_counted(thin, full):
     network = make_network()
-    sizes = [ft.carry_size(network, ALL.with_columns(k)) for k in (1, 2, 3, 4)]
-    assert sizes == sorted(sizes) and len(set(sizes)) == 4
+    sizes = [ft.carry_size(network, thin(k)) for k in range(1, full + 1)]
+    assert sizes == sorted(sizes) and len(set(sizes)) == full
     assert sizes[-1] == ft.carry_size(network, ALL) + 3  # the seed
 
 
-def test_bad_columns_are_named():
-    with pytest.raises(ValueError, match="columns=-1"):
-        ALL.with_columns(-1)
+@pytest.mark.parametrize("name", ["columns", "modules"])
+def test_bad_numbers_are_named(name):
+    def thin(rule, number):
+        return getattr(rule, f"with_{name}")(number)
+
+    with pytest.raises(ValueError, match=f"{name}=-1"):
+        thin(ALL, -1)
+    with pytest.raises(ValueError, match=f"{name}=True"):
+        thin(ALL, True)
     with pytest.raises(ValueError, match="with_depth"):
-        ft.ONLINE.with_columns(2)
+        thin(ft.ONLINE, 2)
     with pytest.raises(ValueError, match="independent modules"):
-        ft.carry_size(make_network("gru"), ft.RTRL.with_depth(1).with_columns(2))
+        ft.carry_size(make_network("gru"), thin(ft.RTRL.with_depth(1), 2))
 
 
 def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
@@ -165,15 +210,15 @@ def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
     assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(after.carry.e._replace(seed=None)))
 
 
-def test_a_configuration_has_columns_for_runs_in_chunks():
+def test_a_configuration_has_them_for_runs_in_chunks():
     task = experiment.Copy(pattern_length=3, padding=1, bits=2)
     plain = experiment.Config(task=task, credit_depth=1, chunk=4)
-    config = dataclasses.replace(plain, credit_columns=2)
-    assert rule_of(config) == ft.ONLINE.with_depth(1).with_columns(2)
+    config = dataclasses.replace(plain, credit_columns=2, credit_modules=3)
+    assert rule_of(config) == ft.ONLINE.with_depth(1).with_columns(2).with_modules(3)
     assert from_json(to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
     with pytest.raises(ValueError, match="credit_columns=2 needs credit_depth"):
         dataclasses.replace(config, credit_depth=0)
-    with pytest.raises(ValueError, match="credit_columns=2 is for runs in chunks"):
+    with pytest.raises(ValueError, match="credit_columns=2 and credit_modules=3 are for runs in chunks"):
         experiment.build(dataclasses.replace(config, chunk=None))
