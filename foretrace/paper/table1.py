@@ -73,12 +73,13 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         config = Config(**{"rule": "online", "network": networks["LRU x 4"], **common, **changes})
         return Entry(row, "LRU x 4", config, None, size["rates"], note)
 
+    few = {"credit_depth": 1, "credit_modules": 4, "credit_columns": 8, "chunk": 8}
     layers, through = NETWORKS["LRU x 4"].depth, "errors go through time within a chunk"
     past_the_paper = [
         *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 24)),
         *(beyond(f"online, credit depth {depth}", credit_depth=depth) for depth in range(1, layers)),
         beyond(f"online, credit depth {layers}", "nothing left out", credit_depth=layers),
-        beyond("online, credit depth 1, 16 columns", "chunks of 8", credit_depth=1, credit_columns=16, chunk=8),
+        beyond("online, credit depth 1, 4 modules, 8 columns", "chunks of 8", **few),
         beyond("online, predicted errors", "one update for two batches", predict_errors=True),
     ]
     return Experiment(
