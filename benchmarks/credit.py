@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 
 import foretrace as ft
 from foretrace import _program, experiment
+from foretrace._operations import operations
 from foretrace.tasks.copy import Copy
 
 TASK = Copy(pattern_length=12, padding=4, bits=4)
@@ -160,14 +161,16 @@ def stream_times(names, rounds=9):
 def costs(method):
     """Return what a step of a stream costs in chunks: numbers carried, operations counted, bytes of temporary memory.
 
-    A window carries its inputs; of layers that come one after another only the newest carries sensitivities. (Its
+    A window carries its inputs; of layers that come one after another only the newest carries sensitivities. (Their
     operations are those of the whole network under the rule, since nothing is spared that is not used.)
     """
     network, chunk = make_network(0, 0.0), CHUNK
     carried = ft.carry_size(network, method.rule)
     if method.reach:
         carried += method.reach * TASK.input_size
-        count = ft.operation_count(network, ft.BPTT, method.reach) * method.reach / chunk
+        xs, ys = jnp.ones((method.reach, TASK.input_size)), jnp.zeros((method.reach, TASK.bits), int)
+        step = partial(baselines.window_step, chunk=chunk, loss=TASK.loss)
+        count = operations(step, network, ft.init_carry(network, ft.BPTT), xs, ys) / chunk
     else:
         count = ft.operation_count(network, method.rule, chunk)
     if method.stages:
@@ -213,7 +216,7 @@ def plot(rows, path):
     for axes, label in zip(panels, costs.values(), strict=True):
         axes.set(xscale="log", yscale="log", xlabel=label)
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("final training loss, mean and range of the seeds")
+    panels[0].set_ylabel("final training loss, geometric mean and range of the seeds")
     page.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     page.savefig(path, dpi=80)
@@ -239,8 +242,9 @@ def main():
     setting |= {"task": repr(TASK), "network": "4 x LRU, N 32, H 32, float32", "load": os.getloadavg()[0]}
     setting |= {"jax": jax.__version__, "device": jax.devices()[0].device_kind}
     for name in ("steps", "decay", "batch", "rate"):
-        if not asked.time and rows and before["setting"][name] != setting[name]:
-            parser.error(f"{asked.output} was made with {name} {before['setting'][name]}; choose another --output")
+        # The oldest record does not say its decay.
+        if not asked.time and rows and (old := before["setting"].get(name, "none")) != setting[name]:
+            parser.error(f"{asked.output} was made with {name} {old}; choose another --output")
     if asked.time:
         setting = before["setting"] | {"load_when_timed": os.getloadavg()[0]}
         found = stream_times([row["rule"] for row in rows])

@@ -2,7 +2,7 @@
 
 window(reach)   backpropagation through time, from the newest chunk through the last `reach` steps, at every chunk
 stages          blocks are added and trained one after another; those below stay as they are, so that the paper's
-                rule leaves nothing out for the newest (constructive training)
+                rule leaves out nothing of the newest recurrence's coefficients (constructive training)
 """
 
 import equinox as eqx
@@ -25,6 +25,7 @@ def window_gradient(network, batch, *, reach, chunk, loss):
         chunk: steps between two windows.
         loss: loss of one step.
     """
+    assert reach % chunk == 0, f"reach={reach} must be a multiple of chunk={chunk}"
     carry, before, value, grads = ft.init_carry(network, ft.BPTT, len(batch.xs)), {}, 0.0, None
     for start in range(0, batch.xs.shape[1], chunk):
         before[start] = carry
@@ -36,7 +37,7 @@ def window_gradient(network, batch, *, reach, chunk, loss):
             lax.stop_gradient(before[first]),
             batch.xs[:, first:end],
             batch.ys[:, first:end],
-            batch.mask[:, first:end] * newest,
+            jnp.where(newest, batch.mask[:, first:end], 0),
             rule=ft.BPTT,
             loss=loss,
             keep_carry=False,
@@ -67,7 +68,7 @@ def newest_only(network):
     encoder = jax.tree.map(lambda _: jnp.asarray(depth == 1), network.encoder)
     decoder = jax.tree.map(lambda _: jnp.asarray(True), network.decoder)
     moves = eqx.tree_at(_parts, network, (encoder, blocks, decoder))
-    return optax.stateless(lambda updates, _: jax.tree.map(lambda u, move: u * move, updates, moves))
+    return optax.stateless(lambda updates, _: jax.tree.map(lambda u, move: jnp.where(move, u, 0), updates, moves))
 
 
 def _parts(network):

@@ -48,11 +48,12 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     chunked = config.chunk is not None
     rule = rule_of(config)
-    if rule.drawn and not chunked:
-        raise ValueError(
-            f"credit_columns={rule.columns} and credit_modules={rule.modules} are for runs in chunks, because whole "
-            "sequences carry nothing; set chunk"
-        )
+    drawn = {"credit_columns": rule.columns, "credit_modules": rule.modules}
+    for name, value in drawn.items() if not chunked else ():
+        if value:
+            raise ValueError(
+                f"{name}={value} is for runs in chunks, because whole sequences carry nothing; set chunk, or 0 here"
+            )
     if config.predict_errors:
         if config.optimizer.warmup_steps >= config.updates:
             raise ValueError(

@@ -25,7 +25,7 @@ class Carry(NamedTuple):
         h: states.
         e: sensitivities of h to the coefficients, None under a rule that carries none; of a rule with depth a tuple
             of these and of those to the layers below, and where only columns or modules are carried of the seed that
-            these are drawn from; of UORO sketches, on the axis in front.
+            these are drawn from; where there are sketches a `Sketch` of them, with the layers' own sensitivities.
     """
 
     h: State

@@ -80,7 +80,8 @@ class Config:
             rules online, rtrl and hybrid; 0 is the paper's.
         credit_columns: of the credit in depth, carry only that of so many columns of each matrix, drawn for every
             sequence and right on average; all by default. For runs in chunks: whole sequences carry nothing.
-        credit_modules: of the modules of each recurrence, only so many carry it, drawn likewise; fewer operations, too.
+        credit_modules: of the modules of each recurrence, only so many carry it, drawn likewise; in chunks, too, with
+            fewer operations.
         predict_errors: for the same rules: predict the errors of the future from the states, by a map that is fitted to
             one batch and used on the next; one update for two batches, and half as many for the schedule.
         steps: number of batches; of updates, too, unless errors are predicted.

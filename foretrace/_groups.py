@@ -64,7 +64,7 @@ class DeepSensitivity(NamedTuple):
     """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
 
     Each leaf of a state stands for a group whose leaves have the module axis in front: (rows, N, *parameter), real
-    parameters, complex where the state is.
+    parameters, complex where the state is. To the groups below, N and the last axis are those that were drawn.
 
     Args:
         own: to its own coefficients, as without depth: row m - 1 is recurrence m.

@@ -2,6 +2,8 @@
 
 from typing import Any, Literal, get_args
 
+from foretrace._sensitivity import is_full
+
 SensitivityDtype = Literal["bfloat16"]
 
 
@@ -26,6 +28,13 @@ def check_options(learner: Any) -> None:
             f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit in "
             "depth or predicted errors and networks without a cumulative mean"
         )
+    if rule.drawn and whole:
+        raise ValueError(
+            f"under {rule} on whole sequences nothing is carried that columns or modules could be drawn from; leave "
+            "them out, or run it in chunks"
+        )
+    if rule.drawn and is_full(learner.network.block(0).cell, rule):
+        raise ValueError(f"{rule}: columns and modules are for cells of independent modules; leave them out")
     mesh = learner.mesh
     if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
         raise ValueError(

@@ -105,7 +105,10 @@ class LearningRule:
         """
         fits = self.sketches or (self.carried and self.inputs and not self.depth and not self.predicted)
         if not fits or isinstance(sketches, bool) or sketches < 1:
-            raise ValueError(f"{self}.with_sketches({sketches}): it is for UORO and HYBRID, and there is at least one")
+            raise ValueError(
+                f"{self}.with_sketches({sketches}): there is at least one, of UORO, or of HYBRID without credit in "
+                "depth and predicted errors"
+            )
         return dataclasses.replace(self, others=True, sketches=sketches)
 
     def with_depth(self, depth: int) -> Self:
@@ -122,6 +125,8 @@ class LearningRule:
     def with_columns(self, columns: int) -> Self:
         """Return the rule with sensitivities to so many columns of each matrix of the layers below; 0 for all.
 
+        For chunks; on whole sequences nothing is carried.
+
         Raises:
             ValueError: a negative number, or a rule without depth.
 
@@ -132,6 +137,8 @@ class LearningRule:
 
     def with_modules(self, modules: int) -> Self:
         """Return the rule where so many modules of each recurrence carry what the layers below get; 0 for all.
+
+        For chunks; on whole sequences nothing is carried.
 
         Raises:
             ValueError: a negative number, or a rule without depth.

@@ -10,6 +10,11 @@ so that nothing is left out, in memory of |theta| + |h|, at the price of noise. 
 in which derivatives are exact; rho_0 and rho_1 make both summands of s as long as those of t. Several independent
 sketches are averaged.
 
+Where the layers carry the sensitivities e to their own coefficients as they are, only the rest is sketched: with e'
+after the chunk, dh/dtheta = e + E[s t^T] and
+
+    t <- t / rho_0 + (nu^T (J e + F - e')) / rho_1
+
 Source: Tallec and Ollivier, Unbiased online recurrent optimization, 2018.
 """
 
@@ -95,7 +100,7 @@ def advance_sketch(
         parameters: those that act on states.
         h: the states before the chunk.
         sketch: of these.
-        own: the layers' own sensitivities after the chunk.
+        own: the layers' own sensitivities after the chunk; None if they carry none.
     """
     after, pull = jax.vjp(function, parameters, h)
     # The transpose of the transpose: the linear scan knows its derivative in reverse only.

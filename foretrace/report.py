@@ -76,8 +76,9 @@ def _recalled(config: Config) -> str | None:
 def _title(config: Config) -> str:
     cell = type(config.network.cell).__name__
     rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
-    rule = f"{rule} by {config.credit_columns} columns" if config.credit_columns else rule
-    rule = f"{rule} by {config.credit_modules} modules" if config.credit_modules else rule
+    drawn = {"columns": config.credit_columns, "modules": config.credit_modules}
+    by = " and ".join(f"{count} {name}" for name, count in drawn.items() if count)
+    rule = f"{rule} by {by}" if by else rule
     rule = f"{rule}, predicted errors" if config.predict_errors else rule
     return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
 

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import foretrace as ft
+from foretrace.tasks.copy import Copy
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +34,47 @@ def test_the_page_is_what_the_records_say(benchmark, tmp_path):
     for name in ("reach", "memory", "streams"):
         if f"{name}.png" in page.text():
             assert (ROOT / "docs" / "streams_compared" / f"{name}.png").stat().st_size < 300_000
+
+
+def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_truncated(benchmark):
+    baselines = benchmark("credit_baselines")
+    task = Copy(pattern_length=4, padding=1, bits=2)
+    network = ft.Network(
+        task.input_size, 4, model_size=3, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+    )
+    batch = task.batch(0, 0, 2)
+    length = batch.xs.shape[1]
+
+    def window(reach):
+        return baselines.window_gradient(network, batch, reach=reach, chunk=4, loss=task.loss)
+
+    options = {"rule": ft.BPTT, "loss": task.loss}
+    value, grads, _ = ft.gradient(network, None, batch.xs, batch.ys, mask=batch.mask, **options)
+    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(4 * -(-length // 4)), (value, grads))
+    assert max(jax.tree.leaves(apart)) < 1e-10
+    carry, total = ft.init_carry(network, ft.BPTT, 2), None
+    for at in range(0, length, 4):
+        xs, ys, mask = (leaf[:, at : at + 4] for leaf in (batch.xs, batch.ys, batch.mask))
+        _, part, carry = ft.gradient(network, carry, xs, ys, mask=mask, **options)
+        total = part if total is None else jax.tree.map(jnp.add, total, part)
+    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(4)[1], total)
+    assert max(jax.tree.leaves(apart)) < 1e-10
+
+
+def test_a_grown_network_learns_by_its_newest_block_alone(benchmark):
+    baselines = benchmark("credit_baselines")
+    one, two = (
+        ft.Network(2, 3, model_size=3, depth=depth, cell=ft.LRU.factory(state_size=3), key=jax.random.key(depth))
+        for depth in (1, 2)
+    )
+    grown = baselines.grown(one, two)
+    for new, old, fresh in zip(*(jax.tree.leaves(n.blocks) for n in (grown, one, two)), strict=True):
+        assert (new[0] == old[0]).all() and (new[1] == fresh[1]).all()
+    ones = jax.tree.map(jnp.ones_like, grown)
+    updates, _ = baselines.newest_only(grown).update(ones, baselines.newest_only(grown).init(grown), grown)
+    assert all((leaf[0] == 0).all() and (leaf[1] == 1).all() for leaf in jax.tree.leaves(updates.blocks))
+    assert not any(leaf.any() for leaf in jax.tree.leaves(updates.encoder))
+    assert all(leaf.all() for leaf in jax.tree.leaves(updates.decoder))
 
 
 def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(benchmark, tmp_path, capsys):

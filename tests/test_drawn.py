@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_depth import LOSS, RESET, XS, YS, apart, assert_equal, make_network, run, run_in_chunks
+from test_depth import LOSS, RESET, WEIGHTS, XS, YS, apart, assert_equal, make_network, run, run_in_chunks
 
 import foretrace as ft
 from foretrace import _depth, _groups, experiment
@@ -19,6 +19,7 @@ from foretrace._records import identity
 ALL = ft.ONLINE.with_depth(1)
 FEW = ALL.with_columns(2)
 NEVER = np.zeros(6, bool)
+ODD = np.arange(6) == 3  # inside the second chunk of two
 
 
 def round_and_round(group, j, seed, number):
@@ -30,29 +31,31 @@ def round_and_round(group, j, seed, number):
 
 
 def each_with_each(h, m, seed, number):
-    """Choose modules, three in each recurrence, so that 324 seeds have every choice in all recurrences and columns."""
+    """Choose modules so that 12 n^3 seeds have every choice of n in three recurrences with every choice of columns."""
     if not number:
         return None
-    return (jnp.arange(number) + (seed - _groups.DRAWN).astype(int) // (12 * 3 ** (m - 1))) % 3
+    size = jax.tree.leaves(h)[0].size
+    return (jnp.arange(number) + (seed - _groups.DRAWN).astype(int) // (12 * size ** (m - 1))) % size
 
 
 @pytest.mark.parametrize(
-    ("rule", "seeds"),
+    ("cell", "rule", "seeds", "reset"),
     [
-        (FEW, 12),
-        (ft.HYBRID.with_depth(2).with_columns(1), 12),
-        (ALL.with_modules(1), range(0, 324, 12)),
-        (ft.HYBRID.with_depth(3).with_modules(2), range(0, 324, 12)),
-        (ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), 324),
+        ("lru", FEW, range(12), NEVER),
+        ("lru", ft.HYBRID.with_depth(2).with_columns(1), range(12), NEVER),
+        ("lru", ALL.with_modules(1), range(0, 12 * 27, 12), ODD),
+        ("lru", ft.HYBRID.with_depth(3).with_modules(2), range(0, 12 * 27, 12), NEVER),
+        ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), range(12 * 27), NEVER),
+        ("lstm", ft.ONLINE.with_depth(2).with_modules(1), range(0, 12 * 64, 12), ODD),
     ],
-    ids=lambda value: str(value) if isinstance(value, ft.LearningRule) else "",
+    ids=lambda value: str(value) if isinstance(value, str | ft.LearningRule) else "",
 )
-def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, rule, seeds):
-    seeds = range(seeds) if isinstance(seeds, int) else seeds
+def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, cell, rule, seeds, reset):
     for module in (_groups, _depth):
         monkeypatch.setattr(module, "draw_columns", round_and_round)
         monkeypatch.setattr(module, "draw_modules", each_with_each)
-    network, data = make_network(), (jnp.asarray(XS[0]), jnp.asarray(YS[0]))
+    monkeypatch.setattr(_depth, "_begun", lambda chunk: chunk.e.seed)  # a start draws nothing new
+    network, data = make_network(cell), tuple(map(jnp.asarray, (XS[0], YS[0], WEIGHTS, reset)))
 
     @partial(jax.jit, static_argnames="rule")
     def total(seed, rule):
@@ -159,9 +162,10 @@ def test_it_is_closer_to_backpropagation_than_without_depth():
     assert error(ALL) < error(ALL.with_columns(3)) < error(ft.ONLINE)
 
 
-def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotion):
+@pytest.mark.parametrize("rule", [FEW, ALL.with_columns(2).with_modules(1)])
+def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotion, rule):
     network = jax.tree.map(lambda leaf: leaf.astype("float32"), make_network())
-    options = {"rule": FEW, "optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS, "warn": False}
+    options = {"rule": rule, "optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS, "warn": False}
     xs, ys = jnp.asarray(XS[0], jnp.float32), jnp.asarray(YS[0])
     plain = ft.Learner(network, **options)
     state, info = plain.step(plain.init(), xs[:3], ys[:3])
@@ -199,6 +203,11 @@ def test_bad_numbers_are_named(name):
         thin(ft.ONLINE, 2)
     with pytest.raises(ValueError, match="independent modules"):
         ft.carry_size(make_network("gru"), thin(ft.RTRL.with_depth(1), 2))
+    options = {"optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS}
+    with pytest.raises(ValueError, match="independent modules"):
+        ft.Learner(make_network("gru"), rule=thin(ft.RTRL.with_depth(1), 2), **options)
+    with pytest.raises(ValueError, match="whole sequences"):
+        ft.Learner(make_network(), rule=thin(ALL, 2), whole_sequences=True, **options)
 
 
 def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
@@ -220,5 +229,6 @@ def test_a_configuration_has_them_for_runs_in_chunks():
     assert of(config) != of(plain)
     with pytest.raises(ValueError, match="credit_columns=2 needs credit_depth"):
         dataclasses.replace(config, credit_depth=0)
-    with pytest.raises(ValueError, match="credit_columns=2 and credit_modules=3 are for runs in chunks"):
-        experiment.build(dataclasses.replace(config, chunk=None))
+    for name, value in (("credit_columns", 2), ("credit_modules", 3)):
+        with pytest.raises(ValueError, match=f"{name}={value} is for runs in chunks"):
+            experiment.build(dataclasses.replace(plain, chunk=None, **{name: value}))

@@ -7,6 +7,7 @@ from jax import lax
 
 import foretrace as ft
 from foretrace import report
+from foretrace._build import initial_network
 from foretrace._config import Config, NetworkConfig
 from foretrace._operations import operations
 from foretrace.tasks.copy import Copy
@@ -79,8 +80,9 @@ def test_fewer_modules_take_fewer_operations():
 @pytest.mark.parametrize("chunk", [None, 4])
 def test_a_report_says_what_a_deep_run_costs(chunk):
     task = Copy(pattern_length=3, padding=1, bits=2)
-    said = report._cost(Config(task=task, network=NetworkConfig(depth=2, model_size=8), credit_depth=1, chunk=chunk))
-    assert "operations" in said and "numbers" in said
+    config = Config(task=task, network=NetworkConfig(depth=2, model_size=8), credit_depth=1, chunk=chunk)
+    carried = ft.carry_size(initial_network(config, task, jax.random.key(0)), ft.ONLINE.with_depth(1))
+    assert f"{carried:,} numbers" in report._cost(config)
 
 
 def test_whole_sequences_of_linear_recurrences_cost_what_backpropagation_costs():
