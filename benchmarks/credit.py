@@ -15,7 +15,7 @@ import argparse
 import json
 import os
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,6 +132,7 @@ def stage(method, depth, r_min, steps, cosine):
     return first, some.lower(example, jnp.int32(0), jnp.int32(0)).compile()
 
 
+@cache
 def stream_program(method):
     """Return the compiled program that a stream runs for every chunk, and the carry that it starts from."""
     network, length = make_network(0, 0.0), method.reach or CHUNK
