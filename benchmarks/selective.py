@@ -1,4 +1,4 @@
-"""Which cells learn selective copying online: recall of eight symbols that are scattered over 48 steps, for each cell.
+"""Which cells learn selective copying online: recall of symbols that are scattered among blanks, for each cell.
 
     python benchmarks/selective.py --runs runs/selective --output benchmarks/selective.json
 

@@ -84,9 +84,9 @@ def rule_of(config: Config) -> LearningRule:
     """Return the rule of a configuration.
 
     Raises:
-        ValueError: a rule without credit in depth or predicted errors, columns or modules without depth.
+        ValueError: a rule without credit in depth or predicted errors; groups, columns or modules without depth.
     """
-    rule = as_rule(config.rule).with_depth(config.credit_depth)
+    rule = as_rule(config.rule).with_depth(config.credit_depth).with_groups(config.credit_groups)
     rule = rule.with_columns(config.credit_columns).with_modules(config.credit_modules)
     return rule.with_predicted_errors() if config.predict_errors else rule
 

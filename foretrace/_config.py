@@ -78,6 +78,8 @@ class Config:
         rule: what is differentiated through time.
         credit_depth: through the memory of how many recurrences above a parameter its errors travel as well, for the
             rules online, rtrl and hybrid; 0 is the paper's.
+        credit_groups: give it to so many groups of parameters alone, counted from the input: 1 is the encoder and the
+            norm before the first recurrence; the others learn by the rule itself. All by default.
         credit_columns: of the credit in depth, carry only that of so many columns of each matrix, drawn for every
             sequence and right on average; all by default. For runs in chunks: whole sequences carry nothing.
         credit_modules: of the modules of each recurrence, only so many carry it, drawn likewise; in chunks, too, with
@@ -108,6 +110,7 @@ class Config:
     optimizer: OptimizerConfig = OptimizerConfig()
     rule: RuleName = "online"
     credit_depth: int = 0
+    credit_groups: int = 0
     credit_columns: int = 0
     credit_modules: int = 0
     predict_errors: bool = False
@@ -129,7 +132,7 @@ class Config:
             least = 0 if field.name.startswith("credit") or field.name == "predict_errors" else 1
             if field.name != "seed" and isinstance(value, int) and value < least:
                 raise ValueError(f"{field.name}={value} must be at least {least}")
-        for name in ("credit_columns", "credit_modules"):
+        for name in ("credit_groups", "credit_columns", "credit_modules"):
             if (value := getattr(self, name)) and not self.credit_depth:
                 raise ValueError(f"{name}={value} needs credit_depth of at least 1: it is a part of what that carries")
         if not 0 <= self.seed < 2**31:

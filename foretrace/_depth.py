@@ -20,8 +20,6 @@ right on average.
 """
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,6 +37,7 @@ from foretrace._groups import (
     draw_modules,
     gather,
     init_deep_sensitivity,
+    jacobian,
     narrowed,
     row,
     split,
@@ -49,9 +48,6 @@ from foretrace._rule import LearningRule
 from foretrace._sensitivity import advance, attach, init_sensitivity, is_full, only
 from foretrace._types import Array, Bool, Float, Inexact, Int, PyTree, Sensitivity, State, States, UInt32
 from foretrace._unroll import also_differentiate, states, unroll
-
-_TOGETHER = 16
-"""Derivatives that are computed at once where only their columns are kept."""
 
 
 class _Chunk(NamedTuple):
@@ -149,18 +145,22 @@ def _begun(chunk: _Chunk) -> UInt32[Array, "D"] | None:
 
 def _features(groups: Groups, chunk: _Chunk) -> Float[Array, "C H"]:
     """Return the outputs of the last block, with the derivative of every window; notes down what it goes through."""
-    closed, depth = lax.stop_gradient(groups), len(groups) - 1
+    depth, given = len(groups) - 1, chunk.rule.groups or len(groups)
     reach = min(chunk.rule.depth, depth)
-    x, z = closed[0].enter(chunk.xs)
+    # The groups that are given no credit in depth learn as without it.
+    spatial = [*lax.stop_gradient(groups[:given]), *groups[given:]]
+    x, z = spatial[0].enter(chunk.xs)
     for m in range(1, depth + 1):
-        cell = closed[m].block.cell
-        hs, emitted = unroll(cell, cell.coefficients(), chunk.h[m], z, chunk.rule, chunk.reset)
+        cell, h = spatial[m].block.cell, chunk.h[m]
+        if m >= given and chunk.e is not None:
+            h = attach(h, chunk.e.to(m, m), cell.coefficients())
+        hs, emitted = unroll(cell, cell.coefficients(), h, z, chunk.rule, chunk.reset)
         chunk.inputs[m], chunk.hs[m] = lax.stop_gradient(((x, z), hs))
-        x = closed[m].leave(x, z, emitted, chunk.keep[m])
-        if m >= reach:
-            opened = range(m - reach, depth + 1 if m == depth else m - reach + 1)
+        x = spatial[m].leave(x, z, emitted, chunk.keep[m])
+        opened = range(m - reach, min(given, depth + 1 if m == depth else m - reach + 1))
+        if m >= reach and opened:
             x = also_differentiate(x, _outputs(_only(groups, opened), opened, m, chunk))
-        z = closed[m].onward(x)
+        z = spatial[m].onward(x)
     return x
 
 
@@ -201,7 +201,7 @@ def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], ch
 
 def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
     """Return the sensitivities after the chunk."""
-    e, depth = chunk.e, len(groups) - 1
+    e, depth, given = chunk.e, len(groups) - 1, chunk.rule.groups or len(groups)
     assert e is not None
     reach = min(chunk.rule.depth, depth)
     seed = _begun(chunk)
@@ -214,8 +214,8 @@ def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
         own.append(advance(cell, cell.coefficients(), chunk.h[m], e.to(m, m), z, hs, chunk.rule, chunk.reset))
         kept = None if is_full(cell, chunk.rule) else _kept(groups, m, chunk)
         # The groups that share a window share its derivative, too.
-        alone = range(max(m - reach, 0), min(m, depth - reach))
-        for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, m)]:
+        alone = range(max(m - reach, 0), min(m, depth - reach, given))
+        for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, min(m, given))]:
             for j, new in zip(opened, _last_state(groups, opened, m, chunk), strict=True):
                 found[m, j] = new if kept is None else jax.tree.map(jnp.add, _pass(kept, e.to(m, j)), new)
     return gather(own, found, seed)
@@ -236,7 +236,7 @@ def _last_state(groups: Groups, opened: range, m: int, chunk: _Chunk) -> list[Se
         return row(_through(mixed, attached, m, z, chunk), -1)
 
     columns = chunk.columns[opened.start : opened.stop]
-    return _jacobian(last, groups[opened.start : opened.stop], columns, chunk.modules[m])
+    return jacobian(last, groups[opened.start : opened.stop], columns, chunk.modules[m])
 
 
 def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
@@ -264,37 +264,3 @@ def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
 
     rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in kept]
     return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])
-
-
-def _jacobian(
-    function: Callable[[Groups], State],
-    parameters: Groups,
-    columns: list[Columns | None],
-    modules: Int[Array, "M"] | None,
-) -> list[Sensitivity]:
-    """Return the derivative of a state by each of several trees of real parameters, or of some modules by some columns.
-
-    One vector-Jacobian product for each real number of the state, all at once. A cotangent c of a complex state reads
-    Re[c dh]: 1 gives the real part and -i the imaginary one.
-    """
-    value, pull = jax.vjp(function, parameters)
-    leaves, structure = jax.tree.flatten(value)
-    rows = []
-    # All at once, each would hold whole matrices before their columns are taken.
-    few = any(leaf is not None for chosen in columns if chosen is not None for leaf in chosen)
-    each: Any = (lambda f: partial(lax.map, f, batch_size=_TOGETHER)) if few else jax.vmap
-    for k, leaf in enumerate(leaves):
-
-        def read(cotangent: Array, k: int = k) -> Groups:
-            found = pull(only(value, k, cotangent))[0]
-            return [narrowed(group, chosen) for group, chosen in zip(found, columns, strict=True)]
-
-        one = jnp.diag(jnp.ones_like(leaf))
-        one = one if modules is None else one[modules]
-        if jnp.iscomplexobj(leaf):
-            parts = each(read)(jnp.concatenate([one, -1j * one]))
-            n = len(one)
-            rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))
-        else:
-            rows.append(each(read)(one))
-    return [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]

@@ -4,6 +4,8 @@ Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recur
 and recurrence j + 1.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,7 +16,7 @@ from jax import lax
 
 from foretrace._network import Block, LayerNorm, Linear, Network
 from foretrace._rule import LearningRule
-from foretrace._sensitivity import attach, is_full
+from foretrace._sensitivity import attach, is_full, only
 from foretrace._types import Array, Float, Int, Sensitivity, State, States, UInt32
 
 
@@ -56,6 +58,9 @@ Columns = list[Int[Array, "K"] | None]
 """For each leaf of a group, which entries of its last axis are carried; None for all."""
 
 
+_TOGETHER = 16
+"""Derivatives that are computed at once where only their columns are kept."""
+
 DRAWN = np.uint32(2**31)
 """Seeds from here on are those of sequences that have begun."""
 
@@ -69,7 +74,8 @@ class DeepSensitivity(NamedTuple):
     Args:
         own: to its own coefficients, as without depth: row m - 1 is recurrence m.
         below: to group 0: row m - 1 is recurrence m, 1 <= m <= d.
-        between: for each lag k = 1 … d, recurrence j + k to group j: row j - 1, j >= 1.
+        between: for each lag k = 1 … d, recurrence j + k to group j: row j - 1, j >= 1; of the groups that have
+            credit in depth.
         seed: what columns and modules of this sequence are drawn from, the same number in every row; before its
             first chunk the number of the stream, below `DRAWN`; None if all are carried.
     """
@@ -121,8 +127,9 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
 
         return jax.tree.map(like, state)
 
-    lags = range(1, min(rule.depth, network.depth - 1) + 1)
-    between = tuple(zeros(groups[1], network.depth - k) for k in lags)
+    given = rule.groups or network.depth + 1
+    lags = range(1, min(rule.depth, network.depth - 1) + 1 if given > 1 else 1)
+    between = tuple(zeros(groups[1], min(network.depth - k, given - 1)) for k in lags)
     seed = jnp.zeros(network.depth, jnp.uint32) if rule.drawn else None
     return DeepSensitivity(own, zeros(groups[0], min(rule.depth, network.depth)), between, seed)
 
@@ -183,9 +190,44 @@ def gather(
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
 
     below = stack([found[m, 0] for m in range(1, min(reach, depth) + 1)])
-    lags = range(1, min(reach, depth - 1) + 1)
-    between = tuple(stack([found[j + k, j] for j in range(1, depth - k + 1)]) for k in lags)
+    given = max(j for _, j in found) + 1
+    lags = range(1, min(reach, depth - 1) + 1 if given > 1 else 1)
+    between = tuple(stack([found[j + k, j] for j in range(1, min(depth - k + 1, given))]) for k in lags)
     return DeepSensitivity(stack(own), below, between, seed)
+
+
+def jacobian(
+    function: Callable[[Groups], State],
+    parameters: Groups,
+    columns: list[Columns | None],
+    modules: Int[Array, "M"] | None,
+) -> list[Sensitivity]:
+    """Return the derivative of a state by each of several trees of real parameters, or of some modules by some columns.
+
+    One vector-Jacobian product for each real number of the state, all at once. A cotangent c of a complex state reads
+    Re[c dh]: 1 gives the real part and -i the imaginary one.
+    """
+    value, pull = jax.vjp(function, parameters)
+    leaves, structure = jax.tree.flatten(value)
+    rows = []
+    # All at once, each would hold whole matrices before their columns are taken.
+    few = any(leaf is not None for chosen in columns if chosen is not None for leaf in chosen)
+    each: Any = (lambda f: partial(lax.map, f, batch_size=_TOGETHER)) if few else jax.vmap
+    for k, leaf in enumerate(leaves):
+
+        def read(cotangent: Array, k: int = k) -> Groups:
+            found = pull(only(value, k, cotangent))[0]
+            return [narrowed(group, chosen) for group, chosen in zip(found, columns, strict=True)]
+
+        one = jnp.diag(jnp.ones_like(leaf))
+        one = one if modules is None else one[modules]
+        if jnp.iscomplexobj(leaf):
+            parts = each(read)(jnp.concatenate([one, -1j * one]))
+            n = len(one)
+            rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))
+        else:
+            rows.append(each(read)(one))
+    return [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]
 
 
 def row(tree: Any, i: Any) -> Any:

@@ -47,7 +47,7 @@ def identity(experiment: str, scale: str, entry: str, purpose: str, config: Conf
     # Where the data lie on this machine is not part of it.
     plain["task"].pop("data_dir", None)
     # Runs that were begun before there were these options go on.
-    for name in ("predict_errors", "credit_columns", "credit_modules"):
+    for name in ("predict_errors", "credit_groups", "credit_columns", "credit_modules"):
         if not getattr(config, name):
             del plain[name]
     return hashlib.sha256(json.dumps([experiment, scale, entry, purpose, plain], sort_keys=True).encode()).hexdigest()

@@ -27,6 +27,8 @@ class LearningRule:
             at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
         columns: with depth, of the sensitivities to the layers below only those to so many columns of each matrix are
             carried, drawn anew for every sequence and scaled, so that the gradient is right on average; 0 carries all.
+        groups: with depth, only the parameters of so many groups, counted from the input, have it; 1 is the encoder and
+            the norm before the first recurrence; the others learn as without depth; 0 for all.
         modules: with depth, so many modules of each recurrence carry sensitivities to the layers below, drawn and
             scaled likewise; 0 for all.
         sketches: number of random estimates that are carried of what the carried sensitivities leave out.
@@ -43,6 +45,7 @@ class LearningRule:
     trains_cells: bool = True
     depth: int = 0
     columns: int = 0
+    groups: int = 0
     modules: int = 0
     sketches: int = 0
     predicted: bool = False
@@ -55,11 +58,11 @@ class LearningRule:
             )
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 0:
             raise ValueError(f"LearningRule(depth={self.depth!r}) must be an integer of at least 0")
-        for name, value in {"columns": self.columns, "modules": self.modules}.items():
+        for name, value in {"groups": self.groups, "columns": self.columns, "modules": self.modules}.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ValueError(f"LearningRule({name}={value!r}) must be an integer of at least 0")
             if value and not self.depth:
-                raise ValueError(f"{self.name}: {name}={value} thins out credit in depth; use with_depth, too")
+                raise ValueError(f"{self.name}: {name}={value} is a part of credit in depth; use with_depth, too")
         if isinstance(self.sketches, bool) or not isinstance(self.sketches, int) or self.sketches < 0:
             raise ValueError(f"LearningRule(sketches={self.sketches!r}) must be an integer of at least 0")
         every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
@@ -122,6 +125,20 @@ class LearningRule:
         """
         return dataclasses.replace(self, depth=depth)
 
+    def with_groups(self, groups: int) -> Self:
+        """Return the rule with credit in depth for so many groups of parameters, counted from the input; 0 for all.
+
+        One group is the encoder and the norm before the first recurrence. It is small, so that errors may reach it
+        through the memory of every recurrence in a fraction of what all groups would carry.
+
+        Raises:
+            ValueError: a negative number, or a rule without depth.
+
+        >>> print(ONLINE.with_depth(4).with_groups(1))
+        SNAP1(depth=4, groups=1)
+        """
+        return dataclasses.replace(self, groups=groups)
+
     def with_columns(self, columns: int) -> Self:
         """Return the rule with sensitivities to so many columns of each matrix of the layers below; 0 for all.
 
@@ -158,9 +175,9 @@ class LearningRule:
             return f"{self.name}(sketches={self.sketches})"
         if self.predicted:
             return f"{self.name}(predicted errors)"
-        few = f", columns={self.columns}" if self.columns else ""
-        few += f", modules={self.modules}" if self.modules else ""
-        return f"{self.name}(depth={self.depth}{few})" if self.depth else self.name
+        parts = {"depth": self.depth, "groups": self.groups, "columns": self.columns, "modules": self.modules}
+        said = ", ".join(f"{name}={value}" for name, value in parts.items() if value)
+        return f"{self.name}({said})" if said else self.name
 
 
 RESERVOIR = LearningRule("RESERVOIR", trains_cells=False)

@@ -66,12 +66,13 @@ def group_of(path, rows, norm):
     return np.arange(rows) + (0 if name.startswith("blocks.norm.") and norm == "pre" else 1)
 
 
-@partial(jax.jit, static_argnames=("depth", "own_only", "norm"))
-def by_definition(network, depth, own_only=False, norm="pre"):
+@partial(jax.jit, static_argnames=("depth", "own_only", "norm", "groups"))
+def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
     """Return loss and gradient of the sequence: one pass for each group, with all other parameters constants.
 
     In the pass of group j a recurrence differentiates its past if it is one of j … j + depth, and takes it as a
-    constant otherwise. `own_only` leaves a module's past through other modules out, as SnAp-1 does.
+    constant otherwise. `own_only` leaves a module's past through other modules out, as SnAp-1 does. Only the first
+    `groups` have the depth.
     """
 
     def total(network, j):
@@ -85,7 +86,7 @@ def by_definition(network, depth, own_only=False, norm="pre"):
         for m in range(1, D + 1):
             block = network.block(m - 1)
             z = jax.vmap(block.before)(x)
-            hs = states(block.cell, z, through_time=j <= m <= j + depth)
+            hs = states(block.cell, z, through_time=j <= m <= j + (depth if j < groups else 0))
             y = jax.vmap(block.cell.readout)(hs, z)
             x = jax.vmap(lambda x, y, block=block: block.after(x, y, None))(x, y)
         return jnp.sum(jax.vmap(LOSS)(jax.vmap(network.decoder)(x), jnp.asarray(YS[0])) * WEIGHTS)
@@ -153,6 +154,53 @@ def test_every_partition_is_the_definition(cell, rule, depth):
     for lengths in ((1, 2, 3), (3, 2, 1), (1,) * T):
         assert_equal(run_in_chunks(network, rule.with_depth(depth), lengths), (*want, carry))
     assert apart(want[1], by_definition(network, depth - 1, own_only=not rule.others)[1]) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("cell", "rule"),
+    [
+        ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
+        ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
+        ("lstm", ft.ONLINE.with_depth(2).with_groups(2)),
+        ("gru", ft.RTRL.with_depth(2).with_groups(1)),
+        pytest.param("lru", ft.ONLINE.with_depth(2).with_groups(3), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
+    network, part = make_network(cell), {"depth": rule.depth, "groups": rule.groups, "own_only": not rule.others}
+    want = by_definition(network, **part)
+    *whole, carry = run(network, rule)
+    assert_equal(whole, want)
+    for lengths in ((1, 2, 3), (3, 2, 1), (1,) * T):
+        assert_equal(run_in_chunks(network, rule, lengths), (*want, carry))
+    for other in ({"groups": rule.groups + 1}, {"groups": rule.groups - 1}, {"depth": rule.depth - 1}):
+        assert apart(want[1], by_definition(network, **(part | other))[1]) > 1e-6
+
+
+def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
+    network, rule = make_network(), ft.HYBRID.with_depth(D).with_groups(1)
+    _, exact, _ = run(network, ft.BPTT)
+    _, got, carry = run_in_chunks(network, rule, (2, 3, 1))
+    assert_equal(got.encoder, exact.encoder)
+    _, same, _ = run_in_chunks(network, ft.HYBRID, (2, 3, 1))
+    assert_equal((got.blocks.cell, got.decoder), (same.blocks.cell, same.decoder))
+    assert ft.carry_size(network, rule) < ft.carry_size(network, ft.HYBRID.with_depth(1)) / 2
+    assert jax.tree.leaves(carry.e.between) == []
+
+
+def test_groups_are_counted_and_refused():
+    network, sizes = make_network(), []
+    for groups in range(1, D + 2):
+        sizes.append(ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(groups)))
+    assert sizes == sorted(sizes) and len(set(sizes[:D])) == D
+    everything = ft.carry_size(network, ft.ONLINE.with_depth(D))
+    assert sizes[-1] == sizes[-2] == everything  # nothing is above the last group
+    assert ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(99)) == everything
+    with pytest.raises(ValueError, match="groups=-1"):
+        DEEP.with_groups(-1)
+    with pytest.raises(ValueError, match=r"groups=1.*with_depth"):
+        ft.ONLINE.with_groups(1)
 
 
 @pytest.mark.parametrize("options", [{"norm": "post"}, {"norm": "none", "glu": False}], ids=str)

@@ -46,6 +46,7 @@ def each_with_each(h, m, seed, number):
         ("lru", ALL.with_modules(1), range(0, 12 * 27, 12), ODD),
         ("lru", ft.HYBRID.with_depth(3).with_modules(2), range(0, 12 * 27, 12), NEVER),
         ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), range(12 * 27), NEVER),
+        ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), range(0, 12 * 27, 12), NEVER),
         ("lstm", ft.ONLINE.with_depth(2).with_modules(1), range(0, 12 * 64, 12), ODD),
     ],
     ids=lambda value: str(value) if isinstance(value, str | ft.LearningRule) else "",
@@ -217,6 +218,18 @@ def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
     _, after = learner.predict(state, jnp.asarray(XS[0, 3:]), sensitivity=False)
     assert (after.carry.e.seed == state.carry.e.seed).all()
     assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(after.carry.e._replace(seed=None)))
+
+
+def test_a_configuration_gives_some_groups_credit():
+    task = experiment.Copy(pattern_length=3, padding=1, bits=2)
+    plain = experiment.Config(task=task, credit_depth=2)
+    config = dataclasses.replace(plain, credit_groups=1)
+    assert rule_of(config) == ft.ONLINE.with_depth(2).with_groups(1)
+    assert from_json(to_json(config)) == config
+    of = partial(identity, "table1", "smoke", "an entry", "report")
+    assert of(config) != of(plain)
+    with pytest.raises(ValueError, match="credit_groups=1 needs credit_depth"):
+        dataclasses.replace(config, credit_depth=0)
 
 
 def test_a_configuration_has_them_for_runs_in_chunks():

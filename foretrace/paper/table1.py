@@ -79,6 +79,14 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 24)),
         *(beyond(f"online, credit depth {depth}", credit_depth=depth) for depth in range(1, layers)),
         beyond(f"online, credit depth {layers}", "nothing left out", credit_depth=layers),
+        *(
+            beyond(f"online, credit depth {depth}, {who}", "the rest without", credit_depth=depth, credit_groups=groups)
+            for depth, groups, who in (
+                (2, 1, "encoder"),
+                (layers, 1, "encoder"),
+                (layers, 2, "encoder and first block"),
+            )
+        ),
         beyond("online, credit depth 1, 4 modules, 8 columns", "chunks of 8", **few),
         beyond("online, predicted errors", "one update for two batches", predict_errors=True),
     ]
