@@ -209,7 +209,7 @@ def plot(rows, path):
         losses = np.array(row["losses"])
         middle = np.exp(np.log(losses).mean())
         spread = [[middle - losses.min()], [losses.max() - middle]]
-        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "capsize": 3, "linestyle": "none"}
+        style = {"color": f"C{number % 10}", "marker": "os^vDP"[number // 10 % 6], "capsize": 3, "linestyle": "none"}
         whole = row["rule"] == "BPTT"
         for axes, key in zip(panels, costs, strict=True):
             if not whole:

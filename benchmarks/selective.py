@@ -2,12 +2,14 @@
 
     python benchmarks/selective.py --runs runs/selective --output benchmarks/selective.json
 
-Two blocks of 64 features, fresh sequences, whole sequences under the paper's rule; each run is as `foretrace train
-selective-copy` makes it, and goes on from its checkpoint if the script is started again.
+Blocks of 64 features, fresh sequences, whole sequences under the paper's rule; each run is as `foretrace train
+selective-copy` makes it, and goes on from its checkpoint if the script is started again. With one block, what the layer
+keeps can depend on what is read by its own gates alone.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 
@@ -26,15 +28,14 @@ CELLS = {
 RULES = ("online", "bptt")
 
 
-def configuration(cell, rule, seed, steps):
+def configuration(cell, rule, seed, steps, blocks, span, count, rate):
     """Return the configuration of a run."""
     start = TASKS["selective-copy"]
-    network = dataclasses.replace(start.network, cell=CELLS[cell])
-    optimizer = dataclasses.replace(start.optimizer, learning_rate=3e-3)
     return dataclasses.replace(
         start,
-        network=network,
-        optimizer=optimizer,
+        task=dataclasses.replace(start.task, span=span, count=count),
+        network=dataclasses.replace(start.network, cell=CELLS[cell], depth=blocks),
+        optimizer=dataclasses.replace(start.optimizer, learning_rate=rate),
         rule=rule,
         seed=seed,
         steps=steps,
@@ -52,27 +53,29 @@ def main():
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS))
     parser.add_argument("--rules", nargs="+", choices=RULES, default=["online"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--blocks", type=int, default=1)
+    parser.add_argument("--span", type=int, default=128, help="steps among which they are scattered")
+    parser.add_argument("--count", type=int, default=4, help="symbols to recall")
+    parser.add_argument("--rates", nargs="+", type=float, default=[3e-3, 1e-2])
     asked = parser.parse_args()
-    rows = json.loads(asked.output.read_text())["rows"] if asked.output.exists() else []
-    done = {(row["cell"], row["rule"], row["seed"], row["steps"]) for row in rows}
-    for seed in asked.seeds:
-        for cell, rule in ((cell, rule) for rule in asked.rules for cell in asked.cells):
-            if (cell, rule, seed, asked.steps) in done:
-                continue
-            folder = asked.runs / f"{cell}-{rule}-{seed}-{asked.steps}"
-            config = configuration(cell, rule, seed, asked.steps)
-            result = experiment.train(config, folder, resume=folder.exists())
-            if (score := result.scores) is None:
-                return
-            row = {"cell": cell, "rule": rule, "seed": seed, "steps": asked.steps, "loss": float(score.loss)}
-            row |= {"symbols_recalled": float(score.accuracy), "whole_sequences": float(score.sequences)}
-            rows.append(row)
-            print(row, flush=True)
-            setting = {"task": repr(config.task), "network": "2 blocks of 64", "rate": 3e-3, "batch": config.batch_size}
-            setting |= {"scored_on": f"{config.final_sequences} new sequences", "jax": jax.__version__}
-            setting |= {"device": jax.devices()[0].device_kind}
-            asked.output.write_text(json.dumps({"setting": setting, "rows": rows}, indent=1) + "\n")
+    rows = json.loads(asked.output.read_text()) if asked.output.exists() else []
+    for seed, rate, cell, rule in itertools.product(asked.seeds, asked.rates, asked.cells, asked.rules):
+        setting = {"cell": cell, "rule": rule, "seed": seed, "steps": asked.steps}
+        setting |= {"blocks": asked.blocks, "span": asked.span, "count": asked.count, "rate": rate}
+        if any(row.items() >= setting.items() for row in rows):
+            continue
+        folder = asked.runs / "-".join(str(value) for value in setting.values())
+        config = configuration(**setting)
+        result = experiment.train(config, folder, resume=folder.exists())
+        if (score := result.scores) is None:
+            return
+        row = setting | {"loss": float(score.loss), "symbols_recalled": float(score.accuracy)}
+        row |= {"whole_sequences": float(score.sequences), "batch": config.batch_size}
+        row |= {"scored_on": config.final_sequences, "jax": jax.__version__, "device": jax.devices()[0].device_kind}
+        print(row, flush=True)
+        rows.append(row)
+        asked.output.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 
 
 if __name__ == "__main__":

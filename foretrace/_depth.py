@@ -10,6 +10,8 @@ groups at once. The d + 1 groups nearest to the output share one window, because
 d equal to the number of recurrences, that window is the whole network and costs what backpropagation through time
 costs. After a chunk, `e[m][j]` is the derivative of the window's own last states.
 
+Where only the first groups are given depth, the others stay open in the spatial pass and learn there as without it.
+
 Groups are looped over in Python: the program, and the time to compile it, grow with depth.
 
 Where only some columns of each matrix are carried, e[m][j] is the derivative by those, exact, and it is attached to

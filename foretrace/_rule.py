@@ -27,10 +27,10 @@ class LearningRule:
             at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
         columns: with depth, of the sensitivities to the layers below only those to so many columns of each matrix are
             carried, drawn anew for every sequence and scaled, so that the gradient is right on average; 0 carries all.
-        groups: with depth, only the parameters of so many groups, counted from the input, have it; 1 is the encoder and
-            the norm before the first recurrence; the others learn as without depth; 0 for all.
         modules: with depth, so many modules of each recurrence carry sensitivities to the layers below, drawn and
             scaled likewise; 0 for all.
+        groups: with depth, only the parameters of so many groups, counted from the input, have it; 1 is the encoder and
+            the norm before the first recurrence; the others learn as without depth; 0 for all.
         sketches: number of random estimates that are carried of what the carried sensitivities leave out.
         predicted: errors of the future, as far as they would reach the layers below through the memory of a layer, are
             predicted from its state (`foretrace._prediction`).
@@ -45,8 +45,8 @@ class LearningRule:
     trains_cells: bool = True
     depth: int = 0
     columns: int = 0
-    groups: int = 0
     modules: int = 0
+    groups: int = 0
     sketches: int = 0
     predicted: bool = False
 
@@ -62,7 +62,10 @@ class LearningRule:
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ValueError(f"LearningRule({name}={value!r}) must be an integer of at least 0")
             if value and not self.depth:
-                raise ValueError(f"{self.name}: {name}={value} is a part of credit in depth; use with_depth, too")
+                raise ValueError(
+                    f"{self.name}: {name}={value} is a part of credit in depth, which needs a depth of at least 1 "
+                    "(with_depth), got 0"
+                )
         if isinstance(self.sketches, bool) or not isinstance(self.sketches, int) or self.sketches < 0:
             raise ValueError(f"LearningRule(sketches={self.sketches!r}) must be an integer of at least 0")
         every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells

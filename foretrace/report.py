@@ -76,7 +76,8 @@ def _recalled(config: Config) -> str | None:
 def _title(config: Config) -> str:
     cell = type(config.network.cell).__name__
     rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
-    rule = f"{rule} for {config.credit_groups} of its groups" if config.credit_groups else rule
+    if 0 < config.credit_groups < config.network.depth:
+        rule += " for the first group" if config.credit_groups == 1 else f" for the first {config.credit_groups} groups"
     drawn = {"columns": config.credit_columns, "modules": config.credit_modules}
     by = " and ".join(f"{count} {name}" for name, count in drawn.items() if count)
     rule = f"{rule} by {by}" if by else rule

@@ -156,53 +156,6 @@ def test_every_partition_is_the_definition(cell, rule, depth):
     assert apart(want[1], by_definition(network, depth - 1, own_only=not rule.others)[1]) > 1e-6
 
 
-@pytest.mark.parametrize(
-    ("cell", "rule"),
-    [
-        ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
-        ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
-        ("lstm", ft.ONLINE.with_depth(2).with_groups(2)),
-        ("gru", ft.RTRL.with_depth(2).with_groups(1)),
-        pytest.param("lru", ft.ONLINE.with_depth(2).with_groups(3), marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
-    network, part = make_network(cell), {"depth": rule.depth, "groups": rule.groups, "own_only": not rule.others}
-    want = by_definition(network, **part)
-    *whole, carry = run(network, rule)
-    assert_equal(whole, want)
-    for lengths in ((1, 2, 3), (3, 2, 1), (1,) * T):
-        assert_equal(run_in_chunks(network, rule, lengths), (*want, carry))
-    for other in ({"groups": rule.groups + 1}, {"groups": rule.groups - 1}, {"depth": rule.depth - 1}):
-        assert apart(want[1], by_definition(network, **(part | other))[1]) > 1e-6
-
-
-def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
-    network, rule = make_network(), ft.HYBRID.with_depth(D).with_groups(1)
-    _, exact, _ = run(network, ft.BPTT)
-    _, got, carry = run_in_chunks(network, rule, (2, 3, 1))
-    assert_equal(got.encoder, exact.encoder)
-    _, same, _ = run_in_chunks(network, ft.HYBRID, (2, 3, 1))
-    assert_equal((got.blocks.cell, got.decoder), (same.blocks.cell, same.decoder))
-    assert ft.carry_size(network, rule) < ft.carry_size(network, ft.HYBRID.with_depth(1)) / 2
-    assert jax.tree.leaves(carry.e.between) == []
-
-
-def test_groups_are_counted_and_refused():
-    network, sizes = make_network(), []
-    for groups in range(1, D + 2):
-        sizes.append(ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(groups)))
-    assert sizes == sorted(sizes) and len(set(sizes[:D])) == D
-    everything = ft.carry_size(network, ft.ONLINE.with_depth(D))
-    assert sizes[-1] == sizes[-2] == everything  # nothing is above the last group
-    assert ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(99)) == everything
-    with pytest.raises(ValueError, match="groups=-1"):
-        DEEP.with_groups(-1)
-    with pytest.raises(ValueError, match=r"groups=1.*with_depth"):
-        ft.ONLINE.with_groups(1)
-
-
 @pytest.mark.parametrize("options", [{"norm": "post"}, {"norm": "none", "glu": False}], ids=str)
 def test_groups_follow_the_norm(options):
     network = make_network(**options)

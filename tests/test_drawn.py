@@ -220,18 +220,6 @@ def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
     assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(after.carry.e._replace(seed=None)))
 
 
-def test_a_configuration_gives_some_groups_credit():
-    task = experiment.Copy(pattern_length=3, padding=1, bits=2)
-    plain = experiment.Config(task=task, credit_depth=2)
-    config = dataclasses.replace(plain, credit_groups=1)
-    assert rule_of(config) == ft.ONLINE.with_depth(2).with_groups(1)
-    assert from_json(to_json(config)) == config
-    of = partial(identity, "table1", "smoke", "an entry", "report")
-    assert of(config) != of(plain)
-    with pytest.raises(ValueError, match="credit_groups=1 needs credit_depth"):
-        dataclasses.replace(config, credit_depth=0)
-
-
 def test_a_configuration_has_them_for_runs_in_chunks():
     task = experiment.Copy(pattern_length=3, padding=1, bits=2)
     plain = experiment.Config(task=task, credit_depth=1, chunk=4)

@@ -89,9 +89,11 @@ def table2(scale: Scale, settings: Settings = "runs") -> Experiment:
         for rule in RULES
     ]
     plain, rates = _config(scale, settings, "sCIFAR", "online"), _rates(scale, "sCIFAR")
-    for depth in range(1, plain.network.depth):
-        deeper = dataclasses.replace(plain, credit_depth=depth)
-        entries.append(Entry(f"online, credit depth {depth}", "sCIFAR", deeper, None, rates))
+    layers = plain.network.depth
+    lowest = ((layers, 1, ", encoder"), (layers, 2, ", encoder and first block"))
+    for depth, groups, who in (*((depth, 0, "") for depth in range(1, layers)), *lowest):
+        deeper = dataclasses.replace(plain, credit_depth=depth, credit_groups=groups)
+        entries.append(Entry(f"online, credit depth {depth}{who}", "sCIFAR", deeper, None, rates))
     return _experiment("table2", "Table 2: test accuracy", scale, entries)
 
 
