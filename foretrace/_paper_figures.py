@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from foretrace._paper_tables import Cell, Found
+from foretrace._paper_tables import Found
 
 
 def png(found: Found) -> bytes:
@@ -51,21 +51,25 @@ def _mean_over_layers(point: dict[str, Any]) -> float:
 
 def _comparison(page: Any, found: Found) -> None:
     columns = list(dict.fromkeys(cell.entry.column for cell in found.cells))
-    axes = page.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-    for place, column in zip(axes, columns, strict=True):
-        cells = [cell for cell in found.cells if cell.entry.column == column]
-        rows = range(len(cells))
-        for row, cell in zip(rows, cells, strict=True):
-            if cell.values:
-                place.plot([row] * len(cell.values), cell.values, "o", color="C0", label=_once(cell, cells, "ours"))
-        paper = [math.nan if cell.entry.published is None else cell.entry.published for cell in cells]
-        place.plot(rows, paper, "_", color="C3", markersize=18, label="the paper")
-        place.set(title=column, yscale="log" if found.experiment.metric != "accuracy" else "linear")
-        place.set_xticks(list(rows), [cell.entry.row for cell in cells], rotation=30, ha="right")
+    # Rules that neither we nor the paper ran would be empty lines.
+    known = [cell for cell in found.cells if cell.values or cell.entry.published is not None]
+    rows = {row: number for number, row in enumerate(dict.fromkeys(cell.entry.row for cell in known))}
+    page.set_size_inches(12, 1.6 + 0.26 * len(rows))
+    losses = found.experiment.metric != "accuracy"
+    panels = page.subplots(1, len(columns), sharex=losses, sharey=True, squeeze=False)[0]
+    for place, column in zip(panels, columns, strict=True):
+        for cell in (cell for cell in known if cell.entry.column == column):
+            at, paper = rows[cell.entry.row], cell.entry.published
+            place.plot(cell.values, [at] * len(cell.values), "o", color="C0", label="ours")
+            place.plot([] if paper is None else [paper], [] if paper is None else [at], "|", **_PAPER)
+        place.set(title=column, xscale="log" if losses else "linear")
+        place.set_xlabel(found.experiment.metric.replace("_", " "))
         place.grid(alpha=0.3)
-    axes[0].set_ylabel(found.experiment.metric.replace("_", " "))
-    axes[0].legend()
+    panels[0].set_yticks(list(rows.values()), list(rows))
+    panels[0].invert_yaxis()
+    handles, labels = panels[0].get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    page.legend(once.values(), once.keys(), loc="outside right upper")
 
 
-def _once(cell: Cell, cells: list[Cell], label: str) -> str | None:
-    return label if cell is next(c for c in cells if c.values) else None
+_PAPER: dict[str, Any] = {"color": "C3", "markersize": 14, "markeredgewidth": 2, "label": "the paper"}
