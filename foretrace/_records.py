@@ -41,11 +41,16 @@ def append_records(folder: str | os.PathLike, records: list[dict[str, Any]]) -> 
         log.sync()
 
 
+def recorded(config: Config) -> dict[str, Any]:
+    """Return a configuration as a record holds it: where the data lie on this machine is no part of a run."""
+    plain = to_json(config)
+    plain["task"].pop("data_dir", None)
+    return plain
+
+
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
     """Return a digest of what makes a run the same run: its full configuration, and what it is for."""
-    plain = to_json(config)
-    # Where the data lie on this machine is not part of it.
-    plain["task"].pop("data_dir", None)
+    plain = recorded(config)
     # Runs that were begun before there were these options go on.
     for name in ("predict_errors", "credit_groups", "credit_columns", "credit_modules"):
         if not getattr(config, name):

@@ -18,12 +18,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 
 from foretrace._checkpoint import load, read_extra, save
-from foretrace._config import to_json
 from foretrace._group import Group, GroupState
 from foretrace._jobs import Job, jobs, planned_runs, planned_steps, records_of, run_identity
 from foretrace._lock import locked
 from foretrace._progress import Silent, progress
-from foretrace._records import append_records, peak_memory_mib, read_records
+from foretrace._records import append_records, peak_memory_mib, read_records, recorded
 from foretrace._run import RunError, surroundings
 from foretrace._signals import Stop
 from foretrace.paper import Experiment
@@ -211,7 +210,7 @@ class _Runner:
                     "seconds": round(seconds, 1),
                     "runs_in_program": len(job.members),
                     "peak_memory_mib": peak_memory_mib(),
-                    "config": to_json(config),
+                    "config": recorded(config),
                     "surroundings": surroundings(),
                 }
             )

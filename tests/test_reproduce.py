@@ -21,7 +21,7 @@ from foretrace._group import Group, Member
 from foretrace._jobs import best_rate, records_of
 from foretrace._paper_page import read_all, write_report
 from foretrace._paper_tables import collect, markdown
-from foretrace._records import append_records, identity_of, read_records
+from foretrace._records import append_records, identity_of, read_records, recorded
 from foretrace._run import RunError
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.listops import ListOps
@@ -239,6 +239,13 @@ def test_a_record_keeps_its_identity_when_settings_are_added(whole):
     assert identity_of(record) == before
     record["config"]["network"]["dropout"] = 0.2
     assert identity_of(record) != before
+
+
+def test_a_record_does_not_say_where_the_data_lie():
+    entry = paper.load("table2", "cpu").entries[0]
+    moved = dataclasses.replace(entry.config, task=dataclasses.replace(entry.config.task, data_dir="/some/where"))
+    assert "/some/where" not in str(recorded(moved))
+    assert recorded(moved) == recorded(entry.config)
 
 
 @pytest.mark.parametrize("name", paper.NAMES)
