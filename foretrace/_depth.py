@@ -38,6 +38,7 @@ from foretrace._groups import (
     draw_columns,
     draw_modules,
     gather,
+    given_depth,
     init_deep_sensitivity,
     jacobian,
     narrowed,
@@ -147,7 +148,7 @@ def _begun(chunk: _Chunk) -> UInt32[Array, "D"] | None:
 
 def _features(groups: Groups, chunk: _Chunk) -> Float[Array, "C H"]:
     """Return the outputs of the last block, with the derivative of every window; notes down what it goes through."""
-    depth, given = len(groups) - 1, chunk.rule.groups or len(groups)
+    depth, given = len(groups) - 1, given_depth(groups, chunk.rule)
     reach = min(chunk.rule.depth, depth)
     # The groups that are given no credit in depth learn as without it.
     spatial = [*lax.stop_gradient(groups[:given]), *groups[given:]]
@@ -203,7 +204,7 @@ def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], ch
 
 def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
     """Return the sensitivities after the chunk."""
-    e, depth, given = chunk.e, len(groups) - 1, chunk.rule.groups or len(groups)
+    e, depth, given = chunk.e, len(groups) - 1, given_depth(groups, chunk.rule)
     assert e is not None
     reach = min(chunk.rule.depth, depth)
     seed = _begun(chunk)

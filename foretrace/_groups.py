@@ -111,10 +111,7 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
         ValueError: columns or modules for a dense cell, under a rule that carries each module's derivative by all
             coefficients.
     """
-    if rule.drawn and is_full(network.block(0).cell, rule):
-        raise ValueError(
-            f"{rule}: columns and modules are for cells of independent modules; leave them out for a dense one"
-        )
+    check_drawn(network, rule)
     groups = jax.eval_shape(lambda: split(network, rule))
     state = jax.eval_shape(network.block(0).cell.init_state)
 
@@ -127,11 +124,24 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
 
         return jax.tree.map(like, state)
 
-    given = rule.groups or network.depth + 1
+    given = given_depth(groups, rule)
     lags = range(1, min(rule.depth, network.depth - 1) + 1 if given > 1 else 1)
     between = tuple(zeros(groups[1], min(network.depth - k, given - 1)) for k in lags)
     seed = jnp.zeros(network.depth, jnp.uint32) if rule.drawn else None
     return DeepSensitivity(own, zeros(groups[0], min(rule.depth, network.depth)), between, seed)
+
+
+def check_drawn(network: Network, rule: LearningRule) -> None:
+    """Raise a ValueError for columns or modules where the carried derivatives are those of a whole dense layer."""
+    if rule.drawn and is_full(network.block(0).cell, rule):
+        raise ValueError(
+            f"{rule}: columns and modules are for cells of independent modules; leave them out for a dense one"
+        )
+
+
+def given_depth(groups: Groups, rule: LearningRule) -> int:
+    """Return how many groups, counted from the input, are given credit in depth."""
+    return rule.groups or len(groups)
 
 
 def draw_columns(group: Any, j: int, seed: UInt32[Array, ""], number: int) -> Columns | None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, get_args
 
-from foretrace._sensitivity import is_full
+from foretrace._groups import check_drawn
 
 SensitivityDtype = Literal["bfloat16"]
 
@@ -33,8 +33,7 @@ def check_options(learner: Any) -> None:
             f"under {rule} on whole sequences nothing is carried that columns or modules could be drawn from; leave "
             "them out, or run it in chunks"
         )
-    if rule.drawn and is_full(learner.network.block(0).cell, rule):
-        raise ValueError(f"{rule}: columns and modules are for cells of independent modules; leave them out")
+    check_drawn(learner.network, rule)
     mesh = learner.mesh
     if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
         raise ValueError(
