@@ -8,16 +8,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from foretrace._carry import Carry, init_carry
 from foretrace._depth import deep_stack
 from foretrace._network import Block, Network
 from foretrace._prediction import Guess, init_predictor, unroll_watched, watch, watched
 from foretrace._rule import BPTT, LearningRule
+from foretrace._scan import STATES
 from foretrace._sensitivity import advance, attach, init_sensitivity
 from foretrace._sketch import Parameters, Stack, advance_sketch, attach_sketch, parameters_below
-from foretrace._types import Array, Bool, Float, Keys
+from foretrace._types import Array, Bool, Float, Keys, PyTree
 from foretrace._unroll import also_differentiate, unroll
+
+_READOUT = "readout"
 
 
 class Outcome(NamedTuple):
@@ -90,6 +94,14 @@ def run(
         ValueError: as there; through under a rule with depth or predicted errors.
     """
     batched = xs.ndim == 3
+    if batched and xs.shape[0] == 1:
+        # Axes of one element in the middle keep XLA on a CPU from its fast sums: half of a step would be lost to them.
+        key = jax.random.split(key, 1) if key is not None and key.ndim == 0 else key
+        own: dict[str, Any] = jax.tree.map(lambda leaf: leaf[0], {"reset": reset, "key": key, "live": live})
+        own |= {"rule": rule, "keep_carry": keep_carry, "through": through, "guess": guess}
+        out = run(network, jax.tree.map(lambda leaf: jnp.squeeze(leaf, 1), carry), xs[0], **own)
+        after = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), out.carry)
+        return Outcome(out.outputs[None], after, out.gram)
     if batched:
         # Time in front, streams behind it: scans and weight products then find their operands in place.
         xs = jnp.swapaxes(xs, 0, 1)
@@ -148,9 +160,9 @@ def _run(
     # them, where XLA on a CPU then reads them through the layer's number and does not vectorise (7 % of a step).
     vectors, others = eqx.partition(network.blocks, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 2)
 
-    # The backward pass computes a block again instead of storing its insides: the same operations plus a third,
-    # but a quarter of the memory traffic, which is what limits a CPU here (benchmarks/README.md).
-    @partial(jax.checkpoint, prevent_cse=False)
+    # The backward pass computes a block again instead of storing its insides, but for its states and its readout: more
+    # operations and much less memory traffic, which is what limits a CPU here (benchmarks/README.md).
+    @partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(STATES, _READOUT))
     def layer(x: Array, now: tuple) -> tuple[Array, tuple]:
         others, one_hot, before, keep, guess = now
         own = jax.tree.map(partial(_row, one_hot), vectors)
@@ -255,9 +267,11 @@ def _layer(
     # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
     emitted, after, gram = _streams(recur, batched, in_axes=(0, 1, 1, 1), out_axes=(1, 0, 0))(carry, zs, reset, live)
     gram = gram.mean(axis=0) if gram is not None and batched else gram
-    ys = _each(own.readout, batched)(emitted, zs)
-    after_cell = _streams(block.after, batched)
-    return jax.vmap(after_cell, in_axes=(0, 0, None))(xs, ys, keep), (after, gram)
+    ys = checkpoint_name(_each(own.readout, batched)(emitted, zs), _READOUT)
+    if keep is None:
+        return _each(partial(block.after, keep=None), batched)(xs, ys), (after, gram)
+    each_keep = jnp.broadcast_to(keep, (xs.shape[0], *keep.shape))
+    return _each(block.after, batched)(xs, ys, each_keep), (after, gram)
 
 
 def _row(one_hot: Bool[Array, "D"], leaf: Array) -> Array:
@@ -265,8 +279,16 @@ def _row(one_hot: Bool[Array, "D"], leaf: Array) -> Array:
 
 
 def _each(function: Callable, batched: bool) -> Callable:
-    """Apply a function of one step to all steps and streams."""
-    return jax.vmap(jax.vmap(function) if batched else function)
+    """Apply a function of one step to all steps and streams, as rows of one matrix."""
+    if not batched:
+        return jax.vmap(function)
+
+    def apply(*args: PyTree[Array]) -> PyTree[Array]:
+        steps, streams = jax.tree.leaves(args)[0].shape[:2]
+        rows = jax.tree.map(lambda leaf: leaf.reshape(steps * streams, *leaf.shape[2:]), args)
+        return jax.tree.map(lambda leaf: leaf.reshape(steps, streams, *leaf.shape[1:]), jax.vmap(function)(*rows))
+
+    return apply
 
 
 def _streams(function: Callable, batched: bool, in_axes: Any = 0, out_axes: Any = 0) -> Callable:

@@ -11,8 +11,12 @@ from typing import Literal, cast
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from foretrace._types import Array, Bool, Inexact
+
+STATES = "states"
+"""Name under which `jax.checkpoint` finds the states of a linear scan."""
 
 Method = Literal["sequential", "associative", "kernel", "reference"]
 
@@ -38,7 +42,14 @@ def linear_scan(
     [1.0, 1.5, 1.75]
     """
     hs = _run(*lax.stop_gradient((a, b, h)), starts, method or platform_method())
-    return replay(a, b, h, starts, hs)
+    return replay(a, b, h, starts, _named(hs))
+
+
+def _named(hs: Array) -> Array:
+    """Name what `jax.checkpoint` is to keep; complex numbers as pairs, since it keeps none."""
+    if jnp.iscomplexobj(hs):
+        return lax.complex(checkpoint_name(hs.real, STATES), checkpoint_name(hs.imag, STATES))
+    return checkpoint_name(hs, STATES)
 
 
 def platform_method() -> Method:

@@ -267,6 +267,17 @@ def test_a_batch_is_the_mean_of_its_streams(network):
             assert_equal(carry, jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *[w[2] for w in want]))
 
 
+def test_a_batch_of_one_is_its_stream(network):
+    """It runs without the axis of streams, and gives it back."""
+    for part, carry in ((slice(0, 4), True), (slice(0, 1), True), (slice(0, 4), False)):
+        start = ft.init_carry(network, ft.SNAP1) if carry else None
+        want = run(network, ft.SNAP1, start, part, mask=WEIGHTS, reset=RESET)
+        start = ft.init_carry(network, ft.SNAP1, batch_size=1) if carry else None
+        xs, ys, mask, reset = (jnp.asarray(a[part])[None] for a in (XS[0], YS[0], WEIGHTS, RESET))
+        value, grads, after = ft.gradient(network, start, xs, ys, rule=ft.SNAP1, loss=LOSS, mask=mask, reset=reset)
+        assert_equal((value, grads, after), (*want[:2], jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), want[2])))
+
+
 def test_finite_differences_of_the_loss_are_bptt(network):
     """Autodiff of the network against numbers alone, in a random direction of every parameter."""
     _, grads, _ = run(network, ft.BPTT, mask=WEIGHTS, reset=RESET)

@@ -91,8 +91,9 @@ def test_sensitivities_decay_at_every_update_and_nothing_else_does():
     expected, _ = kept.step(kept.init(), xs, ys)
     state, _ = decayed.step(decayed.init(), xs, ys)
     assert distance(state.carry.e, jax.tree.map(lambda leaf: 0.5 * leaf, expected.carry.e)) < 1e-15
-    assert distance(state._replace(carry=expected.carry), expected) == 0
-    assert distance(state.carry.h, expected.carry.h) == 0
+    # Two programs, so up to rounding.
+    assert distance(state._replace(carry=expected.carry), expected) < 1e-15
+    assert distance(state.carry.h, expected.carry.h) < 1e-15
     further, _ = decayed.step(state, xs, ys)
     halved = expected._replace(carry=expected.carry._replace(e=state.carry.e))
     assert distance(further.network, kept.step(halved, xs, ys)[0].network) < 1e-15

@@ -150,6 +150,16 @@ def test_dropout_differs_between_streams_and_layers(memoryless):
     assert not np.array_equal(*(memoryless.block(i).keep(16, keys[i]) for i in range(2)))
 
 
+@pytest.mark.parametrize("streams", [1, 3])
+def test_each_stream_of_a_batch_is_dropped_by_its_own_key(memoryless, streams):
+    xs = jnp.stack([XS * (1 + i) for i in range(streams)])
+    keys = jax.random.split(jax.random.key(1), streams)
+    run = jax.jit(lambda xs, key: ft.forward(memoryless, None, xs, key=key)[0])
+    alone = jnp.stack([run(x, key) for x, key in zip(xs, keys, strict=True)])
+    np.testing.assert_allclose(run(xs, keys), alone, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(run(xs, jax.random.key(1)), alone, rtol=0, atol=1e-13)
+
+
 def test_dropout_keeps_the_mean(memoryless):
     keep = memoryless.block(0).keep(1000, jax.random.key(0))
     assert set(np.unique(keep)) == {0.0, 2.0}
