@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
+from foretrace._cell import AbstractCell, Coefficients, check_sizes, gate_products, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -65,7 +65,7 @@ class ElementwiseLSTM(AbstractCell):
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Advance by one step; `others` is not read."""
         h, c = own
-        gates = theta.feedforward["W"] @ x + theta.recurrent["w"] * h[:, None] + theta.feedforward["b"]
-        f, i, o = jnp.moveaxis(jax.nn.sigmoid(gates[:, :3]), -1, 0)
-        c = f * c + i * jnp.tanh(gates[:, 3])
+        gates = gate_products(theta.feedforward["W"], x) + theta.recurrent["w"].T * h[None] + theta.feedforward["b"].T
+        f, i, o = jax.nn.sigmoid(gates[:3])
+        c = f * c + i * jnp.tanh(gates[3])
         return o * jnp.tanh(c), c

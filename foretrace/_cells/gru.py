@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
+from foretrace._cell import AbstractCell, Coefficients, check_sizes, gate_products, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -65,8 +65,8 @@ class GRU(AbstractCell):
         """Advance by one step, with each unit's dependence on its own past in view of autodiff."""
         W_h, b_hn = theta.recurrent["W_h"], theta.recurrent["b_hn"]
         W_i, b_i = theta.feedforward["W_i"], theta.feedforward["b_i"]
-        past = W_h @ others + jnp.diagonal(W_h, axis1=0, axis2=2).T * (own - others)[:, None]
-        present = W_i @ x + b_i
-        r, z = jnp.moveaxis(jax.nn.sigmoid(past[:, :2] + present[:, :2]), -1, 0)
-        n = jnp.tanh(present[:, 2] + r * (past[:, 2] + b_hn))
+        past = gate_products(W_h, others) + jnp.diagonal(W_h, axis1=0, axis2=2) * (own - others)[None]
+        present = gate_products(W_i, x) + b_i.T
+        r, z = jax.nn.sigmoid(past[:2] + present[:2])
+        n = jnp.tanh(present[2] + r * (past[2] + b_hn))
         return (1 - z) * n + z * own

@@ -72,9 +72,9 @@ class LinearRNN(AbstractCell):
     ) -> Float[Array, "N"]:
         """Advance by one step, with each unit's dependence on its own past in view of autodiff."""
         A = theta.recurrent["A"]
-        h = A @ others + jnp.diagonal(A) * (own - others) + theta.feedforward["B"] @ x
+        h = others @ A.T + jnp.diagonal(A) * (own - others) + x @ theta.feedforward["B"].T
         return jnp.tanh(h) if self.tanh else h
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return `C h + D * x`."""
-        return self.C @ h + self.D * x
+        return h @ self.C.T + self.D * x
