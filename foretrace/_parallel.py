@@ -143,7 +143,8 @@ class Steps:
 
         def agreeing(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
             state, row = function(state, step)
-            return state, jnp.append(row, asked.any().astype(row.dtype))
+            # A sum of the row's type: it travels with the gradient instead of in an exchange of its own.
+            return state, jnp.append(row, asked.astype(row.dtype).sum())
 
         self._program = devices.compile(agreeing if devices.several else function, donate_argnums=0)
 

@@ -132,8 +132,8 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
         steps = jnp.maximum(asked.sum(axis=1), 1).astype(hits.dtype)
         right = jnp.where(asked, hits, 0).sum(axis=1) / steps
         whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)
-    loss, right, whole = (jnp.where(counts, values, 0).sum() for values in (losses, right, whole))
-    return _Tally(loss, right, whole, counts.sum().astype(losses.dtype))
+    # All of one type: between devices, these sums then travel together, with the gradient.
+    return _Tally(*(jnp.where(counts, values, 0).sum() for values in (losses, right, whole, jnp.ones_like(losses))))
 
 
 def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
