@@ -196,8 +196,7 @@ def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
 def gate_products(W: Float[Array, "N G H"], x: Float[Array, "H"]) -> Float[Array, "G N"]:
     """Return `W x` with the G gates in front, one product for each.
 
-    Over many steps the units of a gate are then side by side in memory, as elementwise functions want them: a GRU or
-    an LSTM under SnAp-1 takes half the time.
+    Over many steps the units of a gate are then side by side in memory, as elementwise functions want them.
     """
     return jnp.stack([x @ W[:, gate].T for gate in range(W.shape[1])])
 

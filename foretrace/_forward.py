@@ -1,6 +1,5 @@
 """A network over a chunk under a rule: carry in, outputs and carry out."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
+from foretrace._axes import each_step_and_stream, each_stream, row
 from foretrace._carry import Carry, init_carry
 from foretrace._depth import deep_stack
 from foretrace._network import Block, Network
@@ -18,7 +18,7 @@ from foretrace._rule import BPTT, LearningRule
 from foretrace._scan import STATES
 from foretrace._sensitivity import advance, attach, init_sensitivity
 from foretrace._sketch import Parameters, Stack, advance_sketch, attach_sketch, parameters_below
-from foretrace._types import Array, Bool, Float, Keys, PyTree
+from foretrace._types import Array, Bool, Float, Keys
 from foretrace._unroll import also_differentiate, unroll
 
 _READOUT = "readout"
@@ -80,6 +80,7 @@ def run(
     through: bool = False,
     guess: Guess | None = None,
     live: Bool[Array, "*B C"] | None = None,
+    merged: bool = False,
 ) -> Outcome:
     """Do what `forward` does, and more.
 
@@ -89,17 +90,18 @@ def run(
             are open to the derivative as the rule says, and there are no sensitivities.
         guess: predicts errors, under a rule that has them predicted; they are zero without it.
         live: for the same: steps that count or are followed by one that does; all if None.
+        merged: for training: take steps and streams as one axis where there is no state, see `each_step_and_stream`.
 
     Raises:
         ValueError: as there; through under a rule with depth or predicted errors.
     """
     batched = xs.ndim == 3
     if batched and xs.shape[0] == 1:
-        # Axes of one element in the middle keep XLA on a CPU from its fast sums: half of a step would be lost to them.
+        # Axes of one element in the middle keep XLA on a CPU from its fast sums: nearly half of a step.
         key = jax.random.split(key, 1) if key is not None and key.ndim == 0 else key
-        own: dict[str, Any] = jax.tree.map(lambda leaf: leaf[0], {"reset": reset, "key": key, "live": live})
-        own |= {"rule": rule, "keep_carry": keep_carry, "through": through, "guess": guess}
-        out = run(network, jax.tree.map(lambda leaf: jnp.squeeze(leaf, 1), carry), xs[0], **own)
+        told: dict[str, Any] = jax.tree.map(lambda leaf: leaf[0], {"reset": reset, "key": key, "live": live})
+        told |= {"rule": rule, "keep_carry": keep_carry, "through": through, "guess": guess}
+        out = run(network, jax.tree.map(lambda leaf: jnp.squeeze(leaf, 1), carry), xs[0], **told)
         after = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), out.carry)
         return Outcome(out.outputs[None], after, out.gram)
     if batched:
@@ -110,7 +112,7 @@ def run(
     if key is not None:
         # Drawn here for all blocks: within a block the random bits would be made again wherever the masks are used.
         streams = jax.random.split(key, xs.shape[1]) if batched and key.ndim == 0 else key
-        keep = _streams(network.keep, batched, out_axes=1)(streams)
+        keep = each_stream(network.keep, batched, out_axes=1)(streams)
     if (rule.depth or rule.predicted) and through:
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
     if rule.predicted and guess is None:
@@ -122,13 +124,13 @@ def run(
     elif rule.sketches and not through:
         x, after = _run_sketched(network, carry, xs, rule, reset, keep, keep_carry)
     else:
-        x, after, gram = _run(network, carry, xs, rule, reset, keep, keep_carry, through, guess, live)
+        x, after, gram = _run(network, carry, xs, rule, reset, keep, keep_carry, through, guess, live, merged)
     if network.cumulative_mean:
         if carry is not None:
             raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
         counts = jnp.arange(1, xs.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = also_differentiate(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
-    outputs = _each(network.decoder, batched)(x)
+    outputs = each_step_and_stream(network.decoder, batched, merged)(x)
     return Outcome(jnp.swapaxes(outputs, 0, 1) if batched else outputs, after, gram)
 
 
@@ -143,16 +145,17 @@ def _run(
     through: bool,
     guess: Guess | None = None,
     live: Bool[Array, "C *B"] | None = None,
+    merged: bool = False,
 ) -> tuple[Float[Array, "C *B H"], Carry | None, Float[Array, "D F F"] | None]:
     """Run encoder and blocks."""
-    x = _each(network.encoder, xs.ndim == 3)(xs)
+    x = each_step_and_stream(network.encoder, xs.ndim == 3, merged)(xs)
     if xs.shape[0] == 1:
         blocks = (network.blocks, carry, keep, guess)
         # In a loop, the sensitivities of several streams are copied out of their stack and back: a third of a step.
         together = 4 if xs.ndim == 3 else 1
 
         def step(x: Array, now: tuple[Block, Carry | None, Array | None, Guess | None]) -> tuple[Array, tuple]:
-            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through, now[3], live)
+            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through, now[3], live, merged)
 
         x, (after, gram) = lax.scan(step, x, blocks, unroll=together)
         return x, after, gram
@@ -160,13 +163,14 @@ def _run(
     # them, where XLA on a CPU then reads them through the layer's number and does not vectorise (7 % of a step).
     vectors, others = eqx.partition(network.blocks, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 2)
 
-    # The backward pass computes a block again instead of storing its insides, but for its states and its readout: more
-    # operations and much less memory traffic, which is what limits a CPU here (benchmarks/README.md).
+    # The backward pass computes a block again instead of storing its insides, but for the states of linear scans and
+    # the readout: more operations and much less memory traffic, which is what limits a CPU here (dev/LOG.md).
     @partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(STATES, _READOUT))
     def layer(x: Array, now: tuple) -> tuple[Array, tuple]:
         others, one_hot, before, keep, guess = now
-        own = jax.tree.map(partial(_row, one_hot), vectors)
-        return _layer(eqx.combine(own, others), before, x, rule, reset, keep, keep_carry, through, guess, live)
+        own = jax.tree.map(partial(row, one_hot), vectors)
+        block = eqx.combine(own, others)
+        return _layer(block, before, x, rule, reset, keep, keep_carry, through, guess, live, merged)
 
     rows = (others, jnp.eye(network.depth, dtype=bool), carry, keep, guess)
     x, (after, gram) = lax.scan(layer, x, rows)
@@ -185,7 +189,7 @@ def _run_deep(
     """Run encoder and blocks with credit in depth."""
     stack = partial(deep_stack, network, rule=rule, keep_carry=keep_carry)
     before = None if carry is None else tuple(carry)
-    x, after = _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(before, xs, reset, keep)
+    x, after = each_stream(stack, xs.ndim == 3, in_axes=1, out_axes=1)(before, xs, reset, keep)
     return x, None if after is None else Carry(*after)
 
 
@@ -220,7 +224,7 @@ def _run_sketched(
         e = advance_sketch(states, lax.stop_gradient(parameters), h, e, lax.stop_gradient(after.e))
         return x, lax.stop_gradient(Carry(after.h, e))
 
-    return _streams(stack, xs.ndim == 3, in_axes=1, out_axes=1)(carry, xs, reset, keep)
+    return each_stream(stack, xs.ndim == 3, in_axes=1, out_axes=1)(carry, xs, reset, keep)
 
 
 def _layer(
@@ -234,6 +238,7 @@ def _layer(
     through: bool,
     guess: Guess | None,
     live: Bool[Array, "C *B"] | None,
+    merged: bool,
 ) -> tuple[Float[Array, "C *B H"], tuple[Carry | None, Float[Array, "F F"] | None]]:
     own = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
     cell, theta = watched(own, rule), own.coefficients()
@@ -263,34 +268,12 @@ def _layer(
         after = None if e is None else advance(cell, theta, h, e, inputs, hs, rule, reset)
         return emitted, Carry(last if through else lax.stop_gradient(last), lax.stop_gradient(after)), gram
 
-    zs = _each(block.before, batched)(xs)
+    zs = each_step_and_stream(block.before, batched, merged)(xs)
     # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
-    emitted, after, gram = _streams(recur, batched, in_axes=(0, 1, 1, 1), out_axes=(1, 0, 0))(carry, zs, reset, live)
+    emitted, after, gram = each_stream(recur, batched, in_axes=(0, 1, 1, 1), out_axes=(1, 0, 0))(carry, zs, reset, live)
     gram = gram.mean(axis=0) if gram is not None and batched else gram
-    ys = checkpoint_name(_each(own.readout, batched)(emitted, zs), _READOUT)
+    ys = checkpoint_name(each_step_and_stream(own.readout, batched, merged)(emitted, zs), _READOUT)
     if keep is None:
-        return _each(partial(block.after, keep=None), batched)(xs, ys), (after, gram)
+        return each_step_and_stream(partial(block.after, keep=None), batched, merged)(xs, ys), (after, gram)
     each_keep = jnp.broadcast_to(keep, (xs.shape[0], *keep.shape))
-    return _each(block.after, batched)(xs, ys, each_keep), (after, gram)
-
-
-def _row(one_hot: Bool[Array, "D"], leaf: Array) -> Array:
-    return jnp.dot(one_hot.astype(leaf.dtype), leaf, precision=lax.Precision.HIGHEST)
-
-
-def _each(function: Callable, batched: bool) -> Callable:
-    """Apply a function of one step to all steps and streams, as rows of one matrix."""
-    if not batched:
-        return jax.vmap(function)
-
-    def apply(*args: PyTree[Array]) -> PyTree[Array]:
-        steps, streams = jax.tree.leaves(args)[0].shape[:2]
-        rows = jax.tree.map(lambda leaf: leaf.reshape(steps * streams, *leaf.shape[2:]), args)
-        return jax.tree.map(lambda leaf: leaf.reshape(steps, streams, *leaf.shape[1:]), jax.vmap(function)(*rows))
-
-    return apply
-
-
-def _streams(function: Callable, batched: bool, in_axes: Any = 0, out_axes: Any = 0) -> Callable:
-    """Apply a function of one stream to all streams."""
-    return jax.vmap(function, in_axes, out_axes) if batched else function
+    return each_step_and_stream(block.after, batched, merged)(xs, ys, each_keep), (after, gram)

@@ -154,7 +154,7 @@ def chunk_loss(
     guess: Guess | None = None,
 ) -> tuple[Float[Array, ""], Outcome]:
     """Return the mean over streams of `sum_t mask_t * loss_t`, and what the run gave."""
-    options: dict[str, Any] = {"reset": reset, "key": key, "keep_carry": keep_carry, "through": through}
+    options: dict[str, Any] = {"reset": reset, "key": key, "keep_carry": keep_carry, "through": through, "merged": True}
     live = None
     if guess is not None and mask is not None and not keep_carry:
         # Steps that count may come in the next chunk, unless there is none.

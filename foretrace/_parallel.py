@@ -140,13 +140,7 @@ class Steps:
 
     def __init__(self, devices: Devices, function: Callable, stop: Stop):
         self._devices, self._stop, self._agreed = devices, stop, False
-
-        def agreeing(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
-            state, row = function(state, step)
-            # A sum of the row's type: it travels with the gradient instead of in an exchange of its own.
-            return state, jnp.append(row, asked.astype(row.dtype).sum())
-
-        self._program = devices.compile(agreeing if devices.several else function, donate_argnums=0)
+        self._program = devices.compile(agreeing(function) if devices.several else function, donate_argnums=0)
 
     def __call__(self, state: Any, step: np.int32) -> tuple[Any, Array]:
         """Return the state after a step and what is to be looked at."""
@@ -166,6 +160,17 @@ class Steps:
     def stopped(self) -> bool:
         """Whether to stop: with several processes, once a step that was looked at says that one of them is asked to."""
         return self._agreed if self._devices.several else self._stop.asked
+
+
+def agreeing(function: Callable) -> Callable:
+    """Return a step that is told in addition what each device is asked, to stop or not, and says how many are."""
+
+    def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
+        state, row = function(state, step)
+        # A sum of the row's type travels with the gradient, where another would be an exchange of its own.
+        return state, jnp.append(row, asked.astype(row.dtype).sum())
+
+    return step
 
 
 def _of_first(leaf: Array) -> Array:

@@ -13,7 +13,7 @@ PACKAGE = Path(ft.__file__).parent
 ORDER = [
     *("_types", "_loss", "_classify", "tasks", "_scan_kernel", "_scan", "_cell", "_timescales"),
     *("_cells", "_network", "_rule", "_unroll", "_prediction", "_sensitivity", "_noise", "_groups", "_depth"),
-    *("_sketch", "_carry", "_forward"),
+    *("_sketch", "_carry", "_axes", "_forward"),
     *("_bfloat16", "_structure", "_gradient", "_fit", "_operations", "_spread", "_alignment"),
     *("_optimizer", "_learner_state", "_learner_options", "_learner", "_checkpoint"),
     *("_oracles", "_ways", "testing", "_metrics", "_cell_config", "_config", "_build", "_run", "_program"),

@@ -269,7 +269,7 @@ def test_a_batch_is_the_mean_of_its_streams(network):
 
 def test_a_batch_of_one_is_its_stream(network):
     """It runs without the axis of streams, and gives it back."""
-    for part, carry in ((slice(0, 4), True), (slice(0, 1), True), (slice(0, 4), False)):
+    for part, carry in ((slice(2, 6), True), (slice(0, 1), True), (slice(2, 6), False)):
         start = ft.init_carry(network, ft.SNAP1) if carry else None
         want = run(network, ft.SNAP1, start, part, mask=WEIGHTS, reset=RESET)
         start = ft.init_carry(network, ft.SNAP1, batch_size=1) if carry else None

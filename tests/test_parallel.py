@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 import jax, numpy as np
 from foretrace import _progress, experiment
-from foretrace._parallel import Devices
-from foretrace._program import learn
+from foretrace._parallel import Devices, agreeing
+from foretrace._program import evaluate, learn
 
 config = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
@@ -48,10 +48,14 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     # What it costs to be spread: gradients are added up, in one exchange, and nothing else travels but scores.
     places = Devices(8, 8)
     task, learner = experiment.build(config, mesh=places.mesh)
-    step = places.compile(partial(learn, config, places.spread(task), learner, seed=0))
-    text = step.lower(places.same(learner.init()), np.int32(0)).compile().as_text()
-    found = re.findall(r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\(", text)
+    step = agreeing(partial(learn, config, places.spread(task), learner, seed=0))
+    def exchanges(program, *arguments):
+        text = places.compile(program).lower(*arguments).compile().as_text()
+        return re.findall(r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\(", text)
+    found = exchanges(step, places.same(learner.init()), np.int32(0), places.from_each(False))
     print(json.dumps([name, sorted(set(found)), len(found)]))
+scored = exchanges(partial(evaluate, config, places.spread(task), seed=0), places.same(learner.init().network), 2)
+print(json.dumps(["scores", sorted(set(scored))]))
 shown, experiment.progress = experiment.progress, lambda *_: Interrupting()
 assert experiment.train(config, folder / "moved", devices=8).scores is None
 experiment.progress = shown
@@ -96,10 +100,12 @@ def test_eight_devices_are_one(tmp_path):
         [sys.executable, "-c", RUNS, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    whole, chunks = (json.loads(line) for line in done.stdout.splitlines())
+    whole, chunks, scores = (json.loads(line) for line in done.stdout.splitlines())
     assert whole[:2] == ["whole", ["all-reduce"]] and chunks[:2] == ["chunks", ["all-reduce"]]
     # The gradient with the tally; of chunks, those of the loop and of the last one. With one a parameter, over twenty.
+    # What processes ask to stop travels with it, too.
     assert whole[2] == 1 and chunks[2] <= 3, (whole, chunks)
+    assert scores == ["scores", ["all-reduce"]], "each device scores its own sequences"
     for name in ("whole", "chunks"):
         assert_same_but_for_rounding(tmp_path / f"{name}-1", tmp_path / f"{name}-8")
     assert_same_but_for_rounding(tmp_path / "chunks-1", tmp_path / "moved")
