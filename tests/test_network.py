@@ -160,6 +160,23 @@ def test_each_stream_of_a_batch_is_dropped_by_its_own_key(memoryless, streams):
     np.testing.assert_allclose(run(xs, jax.random.key(1)), alone, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [ft.ONLINE.with_depth(1), ft.UORO, ft.HYBRID, ft.ONLINE.with_predicted_errors()],
+    ids=["depth", "uoro", "hybrid", "predicted"],
+)
+def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):
+    network, reset = SMALL(depth=2), jnp.arange(T) == 2
+    run = jax.jit(partial(evaluate, rule=rule, loss=LOSS))
+    alone = run(network, ft.init_carry(network, rule), XS, YS, None, reset)
+    batch = (leaf[None] for leaf in (XS, YS))
+    one = run(network, ft.init_carry(network, rule, batch_size=1), *batch, None, reset[None])
+    alone = alone._replace(
+        carry=jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), alone.carry), outputs=alone.outputs[None]
+    )
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14), one, alone)
+
+
 def test_dropout_keeps_the_mean(memoryless):
     keep = memoryless.block(0).keep(1000, jax.random.key(0))
     assert set(np.unique(keep)) == {0.0, 2.0}
