@@ -4,10 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
-from foretrace._types import Array, Bool, PyTree
+from foretrace._types import Array, PyTree
 
 
 def each_step_and_stream(function: Callable, batched: bool, merged: bool) -> Callable:
@@ -36,8 +34,3 @@ def each_step_and_stream(function: Callable, batched: bool, merged: bool) -> Cal
 def each_stream(function: Callable, batched: bool, in_axes: Any = 0, out_axes: Any = 0) -> Callable:
     """Apply a function of one stream to all streams."""
     return jax.vmap(function, in_axes, out_axes) if batched else function
-
-
-def row(one_hot: Bool[Array, "D"], leaf: Array) -> Array:
-    """Return the row of a matrix that is marked, by a product: see `_forward.run`."""
-    return jnp.dot(one_hot.astype(leaf.dtype), leaf, precision=lax.Precision.HIGHEST)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from foretrace._axes import each_step_and_stream, each_stream, row
+from foretrace._axes import each_step_and_stream, each_stream
 from foretrace._carry import Carry, init_carry
 from foretrace._depth import deep_stack
 from foretrace._network import Block, Network
@@ -168,7 +168,7 @@ def _run(
     @partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(STATES, _READOUT))
     def layer(x: Array, now: tuple) -> tuple[Array, tuple]:
         others, one_hot, before, keep, guess = now
-        own = jax.tree.map(partial(row, one_hot), vectors)
+        own = jax.tree.map(partial(_row, one_hot), vectors)
         block = eqx.combine(own, others)
         return _layer(block, before, x, rule, reset, keep, keep_carry, through, guess, live, merged)
 
@@ -268,12 +268,15 @@ def _layer(
         after = None if e is None else advance(cell, theta, h, e, inputs, hs, rule, reset)
         return emitted, Carry(last if through else lax.stop_gradient(last), lax.stop_gradient(after)), gram
 
-    zs = each_step_and_stream(block.before, batched, merged)(xs)
+    each = partial(each_step_and_stream, batched=batched, merged=merged)
+    zs = each(block.before)(xs)
     # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
     emitted, after, gram = each_stream(recur, batched, in_axes=(0, 1, 1, 1), out_axes=(1, 0, 0))(carry, zs, reset, live)
     gram = gram.mean(axis=0) if gram is not None and batched else gram
-    ys = checkpoint_name(each_step_and_stream(own.readout, batched, merged)(emitted, zs), _READOUT)
-    if keep is None:
-        return each_step_and_stream(partial(block.after, keep=None), batched, merged)(xs, ys), (after, gram)
-    each_keep = jnp.broadcast_to(keep, (xs.shape[0], *keep.shape))
-    return each_step_and_stream(block.after, batched, merged)(xs, ys, each_keep), (after, gram)
+    ys = checkpoint_name(each(own.readout)(emitted, zs), _READOUT)
+    keeps = None if keep is None else jnp.broadcast_to(keep, (xs.shape[0], *keep.shape))
+    return each(block.after)(xs, ys, keeps), (after, gram)
+
+
+def _row(one_hot: Bool[Array, "D"], leaf: Array) -> Array:
+    return jnp.dot(one_hot.astype(leaf.dtype), leaf, precision=lax.Precision.HIGHEST)

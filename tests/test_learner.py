@@ -88,12 +88,13 @@ def test_every_call_updates_by_default_and_the_carry_goes_on():
 def test_sensitivities_decay_at_every_update_and_nothing_else_does():
     xs, ys = data(2)
     kept, decayed = make_learner(), make_learner(sensitivity_decay=0.5)
-    expected, _ = kept.step(kept.init(), xs, ys)
-    state, _ = decayed.step(decayed.init(), xs, ys)
+    # Operation by operation: as programs the two are compiled, and rounded, differently.
+    with jax.disable_jit():
+        expected, _ = kept.step(kept.init(), xs, ys)
+        state, _ = decayed.step(decayed.init(), xs, ys)
     assert distance(state.carry.e, jax.tree.map(lambda leaf: 0.5 * leaf, expected.carry.e)) < 1e-15
-    # Two programs, so up to rounding.
-    assert distance(state._replace(carry=expected.carry), expected) < 1e-15
-    assert distance(state.carry.h, expected.carry.h) < 1e-15
+    assert distance(state._replace(carry=expected.carry), expected) == 0
+    assert distance(state.carry.h, expected.carry.h) == 0
     further, _ = decayed.step(state, xs, ys)
     halved = expected._replace(carry=expected.carry._replace(e=state.carry.e))
     assert distance(further.network, kept.step(halved, xs, ys)[0].network) < 1e-15
