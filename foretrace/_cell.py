@@ -198,12 +198,12 @@ def gate_products(W: Float[Array, "N G H"], x: Float[Array, "H"]) -> Float[Array
 
     Over many steps the units of a gate are then side by side in memory, as elementwise functions want them.
     """
-    return jnp.stack([x @ W[:, gate].T for gate in range(W.shape[1])])
+    return jnp.stack([jnp.inner(x, W[:, gate]) for gate in range(W.shape[1])])
 
 
 def complex_product(B: Complex[Array, "N H"], x: Float[Array, "H"]) -> Complex[Array, "N"]:
     """Return `B x` as one product of real numbers, which is faster than one of complex ones."""
-    re, im = jnp.split(x @ jnp.concatenate([B.real, B.imag]).T, 2)
+    re, im = jnp.split(jnp.inner(x, jnp.concatenate([B.real, B.imag])), 2)
     return lax.complex(re, im)
 
 
@@ -216,4 +216,4 @@ def real_readout(
 ) -> Float[Array, "H"]:
     """Return `Re[C h] + D * x`."""
     C = jnp.concatenate([C_re, -C_im], axis=1)
-    return jnp.concatenate([h.real, h.imag]) @ C.T + D * x
+    return jnp.inner(jnp.concatenate([h.real, h.imag]), C) + D * x

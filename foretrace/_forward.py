@@ -151,13 +151,12 @@ def _run(
     x = each_step_and_stream(network.encoder, xs.ndim == 3, merged)(xs)
     if xs.shape[0] == 1:
         blocks = (network.blocks, carry, keep, guess)
-        # In a loop, the sensitivities of several streams are copied out of their stack and back: a third of a step.
-        together = 4 if xs.ndim == 3 else 1
 
         def step(x: Array, now: tuple[Block, Carry | None, Array | None, Guess | None]) -> tuple[Array, tuple]:
             return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through, now[3], live, merged)
 
-        x, (after, gram) = lax.scan(step, x, blocks, unroll=together)
+        # In a loop, weights and sensitivities are copied out of their stack and back: a third of a step of one row.
+        x, (after, gram) = lax.scan(step, x, blocks, unroll=4)
         return x, after, gram
     # Vectors come by a product with a row of the identity: sliced, they are fused into the loops over features that use
     # them, where XLA on a CPU then reads them through the layer's number and does not vectorise (7 % of a step).

@@ -17,6 +17,7 @@ from foretrace._gradient import Loss, check_chunk, check_finite, evaluate
 from foretrace._learner_options import SensitivityDtype, check_options
 from foretrace._learner_state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
+from foretrace._optimizer import norm
 from foretrace._prediction import added, init_predictor, next_round
 from foretrace._rule import LearningRule, as_rule
 from foretrace._spread import evaluate_spread
@@ -171,7 +172,7 @@ class Learner:
             TypeError, ValueError: as in `gradient`.
         """
         self._check(x, None, None, reset)
-        return self._predict(state, x, reset, sensitivity=sensitivity)
+        return self._moved(state, x, reset, sensitivity=sensitivity)
 
     def fresh_carry(self) -> Carry | None:
         return None if self.whole_sequences else self.init_carry(self.network, self.batch_size)
@@ -233,29 +234,29 @@ class Learner:
             keep_carry=not self.whole_sequences and not end,
             segment=self.segment,
         )
-        norm = _norm(found.grads)
+        gradient_norm = norm(found.grads)
         # Masked steps leave no trace in loss and gradient, so the states are asked as well.
         states = () if found.carry is None else jax.tree.leaves(found.carry.h)
-        accepted = jnp.isfinite(found.loss) & jnp.isfinite(norm)
+        accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm)
         for h in states:
             accepted &= jnp.isfinite(h).all()
         grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
-        network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(norm)
+        network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(gradient_norm)
         predictor = state.predictor
         if predictor is not None and found.moments is not None:
             predictor = added(predictor, *found.moments)
-            accepted &= jnp.isfinite(_norm(found.moments))
+            accepted &= jnp.isfinite(norm(found.moments))
         if end or not self.accumulate:
             # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
             known = {} if self.accumulate else {"value": found.loss}
             optimizer = optax.with_extra_args_support(self.optimizer)
             updates, opt_state = optimizer.update(grads, opt_state, network, **known)
-            network, update_norm = optax.apply_updates(network, updates), _norm(updates)
+            network, update_norm = optax.apply_updates(network, updates), norm(updates)
             accepted &= jnp.isfinite(update_norm)
             grads = jax.tree.map(jnp.zeros_like, grads)
             if predictor is not None:
                 # Sequences to fit the predictor to, then sequences to learn from.
-                held, learned = (state.network, state.opt_state, 0 * norm), (network, opt_state, update_norm)
+                held, learned = (state.network, state.opt_state, 0 * gradient_norm), (network, opt_state, update_norm)
                 network, opt_state, update_norm = jax.tree.map(partial(jnp.where, predictor.fitted), learned, held)
                 predictor = next_round(predictor)
         after = state._replace(
@@ -269,27 +270,26 @@ class Learner:
         )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
         after = jax.tree.map(partial(jnp.where, accepted), after, before)
-        return after, Info(found.loss, found.outputs, norm, jnp.where(accepted, update_norm, 0), accepted)
+        return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
+
+    def _moved(
+        self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
+    ) -> tuple[Array, LearnerState]:
+        # What does not change is no result of the program: it would be copied, which takes as long as a row does.
+        outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
+        return outputs, state._replace(**changed)
 
     def _traced_predict(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
-    ) -> tuple[Array, LearnerState]:
-        before = state.carry
-        if sensitivity or before is None:
-            keep = before is not None
-            ahead = self._opened(before)
-            outputs, after, gram = run(state.network, ahead, x, rule=self.rule, reset=reset, keep_carry=keep)
-            if state.predictor is not None and gram is not None:
-                state = state._replace(predictor=added(state.predictor, gram, jnp.zeros_like(state.predictor.cross)))
-            return outputs, state._replace(carry=None if after is None else self._closed(after, self.batch_size))
-        outputs, after = forward(state.network, before._replace(e=None), x, reset=reset)
-        assert after is not None
-        return outputs, state._replace(carry=cleared(after._replace(e=before.e)))
-
-
-def _norm(tree: Any) -> Float[Array, ""]:
-    """Return the norm of all leaves: of one vector, which is one operation instead of one for each leaf."""
-    leaves = jax.tree.leaves(tree)
-    if len({leaf.dtype for leaf in leaves}) > 1:
-        return optax.tree.norm(tree)
-    return optax.tree.norm(jnp.concatenate([jnp.reshape(leaf, [-1]) for leaf in leaves]))
+    ) -> tuple[Array, dict[str, Any]]:
+        network, before, predictor = state.network, state.carry, state.predictor
+        if before is not None and not sensitivity:
+            outputs, after = forward(network, before._replace(e=None), x, reset=reset)
+            assert after is not None
+            return outputs, {"carry": cleared(after._replace(e=before.e))}
+        kept = before is not None
+        outputs, after, gram = run(network, self._opened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
+        changed: dict[str, Any] = {"carry": None if after is None else self._closed(after, self.batch_size)}
+        if predictor is not None and gram is not None:
+            changed["predictor"] = added(predictor, gram, jnp.zeros_like(predictor.cross))
+        return outputs, changed

@@ -30,7 +30,7 @@ class Linear(eqx.Module):
         self.bias = bias_scale * jax.random.normal(bias, (output_size,))
 
     def __call__(self, x: Float[Array, "I"]) -> Float[Array, "O"]:
-        return x @ self.weight.T + self.bias
+        return jnp.inner(x, self.weight) + self.bias
 
 
 class LayerNorm(eqx.Module):

@@ -85,7 +85,7 @@ class StreamLearner:
         self.places = self.waits + 1 if self.waits else 0
         self._check_memory()
         self._step = jax.jit(self._traced_step, donate_argnums=0)
-        self._look = jax.jit(partial(learner.predict, sensitivity=False))
+        self._look = jax.jit(lambda state, xs: learner.predict(state, xs, sensitivity=False)[0])
         self._pass = jax.jit(self._traced_pass, donate_argnums=0)
 
     def init(self, key: PRNGKeyArray | None = None) -> StreamState:
@@ -109,7 +109,7 @@ class StreamLearner:
 
     def predict(self, state: StreamState, xs: Any) -> Float[Array, "C O"]:
         """Return the outputs for what might come next; nothing changes."""
-        return self._look(state.learner, xs)[0]
+        return self._look(state.learner, xs)
 
     def run(self, state: StreamState, xs: Any) -> tuple[Float[Array, "C O"], StreamState]:
         """Return the outputs for the next chunk and the state behind it, without learning; `state` is used up."""

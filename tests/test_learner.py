@@ -125,6 +125,15 @@ def test_predict_advances_the_carry_as_learning_does_and_learns_nothing():
     assert distance(after.carry.e, jax.tree.map(jnp.zeros_like, after.carry.e)) == 0
 
 
+@pytest.mark.parametrize("sensitivity", [True, False])
+def test_predict_copies_nothing_that_it_leaves_as_it_is(sensitivity):
+    learner = make_learner(optimizer=optax.adam(1e-3))
+    state = learner.init()
+    after = learner.predict(state, data(4)[0], sensitivity=sensitivity)[1]
+    before, same = (jax.tree.leaves((s.network, s.opt_state, s.step, s.key)) for s in (state, after))
+    assert all(old is new for old, new in zip(before, same, strict=True))
+
+
 def test_predict_of_whole_sequences_carries_nothing():
     xs, _ = data(4)
     learner = make_learner(whole_sequences=True)

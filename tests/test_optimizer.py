@@ -55,6 +55,37 @@ def test_clipping_bounds_the_global_norm_over_both_groups(network):
     assert float(optax.tree.norm(updates)) < 1e-3 * float(optax.tree.norm(unclipped))
 
 
+@pytest.mark.parametrize("size", [4, 96])  # all leaves small; B, C and the gates large, the others small
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
+    make = ft.LRU.factory(state_size=size)
+    network = ft.Network(2, 3, model_size=size, depth=2, cell=make, key=jax.random.key(0))
+    assert any(leaf.size > 8192 for leaf in jax.tree.leaves(network)) == (size == 96)
+    options = {"b1": 0.8, "b2": 0.99, "eps": 1e-6}
+    kind = labels(network)
+    reference = optax.chain(
+        optax.identity() if clip is None else optax.clip_by_global_norm(clip),
+        optax.partition(
+            {
+                "recurrent": optax.adamw(0.25e-2, weight_decay=0.0, **options),
+                "rest": optax.adamw(1e-2, weight_decay=0.5, **options),
+            },
+            kind,
+        ),
+    )
+    ours = ft.adamw(1e-2, recurrent_factor=0.25, weight_decay=0.5, clip=clip, **options)
+    leaves, structure = jax.tree.flatten(network)
+    state, other = ours.init(network), reference.init(network)
+    for seed, scale in enumerate((1e-4, 10.0, 1e-2)):  # below the bound, above it, below or above by the size
+        draw = np.random.default_rng(seed)
+        grads = structure.unflatten([jnp.asarray(scale * draw.normal(size=leaf.shape)) for leaf in leaves])
+        found, state = ours.update(grads, state, network)
+        wanted, other = reference.update(grads, other, network)
+        for path, leaf in jax.tree.leaves_with_path(wanted):
+            have = dict(jax.tree.leaves_with_path(found))[path]
+            np.testing.assert_allclose(have, leaf, rtol=1e-10, atol=1e-15, err_msg=jax.tree_util.keystr(path))
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [

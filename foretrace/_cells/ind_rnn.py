@@ -64,5 +64,5 @@ class IndRNN(AbstractCell):
         self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
     ) -> Float[Array, "N"]:
         """Advance by one step; `others` is not read."""
-        h = x @ theta.feedforward["W"].T + theta.recurrent["u"] * own + theta.feedforward["b"]
+        h = jnp.inner(x, theta.feedforward["W"]) + theta.recurrent["u"] * own + theta.feedforward["b"]
         return jnp.tanh(h) if self.tanh else jax.nn.relu(h)

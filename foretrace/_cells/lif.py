@@ -105,7 +105,7 @@ class LIF(AbstractCell):
     ) -> Float[Array, "N"]:
         """Advance by one step; `others` is not read."""
         reset = self.threshold * lax.stop_gradient(spike(own, self.threshold, self.dampening))
-        return theta.recurrent["alpha"] * own + x @ theta.feedforward["W"].T - reset
+        return theta.recurrent["alpha"] * own + jnp.inner(x, theta.feedforward["W"]) - reset
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "N"]:
         """Return the spikes."""

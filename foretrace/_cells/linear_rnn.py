@@ -72,9 +72,9 @@ class LinearRNN(AbstractCell):
     ) -> Float[Array, "N"]:
         """Advance by one step, with each unit's dependence on its own past in view of autodiff."""
         A = theta.recurrent["A"]
-        h = others @ A.T + jnp.diagonal(A) * (own - others) + x @ theta.feedforward["B"].T
+        h = jnp.inner(others, A) + jnp.diagonal(A) * (own - others) + jnp.inner(x, theta.feedforward["B"])
         return jnp.tanh(h) if self.tanh else h
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return `C h + D * x`."""
-        return h @ self.C.T + self.D * x
+        return jnp.inner(h, self.C) + self.D * x

@@ -72,6 +72,6 @@ class MinGRU(AbstractDiagonalCell):
 
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return 1 - z and z * (W x + b)."""
-        gate = x @ theta.recurrent["W_z"].T + theta.recurrent["b_z"]
-        candidate = x @ theta.feedforward["W"].T + theta.feedforward["b"]
+        gate = jnp.inner(x, theta.recurrent["W_z"]) + theta.recurrent["b_z"]
+        candidate = jnp.inner(x, theta.feedforward["W"]) + theta.feedforward["b"]
         return jax.nn.sigmoid(-gate), jax.nn.sigmoid(gate) * candidate

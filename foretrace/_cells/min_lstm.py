@@ -67,6 +67,6 @@ class MinLSTM(AbstractDiagonalCell):
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return the normalised forget gate, and the normalised input gate times the candidate."""
         gates, drive = theta.recurrent, theta.feedforward
-        forget, let_in = x @ gates["W_f"].T + gates["b_f"], x @ gates["W_i"].T + gates["b_i"]
+        forget, let_in = jnp.inner(x, gates["W_f"]) + gates["b_f"], jnp.inner(x, gates["W_i"]) + gates["b_i"]
         odds = jax.nn.log_sigmoid(forget) - jax.nn.log_sigmoid(let_in)
-        return jax.nn.sigmoid(odds), jax.nn.sigmoid(-odds) * (x @ drive["W"].T + drive["b"])
+        return jax.nn.sigmoid(odds), jax.nn.sigmoid(-odds) * (jnp.inner(x, drive["W"]) + drive["b"])

@@ -75,7 +75,7 @@ class RGLRU(AbstractDiagonalCell):
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return a_t and sqrt(1 - a_t^2) * (i_t * x_t)."""
         past, present = theta.recurrent, theta.feedforward
-        opened = jax.nn.sigmoid(x @ past["W_a"].T + past["b_a"])
+        opened = jax.nn.sigmoid(jnp.inner(x, past["W_a"]) + past["b_a"])
         log_a = SHARPNESS * opened * jax.nn.log_sigmoid(past["a_logit"])
-        gated = jax.nn.sigmoid(x @ present["W_x"].T + present["b_x"]) * x
+        gated = jax.nn.sigmoid(jnp.inner(x, present["W_x"]) + present["b_x"]) * x
         return jnp.exp(log_a), unit_gain(log_a) * gated

@@ -106,9 +106,12 @@ class RTU(AbstractCell):
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Advance by one step; `others` is not read."""
         (u, v), g, phi = own, theta.recurrent["g"], theta.recurrent["phi"]
-        u, v = g * u - phi * v + x @ theta.feedforward["B_u"].T, g * v + phi * u + x @ theta.feedforward["B_v"].T
+        u, v = (
+            g * u - phi * v + jnp.inner(x, theta.feedforward["B_u"]),
+            g * v + phi * u + jnp.inner(x, theta.feedforward["B_v"]),
+        )
         return (jnp.tanh(u), jnp.tanh(v)) if self.tanh else (u, v)
 
     def readout(self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return `C_u u + C_v v + D * x`."""
-        return h[0] @ self.C_u.T + h[1] @ self.C_v.T + self.D * x
+        return jnp.inner(h[0], self.C_u) + jnp.inner(h[1], self.C_v) + self.D * x

@@ -107,8 +107,8 @@ class SelectiveSSM(AbstractDiagonalCell):
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return the sampled decay and drive."""
         A, own = -jnp.exp(theta.recurrent["A_log"]), jnp.repeat(x, self.state_size // self.input_size)
-        grown = A * jax.nn.softplus(x @ theta.recurrent["W_step"].T + theta.recurrent["b_step"])
-        return jnp.exp(grown), jnp.expm1(grown) / A * (x @ theta.feedforward["W_B"].T) * own
+        grown = A * jax.nn.softplus(jnp.inner(x, theta.recurrent["W_step"]) + theta.recurrent["b_step"])
+        return jnp.exp(grown), jnp.expm1(grown) / A * jnp.inner(x, theta.feedforward["W_B"]) * own
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return each channel's state, weighted by W_C x, plus `D * x`."""
