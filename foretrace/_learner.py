@@ -161,6 +161,8 @@ class Learner:
     ) -> tuple[Float[Array, "*B C O"], LearnerState]:
         """Return the outputs for the next chunk, and the state with the carry moved on; nothing is learned.
 
+        What stays as it is, such as the network, is shared by both states, not copied.
+
         Args:
             state: from `init` or `step`.
             x: inputs.
