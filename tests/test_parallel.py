@@ -143,6 +143,8 @@ def test_two_processes_are_one_and_one_that_is_lost_is_not_missed_for_long(tmp_p
     path = tmp_path / "lost"
     run = start("--run-dir", path, "--processes", 2, "--steps", 100_000)
     until_saved(path, run)
+    # Else a thread that receives takes the core from the one that sends, for a turn of the scheduler.
+    assert [os.sched_getscheduler(child) for child in children(run)] == 2 * [os.SCHED_BATCH]
     os.kill(children(run)[1], signal.SIGKILL)
     assert "ended with code -9" in finish(run, 1) and not children(run)
     saved = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["step"]
