@@ -23,7 +23,8 @@ def markdown(record: Record) -> str:
     about = record["surroundings"]
     lines = [
         f"{about['devices']}, {about['cores']} cores, JAX {about['packages']['jax']}, Python {about['python']}; "
-        f"{about['started'][:10]}, load before {record['load']}, medians of {record['rounds']} rounds in turn.",
+        f"{about['started'][:10]}, load before {record['load']}, medians of {record['rounds']} rounds in turn"
+        + (f"; matrix products in {asked}." if (asked := record.get("matmul_precision")) else "."),
     ]
     for part, rows in record["parts"].items():
         lines += ["", f"## {TITLES[part]}", "", record["about"][part], ""]

@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from foretrace._bench_timing import ShapeName
 from foretrace._config import Config, NetworkConfig, RuleName, TaskConfig, TaskName
+from foretrace._precision import MatmulPrecision
 from foretrace._processes import PORT
 from foretrace._source import Format
 from foretrace._stream_config import StreamConfig
@@ -205,6 +206,8 @@ class Bench:
         chunks: lengths of the chunks of a stream.
         streams: numbers of streams side by side.
         lengths: lengths of sequences whose memory is asked for; nothing of these is run.
+        matmul_precision: of matrix products, those of the floor as well; as JAX does on the device if None. Parts that
+            start processes of their own (first, processes) do without.
         out: folder for bench.json, bench.md, bench.png; runs/bench-<time> if not given.
     """
 
@@ -214,6 +217,7 @@ class Bench:
     chunks: tuple[int, ...] = (1, 16, 64, 1024)
     streams: tuple[int, ...] = (1, 8)
     lengths: tuple[int, ...] = (1024, 4096, 16384, 65536)
+    matmul_precision: MatmulPrecision | None = None
     out: Path | None = None
 
 

@@ -11,6 +11,7 @@ import tyro
 
 from foretrace._cell_config import CELLS, LRU, CellConfig, SelectiveSSM
 from foretrace._network import NormPlace
+from foretrace._precision import MatmulPrecision, matrix_products
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
@@ -92,6 +93,8 @@ class Config:
             None. For the rules without `hybrid`, `bptt` and `uoro` both give the same gradient.
         segment: of long whole sequences, keep the insides of so many steps at a time: the same gradient in less memory,
             for a forward pass more.
+        matmul_precision: of matrix products, on a device that has others than float32, as CPUs have not; states and
+            sensitivities are float32 in any case. As JAX does on the device if None: tensorfloat32 on NVIDIA's GPUs.
         seed: of the initialisation, the data and dropout.
         log_every: steps between lines of metrics, which are means over these steps.
         evaluate_every: steps between evaluations on validation sequences.
@@ -102,7 +105,7 @@ class Config:
         final_sequences: sequences of the evaluation at the end.
 
     Raises:
-        ValueError: a number below one; what else is wrong, `build` says.
+        ValueError: a number below one, or an unknown matmul_precision; what else is wrong, `build` says.
     """
 
     task: Annotated[TaskConfig, tyro.conf.AvoidSubcommands] = Copy()
@@ -118,6 +121,7 @@ class Config:
     batch_size: int = 20
     chunk: int | None = None
     segment: int | None = None
+    matmul_precision: MatmulPrecision | None = None
     seed: int = 0
     log_every: int = 50
     evaluate_every: int = 500
@@ -137,6 +141,7 @@ class Config:
                 raise ValueError(f"{name}={value} needs credit_depth of at least 1: it is a part of what that carries")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+        matrix_products(self.matmul_precision)  # says if there is none of that name
 
     @property
     def updates(self) -> int:

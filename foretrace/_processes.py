@@ -70,9 +70,11 @@ def _exchange_undisturbed() -> None:
     holds by polling. If it takes the core from the sender, both stand still for a turn of the scheduler, 4 ms: a sum of
     1 MB over two processes took 3.0 ms, and takes 0.6 so. Threads that are started later inherit it.
     """
-    if hasattr(os, "SCHED_BATCH"):
-        # A container may forbid it; it is for speed alone.
-        with contextlib.suppress(OSError):
+    if not hasattr(os, "SCHED_BATCH"):
+        return
+    # A container may forbid it; it is for speed alone. Another policy than the usual one is somebody's choice.
+    with contextlib.suppress(OSError):
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 

@@ -16,6 +16,7 @@ from foretrace._learner import Learner
 from foretrace._learner_state import LearnerState
 from foretrace._loss import accuracy
 from foretrace._network import Network
+from foretrace._precision import matrix_products
 from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, Float
 from foretrace.tasks import Batch, EvaluationSplit, Task
@@ -57,11 +58,12 @@ def learn(
     In chunks, the norm is the largest of any chunk's gradient.
     """
     batch = task.batch(seed, step, config.batch_size)
-    if config.chunk is None:
-        state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
-        loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
-    else:
-        state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
+    with matrix_products(config.matmul_precision):
+        if config.chunk is None:
+            state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
+            loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
+        else:
+            state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
     right = jnp.asarray(_tally(task, outputs, batch).scores().accuracy, loss.dtype)
     return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
 
@@ -106,7 +108,8 @@ def evaluate(
 
     def add(index: Array, total: _Tally) -> _Tally:
         batch = task.evaluation(split, seed, index, config.batch_size)
-        outputs, _ = forward(network, None, batch.xs, keep_carry=False)
+        with matrix_products(config.matmul_precision):
+            outputs, _ = forward(network, None, batch.xs, keep_carry=False)
         return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))
 
     zero = jnp.zeros(())

@@ -15,6 +15,7 @@ from foretrace._bench_parts import Row, Setting
 from foretrace._bench_report import markdown, png
 from foretrace._bench_timing import ShapeName
 from foretrace._checkpoint import write_atomically
+from foretrace._precision import MatmulPrecision, matrix_products
 from foretrace._run import RunError, surroundings
 
 Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first", "processes", "peers"]
@@ -43,6 +44,7 @@ def run(
     chunks: Sequence[int] = (1, 16, 64, 1024),
     streams: Sequence[int] = (1, 8),
     lengths: Sequence[int] = (1024, 4096, 16384, 65536),
+    matmul_precision: MatmulPrecision | None = None,
 ) -> dict[str, Any]:
     """Measure, and write `bench.json`, `bench.md` and `bench.png` into a folder, anew after each part.
 
@@ -57,13 +59,15 @@ def run(
         chunks: lengths of the chunks of a stream.
         streams: numbers of streams side by side.
         lengths: lengths of sequences whose memory is asked for.
+        matmul_precision: of matrix products, those of the floor as well; as JAX does on the device if None. Parts that
+            start processes of their own (first, processes) do without.
 
     Returns:
         The record: where, when and with what, and the rows of each part.
 
     Raises:
         RunError: the folder holds a measurement already, or cannot be written.
-        ValueError: an unknown part or shape, or a number below one.
+        ValueError: an unknown part, shape or precision, or a number below one.
     """
     numbers = {"rounds": (rounds,), "chunks": chunks, "streams": streams, "lengths": lengths}
     for name, values in numbers.items():
@@ -74,13 +78,15 @@ def run(
     names = tuple(shapes) if shapes is not None else _shapes_for(jax.default_backend())
     if strange := [name for name in names if name not in get_args(ShapeName)]:
         raise ValueError(f"unknown shape {strange[0]!r}; there are {', '.join(get_args(ShapeName))}")
+    matrix_products(matmul_precision)  # says if there is none of that name
     setting = Setting(names, rounds, tuple(chunks), tuple(streams), tuple(lengths))
     folder = _folder(out)
     record: dict[str, Any] = {"surroundings": surroundings(), "load": _load(), "rounds": rounds}
-    record |= {"about": {}, "parts": {}}
+    record |= {"matmul_precision": matmul_precision, "about": {}, "parts": {}}
     for part in parts:
         record["about"][part] = " ".join((inspect.getdoc(PARTS[part]) or "").split())
-        record["parts"][part] = list(_told(part, PARTS[part](setting)))
+        with matrix_products(matmul_precision):
+            record["parts"][part] = list(_told(part, PARTS[part](setting)))
         _write(folder, record)
     return record
 
