@@ -54,7 +54,7 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
     h, e, _ = primals
     dh, _, dtheta = tangents
 
-    # The error meets what all of the past has added up to: never rounded, and often complex, which no fast product is.
+    # The error meets what all of the past has added up to: never rounded, whatever precision is asked of products.
     exact = lax.Precision.HIGHEST
 
     def moved(d: Array, jacobian: Any) -> Array:
