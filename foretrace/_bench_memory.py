@@ -13,21 +13,21 @@ from foretrace._bench_timing import SHAPES, bytes_of, data, learner, ratio, time
 from foretrace._cells.lru import LRU
 from foretrace._learner import Learner
 from foretrace._learner_state import LearnerState
-from foretrace._rule import BPTT, HYBRID, ONLINE, LearningRule
+from foretrace._rule import BPTT, HYBRID, ONLINE, RESERVOIR, RTRL, SPATIAL, TRUNCATED, UORO, LearningRule
 from foretrace._types import Array
 
 
 def memory(setting: Setting) -> Iterator[Row]:
     """Temporary memory of a compiled step against the length of the sequence, batch of one; nothing is run."""
     shape = SHAPES["long"]
+    rules = {"BPTT": BPTT, "online": ONLINE, "truncated": TRUNCATED, "spatial": SPATIAL, "reservoir": RESERVOIR}
+    carried = rules | {"RTRL": RTRL, "hybrid": HYBRID, "UORO": UORO}
+    whole = {"whole_sequences": True}
     ways: dict[str, tuple[LearningRule, dict[str, Any], int | None]] = {
-        "BPTT, whole sequences": (BPTT, {"whole_sequences": True}, None),
-        "online, whole sequences": (ONLINE, {"whole_sequences": True}, None),
-        "BPTT, in segments of 512": (BPTT, {"whole_sequences": True, "segment": 512}, None),
-        "online, in segments of 512": (ONLINE, {"whole_sequences": True, "segment": 512}, None),
-        "online, chunks of 64": (ONLINE, {}, 64),
+        **{f"{name}, whole sequences": (rule, whole, None) for name, rule in rules.items()},
+        **{f"{name}, in segments of 512": (rules[name], whole | {"segment": 512}, None) for name in ("BPTT", "online")},
+        **{f"{name}, chunks of 64": (rule, {}, 64) for name, rule in carried.items()},
         "online, row by row": (ONLINE, {}, 1),
-        "hybrid, chunks of 64": (HYBRID, {}, 64),
     }
     for way, (rule, options, chunk) in ways.items():
         made = learner(shape, rule, batch_size=1, **options)

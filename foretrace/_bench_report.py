@@ -77,7 +77,8 @@ def _draw_streaming(axes: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def _draw_memory(axes: Any, rows: list[dict[str, Any]]) -> None:
-    for row in rows:
+    # The others lie on top of these.
+    for row in [row for row in rows if row["way"].startswith(("BPTT", "online"))]:
         points = [(int(key[2:-4]), value) for key, value in row.items() if key.startswith("T=")]
         points = [(length, value if value > 0 else math.nan) for length, value in points]
         axes.plot(*zip(*points, strict=True), "o-", label=row["way"])
