@@ -1,9 +1,11 @@
 """Peers that install from PyPI, measured in the same run as ours where they are installed."""
 
 import importlib.metadata
+import random
 import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,27 +23,72 @@ from foretrace._rule import ONLINE
 from foretrace._types import Array
 
 STREAMS, STEPS = 8, 64
+"""Beside braintrace."""
+
+FEATURES, ROWS = 8, 50
+"""Beside deep-river: numbers of a row, and rows of a timed round."""
 
 
 def peers(setting: Setting) -> Iterator[Row]:
-    """Compare the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step, with braintrace's.
+    """Compare the time of a row with peers that are installed; no rows without them.
 
-    Each call is one compiled program without an optimiser. Ours has norms and gated units between the layers,
-    braintrace's layers stand on each other directly. No rows if it is not installed.
+    With braintrace: the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step; each call is
+    one compiled program without an optimiser. Ours has norms and gated units between the layers, braintrace's layers
+    stand on each other directly. With deep-river: its LSTM (32 units, a window of 10 rows, which it goes through anew
+    at each row) and our `Classifier` (two layers of 32, by default and by the paper's rule), rows of 8 numbers, two
+    classes.
     """
-    if find_spec("braintrace") is None:
-        return
+    if find_spec("braintrace") is not None:
+        yield from _beside_braintrace(setting)
+    if find_spec("deep_river") is not None:
+        yield from _beside_deep_river(setting)
+
+
+def _row(peer: str, what: str, seconds: Mapping[str, list[float]], ours: str, theirs: str, calls: int) -> Row:
+    return {
+        "peer": f"{peer} {importlib.metadata.version(peer)}",
+        "foretrace": what,
+        "foretrace_us": round(1e6 * statistics.median(seconds[ours]) / calls, 1),
+        "peer_us": round(1e6 * statistics.median(seconds[theirs]) / calls, 1),
+        "times_faster": round(ratio(seconds, theirs, ours), 1),
+    }
+
+
+def _beside_braintrace(setting: Setting) -> Iterator[Row]:
     calls = {"chunk of 64": _chunked(), "step by step": _by_steps(), "braintrace": _braintrace()}
     seconds = timed(calls, setting.rounds)
-    theirs = 1e6 * statistics.median(seconds["braintrace"]) / STEPS
     for name in ("chunk of 64", "step by step"):
-        yield {
-            "foretrace": name,
-            "foretrace_us": round(1e6 * statistics.median(seconds[name]) / STEPS, 1),
-            "braintrace_us": round(theirs, 1),
-            "times_faster": round(ratio(seconds, "braintrace", name), 1),
-            "braintrace": importlib.metadata.version("braintrace"),
-        }
+        yield _row("braintrace", name, seconds, name, "braintrace", STEPS)
+
+
+def _beside_deep_river(setting: Setting) -> Iterator[Row]:
+    from deep_river.classification import LSTMClassifier
+
+    from foretrace.stream import Classifier
+
+    options: dict[str, Any] = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
+    models = {
+        "": Classifier(size="small", features=2 * FEATURES, classes=2),
+        ", the paper's rule": Classifier(size="small", features=2 * FEATURES, classes=2, credit_depth=0),
+        "deep-river": LSTMClassifier(**options, lr=1e-3),
+    }
+    draw = random.Random(0)
+    rows = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(ROWS)]
+
+    def both(model: Any) -> None:
+        for x, y in rows:
+            model.predict_one(x)  # waits for what was learned before
+            model.learn_one(x, y)
+
+    def predict(model: Any) -> None:
+        for x, _ in rows:
+            model.predict_one(x)
+
+    for name, call in (("predict_one, learn_one", both), ("predict_one", predict)):
+        seconds = timed({kind: partial(call, model) for kind, model in models.items()}, setting.rounds)
+        for kind in models:
+            if kind != "deep-river":
+                yield _row("deep-river", name + kind, seconds, kind, "deep-river", ROWS)
 
 
 def _chunked() -> Callable:

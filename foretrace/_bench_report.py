@@ -14,7 +14,7 @@ TITLES = {
     "rounding": "Sensitivities in 16 bits",
     "first": "First call, in fresh processes",
     "processes": "Two processes beside one",
-    "peers": "Beside braintrace",
+    "peers": "Beside braintrace and deep-river",
 }
 
 

@@ -1,12 +1,17 @@
 """`foretrace bench`: what it measures adds up, and its record, tables and figure say it."""
 
+import importlib.machinery
+import importlib.metadata
 import json
+import sys
 import time
+import types
 
 import jax
 import pytest
 
-from foretrace import _bench_timing, bench, cli
+from foretrace import _bench_peers, _bench_timing, bench, cli
+from foretrace._bench_parts import Setting
 from foretrace._bench_report import markdown, png
 from foretrace._bench_timing import Shape, operations, products, ratio, timed
 from foretrace._run import RunError
@@ -69,6 +74,37 @@ def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
     assert cli.main(["bench", "--out", str(out)]) == 2
     assert "holds a measurement already" in capsys.readouterr().err
     assert json.loads((out / "bench.json").read_text()) == record
+
+
+def test_a_peer_that_is_installed_is_measured(monkeypatch):
+    class LSTMClassifier:
+        def __init__(self, **options):
+            assert options["n_features"] == 8
+
+        def predict_one(self, x):
+            time.sleep(0.02)
+
+        def learn_one(self, x, y):
+            assert len(x) == 8
+
+    package, module = types.ModuleType("deep_river"), types.ModuleType("deep_river.classification")
+    package.__spec__ = importlib.machinery.ModuleSpec("deep_river", None)
+    module.LSTMClassifier = LSTMClassifier
+    monkeypatch.setitem(sys.modules, "deep_river", package)
+    monkeypatch.setitem(sys.modules, "deep_river.classification", module)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9")
+    monkeypatch.setattr(_bench_peers, "ROWS", 3)
+    setting = Setting(("copy",), 2, (1,), (1,), (8,))
+    found = list(_bench_peers._beside_deep_river(setting))
+    assert [row["foretrace"] for row in found] == [
+        "predict_one, learn_one",
+        "predict_one, learn_one, the paper's rule",
+        "predict_one",
+        "predict_one, the paper's rule",
+    ]
+    for row in found:
+        assert row["peer"] == "deep-river 9" and row["peer_us"] > 20_000
+        assert row["foretrace_us"] > 0 and row["times_faster"] > 0
 
 
 def test_bad_input_names_what_is_wrong(tmp_path):
