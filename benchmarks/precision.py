@@ -1,7 +1,7 @@
 """What it costs the gradient, and learning, to round the operands of matrix products.
 
-    python benchmarks/precision.py --output benchmarks/precision.json
-    python benchmarks/precision.py --train 0 1 --output benchmarks/precision.json
+    python benchmarks/precision.py
+    python benchmarks/precision.py --train 0 1
 
 The second trains on the copy task as `foretrace train copy` does. The first compares gradients of random sequences with
 those in float64: relative error and cosine, of all parameters and of the recurrences' eigenvalues and gains alone. A
@@ -10,8 +10,8 @@ rounded to the nearest before it is compiled. `--device` leaves it to the device
 """
 
 import argparse
-import json
 import tempfile
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -20,12 +20,14 @@ import ledger
 from jax import lax
 from jax._src.lax.lax import _dot_general_lower
 from jax.extend.mlir.dialects import stablehlo
+from jax.flatten_util import ravel_pytree
 from jax.interpreters import mlir
 
 import foretrace as ft
 from foretrace import experiment
 from foretrace._precision import matrix_products
 
+FILE = ledger.RECORDS / "precision.jsonl"
 BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}
 NETWORKS = {"copy": (64, 128, 0.0, 1.0), "images": (128, 256, 0.9, 0.999)}
 """Modules, features and the ring of eigenvalues of four layers: those of the paper's copy task and of its images."""
@@ -78,9 +80,15 @@ def sequence_gradient(name, way, dtype):
     return whole(network, xs, ys)
 
 
+@cache
+def exact_gradient(name, way):
+    round_operands("float32")
+    return sequence_gradient(name, way, jnp.float64)
+
+
 def difference(grads, exact):
     """Return relative error and cosine."""
-    a, b = (jnp.concatenate([leaf.ravel().astype(jnp.float64) for leaf in leaves]) for leaves in (grads, exact))
+    a, b = (ravel_pytree(tree)[0].astype(jnp.float64) for tree in (grads, exact))
     error, cosine = jnp.linalg.norm(a - b) / jnp.linalg.norm(b), a @ b / (jnp.linalg.norm(a) * jnp.linalg.norm(b))
     return float(f"{error:.3g}"), round(float(cosine), 7)
 
@@ -90,53 +98,49 @@ def recurrent(network):
     return [getattr(cell, name) for name in cell.slow_parameters]
 
 
-def compare(name, way, precision, on_device):
-    exact = sequence_gradient(name, way, jnp.float64)
-    if not on_device:
-        round_operands(precision)
-    with matrix_products(precision if on_device else None):
-        grads = sequence_gradient(name, way, jnp.float32)
-    round_operands("float32")
-    error, cosine = difference(jax.tree.leaves(grads), jax.tree.leaves(exact))
+def compare(cell):
+    """Return the difference from the gradient in float64."""
+    exact = exact_gradient(cell["network"], cell["way"])
+    with products(cell):
+        grads = sequence_gradient(cell["network"], cell["way"], jnp.float32)
+    error, cosine = difference(grads, exact)
     of_recurrence = difference(recurrent(grads), recurrent(exact))[0]
-    found = {"relative_error": error, "cosine": cosine, "relative_error_of_recurrences": of_recurrence}
-    return {"network": name, "way": way, "precision": precision, **found}
+    return {"relative_error": error, "cosine": cosine, "relative_error_of_recurrences": of_recurrence}
 
 
-def train(seed, precision, on_device):
+def train(cell):
     """Train on the copy task as the command does by default; return the scores at its end."""
-    if not on_device:
-        round_operands(precision)
-    config = experiment.Config(seed=seed, align_every=None, matmul_precision=precision if on_device else None)
-    with tempfile.TemporaryDirectory() as folder:
+    config = experiment.Config(seed=cell["seed"], align_every=None)
+    with products(cell), tempfile.TemporaryDirectory() as folder:
         scores = experiment.train(config, Path(folder) / "run").scores
-    return {"seed": seed, "precision": precision, "steps": config.steps} | {
-        name: round(float(value), 5) for name, value in scores._asdict().items()
-    }
+    return {"steps": config.steps} | {name: round(float(value), 5) for name, value in scores._asdict().items()}
+
+
+def products(cell):
+    """Return a context in which operands are rounded as a cell says: by the device, or before it."""
+    if cell["products"] == "of the device":
+        return matrix_products(cell["precision"])
+    round_operands(cell["precision"])
+    return matrix_products(None)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; what it holds of other parts is kept")
     parser.add_argument("--train", type=int, nargs="+", metavar="SEED", help="train with these seeds")
     parser.add_argument("--device", action="store_true", help="products of the device, nothing rounded before them")
+    parser.add_argument("--output", type=Path, default=FILE, help="records; what is there is not measured again")
     asked = parser.parse_args()
     if not asked.device and jax.default_backend() != "cpu":
         parser.error("operands are rounded on a CPU alone; give --device here")
-    rows = []
+    each = partial(dict, products="of the device" if asked.device else "rounded before")
     if asked.train:
-        part, plan = "training", [(train, (seed, precision)) for seed in asked.train for precision in BITS]
-    else:
-        jax.config.update("jax_enable_x64", True)
-        part = "gradients"
-        plan = [(compare, (name, way, precision)) for name in NETWORKS for way in WAYS for precision in BITS]
-    for measure, what in plan:
-        rows.append(measure(*what, asked.device))
-        print(rows[-1], flush=True)
-        record = json.loads(asked.output.read_text()) if asked.output.exists() else {}
-        about = {"command": ledger.command(), "surroundings": ledger.surroundings()}
-        record[part] = about | {"products": "of the device" if asked.device else "rounded before", "rows": rows}
-        asked.output.write_text(json.dumps(record, indent=1) + "\n")
+        cells = [each(seed=seed, precision=precision) for seed in asked.train for precision in BITS]
+        return ledger.each(asked.output, cells, train)
+    jax.config.update("jax_enable_x64", True)
+    cells = [
+        each(network=name, way=way, precision=precision) for name in NETWORKS for way in WAYS for precision in BITS
+    ]
+    return ledger.each(asked.output, cells, compare)
 
 
 if __name__ == "__main__":
