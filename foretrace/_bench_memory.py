@@ -21,12 +21,12 @@ def memory(setting: Setting) -> Iterator[Row]:
     """Temporary memory of a compiled step against the length of the sequence, batch of one; nothing is run."""
     shape = SHAPES["long"]
     rules = {"BPTT": BPTT, "online": ONLINE, "truncated": TRUNCATED, "spatial": SPATIAL, "reservoir": RESERVOIR}
-    carried = rules | {"RTRL": RTRL, "hybrid": HYBRID, "UORO": UORO}
+    streamed = rules | {"RTRL": RTRL, "hybrid": HYBRID, "UORO": UORO}
     whole = {"whole_sequences": True}
     ways: dict[str, tuple[LearningRule, dict[str, Any], int | None]] = {
         **{f"{name}, whole sequences": (rule, whole, None) for name, rule in rules.items()},
         **{f"{name}, in segments of 512": (rules[name], whole | {"segment": 512}, None) for name in ("BPTT", "online")},
-        **{f"{name}, chunks of 64": (rule, {}, 64) for name, rule in carried.items()},
+        **{f"{name}, chunks of 64": (rule, {}, 64) for name, rule in streamed.items()},
         "online, row by row": (ONLINE, {}, 1),
     }
     for way, (rule, options, chunk) in ways.items():

@@ -77,7 +77,7 @@ def _draw_streaming(axes: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def _draw_memory(axes: Any, rows: list[dict[str, Any]]) -> None:
-    # The others lie on top of these.
+    # Those of the other rules would hide them; the table has all.
     for row in [row for row in rows if row["way"].startswith(("BPTT", "online"))]:
         points = [(int(key[2:-4]), value) for key, value in row.items() if key.startswith("T=")]
         points = [(length, value if value > 0 else math.nan) for length, value in points]

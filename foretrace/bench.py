@@ -78,16 +78,15 @@ def run(
     names = tuple(shapes) if shapes is not None else _shapes_for(jax.default_backend())
     if strange := [name for name in names if name not in get_args(ShapeName)]:
         raise ValueError(f"unknown shape {strange[0]!r}; there are {', '.join(get_args(ShapeName))}")
-    matrix_products(matmul_precision)  # says if there is none of that name
     setting = Setting(names, rounds, tuple(chunks), tuple(streams), tuple(lengths))
-    folder = _folder(out)
-    record: dict[str, Any] = {"surroundings": surroundings(), "load": _load(), "rounds": rounds}
-    record |= {"matmul_precision": matmul_precision, "about": {}, "parts": {}}
-    for part in parts:
-        record["about"][part] = " ".join((inspect.getdoc(PARTS[part]) or "").split())
-        with matrix_products(matmul_precision):
+    with matrix_products(matmul_precision):
+        folder = _folder(out)
+        record: dict[str, Any] = {"surroundings": surroundings(), "load": _load(), "rounds": rounds}
+        record |= {"matmul_precision": matmul_precision, "about": {}, "parts": {}}
+        for part in parts:
+            record["about"][part] = " ".join((inspect.getdoc(PARTS[part]) or "").split())
             record["parts"][part] = list(_told(part, PARTS[part](setting)))
-        _write(folder, record)
+            _write(folder, record)
     return record
 
 
