@@ -12,7 +12,7 @@ import optax
 from jax import lax
 
 import foretrace as ft
-from foretrace import _gradient
+from foretrace._engine import gradient as _gradient
 
 
 def window_gradient(network, batch, *, reach, chunk, loss):

@@ -87,8 +87,8 @@ def command(cell):
     """Return CPU time for each row of a run; a short one before compiles its programs."""
     import jax
 
-    from foretrace._stream_config import StreamConfig
-    from foretrace._stream_run import follow
+    from foretrace.stream._config import StreamConfig
+    from foretrace.stream._run import follow
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"

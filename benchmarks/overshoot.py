@@ -17,7 +17,7 @@ import optax
 from jax import lax
 
 import foretrace as ft
-from foretrace._optimizer import RECURRENT, REST, labels
+from foretrace._learner.optimizer import RECURRENT, REST, labels
 
 WINDOW = 2000
 VARIANTS = {

@@ -24,8 +24,8 @@ from jax.flatten_util import ravel_pytree
 from jax.interpreters import mlir
 
 import foretrace as ft
-from foretrace import experiment
-from foretrace._precision import matrix_products
+from foretrace.experiment import _train as experiment
+from foretrace.experiment._precision import matrix_products
 
 FILE = ledger.RECORDS / "precision.jsonl"
 BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import jax
 
-from foretrace import experiment
-from foretrace._config import TASKS
+from foretrace.experiment import _train as experiment
+from foretrace.experiment._config import TASKS
 
 CELLS = {
     "LRU": experiment.LRU(64),

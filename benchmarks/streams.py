@@ -82,8 +82,8 @@ def network(cell, stream, path):
 
     import jax
 
-    from foretrace._stream_config import StreamConfig
-    from foretrace._stream_run import follow
+    from foretrace.stream._config import StreamConfig
+    from foretrace.stream._run import follow
 
     options = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
     text = {"target": None} if path.suffix == ".txt" else {"target": "target", "previous": stream.previous, **options}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from foretrace import experiment, report
+from foretrace.experiment import _report as report
+from foretrace.experiment import _train as experiment
 
 
 def configuration(steps: int | None, paper: bool) -> experiment.Config:

@@ -4,16 +4,11 @@ import importlib
 import importlib.metadata
 from types import ModuleType
 
-from foretrace import _loss as losses
+from foretrace import losses as losses
 from foretrace import testing as testing
-from foretrace._alignment import Alignment as Alignment
-from foretrace._alignment import alignment as alignment
-from foretrace._carry import Carry as Carry
-from foretrace._carry import carry_size as carry_size
-from foretrace._carry import init_carry as init_carry
-from foretrace._cell import AbstractCell as AbstractCell
-from foretrace._cell import AbstractDiagonalCell as AbstractDiagonalCell
-from foretrace._cell import Coefficients as Coefficients
+from foretrace._cells.abstract import AbstractCell as AbstractCell
+from foretrace._cells.abstract import AbstractDiagonalCell as AbstractDiagonalCell
+from foretrace._cells.abstract import Coefficients as Coefficients
 from foretrace._cells.elementwise_lstm import ElementwiseLSTM as ElementwiseLSTM
 from foretrace._cells.from_module import FromModule as FromModule
 from foretrace._cells.gru import GRU as GRU
@@ -27,23 +22,25 @@ from foretrace._cells.rg_lru import RGLRU as RGLRU
 from foretrace._cells.rtu import RTU as RTU
 from foretrace._cells.s5 import S5 as S5
 from foretrace._cells.selective_ssm import SelectiveSSM as SelectiveSSM
-from foretrace._checkpoint import CheckpointError as CheckpointError
-from foretrace._checkpoint import load as load
-from foretrace._checkpoint import read_extra as read_extra
-from foretrace._checkpoint import save as save
-from foretrace._fit import fit_predictor as fit_predictor
-from foretrace._forward import forward as forward
-from foretrace._gradient import gradient as gradient
-from foretrace._learner import Learner as Learner
-from foretrace._learner_state import Info as Info
-from foretrace._learner_state import LearnerState as LearnerState
-from foretrace._learner_state import UntrainedParameters as UntrainedParameters
+from foretrace._credit.prediction import Predictor as Predictor
+from foretrace._engine.alignment import Alignment as Alignment
+from foretrace._engine.alignment import alignment as alignment
+from foretrace._engine.carry import Carry as Carry
+from foretrace._engine.carry import carry_size as carry_size
+from foretrace._engine.carry import init_carry as init_carry
+from foretrace._engine.fit import fit_predictor as fit_predictor
+from foretrace._engine.forward import forward as forward
+from foretrace._engine.gradient import gradient as gradient
+from foretrace._engine.operations import operation_count as operation_count
+from foretrace._engine.untrained import untrained_parameters as untrained_parameters
+from foretrace._learner.learner import Learner as Learner
+from foretrace._learner.optimizer import adamw as adamw
+from foretrace._learner.state import Info as Info
+from foretrace._learner.state import LearnerState as LearnerState
+from foretrace._learner.state import UntrainedParameters as UntrainedParameters
+from foretrace._learner.wrappers import bounded as bounded
 from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
-from foretrace._operations import operation_count as operation_count
-from foretrace._optimizer import adamw as adamw
-from foretrace._optimizer import bounded as bounded
-from foretrace._prediction import Predictor as Predictor
 from foretrace._rule import BPTT as BPTT
 from foretrace._rule import HYBRID as HYBRID
 from foretrace._rule import ONLINE as ONLINE
@@ -54,7 +51,10 @@ from foretrace._rule import SPATIAL as SPATIAL
 from foretrace._rule import TRUNCATED as TRUNCATED
 from foretrace._rule import UORO as UORO
 from foretrace._rule import LearningRule as LearningRule
-from foretrace._structure import untrained_parameters as untrained_parameters
+from foretrace._runs.checkpoint import CheckpointError as CheckpointError
+from foretrace._runs.checkpoint import load as load
+from foretrace._runs.checkpoint import read_extra as read_extra
+from foretrace._runs.checkpoint import save as save
 
 __version__ = importlib.metadata.version("foretrace")
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from foretrace.cli import main
+from foretrace.cli._main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,7 @@
 """The network of the paper's Figure 1: encoder, blocks of (norm, cell, GELU, GLU, dropout, skip), decoder.
 
-Everything here is spatial: one step, no time. `foretrace._forward` puts the recurrence between `Block.before` and
-`Block.after`.
+Everything here is spatial: one step, no time. `foretrace._engine.forward` puts the recurrence between `Block.before`
+and `Block.after`.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, check_interface, check_sizes, normal
+from foretrace._cells.abstract import AbstractCell, check_interface
+from foretrace._cells.parts import check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 NormPlace = Literal["pre", "post", "none"]

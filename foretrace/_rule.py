@@ -1,11 +1,11 @@
 """Learning rules: which arguments of the one-step recurrence are open to the derivative through time.
 
-A rule is data. It never says how a derivative is computed, only what is differentiated; `foretrace._unroll`
+A rule is data. It never says how a derivative is computed, only what is differentiated; `foretrace._recurrence.unroll`
 applies it as `stop_gradient` on the closed arguments.
 """
 
 import dataclasses
-from typing import Self
+from typing import Literal, Self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LearningRule:
             the norm before the first recurrence; the others learn as without depth; 0 for all.
         sketches: number of random estimates that are carried of what the carried sensitivities leave out.
         predicted: errors of the future, as far as they would reach the layers below through the memory of a layer, are
-            predicted from its state (`foretrace._prediction`).
+            predicted from its state (`foretrace._credit.prediction`).
     """
 
     name: str
@@ -186,29 +186,38 @@ class LearningRule:
 RESERVOIR = LearningRule("RESERVOIR", trains_cells=False)
 """No recurrent layer is trained; encoder, norms, GLUs and decoder learn by spatial backpropagation."""
 
+
 SPATIAL = LearningRule("SPATIAL")
 """Instantaneous backpropagation: no derivative through time at all (paper: "spatial")."""
+
 
 TRUNCATED = LearningRule("TRUNCATED", recurrent=True)
 """One step of the past: recurrent coefficients see the previous state as a constant (paper: "1-step truncated")."""
 
+
 SNAP1 = LearningRule("SNAP1", recurrent=True, own=True, carried=True)
 """SnAp-1 with spatially backpropagated errors: exact inside a layer of independent modules."""
+
 
 ONLINE = SNAP1
 """The paper's rule: SnAp-1 on independent modules, where it is the exact gradient of the layer (Eq. 5-7)."""
 
+
 RTRL = LearningRule("RTRL", recurrent=True, own=True, others=True, carried=True)
 """Real-time recurrent learning inside each layer: exact there for dense layers too, at O(N |theta|) memory."""
+
 
 HYBRID = LearningRule("HYBRID", recurrent=True, own=True, inputs=True, carried=True)
 """The paper's rule across chunks, backpropagation through time inside a chunk."""
 
+
 BPTT = LearningRule("BPTT", recurrent=True, own=True, others=True, inputs=True)
 """Backpropagation through time over the chunk: truncated BPTT(C), exact when the chunk is the whole sequence."""
 
+
 UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, sketches=1)
 """Unbiased online recurrent optimisation: nothing is left out on average, in the memory of one more network."""
+
 
 RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, SNAP1, RTRL, HYBRID, BPTT, UORO)} | {
     "ONLINE": ONLINE
@@ -231,3 +240,6 @@ def as_rule(rule: LearningRule | str) -> LearningRule:
         return RULES[rule.upper()]
     except KeyError:
         raise ValueError(f"rule={rule!r} is unknown; choose one of {', '.join(sorted(RULES))}") from None
+
+
+RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"]

@@ -21,19 +21,26 @@ from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArr
 State = PyTree[Inexact[Array, "N"]]
 """State of a layer: one leaf of shape (N,) for each state dimension of a module."""
 
+
 States = PyTree[Inexact[Array, "C N"]]
 """The states of a layer over a chunk."""
+
 
 Sensitivity = PyTree[Inexact[Array, "..."]]
 """Derivative of a state with respect to the coefficients: one coefficient tree for each leaf of the state."""
 
+
 Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 """Which steps count, or how much each counts."""
 
+
 Keys = PRNGKeyArray | Key[Array, "B"]
 """A PRNG key, or one for each stream."""
+
+
 Inputs = PyTree[Float[Array, "C ..."]]
 """Inputs of a chunk as a cell takes them."""
+
 
 __all__ = [
     "Any",

@@ -1,1 +1,1 @@
-"""The architectures: one file each, nothing but the one-step recurrence."""
+"""Recurrent cells: each is its one-step recurrence, and nothing else."""

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._cell import AbstractCell, Coefficients, check_sizes
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.parts import check_sizes
 from foretrace._types import Array, Float, PRNGKeyArray, State
 
 Call = Callable[[Any, State, Float[Array, "I"]], State]

@@ -4,7 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, Coefficients, check_sizes, gate_products, normal
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.parts import check_sizes, gate_products, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 

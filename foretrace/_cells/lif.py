@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
-from foretrace._timescales import decay_rates
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.parts import check_sizes, decay_rates, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 

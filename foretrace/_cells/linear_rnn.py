@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.parts import check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, complex_product, normal, real_readout
-from foretrace._timescales import decay_rates
+from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
+from foretrace._cells.parts import check_sizes, complex_product, decay_rates, normal, real_readout
 from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
 

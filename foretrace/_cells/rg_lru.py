@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal, unit_gain
+from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
+from foretrace._cells.parts import check_sizes, normal, unit_gain
 from foretrace._types import Array, Float, PRNGKeyArray
 
 SHARPNESS = 8.0

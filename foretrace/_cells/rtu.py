@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractCell, Coefficients, check_sizes, normal, unit_gain
-from foretrace._timescales import decay_rates
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.parts import check_sizes, decay_rates, normal, unit_gain
 from foretrace._types import Array, Float, PRNGKeyArray
 
 

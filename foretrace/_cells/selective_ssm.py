@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cell import AbstractDiagonalCell, Coefficients, check_sizes, normal
-from foretrace._timescales import decay_rates
+from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
+from foretrace._cells.parts import check_sizes, decay_rates, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 

@@ -2,12 +2,13 @@
 
 import dataclasses
 
-from foretrace._cell_config import LRU
-from foretrace._config import Config, NetworkConfig, OptimizerConfig
-from foretrace.paper import Entry, Experiment, Scale, Settings, at_scale
+from foretrace.experiment._cells import LRU
+from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
+from foretrace.paper._experiment import Entry, Experiment, Scale, Settings, at_scale
 from foretrace.tasks.copy import Copy
 
 NETWORK = NetworkConfig(depth=4, model_size=128, cell=LRU(64), dropout=0.1)
+
 
 SCALES: dict[Scale, dict] = {
     "smoke": {"samples": 40, "epochs": 2, "batch": 20, "seeds": (0, 1), "rates": (1e-3, 4e-3), "search": 0.5},
@@ -21,6 +22,7 @@ SCALES: dict[Scale, dict] = {
         "search": 1.0,
     },
 }
+
 
 NOTES: dict[Scale, str] = {
     "smoke": "2 epochs of 40 samples, tiny networks: shows that it runs, no more.",

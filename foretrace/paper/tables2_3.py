@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from foretrace._cell_config import LRU, LinearRNN
-from foretrace._config import Config, NetworkConfig, OptimizerConfig
-from foretrace.paper import Entry, Experiment, Scale, Settings
+from foretrace.experiment._cells import LRU, LinearRNN
+from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
+from foretrace.paper._experiment import Entry, Experiment, Scale, Settings
 from foretrace.tasks.images import SequentialCIFAR10
 from foretrace.tasks.imdb import IMDB
 from foretrace.tasks.listops import ListOps
@@ -17,7 +17,9 @@ PUBLISHED = {
 }
 """Mean test accuracy of 3 seeds."""
 
+
 RULES = ("online", "bptt", "truncated", "spatial")
+
 
 # Samples and epochs of training, batch, warm-up epochs, what to read of a sequence, and the network.
 SCALES: dict[Scale, dict[str, dict]] = {
@@ -60,15 +62,18 @@ SCALES: dict[Scale, dict[str, dict]] = {
     },
 }
 
+
 TEXT: dict[str, dict] = {
     "IMDB": {"epochs": 40, "warmup": 4, "size": (4, 128, 256)},
     "ListOps": {"epochs": 35, "warmup": 0},
 }
 """Where the text differs from the published runs; its two columns look swapped."""
 
+
 CUMULATIVE = ("IMDB", "ListOps")
 """Where the mean of the features so far is decoded, as in the published runs. They do so on sCIFAR, too, where our runs
 follow the text: its loss is that of each step's own features."""
+
 
 NOTES: dict[Scale, str] = {
     "smoke": "20 samples, short sequences, small networks: shows that it runs, no more.",

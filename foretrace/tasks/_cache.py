@@ -13,6 +13,7 @@ import numpy as np
 VARIABLE = "FORETRACE_CACHE"
 """Environment variable that names the cache directory."""
 
+
 _NAMES = "names"
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from foretrace import _loss
+from foretrace import losses as _loss
 from foretrace._types import Array, Int, PRNGKeyArray
 from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
 from foretrace.tasks._order import shuffled_at

@@ -15,6 +15,7 @@ from foretrace.tasks._listops import CLOSE, MIN, SYMBOLS
 
 HEADER = "Source\tTarget"
 
+
 _NUMBER = {symbol.encode(): number for number, symbol in enumerate(SYMBOLS)}
 
 

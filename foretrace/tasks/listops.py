@@ -17,6 +17,7 @@ from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, 
 
 _VERSION = "1"  # changes with what `generate` returns
 
+
 _log = logging.getLogger(__name__)
 
 

@@ -1,0 +1,171 @@
+"""The central abstraction: a recurrent layer is its one-step recurrence, written once.
+
+Time is left to `foretrace._recurrence.unroll`, batches to `vmap`, derivatives to autodiff. Nothing else in the package
+knows any architecture.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.extend
+import jax.numpy as jnp
+
+from foretrace._types import Array, Float, Inexact, PRNGKeyArray, State
+
+
+class Coefficients(NamedTuple):
+    """The coefficients `theta` of a recurrence, computed from the stored parameters.
+
+    Every leaf has the module axis N in front: entry `[n, ...]` acts on module n alone. A coefficient that all modules
+    share is broadcast to (N,) by `AbstractCell.coefficients`; the chain rule to the shared parameter is autodiff's.
+
+    Args:
+        recurrent: those that act on the past (λ, A, …).
+        feedforward: those that act on the input (γB, biases, …).
+    """
+
+    recurrent: dict[str, Inexact[Array, "N ..."]]
+    feedforward: dict[str, Inexact[Array, "N ..."]]
+
+
+class AbstractCell(eqx.Module):
+    """A layer of N recurrent modules: `h_t = step(theta, own, others, x_t)`, `y_t = readout(h_t, x_t)`.
+
+    A subclass is an Equinox module with the fields `input_size` and `state_size` and the three methods
+    `coefficients`, `init_state` and `step`, and `readout` if its output is not the state itself. Check it with
+    `foretrace.testing.check_cell`.
+    """
+
+    input_size: eqx.AbstractVar[int]
+    state_size: eqx.AbstractVar[int]
+
+    slow_parameters: ClassVar[tuple[str, ...]] = ()
+    """Fields that `foretrace.adamw` trains at `learning_rate * recurrent_factor` and without weight decay."""
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of `readout`; the number of modules unless a cell says otherwise."""
+        return self.state_size
+
+    @property
+    def independent(self) -> bool:
+        """Whether the modules are independent: `step` does not read `others` at all (seen in its trace)."""
+        return not _reads_others(self)
+
+    @classmethod
+    def factory(cls, **options: Any) -> Callable[..., Self]:
+        """Return `make(input_size, *, key)`, with which a network builds this cell at its own model size.
+
+        >>> import foretrace as ft, jax
+        >>> make = ft.LRU.factory(state_size=4)
+        >>> make(3, key=jax.random.key(0)).state_size
+        4
+        """
+
+        def make(input_size: int, *, key: PRNGKeyArray) -> Any:
+            build: Callable[..., Self] = cls
+            return build(input_size=input_size, key=key, **options)
+
+        return make
+
+    @abc.abstractmethod
+    def coefficients(self) -> Coefficients:
+        """Compute the coefficients of the recurrence from the stored (real) parameters."""
+
+    @abc.abstractmethod
+    def init_state(self) -> State:
+        """Return the state before the first step: a tree with one (N,) leaf for each state dimension of a module."""
+
+    @abc.abstractmethod
+    def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
+        """Advance all modules by one step.
+
+        Args:
+            theta: the result of `coefficients`.
+            own: each module's own previous state.
+            others: the previous states again, to be read where module n looks at module m. A dense product is
+                written `w @ others + diag(w) * (own - others)`.
+            x: the input of this step.
+        """
+
+    def readout(self, h: State, x: Float[Array, "I"]) -> Float[Array, "H"]:
+        """Return the output of one step. The default is the first leaf of the state."""
+        return jax.tree.leaves(h)[0]
+
+
+class AbstractDiagonalCell(AbstractCell):
+    """Independent modules with the linear recurrence `h_t = a_t * h_{t-1} + b_t`.
+
+    `decay_and_drive` replaces `step`: because (a_t, b_t) do not depend on the state, the whole chunk is one product
+    with the inputs and one linear scan.
+    """
+
+    @abc.abstractmethod
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "I"]
+    ) -> tuple[Inexact[Array, "N"], Inexact[Array, "N"]]:
+        """Return (a_t, b_t) of one step. If a_t does not depend on x, return the coefficient itself."""
+
+    def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
+        """Advance by one step, `a * own + b`; `others` is not read."""
+        a, b = self.decay_and_drive(theta, x)
+        return a * own + b
+
+
+def check_interface(cell: AbstractCell) -> None:
+    """Raise a clear error if the shapes or dtypes of a cell break the contract that sensitivities rest on.
+
+    Raises:
+        TypeError: coefficients are not `Coefficients`, or are real where the state is complex.
+        ValueError: a leaf without the module axis in front, or a step that changes the state's structure.
+    """
+    name, n = type(cell).__name__, cell.state_size
+    theta, h, x = _shapes(cell)
+    if not isinstance(theta, Coefficients):
+        raise TypeError(f"{name}.coefficients() returned {type(theta).__name__}, expected foretrace.Coefficients")
+    for path, leaf in jax.tree.leaves_with_path(h):
+        if leaf.shape != (n,):
+            raise ValueError(
+                f"{name}.init_state(){jax.tree_util.keystr(path)} has shape {leaf.shape}, expected ({n},): "
+                "one leaf for each state dimension of a module"
+            )
+    is_complex = any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(h))
+    for path, leaf in jax.tree.leaves_with_path(theta):
+        where = f"{name}.coefficients(){jax.tree_util.keystr(path)}"
+        if not leaf.shape or leaf.shape[0] != n:
+            raise ValueError(
+                f"{where} has shape {leaf.shape}, expected the module axis ({n}) in front; "
+                "broadcast what all modules share"
+            )
+        if is_complex and not jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            raise TypeError(
+                f"{where} is {leaf.dtype} but the state is complex: its sensitivity would lose the imaginary part; "
+                "fold it into a complex coefficient or cast it to complex"
+            )
+    after = eqx.filter_eval_shape(lambda cell, *arguments: cell.step(*arguments), cell, theta, h, h, x)
+    if jax.tree.structure(after) != jax.tree.structure(h) or not all(
+        p.shape == q.shape and p.dtype == q.dtype
+        for p, q in zip(jax.tree.leaves(after), jax.tree.leaves(h), strict=True)
+    ):
+        raise ValueError(f"{name}.step returned {after}, expected the structure, shapes and dtypes of init_state: {h}")
+
+
+def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
+    """Return the shapes of coefficients, state and input; the cell itself may consist of shapes only."""
+
+    def parts(cell: AbstractCell) -> tuple[Any, Any, Any]:
+        return cell.coefficients(), cell.init_state(), jnp.zeros(cell.input_size)
+
+    return eqx.filter_eval_shape(parts, cell)
+
+
+def _reads_others(cell: AbstractCell) -> bool:
+    theta, h, x = _shapes(cell)
+    jaxpr = jax.make_jaxpr(cell.step)(theta, h, h, x).jaxpr
+    first = len(jax.tree.leaves((theta, h)))
+    others = set(jaxpr.invars[first : first + len(jax.tree.leaves(h))])
+    read = [v for eqn in jaxpr.eqns for v in eqn.invars] + list(jaxpr.outvars)
+    return any(isinstance(v, jax.extend.core.Var) and v in others for v in read)

@@ -1,0 +1,88 @@
+"""What several cells are made of: initial values, time constants, products."""
+
+import math
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._types import Array, Complex, Float, PRNGKeyArray
+
+
+def decay_rates(
+    owner: str, timescales: tuple[float, float], shape: tuple[int, ...], *, key: PRNGKeyArray
+) -> Float[Array, "..."]:
+    """Return 1 / tau, with tau drawn log-uniformly from the range `timescales`.
+
+    tau is the number of steps in which a memory fades to 1/e: a module with the decay |a| = exp(-1 / tau) has it.
+    Log-uniform, there are as many modules between 1 and 10 steps as between 100 and 1000. (|a| uniform in area on the
+    unit disk puts 2 % of the modules above 100 steps.) Use it if the task's distances in time span orders of magnitude
+    or are not known.
+
+    Args:
+        owner: who asks, for the error message.
+        timescales: shortest and longest time constant, in steps.
+        shape: of the result.
+        key: PRNG key.
+
+    Raises:
+        ValueError: not 0 < shortest <= longest < infinity.
+
+    >>> rates = decay_rates("example", (10.0, 10.0), (2,), key=jax.random.key(0))
+    >>> [round(float(rate), 3) for rate in rates]
+    [0.1, 0.1]
+    """
+    if len(timescales) != 2 or not 0 < timescales[0] <= timescales[1] < math.inf:
+        raise ValueError(
+            f"{owner}(timescales={timescales}) must be the shortest and the longest time constant in steps, "
+            "0 < shortest <= longest, such as (1, 1000)"
+        )
+    low, high = (math.log(value) for value in timescales)
+    return jnp.exp(-jax.random.uniform(key, shape, minval=low, maxval=high))
+
+
+def check_sizes(owner: str, **sizes: int) -> None:
+    """Raise a ValueError that names the first size below one."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{owner}({name}={size}) must be at least 1")
+
+
+def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:
+    """Draw from N(0, 1/fan_in)."""
+    return jax.random.normal(key, shape) / math.sqrt(fan_in)
+
+
+def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
+    """Return `sqrt(1 - a^2)` for a decay `a = exp(log_decay)`: white input then gives a state of its own variance.
+
+    At a = 1, where its derivative is infinite, it is the root of the smallest normal number, and its derivative zero.
+    """
+    return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
+
+
+def gate_products(W: Float[Array, "N G H"], x: Float[Array, "H"]) -> Float[Array, "G N"]:
+    """Return `W x` with the G gates in front, one product for each.
+
+    Over many steps the units of a gate are then side by side in memory, as elementwise functions want them.
+    """
+    return jnp.stack([jnp.inner(x, W[:, gate]) for gate in range(W.shape[1])])
+
+
+def complex_product(B: Complex[Array, "N H"], x: Float[Array, "H"]) -> Complex[Array, "N"]:
+    """Return `B x` as one product of real numbers, which is faster than one of complex ones."""
+    re, im = jnp.split(jnp.inner(x, jnp.concatenate([B.real, B.imag])), 2)
+    return lax.complex(re, im)
+
+
+def real_readout(
+    C_re: Float[Array, "H N"],
+    C_im: Float[Array, "H N"],
+    D: Float[Array, "H"],
+    h: Complex[Array, "N"],
+    x: Float[Array, "H"],
+) -> Float[Array, "H"]:
+    """Return `Re[C h] + D * x`."""
+    C = jnp.concatenate([C_re, -C_im], axis=1)
+    return jnp.inner(jnp.concatenate([h.real, h.imag]), C) + D * x

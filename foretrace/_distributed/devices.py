@@ -1,0 +1,177 @@
+"""Training on several devices, of one process or of many: sequences are spread, parameters are the same everywhere.
+
+    batch    (B, T, ...)   B / devices sequences on each device, and with them their states and sensitivities
+    network, optimiser     a copy on each device; gradients are averaged over all, once an update
+
+A learner that was made with the mesh of the devices computes the gradient of each device's sequences there, and
+averages over devices in one exchange; the result is that of one device but for rounding.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from foretrace._runs.signals import Stop
+from foretrace._types import Array, Bool, Int
+from foretrace.tasks import Batch, EvaluationSplit, Task
+
+_AXIS = "sequences"
+
+
+class Spread:
+    """A task whose batches lie spread over devices; nothing else of it differs."""
+
+    def __init__(self, task: Task, mesh: Mesh):
+        self._task, self._place = task, NamedSharding(mesh, PartitionSpec(_AXIS))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
+        """Return the training sequences of a step."""
+        return jax.lax.with_sharding_constraint(self._task.batch(seed, step, size), self._place)
+
+    def evaluation(
+        self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
+    ) -> Batch:
+        """Return batch `index` of a split."""
+        return jax.lax.with_sharding_constraint(self._task.evaluation(split, seed, index, size), self._place)
+
+
+class Devices:
+    """The devices that a run is spread over.
+
+    Args:
+        batch_size: sequences of a batch.
+        number: how many devices; if not given, as many as there are, of which the batch is a multiple.
+
+    Raises:
+        ValueError: fewer devices than asked for, or a batch that they cannot share evenly.
+    """
+
+    def __init__(self, batch_size: int, number: int | None = None):
+        there = jax.devices()
+        several = jax.process_count() > 1
+        chosen = number is None
+        if number is None and not several:
+            number = max(n for n in range(1, len(there) + 1) if batch_size % n == 0)
+        number = len(there) if number is None else number
+        if not 1 <= number <= len(there):
+            raise ValueError(f"devices={number}: there are {len(there)}; ask for 1 to {len(there)}")
+        if several and number != len(there):
+            raise ValueError(f"devices={number}: several processes use all their devices, here {len(there)}")
+        if batch_size % number:
+            raise ValueError(
+                f"batch_size={batch_size} cannot be shared evenly by {number} devices; make it a multiple of {number}, "
+                "or use fewer devices"
+            )
+        self.number, self.idle = number, len(there) - number if chosen else 0
+        self.leads, self.several = jax.process_index() == 0, several
+        self._mesh = Mesh(np.array(there[:number]), (_AXIS,))
+        self._same = NamedSharding(self._mesh, PartitionSpec())
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices as an axis, for `Learner`; None if there is one."""
+        return None if self.number == 1 else self._mesh
+
+    def spread(self, task: Task) -> Task:
+        """Return a task whose batches lie spread over the devices."""
+        return task if self.number == 1 else Spread(task, self._mesh)
+
+    def compile(self, function: Callable, **options: Any) -> Callable:
+        """Return a function compiled for the devices; its results are the same on all."""
+        return (
+            jax.jit(function, **options) if self.number == 1 else jax.jit(function, out_shardings=self._same, **options)
+        )
+
+    def same(self, tree: Any) -> Any:
+        """Return arrays that are the same in every process, copied to every device."""
+        if self.number == 1:
+            return jax.tree.map(jnp.copy, tree)
+        return jax.tree.map(self._copy_to_all, tree)
+
+    def one(self, tree: Any) -> Any:
+        """Return arrays that are the same on every device as arrays of one."""
+        return tree if self.number == 1 else jax.tree.map(_of_first, tree)
+
+    def from_each(self, value: bool) -> Bool[Array, "devices"]:
+        """Return what the process of each device says."""
+        mine, place = np.full(1, value), NamedSharding(self._mesh, PartitionSpec(_AXIS))
+        return jax.make_array_from_callback((self.number,), place, lambda _: mine)
+
+    def check_agreed(self, what: str, value: int) -> None:
+        """Wait for all processes, and make sure that they agree.
+
+        Raises:
+            ValueError: they do not.
+        """
+        if not self.several:
+            return
+        leader = int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+        agreed = multihost_utils.process_allgather(np.int32(leader == value))
+        if not np.all(agreed):
+            raise ValueError(
+                f"the processes do not agree on {what}: here {value}, in the first process {leader}; all must see the "
+                "same run directory, on a file system that they share"
+            )
+
+    def _copy_to_all(self, leaf: Array) -> Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            data = self._copy_to_all(jax.random.key_data(leaf))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+        # Through the host: a device of this process cannot write to those of another.
+        return jax.device_put(np.asarray(leaf), self._same)
+
+
+class Steps:
+    """A step of training compiled for devices, and the wish to stop, which all processes learn of at the same step.
+
+    Args:
+        devices: where it runs.
+        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is used up.
+        stop: the wish of this process.
+    """
+
+    def __init__(self, devices: Devices, function: Callable, stop: Stop):
+        self._devices, self._stop, self._agreed = devices, stop, False
+        self._program = devices.compile(agreeing(function) if devices.several else function, donate_argnums=0)
+
+    def __call__(self, state: Any, step: np.int32) -> tuple[Any, Array]:
+        """Return the state after a step and what is to be looked at."""
+        if not self._devices.several:
+            return self._program(state, step)
+        return self._program(state, step, self._devices.from_each(self._stop.asked))
+
+    def look(self, row: Array) -> np.ndarray:
+        """Return the row that the function returned."""
+        values = np.asarray(row)
+        if not self._devices.several:
+            return values
+        self._agreed = self._agreed or bool(values[-1])
+        return values[:-1]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to stop: with several processes, once a step that was looked at says that one of them is asked to."""
+        return self._agreed if self._devices.several else self._stop.asked
+
+
+def agreeing(function: Callable) -> Callable:
+    """Return a step that is told in addition what each device is asked, to stop or not, and says how many are."""
+
+    def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
+        state, row = function(state, step)
+        # A sum of the row's type travels with the gradient, where another would be an exchange of its own.
+        return state, jnp.append(row, asked.astype(row.dtype).sum())
+
+    return step
+
+
+def _of_first(leaf: Array) -> Array:
+    return leaf.addressable_shards[0].data

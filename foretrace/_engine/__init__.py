@@ -1,0 +1,1 @@
+"""The gradient of a network: carry in; loss, gradient and carry out."""

@@ -1,0 +1,86 @@
+"""Clear errors for chunks, carries and predictors that do not fit a network."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._credit.prediction import Predictor, init_predictor
+from foretrace._engine.carry import Carry, init_carry
+from foretrace._network import Network
+from foretrace._rule import LearningRule
+
+
+def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None) -> None:
+    """Raise a clear error for a chunk that does not fit the network; see `gradient`."""
+    shape = np.shape(xs)
+    if len(shape) not in (2, 3) or shape[-1] != network.input_size:
+        raise ValueError(
+            f"xs has shape {shape}, expected (C, {network.input_size}) for one stream or (B, C, {network.input_size}) "
+            f"for a batch of streams: time, then the {network.input_size} inputs of the network"
+        )
+    if 0 in shape:
+        raise ValueError(f"xs has shape {shape}: a chunk holds at least one step of at least one stream")
+    if not np.issubdtype(_dtype(xs), np.floating):
+        raise TypeError(
+            f"xs is {_dtype(xs)}, expected floating point; encode symbols first, e.g. jax.nn.one_hot(xs, {shape[-1]})"
+        )
+    front = shape[:-1]
+    for name, value in {"ys": ys, "mask": mask, "reset": reset}.items():
+        if value is None:
+            continue
+        have = np.shape(value)
+        if have[: len(front)] != front or (name != "ys" and have != front):
+            more = " and then the shape of one target" if name == "ys" else ""
+            raise ValueError(f"{name} has shape {have}, expected {front}{more}, because xs has shape {shape}")
+    if reset is not None and _dtype(reset) != np.bool_:
+        raise TypeError(f"reset is {_dtype(reset)}, expected booleans: True where an episode starts")
+    if mask is not None and not (_dtype(mask) == np.bool_ or np.issubdtype(_dtype(mask), np.floating)):
+        raise TypeError(f"mask is {_dtype(mask)}, expected booleans or floating-point weights")
+    check_finite("xs", xs)
+    check_finite("mask", mask)
+
+
+def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: Any) -> None:
+    """Raise a clear error for a carry that does not belong to this network, rule and number of streams."""
+    if carry is None:
+        return
+    batch = np.shape(xs)[0] if np.ndim(xs) == 3 else None
+    want = jax.eval_shape(lambda: init_carry(network, rule, batch))
+    have = jax.tree.map(jnp.shape, carry)
+    if have != jax.tree.map(jnp.shape, want):
+        raise ValueError(
+            f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what a previous call "
+            "with the same network, rule and number of streams returned"
+        )
+
+
+def check_predictor(network: Network, rule: LearningRule, predictor: Predictor | None) -> None:
+    """Raise a clear error for a predictor that does not belong to this network and rule."""
+    if predictor is None:
+        return
+    if not rule.predicted:
+        raise ValueError(f"predictor is for a rule with_predicted_errors(), got {rule}")
+    want = jax.eval_shape(lambda: init_predictor(network)).weights.shape
+    if predictor.weights.shape != want:
+        raise ValueError(
+            f"predictor has weights of shape {predictor.weights.shape}, expected {want}: fit one to this network"
+        )
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Raise a ValueError that says where `value` holds NaN or infinity; traced arrays pass."""
+    if value is None or isinstance(value, jax.core.Tracer) or not np.issubdtype(_dtype(value), np.floating):
+        return
+    finite = np.isfinite(np.asarray(value, dtype=np.float64))
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise ValueError(
+            f"{name} holds {np.asarray(value)[where]} at {where} ({(~finite).sum()} values are NaN or infinite); "
+            "clean it, or leave the step out with mask and a finite placeholder"
+        )
+
+
+def _dtype(value: Any) -> np.dtype:
+    return np.dtype(value.dtype) if hasattr(value, "dtype") else np.asarray(value).dtype

@@ -1,0 +1,51 @@
+"""Which parameters a rule cannot train, read from the trace of one layer, not from numbers."""
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+
+from foretrace._cells.abstract import AbstractCell
+from foretrace._network import Network
+from foretrace._recurrence.sensitivity import attach, init_sensitivity
+from foretrace._recurrence.unroll import unroll
+from foretrace._rule import LearningRule, as_rule
+
+
+def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str]:
+    """Return the names of the parameters whose gradient is structurally zero under a rule.
+
+    Outside the recurrent layers every parameter gets at least the error of the present step, so only cells are
+    looked at: a parameter is untrained if its gradient does not depend on the error put into the layer's outputs.
+
+    >>> import foretrace as ft, jax
+    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> untrained_parameters(network, ft.SPATIAL)
+    ['blocks.cell.nu_log', 'blocks.cell.theta_log']
+    """
+    rule = as_rule(rule)
+    cell = network.block(0).cell
+    xs = jnp.zeros((2, cell.input_size))
+    errors = jnp.zeros((2, cell.output_size))
+
+    def gradient(errors: jax.Array) -> AbstractCell:
+        def project(cell: AbstractCell) -> jax.Array:
+            closed = cell if rule.trains_cells else jax.lax.stop_gradient(cell)
+            theta, h, e = closed.coefficients(), closed.init_state(), init_sensitivity(closed, rule)
+            h = h if e is None else attach(h, e, theta)
+            _, emitted = unroll(closed, theta, h, xs, rule)
+            return jnp.vdot(jax.vmap(closed.readout)(emitted, xs), errors)
+
+        return jax.grad(project)(cell)
+
+    reached = _reached(jax.make_jaxpr(gradient)(errors).jaxpr)
+    paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
+    return [f"blocks.cell{jax.tree_util.keystr(p)}" for p, hit in zip(paths, reached, strict=True) if not hit]
+
+
+def _reached(jaxpr: jax.extend.core.Jaxpr) -> list[bool]:
+    """Say for each output whether it depends on the inputs; a nested program counts as depending on all it reads."""
+    known = set(jaxpr.invars)
+    for equation in jaxpr.eqns:
+        if any(isinstance(v, jax.extend.core.Var) and v in known for v in equation.invars):
+            known.update(equation.outvars)
+    return [isinstance(v, jax.extend.core.Var) and v in known for v in jaxpr.outvars]

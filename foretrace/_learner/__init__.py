@@ -1,0 +1,1 @@
+"""Gradient, optimiser and carry as one state that a stream is fed to."""

@@ -1,0 +1,352 @@
+"""The learner: gradient, optimiser and carry as one state that a stream is fed to."""
+
+import warnings
+from functools import partial
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh
+
+from foretrace._credit.groups import check_drawn
+from foretrace._credit.prediction import added, init_predictor, next_round
+from foretrace._engine.carry import Carry, cleared, decayed, init_carry
+from foretrace._engine.checks import check_chunk, check_finite
+from foretrace._engine.forward import forward, run
+from foretrace._engine.gradient import Loss, evaluate
+from foretrace._engine.rounding import rounded, widened
+from foretrace._engine.sharded import evaluate_spread
+from foretrace._engine.untrained import untrained_parameters
+from foretrace._learner.optimizer import norm
+from foretrace._learner.state import Info, LearnerState, UntrainedParameters
+from foretrace._network import Network
+from foretrace._rule import LearningRule, as_rule
+from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
+
+SensitivityDtype = Literal["bfloat16"]
+
+
+def check_options(learner: Any) -> None:
+    """Raise a ValueError that names the option that is wrong, and what would be right; see `Learner`."""
+    whole, batch_size = learner.whole_sequences, learner.batch_size
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
+    if learner.accumulate and whole:
+        raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
+    if learner.rule.predicted and not (learner.accumulate or whole):
+        raise ValueError(
+            f"under {learner.rule} the parameters must stand still while errors are learned and predicted: set "
+            "accumulate=True or whole_sequences=True"
+        )
+    if learner.rule.predicted and learner.rule.inputs and whole:
+        raise ValueError(f"under {learner.rule} on whole sequences nothing is left to be predicted; run it in chunks")
+    segment, rule = learner.segment, learner.rule
+    in_parts = whole and not (rule.depth or rule.predicted or learner.network.cumulative_mean)
+    if segment is not None and (segment < 1 or not in_parts):
+        raise ValueError(
+            f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit in "
+            "depth or predicted errors and networks without a cumulative mean"
+        )
+    if rule.drawn and whole:
+        raise ValueError(
+            f"under {rule} on whole sequences nothing is carried that columns or modules could be drawn from; leave "
+            "them out, or run it in chunks"
+        )
+    check_drawn(learner.network, rule)
+    mesh = learner.mesh
+    if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
+        raise ValueError(
+            f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
+        )
+    _check_sensitivities(learner)
+
+
+def _check_sensitivities(learner: Any) -> None:
+    decay, dtype, rule = learner.sensitivity_decay, learner.sensitivity_dtype, learner.rule
+    if not 0 < decay <= 1:
+        raise ValueError(f"Learner(sensitivity_decay={decay}) must lie in (0, 1]")
+    if dtype not in (None, *get_args(SensitivityDtype)):
+        raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
+    if decay < 1 and (learner.accumulate or learner.whole_sequences):
+        raise ValueError("sensitivity_decay is for updates in the middle of a stream; here a sequence ends with each")
+    carried = not learner.whole_sequences and (rule.carried or rule.sketches)
+    if not carried and (dtype is not None or decay < 1):
+        where = "on whole sequences" if learner.whole_sequences else f"under {rule}"
+        raise ValueError(
+            f"sensitivity_decay={decay} and sensitivity_dtype={dtype!r} are for sensitivities that are carried from "
+            f"call to call; {where} there are none: leave them out, or use a rule such as ONLINE in chunks"
+        )
+
+
+class Learner:
+    """Train a network on streams, chunk by chunk, under a learning rule.
+
+    The length of what `step` is given decides how it runs: one step (real-time recurrent learning), a chunk, or a
+    whole sequence. Memory does not depend on how long the stream is.
+
+    By default every call updates the parameters. Sensitivities then belong to the parameters of the past and are
+    stale, as always in real-time recurrent learning: little at small rates, much at large ones (docs/streaming.md
+    has figures); `sensitivity_decay` lets them forget sooner. With `accumulate=True` the gradient is summed until a
+    call with `end=True`: one update for each sequence, exact (the paper's setting).
+
+    Under a rule `with_predicted_errors` sequences take turns: to one (or one batch) the predictor is fitted, from the
+    next the network learns; one update for two.
+
+    Args:
+        network: the network to begin with.
+        rule: a rule or its name.
+        optimizer: any Optax optimiser, e.g. `foretrace.adamw`.
+        loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`.
+        batch_size: number of streams trained side by side; None for one stream without a batch axis.
+        accumulate: update once a sequence, on `end=True`, which also begins the next one.
+        whole_sequences: every call is a sequence of its own; nothing is carried, so the call costs what
+            backpropagation through time costs.
+        segment: with whole_sequences, for long ones: keep the insides of so many steps at a time and compute the rest
+            again; the same gradient in memory that hardly grows with the sequence, for one forward pass more.
+        sensitivity_decay: share of the sensitivities that is kept at every update, in (0, 1]; 1 keeps all. Less is
+            less stale, and reaches less far back: about 1 / (1 - share) updates.
+        sensitivity_dtype: "bfloat16" keeps sensitivities in half the memory between calls, rounded at random so that
+            nothing is lost on average; as the parameters if None. docs/streaming.md has the error.
+        mesh: one axis of devices that share the streams of a batch; gradients are averaged in one exchange.
+        warn: warn of parameters that can receive no gradient under the rule.
+
+    Raises:
+        ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
+            that cannot share the batch, a decay out of range or one where no sensitivity outlives an update; accumulate
+            together with whole_sequences.
+
+    >>> import foretrace as ft, jax, jax.numpy as jnp, optax
+    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adamw(1e-3), loss=ft.losses.softmax_cross_entropy)
+    >>> state = learner.init()
+    >>> state, info = learner.step(state, jnp.ones((1, 2)), jnp.array([1]))
+    >>> int(state.step)
+    1
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        rule: LearningRule | str,
+        optimizer: optax.GradientTransformation,
+        loss: Loss,
+        batch_size: int | None = None,
+        accumulate: bool = False,
+        whole_sequences: bool = False,
+        segment: int | None = None,
+        sensitivity_decay: float = 1.0,
+        sensitivity_dtype: SensitivityDtype | None = None,
+        mesh: Mesh | None = None,
+        warn: bool = True,
+    ):
+        self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
+        self.batch_size, self.accumulate, self.whole_sequences = batch_size, accumulate, whole_sequences
+        self.segment, self.sensitivity_decay, self.sensitivity_dtype = segment, sensitivity_decay, sensitivity_dtype
+        self.mesh = mesh
+        check_options(self)
+        self._evaluate = evaluate if mesh is None else partial(evaluate_spread, mesh)
+        if warn and (names := untrained_parameters(network, self.rule)):
+            warnings.warn(
+                f"under {self.rule} the gradient of {', '.join(names)} is structurally zero: these parameters stay "
+                "as they are (warn=False silences this)",
+                UntrainedParameters,
+                stacklevel=2,
+            )
+        self._step = jax.jit(self._traced_step, static_argnames="end")
+        self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
+
+    def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
+        """Return the state before the first step.
+
+        Args:
+            key: PRNG key of the dropout masks; `jax.random.key(0)` if not given.
+        """
+        return LearnerState(
+            network=self.network,
+            opt_state=self.optimizer.init(self.network),
+            carry=self.fresh_carry(),
+            grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
+            step=jnp.zeros((), jnp.int32),
+            skipped=jnp.zeros((), jnp.int32),
+            key=jax.random.key(0) if key is None else key,
+            predictor=init_predictor(self.network) if self.rule.predicted else None,
+        )
+
+    def step(
+        self,
+        state: LearnerState,
+        x: Float[Array, "*B C I"],
+        y: Array,
+        *,
+        mask: Mask | None = None,
+        reset: Bool[Array, "*B C"] | None = None,
+        end: bool = False,
+    ) -> tuple[LearnerState, Info]:
+        """Learn from the next chunk of the stream.
+
+        Args:
+            state: from `init` or the previous call; it is not changed.
+            x: inputs (C, I), or (B, C, I) for a batch of streams.
+            y: targets, the same axes in front.
+            mask: which steps count, (C,) or (B, C): booleans or weights.
+            reset: steps that start an episode, same shape.
+            end: the sequence ends with this chunk: the next call starts from the initial state, and an accumulated
+                gradient is applied.
+
+        Returns:
+            The next state and what may be looked at. If loss, gradient or update is NaN or infinite, the state is
+            the previous one but for `skipped`, and `info.accepted` is False.
+
+        Raises:
+            TypeError, ValueError: as in `gradient`; the state is unharmed.
+        """
+        self._check(x, y, mask, reset)
+        return self._step(state, x, y, mask, reset, end=end)
+
+    def predict(
+        self,
+        state: LearnerState,
+        x: Float[Array, "*B C I"],
+        *,
+        reset: Bool[Array, "*B C"] | None = None,
+        sensitivity: bool = True,
+    ) -> tuple[Float[Array, "*B C O"], LearnerState]:
+        """Return the outputs for the next chunk, and the state with the carry moved on; nothing is learned.
+
+        What stays as it is, such as the network, is shared by both states, not copied.
+
+        Args:
+            state: from `init` or `step`.
+            x: inputs.
+            reset: steps that start an episode.
+            sensitivity: move the sensitivities on as well, so that learning may go on behind it exactly. Without
+                them a call costs only the forward pass; later gradients then lack what came before.
+
+        Raises:
+            TypeError, ValueError: as in `gradient`.
+        """
+        self._check(x, None, None, reset)
+        return self._moved(state, x, reset, sensitivity=sensitivity)
+
+    def fresh_carry(self) -> Carry | None:
+        return None if self.whole_sequences else self.init_carry(self.network, self.batch_size)
+
+    def init_carry(self, network: Network, batch_size: int | None) -> Carry:
+        """Return the carry of a stream before its first step, as this learner keeps it."""
+        return self._closed(init_carry(network, self.rule, batch_size), batch_size)
+
+    def _closed(self, carry: Carry, batch_size: int | None) -> Carry:
+        if self.sensitivity_dtype is None:
+            return carry
+        # Stream by stream: what one draws depends on no other, and on no other device.
+        return rounded(carry) if batch_size is None else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
+
+    def _opened(self, carry: Carry | None) -> Carry | None:
+        if carry is None or self.sensitivity_dtype is None:
+            return carry
+        return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
+
+    def _kept(self, carry: Carry | None) -> Carry | None:
+        if carry is None:
+            return carry
+        if self.sensitivity_decay < 1:
+            carry = decayed(carry, self.sensitivity_decay)
+        return self._closed(carry, self.batch_size)
+
+    def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
+        check_chunk(self.network, x, y, mask, reset)
+        check_finite("y", y)
+        streams = np.shape(x)[0] if np.ndim(x) == 3 else None
+        if streams != self.batch_size and not self.whole_sequences:
+            raise ValueError(
+                f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
+                f"batch_size={self.batch_size}"
+            )
+
+        if self.mesh is not None and (streams is None or streams % self.mesh.size):
+            raise ValueError(
+                f"x has shape {np.shape(x)}: {self.mesh.size} devices share the sequences of a batch evenly, "
+                f"{self.mesh.size} or a multiple of it"
+            )
+
+    def _traced_step(
+        self, state: LearnerState, x: Array, y: Array, mask: Array | None, reset: Array | None, *, end: bool
+    ) -> tuple[LearnerState, Info]:
+        # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
+        key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
+        found = self._evaluate(
+            state.network,
+            self._opened(state.carry),
+            x,
+            y,
+            mask,
+            reset,
+            jax.random.fold_in(state.key, 1),
+            state.predictor,
+            rule=self.rule,
+            loss=self.loss,
+            keep_carry=not self.whole_sequences and not end,
+            segment=self.segment,
+        )
+        gradient_norm = norm(found.grads)
+        # Masked steps leave no trace in loss and gradient, so the states are asked as well.
+        states = () if found.carry is None else jax.tree.leaves(found.carry.h)
+        accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm)
+        for h in states:
+            accepted &= jnp.isfinite(h).all()
+        grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
+        network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(gradient_norm)
+        predictor = state.predictor
+        if predictor is not None and found.moments is not None:
+            predictor = added(predictor, *found.moments)
+            accepted &= jnp.isfinite(norm(found.moments))
+        if end or not self.accumulate:
+            # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
+            known = {} if self.accumulate else {"value": found.loss}
+            optimizer = optax.with_extra_args_support(self.optimizer)
+            updates, opt_state = optimizer.update(grads, opt_state, network, **known)
+            network, update_norm = optax.apply_updates(network, updates), norm(updates)
+            accepted &= jnp.isfinite(update_norm)
+            grads = jax.tree.map(jnp.zeros_like, grads)
+            if predictor is not None:
+                # Sequences to fit the predictor to, then sequences to learn from.
+                held, learned = (state.network, state.opt_state, 0 * gradient_norm), (network, opt_state, update_norm)
+                network, opt_state, update_norm = jax.tree.map(partial(jnp.where, predictor.fitted), learned, held)
+                predictor = next_round(predictor)
+        after = state._replace(
+            network=network,
+            opt_state=opt_state,
+            carry=self.fresh_carry() if end else self._kept(found.carry),
+            grads=grads if self.accumulate else None,
+            step=optax.safe_increment(state.step),
+            key=key,
+            predictor=predictor,
+        )
+        before = state._replace(skipped=optax.safe_increment(state.skipped))
+        after = jax.tree.map(partial(jnp.where, accepted), after, before)
+        return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
+
+    def _moved(
+        self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
+    ) -> tuple[Array, LearnerState]:
+        # What does not change is no result of the program: it would be copied, which takes as long as a row does.
+        outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
+        return outputs, state._replace(**changed)
+
+    def _traced_predict(
+        self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
+    ) -> tuple[Array, dict[str, Any]]:
+        network, before, predictor = state.network, state.carry, state.predictor
+        if before is not None and not sensitivity:
+            outputs, after = forward(network, before._replace(e=None), x, reset=reset)
+            assert after is not None
+            return outputs, {"carry": cleared(after._replace(e=before.e))}
+        kept = before is not None
+        outputs, after, gram = run(network, self._opened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
+        changed: dict[str, Any] = {"carry": None if after is None else self._closed(after, self.batch_size)}
+        if predictor is not None and gram is not None:
+            changed["predictor"] = added(predictor, gram, jnp.zeros_like(predictor.cross))
+        return outputs, changed

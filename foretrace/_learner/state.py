@@ -1,0 +1,56 @@
+"""What a learner changes and what it tells: `LearnerState` and `Info`."""
+
+from typing import NamedTuple
+
+import optax
+
+from foretrace._credit.prediction import Predictor
+from foretrace._engine.carry import Carry
+from foretrace._network import Network
+from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+
+
+class LearnerState(NamedTuple):
+    """Everything that learning changes; `foretrace.save` writes it, nothing else is needed to go on.
+
+    Args:
+        network: the parameters.
+        opt_state: the optimiser's state.
+        carry: states and sensitivities of the streams; None for a learner of whole sequences.
+        grads: gradient summed over the sequence so far; None unless the learner accumulates.
+        step: number of calls of `Learner.step` that learned; it stays at 2^31 - 1, as does the count of Optax.
+        skipped: number of calls that were refused because loss, gradient or update was NaN or infinite.
+        key: PRNG key of the dropout masks.
+        predictor: of errors, under a rule that has them predicted; None otherwise.
+    """
+
+    network: Network
+    opt_state: optax.OptState
+    carry: Carry | None
+    grads: Network | None
+    step: Int[Array, ""]
+    skipped: Int[Array, ""]
+    key: PRNGKeyArray
+    predictor: Predictor | None = None
+
+
+class Info(NamedTuple):
+    """What may be looked at after a step; nothing of it is needed to go on.
+
+    Args:
+        loss: `sum_t mask_t * loss_t`, the mean over streams.
+        outputs: outputs of the network before the update, for progressive validation.
+        gradient_norm: global norm of this call's gradient, before any clipping.
+        update_norm: global norm of the change of the parameters, zero if none was made.
+        accepted: False if the call was refused: loss, gradient or update not finite, state as before.
+    """
+
+    loss: Float[Array, ""]
+    outputs: Float[Array, "..."]
+    gradient_norm: Float[Array, ""]
+    update_norm: Float[Array, ""]
+    accepted: Bool[Array, ""]
+
+
+class UntrainedParameters(UserWarning):
+    """Some parameters can receive no gradient under the chosen rule."""

@@ -1,0 +1,99 @@
+"""Optimisers around optimisers: bounded updates, parameters that are held."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from foretrace._network import Network
+from foretrace._types import Array, PyTree
+
+
+def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> optax.GradientTransformationExtraArgs:
+    """Return an optimiser that promises no more than the loss can fall.
+
+        promise = -<gradient, update>        by how much the update lowers the loss, to first order
+        update <- update * min(1, overshoot * loss / promise)
+
+    A loss that is never negative cannot fall by more than itself: a larger promise goes past the minimum. The state is
+    that of the optimiser. `Learner` gives the loss of the chunk, `sum_t mask_t * loss_t`, whose gradient it is.
+
+    Args:
+        optimizer: any; for `accumulate=True` there is no loss of the whole sequence, and the bound is an error.
+        overshoot: largest promise, as a share of the loss.
+
+    Raises:
+        ValueError: overshoot is not positive.
+        TypeError: an update without the loss.
+
+    >>> import jax.numpy as jnp, optax
+    >>> optimizer = bounded(optax.sgd(100.0))
+    >>> update, _ = optimizer.update(jnp.array(2.0), optimizer.init(jnp.array(1.0)), value=jnp.array(1.0))
+    >>> float(update)  # loss x^2 at x = 1
+    -0.5
+    """
+    if not overshoot > 0:
+        raise ValueError(f"bounded(overshoot={overshoot}) must be positive; leave the bound out for none")
+    inner = optax.with_extra_args_support(optimizer)
+
+    def update(
+        grads: Any, state: Any, params: Any = None, *, value: Array | None = None, **extra: Any
+    ) -> tuple[Any, Any]:
+        if value is None:
+            raise TypeError(
+                "a bounded optimiser needs the loss whose gradient it gets: update(..., value=loss). A Learner gives "
+                "it, but not with accumulate=True, where the loss of the whole sequence is not known"
+            )
+        updates, state = inner.update(grads, state, params, value=value, **extra)
+        promise = -optax.tree.vdot(grads, updates)
+        most = overshoot * value
+        factor = jnp.where(promise > most, most / jnp.where(promise > 0, promise, 1), 1).astype(promise.dtype)
+        return optax.tree.scale(factor, updates), state
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def holding(
+    optimizer: optax.GradientTransformation, held: Callable[[Any], PyTree[bool]]
+) -> optax.GradientTransformationExtraArgs:
+    """Return an optimiser that leaves some parameters as they are: their gradients and updates are zero.
+
+    Args:
+        optimizer: of the rest; held parameters count for nothing in a clip by the global norm.
+        held: a function from parameters (or gradients) to a tree that is True for those to be held, such as
+            `in_front_of_recurrences`.
+
+    >>> import jax.numpy as jnp, optax
+    >>> optimizer = holding(optax.sgd(1.0), lambda tree: [True, False])
+    >>> parameters = [jnp.array(1.0), jnp.array(1.0)]
+    >>> updates, _ = optimizer.update(parameters, optimizer.init(parameters), parameters)
+    >>> [float(update) for update in updates]
+    [0.0, -1.0]
+    """
+    inner = optax.with_extra_args_support(optimizer)
+
+    def closed(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf, hold: jnp.zeros_like(leaf) if hold else leaf, tree, held(tree))
+
+    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        updates, state = inner.update(closed(grads), state, params, **extra)
+        return closed(updates), state
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def in_front_of_recurrences(params: Network) -> PyTree[bool]:
+    """Return True for the encoder and the norms in front of the cells.
+
+    What they do acts on the outputs through the memory of the recurrence behind them alone. A rule that is not open
+    through time for inputs knows only the part of it that passes at the present step.
+    """
+    pre = params.blocks.norm_place == "pre"
+
+    def front(path: tuple, _: object) -> bool:
+        names = [getattr(entry, "name", None) for entry in path]
+        return names[0] == "encoder" or (pre and names[:2] == ["blocks", "norm"])
+
+    return jax.tree.map_with_path(front, params)

@@ -1,0 +1,160 @@
+"""The linear scan `h_t = a_t * h_{t-1} + b_t`, the one loop that diagonal linear cells need.
+
+What is computed (the methods below) is apart from how it is differentiated (`replay`): the adjoint of a linear scan is
+a linear scan in reverse, whatever the method.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Literal, cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from foretrace._types import Array, Bool, Inexact
+
+STATES = "states"
+"""Name under which `jax.checkpoint` finds the states of a linear scan."""
+
+
+Method = Literal["sequential", "associative", "kernel", "reference"]
+
+
+def linear_scan(
+    a: Inexact[Array, "N"] | Inexact[Array, "C N"],
+    b: Inexact[Array, "C N"],
+    h: Inexact[Array, "N"],
+    starts: Bool[Array, "C"] | None = None,
+    method: Method | None = None,
+) -> Inexact[Array, "C N"]:
+    """Return all states of `h_t = a_t * h_{t-1} + b_t`.
+
+    Args:
+        a: decay, constant over the chunk or one for each step.
+        b: drive.
+        h: the state before the first step.
+        starts: steps before which the state is zero instead of h_{t-1}.
+        method: how to run it; chosen for the platform if not given.
+
+    >>> import jax.numpy as jnp
+    >>> linear_scan(jnp.array([0.5]), jnp.ones((3, 1)), jnp.zeros(1))[:, 0].tolist()
+    [1.0, 1.5, 1.75]
+    """
+    hs = _run(*lax.stop_gradient((a, b, h)), starts, method or platform_method())
+    return replay(a, b, h, starts, _named(hs))
+
+
+def _named(hs: Array) -> Array:
+    """Name what `jax.checkpoint` is to keep; complex numbers as pairs, since it keeps none."""
+    if jnp.iscomplexobj(hs):
+        return lax.complex(checkpoint_name(hs.real, STATES), checkpoint_name(hs.imag, STATES))
+    return checkpoint_name(hs, STATES)
+
+
+def platform_method() -> Method:
+    """Return the method for the default backend: a loop where steps are cheap, logarithmic depth elsewhere.
+
+    The environment variable FORETRACE_SCAN names another one, to be compared: "kernel" is for GPUs, not yet measured.
+
+    Raises:
+        ValueError: it names none.
+    """
+    asked = os.environ.get("FORETRACE_SCAN")
+    if asked:
+        if asked not in _METHODS:
+            raise ValueError(f"FORETRACE_SCAN={asked!r} is unknown; the methods are {', '.join(_METHODS)}")
+        return cast(Method, asked)
+    return "sequential" if jax.default_backend() == "cpu" else "associative"
+
+
+@jax.custom_vjp
+def replay(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Array:
+    """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with the derivative of that scan.
+
+    With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t and
+    `mu_t * h_{t-1}` to a_t. Nothing of the forward scan is computed again.
+    """
+    return hs
+
+
+def _replay_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> tuple[Array, tuple]:
+    return hs, (a, h, starts, hs)
+
+
+def _replay_backward(saved: tuple, deltas: Array) -> tuple:
+    a, h, starts, hs = saved
+    varying = a.ndim == 2
+    # Seen in reverse, the error of step t+1 decays by a_{t+1} on its way to step t, and is cut if t+1 starts anew.
+    later = jnp.roll(a, -1, axis=0) if varying else a
+    cuts = None if starts is None else jnp.roll(starts, -1)
+    mus = _run(later, deltas, jnp.zeros_like(h), cuts, platform_method(), reverse=True)
+    to_h = mus[0] * (a[0] if varying else a)
+    if starts is not None:
+        to_h = jnp.where(starts[0], 0, to_h)
+    if varying or starts is not None:
+        before = jnp.concatenate([h[None], hs[:-1]])
+        before = before if starts is None else jnp.where(starts[:, None], 0, before)
+        to_a = mus * before
+        to_a = to_a if varying else to_a.sum(0)
+    else:
+        # The same without a copy of all states.
+        to_a = (mus[1:] * hs[:-1]).sum(0) + mus[0] * h
+    return to_a, mus, to_h, None, None
+
+
+replay.defvjp(_replay_forward, _replay_backward)
+
+
+def _run(a: Array, b: Array, h: Array, starts: Array | None, method: Method, reverse: bool = False) -> Array:
+    return _METHODS[method](a, b, h, starts, reverse)
+
+
+def _sequential(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    def step(h: Array, now: tuple) -> tuple[Array, Array]:
+        a_t, b_t, start = now
+        if start is not None:
+            h = jnp.where(start, 0, h)
+        h = (a if a_t is None else a_t) * h + b_t
+        return h, h
+
+    return lax.scan(step, h, (a if a.ndim == 2 else None, b, starts), reverse=reverse)[1]
+
+
+def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    first = -1 if reverse else 0
+    decays = jnp.broadcast_to(a, b.shape)
+    if starts is not None:
+        decays = jnp.where(starts[:, None], 0, decays)
+        h = jnp.where(starts[first], 0, h)
+    b = b.at[first].add(decays[first] * h)
+
+    def combine(early: tuple[Array, Array], late: tuple[Array, Array]) -> tuple[Array, Array]:
+        return early[0] * late[0], late[0] * early[1] + late[1]
+
+    return lax.associative_scan(combine, (decays, b), reverse=reverse)[1]
+
+
+def _kernel(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    from foretrace._recurrence.scan_kernel import scan_by_kernel
+
+    return scan_by_kernel(a, b, h, starts, reverse)
+
+
+def _reference(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    hs = []
+    order = range(b.shape[0])
+    for t in reversed(order) if reverse else order:
+        h = h if starts is None else jnp.where(starts[t], 0, h)
+        h = (a[t] if a.ndim == 2 else a) * h + b[t]
+        hs.append(h)
+    return jnp.stack(hs[::-1] if reverse else hs)
+
+
+_METHODS: dict[str, Callable[..., Array]] = {
+    "sequential": _sequential,
+    "associative": _associative,
+    "kernel": _kernel,
+    "reference": _reference,
+}

@@ -1,0 +1,121 @@
+"""The sensitivity e = dh/dtheta of a layer's state: what makes the past count without storing it.
+
+(The literature also calls it the eligibility trace.) One entry e[n, ...] for each coefficient theta[n, ...] is the
+derivative of module n's own state; a dense layer under `RTRL` carries the derivative of every module's state with
+respect to every coefficient. A sensitivity belongs to one stream.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._recurrence.unroll import states
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Bool, Inexact, Inputs, PyTree, Sensitivity, State, States
+
+
+def is_full(cell: AbstractCell, rule: LearningRule) -> bool:
+    """Whether the rule needs each module's derivative with respect to every coefficient, not only its own."""
+    return rule.others and not cell.independent
+
+
+def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | None:
+    """Return the sensitivity before the first step, zero; None if the rule carries none.
+
+    One coefficient tree for each leaf of the state, with one more module axis in front where `is_full`.
+    """
+    if not rule.carried:
+        return None
+    theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
+
+    def zeros(leaf: jax.ShapeDtypeStruct) -> Coefficients:
+        front = leaf.shape if full else ()
+        return jax.tree.map(lambda c: jnp.zeros(front + c.shape, jnp.result_type(c, leaf)), theta)
+
+    return jax.tree.map(zeros, jax.eval_shape(cell.init_state))
+
+
+@jax.custom_jvp
+def attach(h: State, e: Sensitivity, theta: PyTree[Inexact[Array, "..."]]) -> State:
+    """Make a state a function of the coefficients or any other parameters, with value h and Jacobian e.
+
+        h + sum_j e_j * (theta_j - stop_gradient(theta_j))
+
+    so that plain autodiff of a chunk's loss contains `sum_t delta_t e_t` (Eq. 5 and 7). The value is h itself.
+    """
+    return h
+
+
+@attach.defjvp
+def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
+    h, e, _ = primals
+    dh, _, dtheta = tangents
+
+    # The error meets what all of the past has added up to: never rounded, whatever precision is asked of products.
+    exact = lax.Precision.HIGHEST
+
+    def moved(d: Array, jacobian: Any) -> Array:
+        for j, dt in zip(jax.tree.leaves(jacobian), jax.tree.leaves(dtheta), strict=True):
+            full, dt = j.ndim > dt.ndim, dt.astype(j.dtype)
+            if full:
+                d = d + jnp.tensordot(j, dt, dt.ndim, precision=exact)
+            else:
+                d = d + jnp.sum(j * dt, axis=tuple(range(1, j.ndim)))
+        return d
+
+    return h, jax.tree.map(moved, dh, e)
+
+
+def advance(
+    cell: AbstractCell,
+    theta: Coefficients,
+    h: State,
+    e: Sensitivity,
+    xs: Inputs,
+    hs: States,
+    rule: LearningRule,
+    reset: Bool[Array, "C"] | None = None,
+) -> Sensitivity:
+    """Return the sensitivity after a chunk, by vector-Jacobian products of the chunk itself.
+
+    A cotangent of ones on one state dimension reads all independent modules at once, because no two modules share a
+    coefficient; a full sensitivity takes one cotangent for each module. For an LRU this is
+    `e_B <- lam^C e_B + sum_s lam^(C-1-s) x_s^T`, a matrix product.
+
+    Args:
+        cell: the recurrence.
+        theta: its coefficients.
+        h: the state before the chunk.
+        e: its sensitivity.
+        xs: inputs of the chunk.
+        hs: the states of the chunk as `unroll` returned them.
+        rule: what is open to the derivative.
+        reset: steps that start an episode: they cut the sensitivity.
+    """
+    # Errors inside the chunk may go through the inputs (HYBRID); the sensitivity to the layer's own coefficients
+    # does not.
+    theta, h, e, xs, hs = lax.stop_gradient((theta, h, e, xs, hs))
+
+    def last(theta: Coefficients) -> State:
+        return jax.tree.map(lambda x: x[-1], states(cell, theta, attach(h, e, theta), xs, rule, reset, known=hs))
+
+    value, pull = jax.vjp(last, theta)
+    leaves, structure = jax.tree.flatten(value)
+    rows = []
+    for k, leaf in enumerate(leaves):
+
+        def row(cotangent: Array, k: int = k) -> Coefficients:
+            return pull(only(value, k, cotangent))[0]
+
+        ones = jnp.ones_like(leaf)
+        rows.append(jax.vmap(row)(jnp.diag(ones)) if is_full(cell, rule) else row(ones))
+    return structure.unflatten(rows)
+
+
+def only(state: State, k: int, cotangent: Array) -> State:
+    """Return a cotangent of a state that is zero but for leaf k."""
+    leaves, structure = jax.tree.flatten(state)
+    return structure.unflatten([cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)])

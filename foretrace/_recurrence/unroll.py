@@ -1,0 +1,162 @@
+"""A cell over a chunk under a rule: the only place where a rule closes what it does not differentiate."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
+from foretrace._recurrence.scan import linear_scan, replay
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Bool, Float, Inputs, State, States
+
+
+def unroll(
+    cell: AbstractCell,
+    theta: Coefficients,
+    h: State,
+    xs: Float[Array, "C I"],
+    rule: LearningRule,
+    reset: Bool[Array, "C"] | None = None,
+) -> tuple[States, States]:
+    """Run a cell over a chunk.
+
+    Args:
+        cell: the recurrence.
+        theta: its coefficients.
+        h: the state before the chunk, with the derivative that `rule` lets through (see `attach`).
+        xs: inputs of the chunk.
+        rule: what is open to the derivative.
+        reset: steps that start an episode: their previous state is the initial one.
+
+    Returns:
+        `(hs, emitted)`, equal in value. `hs` is differentiated through time as the rule says. `emitted` has in
+        addition the derivative with respect to the present input, by which an error reaches the layer below at the
+        present step; it is what the readout sees.
+    """
+    hs = states(cell, theta, h, xs, rule, reset)
+    if rule.inputs:
+        return hs, hs
+    in_space = each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
+    return hs, also_differentiate(hs, in_space)
+
+
+def states(
+    cell: AbstractCell,
+    theta: Coefficients,
+    h: State,
+    xs: Inputs,
+    rule: LearningRule,
+    reset: Bool[Array, "C"] | None = None,
+    known: States | None = None,
+) -> States:
+    """Return the states of a chunk, differentiable through time as the rule says and in nothing else.
+
+    Args:
+        cell: the recurrence.
+        theta: its coefficients.
+        h: the state before the chunk.
+        xs: inputs of the chunk, as the cell's `step` takes them.
+        rule: what is open to the derivative.
+        reset: steps that start an episode.
+        known: the states, if they were computed before: then only their derivative is built.
+    """
+    theta = _open(theta, rule)
+    xs = xs if rule.inputs else lax.stop_gradient(xs)
+    if not rule.own:
+        # No derivative passes from step to step, so all steps are differentiated at once.
+        values = _run(cell, *lax.stop_gradient((theta, h, xs)), rule, reset, known)
+        return also_differentiate(values, each_step(cell, theta, values, h, xs, reset))
+    return _run(cell, theta, h, xs, rule, reset, known)
+
+
+def _run(
+    cell: AbstractCell,
+    theta: Coefficients,
+    h: State,
+    xs: Inputs,
+    rule: LearningRule,
+    reset: Bool[Array, "C"] | None,
+    known: States | None,
+) -> States:
+    if isinstance(cell, AbstractDiagonalCell):
+        return _scan_diagonal(cell, theta, h, xs, reset, known)
+    initial = lax.stop_gradient(cell.init_state())
+
+    def step(h: State, now: tuple) -> tuple[State, State]:
+        x, start = now
+        if start is not None:
+            h = _where(start, initial, h)
+        h = cell.step(theta, h, h if rule.others else lax.stop_gradient(h), x)
+        return h, h
+
+    return lax.scan(step, h, (xs, reset))[1]
+
+
+def each_step(
+    cell: AbstractCell,
+    theta: Coefficients,
+    hs: States,
+    h: State,
+    xs: Inputs,
+    reset: Bool[Array, "C"] | None,
+) -> States:
+    """Take every step of the chunk by itself, from the closed state that the chunk went through."""
+    before = past(cell, hs, h, reset)
+    return jax.vmap(cell.step, in_axes=(None, 0, 0, 0))(theta, before, before, xs)
+
+
+def past(cell: AbstractCell, hs: States, h: State, reset: Bool[Array, "C"] | None) -> States:
+    """Return the state before each step of a chunk, closed to the derivative."""
+    hs, h, initial = lax.stop_gradient((hs, h, cell.init_state()))
+    before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), h, hs)
+    return before if reset is None else jax.vmap(_where, in_axes=(0, None, 0))(reset, initial, before)
+
+
+def _scan_diagonal(
+    cell: AbstractDiagonalCell,
+    theta: Coefficients,
+    h: State,
+    xs: Inputs,
+    reset: Bool[Array, "C"] | None,
+    known: States | None,
+) -> States:
+    """Run `h_t = a_t h_{t-1} + b_t` with all drives in one product."""
+    constant = not _depends_on_input(cell, theta, xs)
+    a, bs = jax.vmap(cell.decay_and_drive, in_axes=(None, 0), out_axes=(None if constant else 0, 0))(theta, xs)
+    if reset is not None:
+        # A start is a zero past plus the decayed initial state in the drive.
+        decayed = jnp.broadcast_to(a, bs.shape) * lax.stop_gradient(cell.init_state())[None]
+        bs = bs + jnp.where(reset[:, None], decayed, 0)
+    return linear_scan(a, bs, h, reset) if known is None else replay(a, bs, h, reset, known)
+
+
+def _depends_on_input(cell: AbstractDiagonalCell, theta: Coefficients, xs: Inputs) -> bool:
+    first = jax.tree.map(lambda leaf: leaf[0], xs)
+    jaxpr = jax.make_jaxpr(lambda theta, x: cell.decay_and_drive(theta, x)[0])(theta, first).jaxpr
+    return jaxpr.outvars[0] not in jaxpr.invars[: len(jax.tree.leaves(theta))]
+
+
+def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:
+    if not rule.trains_cells:
+        return lax.stop_gradient(theta)
+    return theta if rule.recurrent else theta._replace(recurrent=lax.stop_gradient(theta.recurrent))
+
+
+def _where(condition: Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)
+
+
+@jax.custom_jvp
+def also_differentiate(value: Any, path: Any) -> Any:
+    """Return `value` with the derivatives of both arguments: `value + (path - stop_gradient(path))`, without the sum.
+
+    Only the tangent of `path` is used, so its value need not even be computed, and `value` stays exact.
+    """
+    return value
+
+
+@also_differentiate.defjvp
+def _also_differentiate_jvp(primals: tuple, tangents: tuple) -> tuple:
+    return primals[0], jax.tree.map(jnp.add, *tangents)

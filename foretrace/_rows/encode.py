@@ -1,0 +1,210 @@
+"""Rows as vectors of a fixed width: running normalisation, missing values, categories, times.
+
+    numeric      the number in standard deviations from its running mean, and 1 if it is missing
+    categorical  a slot for each category in the order of appearance; the first is for the missing and the unknown
+    time         sine and cosine of the time of day, the day of the week and the day of the year, 1 if it is missing
+
+Nothing that comes in makes the network infinite: what is not a finite number is masked (0, and 1 in its "missing"
+place), what lies absurdly far out is brought in or masked, and both are counted.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from foretrace._rows.running import Moments, Vocabulary
+from foretrace._rows.schema import Column, as_number, as_time, infer_kind, is_missing
+
+Outliers = Literal["clip", "mask", "stop"]
+
+
+ABSURD = 1e30
+"""Beyond this a number is no measurement, whatever was seen before."""
+
+
+_DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
+
+
+_TIME_SIZE = 7
+
+
+class EncodingError(ValueError):
+    """A value that the stated policy does not let through."""
+
+
+class Encoder:
+    """Turn rows into vectors of a fixed width, learning as it goes.
+
+    Args:
+        columns: what is encoded.
+        width: number of features; what the columns need if not given. Columns that appear later take what is left.
+        categories: slots of a categorical column, the first among them for the missing and the unknown.
+        outliers: what is done with a number more than `bound` standard deviations from the mean: "clip" brings it
+            in to the bound, so that the running mean follows a real change; "mask" leaves it out; "stop" refuses it.
+        bound: see there.
+        adopt: take up columns that appear later, for as long as there is room.
+        ignore: columns that are never taken up.
+
+    >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
+    >>> encoder.width
+    5
+    >>> for x in (1.0, 3.0):
+    ...     vector = encoder({"x": x, "c": "red"})
+    >>> vector.tolist()
+    [1.0, 0.0, 0.0, 1.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        columns: Iterable[Column] = (),
+        *,
+        width: int | None = None,
+        categories: int = 16,
+        outliers: Outliers = "clip",
+        bound: float = 10.0,
+        adopt: bool = False,
+        ignore: Iterable[Any] = (),
+    ):
+        if categories < 2:
+            raise ValueError(f"categories={categories} must be at least 2: one is for the missing and the unknown")
+        if not bound > 0:
+            raise ValueError(f"bound={bound} must be a positive number of standard deviations")
+        self.categories, self.outliers, self.bound, self.adopt = categories, outliers, bound, adopt
+        self.ignore = frozenset(ignore)
+        self.columns: dict[Any, tuple[str, int]] = {}
+        self.numbers: dict[Any, Moments] = {}
+        self.words: dict[Any, Vocabulary] = {}
+        self.counts: Counter[str] = Counter()
+        self.taken = 0
+        columns = list(columns)
+        self.width = sum(self._size(column.kind) for column in columns) if width is None else width
+        for column in columns:
+            if not self._add(column):
+                raise ValueError(f"width={width} has no room for column {column.name!r}; make it larger")
+
+    def __call__(self, row: Mapping[Any, Any], *, learn: bool = True) -> np.ndarray:
+        """Return the vector of a row.
+
+        Args:
+            row: values of the columns; one that is not there is missing.
+            learn: let the row change means, deviations and vocabularies, before it is encoded.
+
+        Raises:
+            EncodingError: an absurd number, if these are to stop.
+        """
+        if self.adopt and learn and not row.keys() <= self.columns.keys() | self.ignore:
+            self._take_up(row)
+        out = np.zeros(self.width)
+        for name, (kind, at) in self.columns.items():
+            value = row.get(name)
+            if kind == "numeric":
+                out[at : at + 2] = self._number(name, value, learn)
+            elif kind == "categorical":
+                out[at + self._category(name, value, learn)] = 1.0
+            else:
+                out[at : at + _TIME_SIZE] = self._time(value, learn)
+        return out
+
+    def _take_up(self, row: Mapping[Any, Any]) -> None:
+        # In the order of their names: that of a dictionary must not matter.
+        for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):
+            if not self._add(Column(name, infer_kind([row[name]]))):
+                self.counts["columns without room"] += 1
+
+    def _add(self, column: Column) -> bool:
+        size = self._size(column.kind)
+        if self.taken + size > self.width:
+            return False
+        self.columns[column.name] = (column.kind, self.taken)
+        self.taken += size
+        if column.kind == "numeric":
+            self.numbers[column.name] = Moments()
+        elif column.kind == "categorical":
+            self.words[column.name] = Vocabulary(self.categories - 1)
+        return True
+
+    def _size(self, kind: str) -> int:
+        return {"numeric": 2, "categorical": self.categories, "time": _TIME_SIZE}[kind]
+
+    def _number(self, name: Any, value: Any, learn: bool) -> tuple[float, float]:
+        if is_missing(value):
+            self._count("missing", learn)
+            return 0.0, 1.0
+        number = as_number(value)
+        if number is None or not abs(number) < ABSURD:
+            self._count("not a number" if number is None else "infinite", learn)
+            return self._refuse(name, value, learn)
+        moments = self.numbers[name]
+        inside = moments.within(number, self.bound)
+        if inside != number:
+            self._count("absurd", learn)
+            if self.outliers != "clip":
+                return self._refuse(name, value, learn)
+            number = inside
+        if learn:
+            moments.update(number)
+        return clipped(moments.score(number), self.bound), 0.0
+
+    def _count(self, what: str, learn: bool) -> None:
+        if learn:
+            self.counts[what] += 1
+
+    def _refuse(self, name: Any, value: Any, learn: bool) -> tuple[float, float]:
+        if self.outliers == "stop" and learn:
+            raise EncodingError(
+                f"column {name!r} holds {str(value)[:80]!r}, which is no number or more than {self.bound:g} standard "
+                "deviations from its mean; clean the source, or choose --outliers clip or mask"
+            )
+        return 0.0, 1.0
+
+    def _category(self, name: Any, value: Any, learn: bool) -> int:
+        if is_missing(value):
+            self._count("missing", learn)
+            return 0
+        words, word = self.words[name], str(value)
+        slot = words.add(word) if learn else words.get(word)
+        if slot is None:
+            self._count("unknown categories", learn)
+            return 0
+        return 1 + slot
+
+    def _time(self, value: Any, learn: bool) -> list[float]:
+        seconds = None if is_missing(value) else as_time(value)
+        if seconds is None:
+            self._count("missing", learn)
+            return [0.0] * (_TIME_SIZE - 1) + [1.0]
+        angles = [2 * math.pi * (seconds % period) / period for period in (_DAY, _WEEK, _YEAR)]
+        return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was learned, as JSON."""
+        return {
+            "columns": [[name, kind] for name, (kind, _) in self.columns.items()],
+            "numbers": [moments.to_json() for moments in self.numbers.values()],
+            "words": [words.values for words in self.words.values()],
+            "counts": dict(self.counts),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what `to_json` returned of an encoder made in the same way.
+
+        Raises:
+            ValueError: it was made of other columns.
+        """
+        for name, kind in state["columns"][len(self.columns) :]:
+            self._add(Column(name, kind))
+        if [[name, kind] for name, (kind, _) in self.columns.items()] != state["columns"]:
+            raise ValueError(f"the columns are {list(self.columns)}, but were {[c[0] for c in state['columns']]}")
+        for name, saved in zip(self.numbers, state["numbers"], strict=True):
+            self.numbers[name] = Moments.from_json(saved)
+        for name, values in zip(self.words, state["words"], strict=True):
+            self.words[name] = Vocabulary(self.categories - 1, values)
+        self.counts = Counter(state["counts"])
+
+
+def clipped(x: float, bound: float) -> float:
+    """Return the number nearest to x in [-bound, bound]."""
+    return min(max(x, -bound), bound)

@@ -1,0 +1,153 @@
+"""Lines of a file or of standard input as text: gzip or not, within bounded memory, with the place of each."""
+
+import gzip
+import io
+import sys
+import zlib
+from pathlib import Path
+from typing import BinaryIO, Literal, Self
+
+Encoding = Literal["utf-8", "latin-1"]
+
+
+MAX_LINE = 2**20
+"""Bytes of the longest row that is read; a gigabyte without a line break ends here."""
+
+
+STDIN = "-"
+
+
+Binary = BinaryIO | gzip.GzipFile
+
+
+class SourceError(ValueError):
+    """Data that cannot be read; the message says where, what was expected and what to do."""
+
+
+class BadRow(SourceError):
+    """One row that cannot be read; those behind it can."""
+
+
+def open_bytes(path: str) -> Binary:
+    """Open a file or standard input, decompressing what begins like gzip.
+
+    Raises:
+        SourceError: no such file, a folder, or one that must not be read.
+    """
+    if path == STDIN:
+        file = sys.stdin.buffer
+    elif Path(path).is_dir():
+        raise SourceError(f"{path} is a folder; give a file, or - for standard input")
+    else:
+        try:
+            file = open(path, "rb")  # noqa: SIM115
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+    # By its first bytes, not its name: a pipe has none.
+    peek = getattr(file, "peek", None)
+    return _Gzip(file) if peek is not None and peek(2)[:2] == b"\x1f\x8b" else file
+
+
+class _Gzip(gzip.GzipFile):
+    """A gzip file that closes the file below it."""
+
+    def __init__(self, below: BinaryIO):
+        super().__init__(fileobj=below, mode="rb")
+        self._below = below
+
+    def close(self) -> None:
+        """Close both."""
+        super().close()
+        self._below.close()
+
+
+class Lines:
+    """Iterate over the lines of a file; `offset` and `number` are those of the line behind the last one returned.
+
+    Args:
+        path: of the file, or "-".
+        encoding: of its text.
+    """
+
+    def __init__(self, path: str, encoding: Encoding):
+        self.name = "standard input" if path == STDIN else path
+        self.encoding, self._file = encoding, open_bytes(path)
+        self.offset = self.number = 0
+        self._row_began = 0
+
+    def seek(self, offset: int, number: int) -> None:
+        """Go on at a byte of the (decompressed) text.
+
+        Raises:
+            SourceError: the file is shorter than that.
+        """
+        with explained(self.name):
+            if offset:
+                self._file.seek(offset - 1)
+                if not self._file.read(1):
+                    raise SourceError(f"{self.name} is shorter than the {offset} bytes that were read of it before")
+            else:
+                self._file.seek(0)
+        self.offset, self.number = offset, number
+
+    def begin_row(self) -> None:
+        """Say that a row begins: all its lines together must not exceed `MAX_LINE`."""
+        self._row_began = self.offset
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes; empty at the end."""
+        with explained(self.name):
+            return self._file.read(size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.name != "standard input":
+            self._file.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        with explained(self.name):
+            line = self._file.readline(MAX_LINE + 1)
+        if not line:
+            raise StopIteration
+        self.offset, self.number = self.offset + len(line), self.number + 1
+        if self.offset - self._row_began > MAX_LINE:
+            raise SourceError(
+                f"{self.name}, line {self.number}: a row of more than {MAX_LINE} bytes; is a line break or a closing "
+                "quote missing, or is this not a text file?"
+            )
+        return self._decode(line)
+
+    def _decode(self, line: bytes) -> str:
+        if b"\0" in line:
+            raise BadRow(f"{self.name}, line {self.number}: a zero byte, so this is not text; give a text file")
+        try:
+            text = line.decode(self.encoding)
+        except UnicodeDecodeError as error:
+            raise BadRow(
+                f"{self.name}, line {self.number}: byte {error.start + 1} is not {self.encoding}; convert the file, "
+                "or read it with --encoding latin-1"
+            ) from error
+        return text.removeprefix("\ufeff") if self.number == 1 else text
+
+
+class explained:
+    """Turn what a damaged or truncated file raises into a SourceError."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
+            raise SourceError(f"{self.name} is damaged or incomplete gzip data ({error})") from error
+        if isinstance(error, io.UnsupportedOperation):
+            raise SourceError(f"{self.name} cannot be read from an earlier place") from error
+        if isinstance(error, OSError):
+            raise SourceError(f"{self.name} cannot be read: {error.strerror or error}") from error

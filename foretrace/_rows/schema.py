@@ -1,0 +1,132 @@
+"""What the columns of a stream hold, decided from its first rows."""
+
+import datetime
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["numeric", "categorical", "time"]
+
+
+MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none", "-"))
+"""Texts that stand for a missing value, in small letters."""
+
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+class Column(NamedTuple):
+    """A column and what it holds."""
+
+    name: Any
+    kind: Kind
+
+
+def is_missing(value: Any) -> bool:
+    """Say whether a value stands for none.
+
+    >>> [is_missing(value) for value in (None, " NA", float("nan"), 0, "0")]
+    [True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def as_number(value: Any) -> float | None:
+    """Return a value as a number, which may be infinite; None if it is not one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
+
+
+def as_flag(value: Any) -> bool | None:
+    """Return a truth value, false if it is missing; None if it is neither true, false, 1 nor 0.
+
+    >>> [as_flag(value) for value in (True, "1", "False", 0.0, "", "2")]
+    [True, True, False, False, False, None]
+    """
+    if is_missing(value):
+        return False
+    text = str(value).strip().lower()
+    number = as_number(value)
+    return True if text == "true" or number == 1 else False if text == "false" or number == 0 else None
+
+
+def as_time(value: Any) -> float | None:
+    """Return a date, or a text in ISO format, as seconds since 1970; None if it is not one.
+
+    >>> as_time("1970-01-02 00:00:30")
+    86430.0
+    """
+    if isinstance(value, str):
+        try:
+            value = datetime.datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime.datetime):
+        return None
+    if value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return (value - _EPOCH).total_seconds()
+
+
+def infer_kind(values: Iterable[Any]) -> Kind:
+    """Return what a column with these values holds: numbers, dates in ISO format, or else categories.
+
+    >>> infer_kind(["1", "NA", "2.5"]), infer_kind(["2024-01-31", ""]), infer_kind(["1", "red"])
+    ('numeric', 'time', 'categorical')
+    """
+    present = [value for value in values if not is_missing(value)]
+    if all(as_number(value) is not None for value in present):
+        return "numeric"
+    return "time" if all(as_time(value) is not None for value in present) else "categorical"
+
+
+def infer_columns(rows: Sequence[Mapping[str, Any]], overrides: Mapping[str, Kind | None]) -> list[Column]:
+    """Return the columns of the first rows of a stream.
+
+    Args:
+        rows: the first rows.
+        overrides: what some columns hold, whatever is in them; None leaves a column out.
+
+    Raises:
+        ValueError: an override for a column that is not there.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in overrides:
+        check_column(name, names)
+    found = []
+    for name in names:
+        kind = overrides[name] if name in overrides else infer_kind(row.get(name) for row in rows)
+        if kind is not None:
+            found.append(Column(name, kind))
+    return found
+
+
+def check_column(name: str, names: Sequence[str]) -> None:
+    """Raise a ValueError that lists the columns if one is not among them."""
+    if name not in names:
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        raise ValueError(f"the source has no column {name!r}, only {shown}{hint}")
+
+
+def is_classes(values: Iterable[Any], most: int = 20) -> bool:
+    """Say whether a target with these values is a class: not numbers, or few whole ones.
+
+    >>> is_classes(["1", "0", "1"]), is_classes(["0.5", "1"]), is_classes(range(100)), is_classes(["yes"])
+    (True, False, False, True)
+    """
+    present = [value for value in values if not is_missing(value)]
+    numbers = [as_number(value) for value in present]
+    if any(number is None for number in numbers) or all(isinstance(value, bool) for value in present):
+        return True
+    return len(set(numbers)) <= most and all(number is not None and number % 1 == 0 for number in numbers)

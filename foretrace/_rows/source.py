@@ -1,0 +1,262 @@
+"""Rows of a CSV, TSV, JSON-lines, parquet or text file, or of standard input, one at a time, with their positions.
+
+Files are data: nothing in them is evaluated, and whatever is in them, memory stays bounded. A row comes with the
+position behind it, from which reading goes on later as if it had never stopped.
+"""
+
+import codecs
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from foretrace._rows.lines import STDIN, BadRow, Encoding, Lines, SourceError
+
+Format = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text"]
+
+
+BadRows = Literal["stop", "skip"]
+
+
+Row = dict[str, Any]
+
+
+MAX_COLUMNS = 1024
+
+
+SYMBOL = "symbol"
+"""The one column of a text: its characters."""
+
+
+_BLOCK = 2**16
+
+
+_SUFFIXES: dict[str, Format] = {
+    **{".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"},
+    **{".parquet": "parquet", ".txt": "text", ".text": "text"},
+}
+
+
+class Position(NamedTuple):
+    """Where reading goes on.
+
+    Args:
+        row: rows read.
+        line: lines read, the header among them.
+        offset: bytes read, of the decompressed text.
+        bad: rows that were skipped because they could not be read.
+    """
+
+    row: int = 0
+    line: int = 0
+    offset: int = 0
+    bad: int = 0
+
+
+class Source:
+    r"""A file or standard input as rows: dictionaries from column to text, number, truth value or None.
+
+    Args:
+        path: the file, gzip or not, or "-" for standard input.
+        format: "auto" goes by the name of the file.
+        delimiter: between the fields of a CSV file; a comma, or a tab for TSV, if not given.
+        encoding: of the text.
+        bad_rows: stop at a row that cannot be read, or skip and count it. A row too long to be held, and a header
+            that cannot be read, always stop.
+
+    Raises:
+        SourceError: a format that is not known from the name.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_text("x,y\n1,a\n2,b\n")
+    >>> source = Source(str(path))
+    >>> (first, position), *_ = source.rows()
+    >>> first, [row for row, _ in source.rows(position)]
+    ({'x': '1', 'y': 'a'}, [{'x': '2', 'y': 'b'}])
+    """
+
+    def __init__(
+        self,
+        path: str,
+        format: Format = "auto",
+        *,
+        delimiter: str | None = None,
+        encoding: Encoding = "utf-8",
+        bad_rows: BadRows = "stop",
+    ):
+        self.path, self.format = path, detect_format(path) if format == "auto" else format
+        self.encoding, self.bad_rows = encoding, bad_rows
+        self.name = "standard input" if path == STDIN else path
+        self.delimiter = delimiter or ("\t" if self.format == "tsv" else ",")
+        if len(self.delimiter) != 1:
+            raise SourceError(f"delimiter={delimiter!r} must be a single character")
+
+    def rows(self, after: Position | None = None, columns: Sequence[str] = ()) -> Iterator[tuple[Row, Position]]:
+        """Yield rows, each with the position behind it.
+
+        Args:
+            after: where to go on; standard input goes on with what comes next.
+            columns: those of the rows before, for standard input: a header that comes again is left out, and one
+                that does not come is not missed.
+
+        Raises:
+            SourceError: something cannot be read.
+        """
+        after = after or Position()
+        if self.format == "parquet":
+            yield from self._parquet(after)
+            return
+        with Lines(self.path, self.encoding) as lines:
+            if self.format == "text":
+                yield from self._text(lines, after)
+            elif self.format == "jsonl":
+                yield from self._jsonl(lines, after)
+            else:
+                yield from self._csv(lines, after, tuple(columns))
+
+    def _csv(self, lines: Lines, after: Position, known: tuple[str, ...]) -> Iterator[tuple[Row, Position]]:
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        pending = self._next(reader, lines)
+        if pending is None:
+            raise SourceError(f"{self.name} is empty; the first line must name the columns")
+        columns = known
+        if self.path != STDIN or not known or tuple(pending) == known:
+            columns, pending = _checked(self.name, pending), None
+        if after.offset and self.path != STDIN:
+            lines.seek(after.offset, after.line)
+        row, bad = after.row, after.bad
+        while True:
+            try:
+                fields = self._next(reader, lines) if pending is None else pending
+                pending = None
+                if fields is None:
+                    return
+                if not fields:
+                    continue  # a blank line
+                self._check_length(fields, columns, lines.number)
+            except BadRow:
+                if self.bad_rows == "stop":
+                    raise
+                bad += 1
+                continue
+            row += 1
+            yield dict(zip(columns, fields, strict=True)), Position(row, lines.number, lines.offset, bad)
+
+    def _check_length(self, fields: list[str], columns: tuple[str, ...], line: int) -> None:
+        if len(fields) != len(columns):
+            raise BadRow(
+                f"{self.name}, line {line}: {len(fields)} fields, but the header names {len(columns)} columns; repair "
+                f"the row, choose another --delimiter (now {self.delimiter!r}), or leave such rows out with "
+                "--bad-rows skip"
+            )
+
+    def _next(self, reader: Any, lines: Lines) -> list[str] | None:
+        lines.begin_row()
+        try:
+            return next(reader, None)
+        except csv.Error as error:
+            raise BadRow(
+                f"{self.name}, line {lines.number}: not a row of {self.format} ({error}); repair the quotes, or leave "
+                "such rows out with --bad-rows skip"
+            ) from error
+
+    def _jsonl(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
+        if after.offset and self.path != STDIN:
+            lines.seek(after.offset, after.line)
+        row, bad = after.row, after.bad
+        while True:
+            lines.begin_row()
+            try:
+                text = next(lines, None)
+                if text is None:
+                    break
+                if not text.strip():
+                    continue
+                values = self._object(text, lines.number)
+            except BadRow:
+                if self.bad_rows == "stop":
+                    raise
+                bad += 1
+                continue
+            row += 1
+            yield values, Position(row, lines.number, lines.offset, bad)
+        if not row and not bad:
+            raise SourceError(f"{self.name} is empty; each line must be a JSON object")
+
+    def _object(self, text: str, line: int) -> Row:
+        place = f"{self.name}, line {line}"
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadRow(f"{place}: not JSON ({error}); each line must be one object") from error
+        if not isinstance(values, dict):
+            raise BadRow(f"{place}: a JSON {type(values).__name__}, but each line must be an object, column to value")
+        if len(values) > MAX_COLUMNS:
+            raise BadRow(f"{place}: {len(values)} columns, at most {MAX_COLUMNS} are read; leave some out")
+        for name, value in values.items():
+            if isinstance(value, dict | list):
+                raise BadRow(f"{place}: {name[:80]!r} holds a {type(value).__name__}; flatten it into columns")
+        return values
+
+    def _text(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
+        row, line, offset, bad = after if self.path != STDIN else Position(row=after.row)
+        if offset:
+            lines.seek(offset, line)
+        decoder = codecs.getincrementaldecoder(self.encoding)()
+        while True:
+            block = lines.read(_BLOCK)
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                where = f"{self.name}, line {line + 1} or later"
+                raise SourceError(f"{where}: not {self.encoding} ({error.reason}); try --encoding latin-1") from error
+            for symbol in text:
+                offset += len(symbol.encode(self.encoding))
+                line += symbol == "\n"
+                if symbol == "\0":
+                    raise SourceError(f"{self.name}, line {line + 1}: a zero byte, so this is not text")
+                if symbol == "\ufeff" and not row:
+                    continue
+                row += 1
+                yield {SYMBOL: symbol}, Position(row, line, offset, bad)
+            if not block:
+                break
+        if not row:
+            raise SourceError(f"{self.name} is empty")
+
+    def _parquet(self, after: Position) -> Iterator[tuple[Row, Position]]:
+        from foretrace._rows.parquet import parquet_rows
+
+        if self.path == STDIN:
+            raise SourceError("parquet cannot be read from standard input: its directory is at its end; give a file")
+        for row, values in parquet_rows(self.path, after.row, MAX_COLUMNS):
+            yield values, Position(row=row)
+
+
+def detect_format(path: str) -> Format:
+    """Return the format that a file's name stands for.
+
+    Raises:
+        SourceError: it stands for none.
+
+    >>> detect_format("sensors.csv.gz")
+    'csv'
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() != ".gz"]
+    if suffixes and suffixes[-1] in _SUFFIXES:
+        return _SUFFIXES[suffixes[-1]]
+    name = "standard input has no name" if path == STDIN else f"the name {path} does not say"
+    raise SourceError(f"{name} what it holds: say so with --format csv, tsv, jsonl, parquet or text")
+
+
+def _checked(name: str, columns: list[str]) -> tuple[str, ...]:
+    columns = [column.strip() for column in columns]
+    if len(columns) > MAX_COLUMNS:
+        raise SourceError(f"{name}, line 1: {len(columns)} columns, at most {MAX_COLUMNS} are read; leave some out")
+    for column in columns:
+        if not column or columns.count(column) > 1:
+            what = f"two columns named {column[:80]!r}" if column else "a column without a name"
+            raise SourceError(f"{name}, line 1: {what}; the first line must name every column once")
+    return tuple(columns)

@@ -1,0 +1,1 @@
+"""What every long run needs: directory, checkpoint, record, progress, a way to stop."""

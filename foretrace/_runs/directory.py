@@ -1,0 +1,134 @@
+"""A run directory: configuration and surroundings, record, checkpoint, figure. Nothing in it is overwritten."""
+
+import dataclasses
+import datetime
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from foretrace._runs.config_json import Kind, differences, from_json, to_json
+from foretrace._runs.machine import surroundings
+
+
+def files(run_dir: str | os.PathLike, contents: Mapping[str, str]) -> str:
+    """Return the files of a run directory that are there, a line each, with what each of them is."""
+    there = [f"    {name:<24} {what}" for name, what in contents.items() if (Path(run_dir) / name).exists()]
+    return "\n".join([f"{Path(run_dir)}:", *there])
+
+
+class RunError(ValueError):
+    """A run directory that cannot be used as asked."""
+
+
+class Run(NamedTuple):
+    """The files of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration and what it ran on."""
+        return self.path / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        """The record."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The latest state."""
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def figure(self) -> Path:
+        """The curves."""
+        return self.path / "curves.png"
+
+
+def default_path(task: str) -> Path:
+    """Return `runs/<task>-<time>`, which does not exist yet."""
+    first = Path("runs") / f"{task}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    path, number = first, 1
+    while path.exists():
+        number += 1
+        path = first.with_name(f"{first.name}-{number}")
+    return path
+
+
+def create(path: str | os.PathLike, config: Any) -> Run:
+    """Begin a run directory.
+
+    Raises:
+        RunError: there is something at the path, or it cannot be written.
+    """
+    run = Run(Path(path))
+    try:
+        if run.path.is_dir() and any(run.path.iterdir()):
+            what = "a run" if run.config.exists() else "files"
+            raise RunError(
+                f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory"
+            )
+        run.path.mkdir(parents=True, exist_ok=True)
+        data = {"config": to_json(config), "surroundings": surroundings()}
+        with open(run.config, "x") as file:
+            file.write(json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write the run directory {run.path}: {error.strerror or error}") from error
+    return run
+
+
+def reopen(path: str | os.PathLike, config: Any) -> Run:
+    """Go on with a run directory.
+
+    Raises:
+        RunError: there is no run, it cannot be written, or it is one with another configuration.
+    """
+    run = Run(Path(path))
+    if changed := differences(read_config_as(run.path, type(config)), config):
+        raise RunError(
+            f"{run.path} cannot be resumed with another configuration; recorded and asked for are " + "; ".join(changed)
+        )
+    # Root may write everywhere but on a read-only disk; os.access knows.
+    if not os.access(run.path, os.W_OK):
+        raise RunError(f"cannot write the run directory {run.path}")
+    return run
+
+
+def read_config_as(path: str | os.PathLike, kind: type[Kind]) -> Kind:
+    """Return the configuration of a run directory, which must be of a certain type.
+
+    Raises:
+        RunError: there is none, it cannot be read, or is of another type.
+    """
+    config = _read(Run(Path(path)))[0]
+    if not isinstance(config, kind):
+        raise RunError(f"{path} holds a run of another command: its {type(config).__name__} is not a {kind.__name__}")
+    return config
+
+
+def is_run_of(path: str | os.PathLike, kind: type) -> bool:
+    """Say whether there is a run with a configuration of a certain type."""
+    run = Run(Path(path))
+    return run.config.exists() and isinstance(_read(run)[0], kind)
+
+
+def changed_packages(path: str | os.PathLike) -> list[str]:
+    """List the packages whose version is another one than when the run began."""
+    then, now = _read(Run(Path(path)))[1].get("packages", {}), surroundings()["packages"]
+    return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]
+
+
+def _read(run: Run) -> tuple[Any, dict[str, Any]]:
+    try:
+        data = json.loads(run.config.read_text())
+        config = from_json(data["config"])
+        if not dataclasses.is_dataclass(config):
+            raise ValueError("no configuration in it")
+        return config, data.get("surroundings", {})
+    except OSError as error:
+        raise RunError(f"no run at {run.path}: {run.config.name} cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{run.config} is damaged: {error}") from error

@@ -1,0 +1,68 @@
+"""What a run runs on: versions, commit, hardware, memory."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+
+def resident_mib() -> float:
+    """Return the memory that the process holds now, or at most held where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        size = pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        size = peak_bytes()
+    return round(size / 2**20, 1)
+
+
+def peak_memory_mib() -> dict[str, float]:
+    """Return the largest memory of this process so far, and of its accelerators if they count it."""
+    found = {"host": round(peak_bytes() / 2**20, 1)}
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    peaks = [s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s]
+    return found | ({"device": round(max(peaks) / 2**20, 1)} if peaks else {})
+
+
+def peak_bytes() -> int:
+    """Return the largest memory of this process so far; systems count it in different units."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def surroundings() -> dict[str, Any]:
+    """Say what a run runs on: versions, commit, hardware."""
+    names = ("foretrace", "jax", "jaxlib", "equinox", "optax", "numpy")
+    device = jax.devices()[0]
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "packages": {name: importlib.metadata.version(name) for name in names},
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "devices": f"{jax.device_count()} x {device.platform}, {device.device_kind}",
+    }
+
+
+def _commit() -> str | None:
+    """Return the commit of the package, "-dirty" with changes; None unless it runs from its own repository."""
+    here = Path(__file__)
+    # Installed into an environment inside another repository, that one's commit would be wrong: ask about this file.
+    for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
+        try:
+            done = subprocess.run(
+                ["git", *command], cwd=here.parent, capture_output=True, text=True, timeout=10, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode:
+            return None
+    return done.stdout.strip()

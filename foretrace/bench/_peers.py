@@ -1,0 +1,157 @@
+"""Peers that install from PyPI, measured in the same run as ours where they are installed."""
+
+import importlib.metadata
+import random
+import statistics
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from foretrace._engine.carry import init_carry
+from foretrace._engine.gradient import evaluate
+from foretrace._rule import ONLINE
+from foretrace._types import Array
+from foretrace.bench._parts import Row, Setting
+from foretrace.bench._timing import DEPTH, SHAPES, data, network, ratio, timed
+from foretrace.losses import softmax_cross_entropy
+
+STREAMS, STEPS = 8, 64
+"""Beside braintrace."""
+
+
+FEATURES, ROWS = 8, 50
+"""Beside deep-river: numbers of a row, and rows of a timed round."""
+
+
+def peers(setting: Setting) -> Iterator[Row]:
+    """Compare the time of a row with peers that are installed; no rows without them.
+
+    With braintrace: the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step; each call is
+    one compiled program without an optimiser. Ours has norms and gated units between the layers, braintrace's layers
+    stand on each other directly. With deep-river: its LSTM (32 units, a window of 10 rows, which it goes through anew
+    at each row) and our `Classifier` (two layers of 32, by default and by the paper's rule), rows of 8 numbers, two
+    classes.
+    """
+    if find_spec("braintrace") is not None:
+        yield from _beside_braintrace(setting)
+    if find_spec("deep_river") is not None:
+        yield from _beside_deep_river(setting)
+
+
+def _row(peer: str, what: str, seconds: Mapping[str, list[float]], ours: str, theirs: str, calls: int) -> Row:
+    return {
+        "peer": f"{peer} {importlib.metadata.version(peer)}",
+        "foretrace": what,
+        "foretrace_us": round(1e6 * statistics.median(seconds[ours]) / calls, 1),
+        "peer_us": round(1e6 * statistics.median(seconds[theirs]) / calls, 1),
+        "times_faster": round(ratio(seconds, theirs, ours), 1),
+    }
+
+
+def _beside_braintrace(setting: Setting) -> Iterator[Row]:
+    calls = {"chunk of 64": _chunked(), "step by step": _by_steps(), "braintrace": _braintrace()}
+    seconds = timed(calls, setting.rounds)
+    for name in ("chunk of 64", "step by step"):
+        yield _row("braintrace", name, seconds, name, "braintrace", STEPS)
+
+
+def _beside_deep_river(setting: Setting) -> Iterator[Row]:
+    from deep_river.classification import LSTMClassifier
+
+    from foretrace.stream._river import Classifier
+
+    options: dict[str, Any] = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
+    models = {
+        "": Classifier(size="small", features=2 * FEATURES, classes=2),
+        ", the paper's rule": Classifier(size="small", features=2 * FEATURES, classes=2, credit_depth=0),
+        "deep-river": LSTMClassifier(**options, lr=1e-3),
+    }
+    draw = random.Random(0)
+    rows = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(ROWS)]
+
+    def both(model: Any) -> None:
+        for x, y in rows:
+            model.predict_one(x)  # waits for what was learned before
+            model.learn_one(x, y)
+
+    def predict(model: Any) -> None:
+        for x, _ in rows:
+            model.predict_one(x)
+
+    for name, call in (("predict_one, learn_one", both), ("predict_one", predict)):
+        seconds = timed({kind: partial(call, model) for kind, model in models.items()}, setting.rounds)
+        for kind in models:
+            if kind != "deep-river":
+                yield _row("deep-river", name + kind, seconds, kind, "deep-river", ROWS)
+
+
+def _chunked() -> Callable:
+    made, carry, xs, ys = _ours()
+    run = jax.jit(lambda *given: evaluate(*given, rule=ONLINE, loss=softmax_cross_entropy)[:3])
+    return lambda: run(made, carry, xs, ys)
+
+
+def _by_steps() -> Callable:
+    made, carry, xs, ys = _ours()
+
+    def step(now: tuple, row: tuple[Array, Array]) -> tuple[tuple, Array]:
+        carry, total = now
+        x, y = row
+        found = evaluate(made, carry, x[:, None], y[:, None], rule=ONLINE, loss=softmax_cross_entropy)
+        return (found.carry, optax.tree.add(total, found.grads)), found.loss
+
+    def run(carry: Any, xs: Array, ys: Array) -> Any:
+        rows = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
+        return lax.scan(step, (carry, optax.tree.zeros_like(made)), rows)
+
+    compiled = jax.jit(run)
+    return lambda: compiled(carry, xs, ys)
+
+
+def _ours() -> tuple[Any, Any, Array, Array]:
+    shape = SHAPES["copy"]
+    made = network(shape)
+    return made, init_carry(made, ONLINE, STREAMS), *data(shape, STREAMS, STEPS)
+
+
+def _braintrace() -> Callable:
+    """Return braintrace's exact rule on its own LRU cells, run over the steps by its own driver."""
+    import brainstate
+    import braintrace
+
+    shape = SHAPES["copy"]
+    xs, ys = data(shape, STEPS, STREAMS)
+
+    class Stack(brainstate.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = brainstate.nn.Linear(shape.inputs, shape.model)
+            self.layers = [braintrace.nn.LRUCell(shape.model, shape.state) for _ in range(DEPTH)]
+            self.decoder = braintrace.nn.Linear(shape.model, shape.outputs)
+
+        def update(self, x: Array) -> Array:
+            x = self.encoder(x)
+            for layer in self.layers:
+                x = layer(x)
+            return self.decoder(x)
+
+    made = Stack()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # one for each weight that it treats as acting at once
+        learner = braintrace.compile(made, "d_rtrl", xs[0], batch_size=STREAMS)
+
+    def loss(x: Array, y: Array) -> Array:
+        return optax.softmax_cross_entropy_with_integer_labels(learner(x), y).mean()
+
+    @brainstate.transform.jit
+    def run(xs: Array, ys: Array) -> Any:
+        return learner.etrace_grad(xs, ys, step_fn=loss, reduction="sum")
+
+    return lambda: run(xs, ys)

@@ -1,0 +1,3 @@
+"""The `foretrace` command."""
+
+from foretrace.cli._main import main as main

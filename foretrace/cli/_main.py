@@ -1,0 +1,134 @@
+"""The `foretrace` command: what each of `_commands` does."""
+
+import dataclasses
+import importlib.metadata
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from foretrace._distributed.processes import (
+    LostProcessError,
+)
+from foretrace._learner.state import UntrainedParameters
+from foretrace._runs.directory import read_config_as
+from foretrace._runs.divergence import DivergenceError
+from foretrace._runs.signals import STOPPED
+from foretrace.cli._options import Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Sweep, Train
+from foretrace.cli._reproduce import _bench, _report, _reproduce
+from foretrace.cli._stream import predict, stream
+from foretrace.cli._sweep import sweep
+from foretrace.cli._train import _align, _checkpoint_file, _config_in, _train
+from foretrace.experiment._config import TASKS
+from foretrace.sweep._config import Sweep as SweepConfig
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code.
+
+    0 done, 1 failed on the way, 2 bad input, 75 budget of time spent, 130 stopped by Ctrl-C or SIGTERM;
+    FORETRACE_DEBUG=1 shows tracebacks.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(f"foretrace {importlib.metadata.version('foretrace')}")
+        return 0
+    # What takes long before anything else is shown, such as decoding images.
+    logging.basicConfig(level=logging.WARNING, format="foretrace: %(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("foretrace").setLevel(logging.INFO)
+    # Optax notes on every schedule without a warm-up that it has none.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            warnings.simplefilter("always", UntrainedParameters)
+            return _run(_parse(arguments), arguments)
+    except KeyboardInterrupt:
+        print("foretrace: stopped", file=sys.stderr)
+        return STOPPED
+    except LostProcessError as error:
+        code = _explain(error)
+        sys.stderr.flush()
+        os._exit(code)  # JAX's own way out waits for the process that is gone, and aborts after a minute and a half
+    except Exception as error:
+        return _explain(error)
+
+
+def _run(command: Subcommand, arguments: list[str]) -> int:
+    match command:
+        case Train():
+            return _train(command, arguments)
+        case Sweep():
+            return sweep(command)
+        case Stream():
+            return stream(command)
+        case Predict():
+            return predict(command)
+        case Align():
+            return _align(command)
+        case Reproduce():
+            return _reproduce(command)
+        case Bench():
+            return _bench(command)
+        case Report():
+            return _report(command)
+
+
+def _parse(arguments: list[str]) -> Subcommand:
+    """Parse twice where a task, a run or a checkpoint is named: its configuration takes the place of the defaults."""
+    command = _parse_with(arguments, _default_for(arguments))
+    if isinstance(command, Train | Sweep | Stream) and command.resume:
+        if command.run_dir is None:
+            raise ValueError("--resume needs the run to go on with: --run-dir PATH")
+        recorded: Any = read_config_as(command.run_dir, type(command.config))
+        return _parse_with(arguments, dataclasses.replace(command, config=recorded))
+    if isinstance(command, Align) and command.checkpoint is not None:
+        config = _config_in(_checkpoint_file(command.checkpoint))
+        settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "chunk", "seed")}
+        return _parse_with(arguments, Align(command.task, config.task, **settings))
+    return command
+
+
+def _default_for(arguments: list[str]) -> Subcommand | None:
+    """Return the defaults of the task that is named, if one is; anything else is left to the parser."""
+    match arguments:
+        case ["train", task, *_] if task in TASKS:
+            return Train(task, TASKS[task])
+        case ["sweep", task, *_] if task in TASKS:
+            return Sweep(task, SweepConfig(TASKS[task]))
+        case ["align", task, *_] if task in TASKS:
+            return Align(task, TASKS[task].task, TASKS[task].network)
+    return None
+
+
+def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
+    return tyro.cli(
+        Command,
+        prog="foretrace",
+        description="Recurrent networks that learn long-range dependencies online. `foretrace --version` says which.",
+        args=arguments,
+        config=(tyro.conf.CascadeSubcommandArgs,),
+        default=tyro.MISSING_NONPROP if default is None else default,
+    )
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"foretrace: warning: {message}", file=sys.stderr)
+
+
+def _explain(error: Exception) -> int:
+    """Print an error as one line; return the exit code."""
+    if os.environ.get("FORETRACE_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    text = " ".join(str(error).split())
+    known = isinstance(error, ValueError | OSError | DivergenceError)
+    if not known:
+        text = f"{type(error).__name__}: {text} (unexpected; FORETRACE_DEBUG=1 shows where)"
+    print(f"foretrace: error: {text}", file=sys.stderr)
+    bad_input = isinstance(error, ValueError | FileNotFoundError)
+    return 2 if bad_input else 1

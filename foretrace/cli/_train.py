@@ -1,0 +1,110 @@
+"""What `foretrace train`, `foretrace align` and the report of a run do."""
+
+import shlex
+import sys
+import warnings
+from pathlib import Path
+from typing import get_args
+
+from foretrace._distributed.processes import is_first, join, launch, launched, loss_explained, place_among
+from foretrace._learner.state import UntrainedParameters
+from foretrace._network import Network
+from foretrace._rule import RuleName
+from foretrace._runs.checkpoint import load, read_extra
+from foretrace._runs.config_json import from_json
+from foretrace._runs.directory import Run, default_path, files, is_run_of
+from foretrace._runs.signals import STOPPED
+from foretrace.cli._options import Align, Train
+from foretrace.cli._stream import report_stream
+from foretrace.cli._sweep import report_sweep
+from foretrace.experiment import _report as report
+from foretrace.experiment import _train as experiment
+from foretrace.experiment._program import align
+from foretrace.experiment._train import Config
+from foretrace.stream._config import StreamConfig
+from foretrace.sweep._config import Sweep as SweepConfig
+
+
+def _train(command: Train, arguments: list[str]) -> int:
+    run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
+    place = launched()
+    if command.processes is not None and place is None:
+        named = [] if command.run_dir is not None else ["--run-dir", str(run_dir)]
+        return launch(command.processes, [*arguments, *named])
+    if command.hosts:
+        place = place_among(command.hosts, command.port, command.process)
+    if place is not None or command.cluster:
+        join(place)
+    with loss_explained():
+        result = experiment.train(command.config, run_dir, resume=command.resume, devices=command.devices)
+    if not is_first():
+        return 0 if result.scores is not None else STOPPED
+    if result.scores is None:
+        again = f"foretrace train {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
+        print(
+            f"stopped after step {result.step} of {command.config.steps}; the state is saved. Go on with:\n    {again}"
+        )
+        return STOPPED
+    return _report_run(run_dir)
+
+
+def _report_run(run_dir: Path) -> int:
+    from rich.console import Console
+
+    if is_run_of(run_dir, StreamConfig):
+        return report_stream(run_dir)
+    if is_run_of(run_dir, SweepConfig):
+        return report_sweep(run_dir)
+    Console().print(report.table(run_dir))
+    report.figure(run_dir)
+    print(files(run_dir, report.CONTENTS))
+    return 0
+
+
+def _align(command: Align) -> int:
+    from rich.console import Console
+
+    config = Config(
+        task=command.data,
+        network=command.network,
+        rule=command.rule,
+        batch_size=command.batch_size,
+        chunk=command.chunk,
+        seed=command.seed,
+    )
+    with warnings.catch_warnings():
+        # What a rule leaves untrained is in the table.
+        warnings.simplefilter("ignore", UntrainedParameters)
+        task, learner = experiment.build(config)
+    network = learner.network
+    if command.checkpoint is not None:
+        network = _network_in(_checkpoint_file(command.checkpoint), config)
+    found = {}
+    for rule in get_args(RuleName):
+        if rule != "snap1":  # another name of the online rule
+            print(f"aligning {rule}", file=sys.stderr)
+            found[rule] = align(config, task, network, rule)
+    for grid in report.alignment_tables(found, "online" if command.rule == "snap1" else command.rule):
+        Console().print(grid)
+    return 0
+
+
+def _network_in(checkpoint: Path, asked: Config) -> Network:
+    """Return the network of a checkpoint, read by the learner that wrote it."""
+    config = _config_in(checkpoint)
+    if config.network != asked.network or config.task != asked.task:
+        raise ValueError(
+            f"{checkpoint} holds a network of another size or task than the options ask for; leave them out"
+        )
+    return load(checkpoint, experiment.build(config).learner).network
+
+
+def _config_in(checkpoint: Path) -> Config:
+    config = from_json(read_extra(checkpoint).get("config"))
+    if not isinstance(config, Config):
+        raise ValueError(f"{checkpoint} does not say how its network is made; `foretrace train` writes one that does")
+    return config
+
+
+def _checkpoint_file(path: Path) -> Path:
+    return Run(path).checkpoint if path.is_dir() else path

@@ -1,0 +1,27 @@
+"""An experiment: a configuration trained on its task, in a run directory that it can be resumed from exactly."""
+
+from foretrace._runs.directory import Run as Run
+from foretrace._runs.directory import RunError as RunError
+from foretrace._runs.directory import default_path as default_path
+from foretrace._runs.divergence import DivergenceError as DivergenceError
+from foretrace.experiment._build import build as build
+from foretrace.experiment._cells import GRU as GRU
+from foretrace.experiment._cells import LIF as LIF
+from foretrace.experiment._cells import LRU as LRU
+from foretrace.experiment._cells import RGLRU as RGLRU
+from foretrace.experiment._cells import RTU as RTU
+from foretrace.experiment._cells import S5 as S5
+from foretrace.experiment._cells import ElementwiseLSTM as ElementwiseLSTM
+from foretrace.experiment._cells import IndRNN as IndRNN
+from foretrace.experiment._cells import LinearRNN as LinearRNN
+from foretrace.experiment._cells import MinGRU as MinGRU
+from foretrace.experiment._cells import MinLSTM as MinLSTM
+from foretrace.experiment._cells import SelectiveSSM as SelectiveSSM
+from foretrace.experiment._config import Config as Config
+from foretrace.experiment._config import NetworkConfig as NetworkConfig
+from foretrace.experiment._config import OptimizerConfig as OptimizerConfig
+from foretrace.experiment._scores import Scores as Scores
+from foretrace.experiment._train import Result as Result
+from foretrace.experiment._train import train as train
+from foretrace.tasks.copy import Copy as Copy
+from foretrace.tasks.selective_copy import SelectiveCopy as SelectiveCopy

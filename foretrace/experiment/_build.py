@@ -1,0 +1,109 @@
+"""The task, network and learner that a configuration describes."""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import optax
+from jax.sharding import Mesh
+
+from foretrace._learner.learner import Learner
+from foretrace._learner.optimizer import adamw
+from foretrace._network import Network
+from foretrace._rule import LearningRule, as_rule
+from foretrace._types import PRNGKeyArray
+from foretrace.experiment._config import Config
+from foretrace.tasks import Task
+from foretrace.tasks.imdb import IMDB
+from foretrace.tasks.listops import ListOps, ReleasedListOps
+
+
+class Built(NamedTuple):
+    """What a configuration describes."""
+
+    task: Task
+    learner: Learner
+
+
+def build(config: Config, optimizer: optax.GradientTransformation | None = None, mesh: Mesh | None = None) -> Built:
+    """Make the task and the learner of a configuration.
+
+    Args:
+        config: what to make.
+        optimizer: in place of the configuration's.
+        mesh: devices that share the sequences of a batch.
+
+    Raises:
+        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth or
+            predicted errors.
+        DataError: the task's data are missing.
+
+    >>> import foretrace as ft
+    >>> task, learner = build(Config())
+    >>> ft.parameter_count(learner.network)
+    268430
+    """
+    task = config.task
+    # Says what is wrong with the sizes before anything is written.
+    jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
+    chunked = config.chunk is not None
+    rule = rule_of(config)
+    drawn = {"credit_columns": rule.columns, "credit_modules": rule.modules}
+    for name, value in drawn.items() if not chunked else ():
+        if value:
+            raise ValueError(
+                f"{name}={value} is for runs in chunks, because whole sequences carry nothing; set chunk, or 0 here"
+            )
+    if config.predict_errors:
+        if config.optimizer.warmup_steps >= config.updates:
+            raise ValueError(
+                f"warmup_steps={config.optimizer.warmup_steps} must be less than the {config.updates} updates that "
+                f"predict_errors makes of steps={config.steps}"
+            )
+        if config.chunk is not None and isinstance(task, IMDB | ListOps | ReleasedListOps):
+            raise ValueError(
+                f"predict_errors with chunk={config.chunk} is not for {type(task).__name__}, whose sequences differ in "
+                "length: where one ends is not known in a chunk before; leave chunk out"
+            )
+    schedule = {**dataclasses.asdict(config.optimizer), "steps": config.updates}
+    learner = Learner(
+        initial_network(config, task, jax.random.key(config.seed)),
+        rule=rule,
+        optimizer=adamw(**schedule) if optimizer is None else optimizer,
+        loss=task.loss,
+        batch_size=config.batch_size,
+        accumulate=chunked,
+        whole_sequences=not chunked,
+        segment=config.segment,
+        mesh=mesh,
+    )
+    return Built(task, learner)
+
+
+def rule_of(config: Config) -> LearningRule:
+    """Return the rule of a configuration.
+
+    Raises:
+        ValueError: a rule without credit in depth or predicted errors; groups, columns or modules without depth.
+    """
+    rule = as_rule(config.rule).with_depth(config.credit_depth).with_groups(config.credit_groups)
+    rule = rule.with_columns(config.credit_columns).with_modules(config.credit_modules)
+    return rule.with_predicted_errors() if config.predict_errors else rule
+
+
+def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:
+    """Draw the network of a configuration; may be traced."""
+    net = config.network
+    return Network(
+        task.input_size,
+        task.output_size,
+        model_size=net.model_size,
+        depth=net.depth,
+        cell=net.cell.factory(),
+        glu=net.glu,
+        norm=net.norm,
+        dropout=net.dropout,
+        readout_size=net.readout_size,
+        cumulative_mean=net.cumulative_mean,
+        key=key,
+    )

@@ -1,0 +1,110 @@
+"""What an experiment compiles: one step of training with its data and its measurements, and an evaluation."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._engine.alignment import Alignment, alignment
+from foretrace._engine.fit import fit_predictor
+from foretrace._engine.forward import forward
+from foretrace._learner.learner import Learner
+from foretrace._learner.state import LearnerState
+from foretrace._network import Network
+from foretrace._rule import LearningRule, as_rule
+from foretrace._types import Array, Float
+from foretrace.experiment._config import Config
+from foretrace.experiment._precision import matrix_products
+from foretrace.experiment._scores import Scores, _Tally, _tally
+from foretrace.tasks import Batch, EvaluationSplit, Task
+
+
+def learn(
+    config: Config, task: Task, learner: Learner, state: LearnerState, step: Array, seed: int | Array
+) -> tuple[LearnerState, Float[Array, "4"]]:
+    """Draw the batch of a step and learn from it; return loss, accuracy, gradient norm and whether it was accepted.
+
+    In chunks, the norm is the largest of any chunk's gradient.
+    """
+    batch = task.batch(seed, step, config.batch_size)
+    with matrix_products(config.matmul_precision):
+        if config.chunk is None:
+            state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
+            loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
+        else:
+            state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
+    right = jnp.asarray(_tally(task, outputs, batch).scores().accuracy, loss.dtype)
+    return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
+
+
+def _learn_in_chunks(
+    chunk: int, learner: Learner, state: LearnerState, batch: Batch
+) -> tuple[LearnerState, Array, Array, Array, Array]:
+    """Accumulate over equal chunks in a scan, and update with the rest, which has one chunk at most."""
+    size, length = batch.mask.shape
+    whole = (length - 1) // chunk
+
+    def fold(leaf: Array) -> Array:
+        return jnp.moveaxis(leaf[:, : whole * chunk].reshape(size, whole, chunk, *leaf.shape[2:]), 1, 0)
+
+    def one(state: LearnerState, part: Batch) -> tuple[LearnerState, Any]:
+        return learner.step(state, part.xs, part.ys, mask=part.mask)
+
+    after, infos = lax.scan(one, state, jax.tree.map(fold, batch))
+    xs, ys, mask = jax.tree.map(lambda leaf: leaf[:, whole * chunk :], batch)
+    after, last = learner.step(after, xs, ys, mask=mask, end=True)
+    # The end of a sequence leaves the carry that it began with; said in this way, no device asks others for theirs.
+    after, state = after._replace(carry=learner.fresh_carry()), state._replace(carry=learner.fresh_carry())
+    accepted = infos.accepted.all() & last.accepted
+    # Without one of its chunks a sequence has no gradient.
+    before = state._replace(skipped=state.skipped + 1)
+    state = jax.tree.map(partial(jnp.where, accepted), after, before)
+    first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, -1)
+    outputs = jnp.concatenate([first, last.outputs], axis=1)
+    norm = jnp.append(infos.gradient_norm, last.gradient_norm).max()
+    return state, infos.loss.sum() + last.loss, outputs, norm, accepted
+
+
+def evaluate(
+    config: Config,
+    task: Task,
+    network: Network,
+    batches: Array,
+    seed: int | Array,
+    split: EvaluationSplit = "validation",
+) -> Scores:
+    """Return the mean scores over the sequences of the first batches of a split."""
+
+    def add(index: Array, total: _Tally) -> _Tally:
+        batch = task.evaluation(split, seed, index, config.batch_size)
+        with matrix_products(config.matmul_precision):
+            outputs, _ = forward(network, None, batch.xs, keep_carry=False)
+        return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))
+
+    zero = jnp.zeros(())
+    return lax.fori_loop(0, batches, add, _Tally(zero, zero, zero, zero)).scores()
+
+
+def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, sequences: int) -> int:
+    """Return the number of batches for a number of sequences, or for all if the split has fewer."""
+    wanted = -(-sequences // config.batch_size)
+    most = task.evaluation_steps(split, config.batch_size)
+    return wanted if most is None else min(wanted, most)
+
+
+def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
+    """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time.
+
+    If the rule has errors predicted, by what is fitted to the second one.
+    """
+    draw = jax.jit(lambda index: task.evaluation("validation", config.seed, index, config.batch_size))
+    xs, ys, mask = draw(0)
+    predictor = None
+    if as_rule(rule).predicted:
+        other = draw(1)
+        # As the learner does: each batch is gone through once.
+        predictor = fit_predictor(network, other.xs, other.ys, rule=rule, loss=task.loss, mask=other.mask, passes=1)
+    options: dict[str, Any] = {"rule": rule, "loss": task.loss, "mask": mask, "chunk": config.chunk}
+    return alignment(network, xs, ys, predictor=predictor, **options)

@@ -1,0 +1,198 @@
+"""What a run says of itself: a table and a figure, made from its records alone."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from foretrace._engine.alignment import Alignment
+from foretrace._engine.carry import carry_size
+from foretrace._engine.operations import operation_count
+from foretrace._runs.directory import Run, RunError
+from foretrace._runs.metrics import read_metrics
+from foretrace.experiment._build import initial_network, rule_of
+from foretrace.experiment._cells import LRU
+from foretrace.experiment._config import Config
+from foretrace.experiment._train import read_config
+from foretrace.tasks._drawn import AbstractDrawnTask
+from foretrace.tasks.copy import Copy
+
+TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "snap1": 8.44e-3, "bptt": 7.59e-6}
+"""The paper's Table 1, column LRU x 4: final training loss on the copy task, mean of 5 seeds."""
+
+
+CONTENTS = {
+    "config.json": "what was run, with versions and hardware",
+    "metrics.jsonl": "loss, accuracy, alignment, a line each",
+    "checkpoint.safetensors": "network, optimiser and progress",
+    "curves.png": "loss, accuracy, alignment with BPTT",
+}
+"""The files of a run directory."""
+
+
+def published(config: Config) -> float | None:
+    """Return the loss of the paper's Table 1 for this task, network and rule; None if it has no such entry.
+
+    >>> published(Config())
+    0.00844
+    """
+    net = config.network
+    task = config.task
+    same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (20, 7, 7)
+    same_network = net.cell == LRU() and (net.depth, net.model_size) == (4, 128) and net.glu and net.norm == "pre"
+    beyond = config.credit_depth or config.predict_errors
+    return TABLE_1.get(config.rule) if same_task and same_network and not beyond else None
+
+
+def table(run_dir: str | os.PathLike) -> Any:
+    """Return the table of a run, to be printed by rich.
+
+    Raises:
+        RunError: no run, or one without a single measurement.
+    """
+    from rich.table import Table
+
+    config, records = read_config(run_dir), _records(Run(Path(run_dir)))
+    last = next((r for r in reversed(records) if r["kind"] in ("result", "validation")), None)
+    if last is None:
+        raise RunError(f"{run_dir} has nothing to report yet")
+    what = _recalled(config)
+    names = [f"{what} recalled", "whole sequences"] if what else ["classified rightly"]
+    grid = Table("", "loss", *names, title=_title(config))
+    shares = [f"{last[name]:.2%}" for name in ("accuracy", "sequences")[: len(names)]]
+    grid.add_row(f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares)
+    if (loss := published(config)) is not None:
+        grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
+    grid.caption = f"{_caption(config, last)} {_cost(config)}"
+    return grid
+
+
+def _recalled(config: Config) -> str | None:
+    return config.task.recalled if isinstance(config.task, AbstractDrawnTask) else None
+
+
+def _title(config: Config) -> str:
+    cell = type(config.network.cell).__name__
+    rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
+    if 0 < config.credit_groups < config.network.depth:
+        rule += " for the first group" if config.credit_groups == 1 else f" for the first {config.credit_groups} groups"
+    drawn = {"columns": config.credit_columns, "modules": config.credit_modules}
+    by = " and ".join(f"{count} {name}" for name, count in drawn.items() if count)
+    rule = f"{rule} by {by}" if by else rule
+    rule = f"{rule}, predicted errors" if config.predict_errors else rule
+    return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
+
+
+def _caption(config: Config, last: dict[str, Any]) -> str:
+    split = "test" if last["kind"] == "result" else "validation"
+    sequences = config.final_sequences if split == "test" else config.validation_sequences
+    if isinstance(config.task, AbstractDrawnTask):
+        data = "fresh sequences" if config.task.samples is None else f"{config.task.samples} sequences drawn once"
+        on = f"{sequences} new sequences"
+    else:
+        data, on = config.task.provenance, f"at most {sequences} sequences of the {split} split"
+    ours = (
+        f"This run: evaluated on {on}; trained on {data}, "
+        f"{config.steps} steps of {config.batch_size}, seed {config.seed}, {last['seconds']:.0f} s."
+    )
+    theirs = " The paper: training loss, mean of 5 seeds, 20,000 patterns drawn once, 25 epochs."
+    return ours + (theirs if published(config) is not None else "")
+
+
+def _cost(config: Config) -> str:
+    network = jax.eval_shape(lambda key: initial_network(config, config.task, key), jax.random.key(0))
+    rule, whole = rule_of(config), config.chunk is None
+    length = min(config.chunk or config.task.length, config.task.length)
+    count = operation_count(network, rule, length, whole_sequences=whole)
+    kept = "whole sequences are kept" if whole else f"{carry_size(network, rule):,} numbers are carried for each"
+    if whole and rule.carried:
+        kept += f" (streamed: {carry_size(network, rule):,} numbers for each)"
+    return f"One step of one sequence takes about {count / 1e6:.2g} million operations; {kept}."
+
+
+def figure(run_dir: str | os.PathLike) -> str:
+    """Draw loss, accuracy and alignment over the steps of a run into its `curves.png`; return the file's path.
+
+    Raises:
+        RunError: no run, or one without a single measurement.
+        OSError: the file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    run = Run(Path(run_dir))
+    config, records = read_config(run.path), _records(run)
+    if not records:
+        raise RunError(f"{run_dir} has nothing to report yet")
+    page = Figure(figsize=(13, 3.8), layout="constrained")
+    FigureCanvasAgg(page)
+    loss, right, cosine = page.subplots(1, 3)
+    _curves(loss, records, "loss")
+    loss.set(title="loss", yscale="log")
+    if (reference := published(config)) is not None:
+        loss.axhline(reference, color="0.5", linestyle=":", label="the paper, Table 1")
+    loss.legend()
+    _curves(right, records, "accuracy")
+    what = _recalled(config)
+    right.set(title=f"share of {what} recalled" if what else "accuracy")
+    aligned = [r for r in records if r["kind"] == "alignment"]
+    steps = [r["step"] for r in aligned]
+    for layer, values in enumerate(np.transpose([r["layers"] for r in aligned]) if aligned else [], 1):
+        cosine.plot(steps, values, marker=".", label=f"layer {layer}")
+    cosine.set(title="cosine with BPTT, recurrent coefficients", ylim=(min(0.0, *cosine.get_ylim()), 1.03))
+    if aligned:
+        cosine.legend()
+    for axes in (loss, right, cosine):
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+    page.suptitle(_title(config))
+    page.savefig(run.figure, dpi=110)
+    return str(run.figure)
+
+
+def alignment_tables(found: dict[str, Alignment], rule: str) -> list[Any]:
+    """Return two tables for rich: every rule by layer, and the parameters under one rule.
+
+    Args:
+        found: the alignment of each rule.
+        rule: the rule whose parameters are shown.
+    """
+    from rich.table import Table
+
+    depth = len(found[rule].layer_cosine)
+    layers = [f"layer {i + 1}" for i in range(depth)]
+    rules = Table("rule", *layers, "whole gradient", title="cosine with BPTT, recurrent coefficients of each layer")
+    for name, one in found.items():
+        rules.add_row(name, *map(_number, one.layer_cosine), _number(one.total))
+    one = found[rule]
+    title = f"cosine with BPTT under {rule}, and the ratio of norms to BPTT's"
+    parameters = Table("parameter", *layers, "outside", "norm ratio", title=title)
+    for name, cosine in one.cosine.items():
+        row = [*[""] * depth, _number(cosine)] if isinstance(cosine, float) else [*map(_number, cosine), ""]
+        parameters.add_row(name.removeprefix("blocks."), *row, _range(np.atleast_1d(one.norm_ratio[name])))
+    return [rules, parameters]
+
+
+def _curves(axes: Any, records: Sequence[dict[str, Any]], name: str) -> None:
+    for kind, style in {"train": "-", "validation": "o"}.items():
+        points = [(r["step"], r[name]) for r in records if r["kind"] == kind]
+        if points:
+            axes.plot(*zip(*points, strict=True), style, markersize=4, label=kind)
+
+
+def _records(run: Run) -> list[dict[str, Any]]:
+    return read_metrics(run.metrics) if run.metrics.exists() else []
+
+
+def _number(value: float) -> str:
+    return "no gradient" if np.isnan(value) else f"{value:.4f}"
+
+
+def _range(values: np.ndarray) -> str:
+    if np.isnan(values).all():
+        return ""
+    low, high = np.nanmin(values), np.nanmax(values)
+    return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"

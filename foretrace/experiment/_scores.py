@@ -1,0 +1,108 @@
+"""The prediction of a network that has logits at every step: the class with the largest mean over the valid steps."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Bool, Float, Int
+from foretrace.losses import accuracy
+from foretrace.tasks import Batch, Task
+
+
+class Scores(NamedTuple):
+    """Results on sequences.
+
+    Args:
+        loss: the task's loss.
+        accuracy: share of outputs that are right where something is asked, mean over sequences; for a task that
+            classifies sequences, share of these classified rightly by the mean of their logits.
+        sequences: share of sequences in which all outputs are right, or the class is.
+    """
+
+    loss: Float[Array, ""] | float
+    accuracy: Float[Array, ""] | float
+    sequences: Float[Array, ""] | float
+
+
+class _Tally(NamedTuple):
+    """Sums over sequences, so that batches that are not equally full can be added up."""
+
+    loss: Float[Array, ""]
+    accuracy: Float[Array, ""]
+    sequences: Float[Array, ""]
+    rows: Float[Array, ""]
+
+    def scores(self) -> Scores:
+        """Return the means."""
+        return Scores(self.loss / self.rows, self.accuracy / self.rows, self.sequences / self.rows)
+
+
+def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
+    asked = batch.mask > 0
+    counts = asked.any(axis=1)
+    losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
+    losses = jnp.where(asked, losses * batch.mask, 0).sum(axis=1)
+    if task.labels == "sequence":
+        right = whole = mean_logit_hits(outputs, batch.ys, batch.mask).right.astype(losses.dtype)
+    else:
+        hits = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys.astype(int))
+        steps = jnp.maximum(asked.sum(axis=1), 1).astype(hits.dtype)
+        right = jnp.where(asked, hits, 0).sum(axis=1) / steps
+        whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)
+    # All of one type: between devices, these sums then travel together, with the gradient.
+    return _Tally(*(jnp.where(counts, values, 0).sum() for values in (losses, right, whole, jnp.ones_like(losses))))
+
+
+class Hits(NamedTuple):
+    """Which sequences of a batch are classified rightly; the hits of several batches may be concatenated or summed.
+
+    Args:
+        right: whether the prediction is the class, False where nothing counts.
+        counts: whether the sequence has a valid step.
+    """
+
+    right: Bool[Array, "B"]
+    counts: Bool[Array, "B"]
+
+
+def mean_logits(outputs: Float[Array, "B T O"], mask: Float[Array, "B T"]) -> Float[Array, "B O"]:
+    """Return the mean of the logits over the steps whose mask is not zero; zero if there is none.
+
+    Outputs at other steps do not matter, NaN included.
+    """
+    valid = (mask > 0)[..., None]
+    total = jnp.where(valid, outputs, jnp.zeros_like(outputs)).sum(axis=1)
+    return total / jnp.maximum(valid.sum(axis=1), 1).astype(outputs.dtype)
+
+
+def mean_logit_hits(outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]) -> Hits:
+    """Return which sequences are classified rightly by the mean of their logits.
+
+    Args:
+        outputs: logits of every step.
+        ys: class of the sequence at every valid step.
+        mask: zero at steps that do not count; a sequence without any other does not count.
+    """
+    valid = mask > 0
+    counts = valid.any(axis=1)
+    label = jnp.take_along_axis(ys, jnp.argmax(valid, axis=1, keepdims=True), axis=1)[:, 0]
+    predicted = jnp.argmax(mean_logits(outputs, mask), axis=1).astype(label.dtype)
+    return Hits((predicted == label) & counts, counts)
+
+
+def mean_logit_accuracy(
+    outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]
+) -> Float[Array, ""]:
+    """Return the share of sequences classified rightly by the mean of their logits; NaN if none counts.
+
+    The mean of this over batches that are not equally full is not the share over all of their sequences: for that,
+    add up `mean_logit_hits`.
+
+    >>> import jax.numpy as jnp
+    >>> outputs = jnp.array([[[2.0, 0.0], [0.0, 1.0], [0.0, 9.0]]])
+    >>> float(mean_logit_accuracy(outputs, jnp.zeros((1, 3), int), jnp.array([[0.5, 0.5, 0.0]])))
+    1.0
+    """
+    hits = mean_logit_hits(outputs, ys, mask)
+    return hits.right.sum().astype(outputs.dtype) / hits.counts.sum().astype(outputs.dtype)

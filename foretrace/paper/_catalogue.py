@@ -1,0 +1,34 @@
+"""The experiments of the paper by name."""
+
+from typing import Literal, get_args
+
+from foretrace.paper._experiment import Experiment, Scale, Settings
+
+Name = Literal["figure2ab", "figure2cd", "figure2ef", "table1", "table2", "table3"]
+
+
+NAMES: tuple[Name, ...] = get_args(Name)
+
+
+def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experiment:
+    """Return an experiment by its name on the command line.
+
+    Raises:
+        ValueError: no such experiment.
+
+    >>> load("table1", "paper").entries[0].published
+    0.00844
+    """
+    from foretrace.paper import figure2, table1, tables2_3
+
+    makers = {
+        "table1": table1.experiment,
+        "table2": tables2_3.table2,
+        "table3": tables2_3.table3,
+        "figure2ab": figure2.depth,
+        "figure2cd": figure2.eigenvalues,
+        "figure2ef": figure2.approximations,
+    }
+    if name not in makers:
+        raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
+    return makers[name](scale, settings)

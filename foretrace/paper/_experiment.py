@@ -1,0 +1,117 @@
+"""The paper's experiments as data: which runs fill which cell of which table or figure, and what the paper has there.
+
+    figure2.py      Figure 2: depth (A, B), initial eigenvalues (C, D), approximations (E, F)
+    table1.py       Table 1: recurrent layers and rules on the copy task
+    tables2_3.py    Table 2: sequential CIFAR-10, IMDB, ListOps; Table 3: a linear RNN
+
+Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on two cores, reduced as
+its note says) and `paper`. Where the paper's text and the authors' published runs differ, the settings are those of the
+runs, since the numbers are theirs; `settings="text"` gives the text's.
+
+Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
+"""
+
+import dataclasses
+import os
+from typing import Literal, Self, get_args
+
+from foretrace.experiment._cells import LRU, LinearRNN
+from foretrace.experiment._config import Config, NetworkConfig
+from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
+from foretrace.tasks.imdb import IMDB
+
+Scale = Literal["smoke", "cpu", "paper"]
+
+
+Settings = Literal["runs", "text"]
+
+
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One cell of a table or one curve of a figure.
+
+    Args:
+        row: its row, or what distinguishes the curve.
+        column: its column, or the panel.
+        config: its runs but for seed and learning rate.
+        published: the paper's number; None where it has none.
+        rates: learning rates to choose from.
+        note: what to know about it, such as "corrected".
+    """
+
+    row: str
+    column: str
+    config: Config
+    published: float | None = None
+    rates: tuple[float, ...] = (1e-3,)
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """Row and column."""
+        return f"{self.row}, {self.column}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A table or a figure.
+
+    Args:
+        name: as on the command line.
+        title: what it shows.
+        scale: how much of it.
+        entries: its cells, most valuable first.
+        metric: the score that the paper reports: "training_loss", "loss" or "accuracy".
+        seeds: seeds of the reported runs.
+        search_seed: seed of the search for the learning rate.
+        search_share: length of a run of the search, as a share of the whole run.
+        best: report the network that was best on validation instead of the last one.
+        note: how it differs from the paper's.
+    """
+
+    name: str
+    title: str
+    scale: Scale
+    entries: tuple[Entry, ...]
+    metric: Literal["training_loss", "loss", "accuracy"]
+    seeds: tuple[int, ...]
+    search_seed: int = 1000
+    search_share: float = 1.0
+    best: bool = False
+    note: str = ""
+
+    @property
+    def selected_by(self) -> Literal["loss", "accuracy"]:
+        """The validation score by which a learning rate is chosen: the larger accuracy, or the smaller loss."""
+        return "accuracy" if self.metric == "accuracy" else "loss"
+
+    def with_options(self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Self:
+        """Return the experiment with other learning rates to choose from, or with its data elsewhere.
+
+        Raises:
+            ValueError: no rates, or a negative one.
+        """
+        if rates is not None and (not rates or min(rates) < 0):
+            raise ValueError(f"rates={rates}: at least one is needed, and none may be negative")
+        return dataclasses.replace(self, entries=tuple(_changed(entry, rates, data_dir) for entry in self.entries))
+
+
+def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
+    """Return the network, or a tiny one of the same kind at the scale `smoke`."""
+    if scale != "smoke":
+        return network
+    cell = (
+        dataclasses.replace(network.cell, state_size=8) if isinstance(network.cell, LRU | LinearRNN) else network.cell
+    )
+    readout = None if network.readout_size is None else 16
+    return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)
+
+
+def _changed(entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Entry:
+    config, task = entry.config, entry.config.task
+    if data_dir is not None and isinstance(task, SequentialCIFAR10 | SequentialMNIST | IMDB):
+        config = dataclasses.replace(config, task=dataclasses.replace(task, data_dir=str(data_dir)))
+    return dataclasses.replace(entry, config=config, rates=entry.rates if rates is None else rates)

@@ -1,0 +1,107 @@
+"""What is left to do of an experiment: searches for a learning rate, then the runs that are reported."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from foretrace.experiment._config import Config
+from foretrace.paper._experiment import Entry, Experiment
+from foretrace.paper._group import Member
+from foretrace.paper._records import identity, identity_of, read_records
+
+Purpose = Literal["search", "report"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Runs of one entry for one purpose.
+
+    Args:
+        entry: which cell.
+        purpose: to choose a learning rate, or to be reported.
+        config: what the runs share.
+        members: seed and learning rate of each.
+    """
+
+    entry: Entry
+    purpose: Purpose
+    config: Config
+    members: tuple[Member, ...]
+
+    def config_of(self, member: Member) -> Config:
+        """Return the whole configuration of a run."""
+        optimizer = dataclasses.replace(self.config.optimizer, learning_rate=member.rate)
+        return dataclasses.replace(self.config, seed=member.seed, optimizer=optimizer)
+
+
+def best_rate(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -> float | None:
+    """Return the rate of the best run of a search, by validation; None if the search is not complete."""
+    found = [r for r in records if (r["entry"], r["purpose"]) == (entry.name, "search")]
+    if {r["rate"] for r in found} < set(entry.rates):
+        return None
+    sign = -1 if experiment.selected_by == "accuracy" else 1
+
+    def key(record: dict[str, Any]) -> float:
+        value = record["validation"][experiment.selected_by]
+        return math.inf if math.isnan(value) else sign * value
+
+    return min((r for r in found if r["rate"] in entry.rates), key=key)["rate"]
+
+
+def jobs(experiment: Experiment, entry: Entry, folder: Path, together: int) -> Iterator[Job]:
+    """Yield what is left to do for an entry, one after another: the later jobs need the results of the earlier ones."""
+    rate: float | None = entry.rates[0]
+    if (search := _search(experiment, entry)) is not None:
+        yield from _left(experiment, search, folder, together)
+        rate = best_rate(experiment, entry, read_records(folder))
+    assert rate is not None
+    members = tuple(Member(seed, rate) for seed in experiment.seeds)
+    yield from _left(experiment, Job(entry, "report", entry.config, members), folder, together)
+
+
+def _search(experiment: Experiment, entry: Entry) -> Job | None:
+    """Return the runs that choose a learning rate; None if there is only one."""
+    if len(entry.rates) == 1:
+        return None
+    steps = max(round(experiment.search_share * entry.config.steps), 1)
+    every = min(entry.config.evaluate_every, steps)
+    config = dataclasses.replace(entry.config, steps=steps, evaluate_every=every, align_every=None)
+    return Job(entry, "search", config, tuple(Member(experiment.search_seed, rate) for rate in entry.rates))
+
+
+def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iterator[Job]:
+    done = {identity_of(r) for r in read_records(folder)}
+    members = [m for m in job.members if run_identity(experiment, job, m) not in done]
+    for first in range(0, len(members), together):
+        yield dataclasses.replace(job, members=tuple(members[first : first + together]))
+
+
+def run_identity(experiment: Experiment, job: Job, member: Member) -> str:
+    """Return what makes a run of a job the same run."""
+    return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config_of(member))
+
+
+def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
+    """Return the records in a folder of the runs that the experiment plans, as it plans them now."""
+    planned = set()
+    for entry in entries:
+        members = tuple(Member(seed, rate) for seed in experiment.seeds for rate in entry.rates)
+        for job in (_search(experiment, entry), Job(entry, "report", entry.config, members)):
+            planned |= {run_identity(experiment, job, member) for member in job.members} if job else set()
+    return [record for record in read_records(folder) if identity_of(record) in planned]
+
+
+def planned_runs(experiment: Experiment, entry: Entry) -> int:
+    """Return the number of runs of an entry, those of its search among them."""
+    search = _search(experiment, entry)
+    return len(experiment.seeds) + (0 if search is None else len(search.members))
+
+
+def planned_steps(experiment: Experiment, entry: Entry) -> int:
+    """Return the number of steps of these runs together."""
+    search = _search(experiment, entry)
+    return entry.config.steps * len(experiment.seeds) + (
+        0 if search is None else search.config.steps * len(search.members)
+    )

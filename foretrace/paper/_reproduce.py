@@ -1,0 +1,255 @@
+"""Run an experiment of the paper: search the learning rates, run the seeds, record each run as it finishes.
+
+    outcome = reproduce.run(paper.load("table1", "cpu"), "results/table1-cpu")
+
+A folder of an experiment holds `records.jsonl` (one line for each finished run) and, while it goes on, `work/` with the
+state of the runs in progress. Stopped at any moment, by a budget of time, a signal or a power cut, it goes on from the
+last checkpoint and ends with the same records.
+"""
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+from foretrace._runs.checkpoint import load, read_extra, save
+from foretrace._runs.directory import RunError
+from foretrace._runs.files import locked
+from foretrace._runs.machine import peak_memory_mib, surroundings
+from foretrace._runs.progress import Silent, progress
+from foretrace._runs.signals import Stop
+from foretrace.paper._experiment import Experiment
+from foretrace.paper._group import Group, GroupState
+from foretrace.paper._jobs import Job, jobs, planned_runs, planned_steps, records_of, run_identity
+from foretrace.paper._records import append_records, read_records, recorded
+
+SECONDS_PER_CALL = 2.0
+"""How long one call of the compiled program should take: short enough to stop soon, long enough to cost nothing."""
+
+
+class Outcome(NamedTuple):
+    """How far an experiment got.
+
+    Args:
+        finished: number of runs that are recorded, searches included.
+        planned: number of runs in all.
+        stopped: "time is up" or "stopped"; None if there is nothing left to do.
+    """
+
+    finished: int
+    planned: int
+    stopped: Literal["time is up", "stopped"] | None
+
+
+def run(
+    experiment: Experiment,
+    folder: str | os.PathLike,
+    *,
+    resume: bool = False,
+    budget: float | None = None,
+    together: int | None = None,
+    only: Sequence[str] = (),
+    save_every: float = 60.0,
+    show_progress: bool = True,
+) -> Outcome:
+    """Run an experiment until it is complete, the time is up, or Ctrl-C or SIGTERM asks it to stop.
+
+    Args:
+        experiment: what to run.
+        folder: where its records go.
+        resume: go on with what is there.
+        budget: seconds after which to save and stop; none if not given.
+        together: most runs in one program; on a CPU one if not given, elsewhere all of an entry.
+        only: entries whose name contains one of these texts; all if empty.
+        save_every: seconds between checkpoints: what a power cut may cost.
+        show_progress: show the progress over all runs on standard error.
+
+    Raises:
+        RunError: the folder holds records already and `resume` is not set, or it cannot be written.
+        DataError: data are missing.
+        CheckpointError: the checkpoint to go on from is damaged.
+        ValueError: no entry is chosen, or (`LockedError`) another process is at work there.
+    """
+    folder = Path(folder)
+    entries = [e for e in experiment.entries if not only or any(text in e.name for text in only)]
+    if not entries:
+        raise ValueError(f"no entry of {experiment.name} contains {', '.join(only)}; there are: {_names(experiment)}")
+    if read_records(folder) and not resume:
+        raise RunError(f"{folder} holds records already; go on with --resume, or choose another folder by --out")
+    try:
+        (folder / "work").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write the folder {folder}: {error.strerror or error}") from error
+    if together is None:
+        together = 1 if jax.default_backend() == "cpu" else 10**6
+    deadline = math.inf if budget is None else time.monotonic() + budget
+    planned = sum(planned_runs(experiment, entry) for entry in entries)
+    done_steps = sum(r["step"] for r in records_of(experiment, entries, folder))
+    with (
+        locked(folder),
+        Stop() as stop,
+        progress(show_progress, done_steps, sum(planned_steps(experiment, e) for e in entries)) as show,
+    ):
+        runner = _Runner(experiment, folder, deadline, save_every, stop, show, done_steps)
+        complete = all(runner.finish(job) for entry in entries for job in jobs(experiment, entry, folder, together))
+    finished = len(records_of(experiment, entries, folder))
+    if not complete:
+        return Outcome(finished, planned, "stopped" if stop.asked else "time is up")
+    if not any((folder / "work").iterdir()):
+        (folder / "work").rmdir()
+    return Outcome(finished, planned, None)
+
+
+def seconds(text: str) -> float:
+    """Return a time such as 90s, 9m, 1.5h, or seconds without a unit.
+
+    Raises:
+        ValueError: anything else, or nothing.
+
+    >>> seconds("9m")
+    540.0
+    """
+    number, unit = (text[:-1], text[-1]) if text[-1:] in ("s", "m", "h") else (text, "s")
+    try:
+        value = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"a time of {text!r}: expected a positive number of seconds, minutes or hours such as 9m")
+    return value
+
+
+class _Runner:
+    """Runs jobs one after another, against one deadline and with one progress display."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        deadline: float,
+        save_every: float,
+        stop: Stop,
+        show: Silent,
+        done_steps: int,
+    ):
+        self.experiment, self.folder, self.deadline, self.save_every = experiment, folder, deadline, save_every
+        self.stop, self.show, self.done_steps = stop, show, done_steps
+
+    def finish(self, job: Job) -> bool:
+        """Train the runs of a job and record them; False if it was stopped before its end."""
+        config, group = job.config, Group(job.config, job.members)
+        checkpoint = self.folder / "work" / (self._digest(job) + ".safetensors")
+        state, step, curve, seconds = self._begin(group, checkpoint)
+        began, calls, saved_at = time.monotonic() - seconds, _CallLength(), time.monotonic()
+        while step < config.steps:
+            if self.stop.asked or time.monotonic() > self.deadline:
+                self._save(checkpoint, state, step, curve, time.monotonic() - began)
+                return False
+            to_evaluation = config.evaluate_every - step % config.evaluate_every
+            count = min(calls.steps, to_evaluation, config.steps - step)
+            with calls:
+                state = jax.block_until_ready(group.advance(state, step, count))
+            calls.adapt(count)
+            step += count
+            loss, right, accepted = state.sums.sum(axis=0)
+            self.show.update(
+                self.done_steps + step * len(job.members),
+                float(loss / accepted),
+                float(right / accepted),
+                label=f"{job.entry.name}: {job.purpose}",
+            )
+            if step % config.evaluate_every == 0 or step == config.steps:
+                state, rows = group.judge(state, step)
+                curve.append({"step": step, "runs": rows})
+                if config.align_every is not None:
+                    curve[-1]["alignment"] = [_aligned(found) for found in group.align(state)]
+            if time.monotonic() - saved_at > self.save_every:
+                self._save(checkpoint, state, step, curve, time.monotonic() - began)
+                saved_at = time.monotonic()
+        self._record(job, group, state, curve, time.monotonic() - began)
+        self.done_steps += config.steps * len(job.members)
+        checkpoint.unlink(missing_ok=True)
+        return True
+
+    def _begin(self, group: Group, checkpoint: Path) -> tuple[GroupState, int, list[dict[str, Any]], float]:
+        if not checkpoint.exists():
+            return group.init(), 0, [], 0.0
+        kept = read_extra(checkpoint)
+        return load(checkpoint, group), kept["step"], kept["curve"], kept["seconds"]
+
+    def _save(self, path: Path, state: GroupState, step: int, curve: list[dict[str, Any]], seconds: float) -> None:
+        save(path, state, extra={"step": step, "curve": curve, "seconds": seconds})
+
+    def _record(self, job: Job, group: Group, state: GroupState, curve: list[dict[str, Any]], seconds: float) -> None:
+        best = self.experiment.best
+        validation = group.score(state, "validation", best=best)
+        test = group.score(state, "test", best=best) if job.purpose == "report" else [None] * len(job.members)
+        records = []
+        for number, member in enumerate(job.members):
+            config = job.config_of(member)
+            records.append(
+                {
+                    "step": config.steps,
+                    "experiment": self.experiment.name,
+                    "scale": self.experiment.scale,
+                    "entry": job.entry.name,
+                    "purpose": job.purpose,
+                    "seed": member.seed,
+                    "rate": member.rate,
+                    "training_loss": curve[-1]["runs"][number]["training_loss"],
+                    "training_accuracy": curve[-1]["runs"][number]["training_accuracy"],
+                    "validation": validation[number],
+                    "test": test[number],
+                    "best_step": int(state.best_step[number]) if best else None,
+                    "refused": int(state.learner.skipped[number]),
+                    "curve": [_one_run(point, number) for point in curve],
+                    "seconds": round(seconds, 1),
+                    "runs_in_program": len(job.members),
+                    "peak_memory_mib": peak_memory_mib(),
+                    "config": recorded(config),
+                    "surroundings": surroundings(),
+                }
+            )
+        append_records(self.folder, records)
+
+    def _digest(self, job: Job) -> str:
+        names = [run_identity(self.experiment, job, member) for member in job.members]
+        return hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
+
+
+class _CallLength:
+    """How many steps to give to one call; a clock decides, and the result does not depend on it."""
+
+    def __init__(self) -> None:
+        self.steps, self._calls, self._began = 1, 0, 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds = time.monotonic() - self._began
+
+    def adapt(self, count: int) -> None:
+        """Aim at `SECONDS_PER_CALL`; the first call, which compiles, says nothing."""
+        self._calls += 1
+        if self._calls > 1:
+            per_step = self._seconds / count
+            self.steps = max(1, min(int(SECONDS_PER_CALL / per_step), 2 * self.steps + 8))
+
+
+def _one_run(point: dict[str, Any], number: int) -> dict[str, Any]:
+    row = {"step": point["step"], **point["runs"][number]}
+    return row | ({"alignment": point["alignment"][number]} if "alignment" in point else {})
+
+
+def _aligned(found: Any) -> dict[str, Any]:
+    return {"layers": [float(v) for v in found.layer_cosine], "total": float(found.total)}
+
+
+def _names(experiment: Experiment) -> str:
+    return "; ".join(entry.name for entry in experiment.entries)

@@ -1,0 +1,167 @@
+"""Tables of the paper's experiments from records alone: the paper's number beside ours, with scale and seeds."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from foretrace.paper._catalogue import NAMES, load
+from foretrace.paper._experiment import SCALES, Entry, Experiment
+
+
+class Cell(NamedTuple):
+    """What the records say about an entry.
+
+    Args:
+        entry: which.
+        values: the reported score of each seed, in the order of the seeds.
+        records: the runs that are reported.
+        searched: the runs that chose the learning rate.
+    """
+
+    entry: Entry
+    values: list[float]
+    records: list[dict[str, Any]]
+    searched: list[dict[str, Any]]
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds; NaN without any."""
+        return statistics.fmean(self.values) if self.values else math.nan
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over seeds; NaN for fewer than two."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
+
+
+class Found(NamedTuple):
+    """An experiment at a scale, and its cells."""
+
+    experiment: Experiment
+    cells: list[Cell]
+
+
+def collect(records: Sequence[dict[str, Any]]) -> list[Found]:
+    """Return the cells of every experiment and scale that the records know, in the order of the paper's tables.
+
+    Raises:
+        ValueError: a record of an experiment that this version does not know.
+    """
+    found = []
+    for name in NAMES:
+        for scale in SCALES:
+            mine = [r for r in records if (r["experiment"], r["scale"]) == (name, scale)]
+            if mine:
+                experiment = load(name, scale)
+                found.append(Found(experiment, [_cell(experiment, entry, mine) for entry in experiment.entries]))
+    known = {(f.experiment.name, f.experiment.scale) for f in found}
+    for record in records:
+        if (record["experiment"], record["scale"]) not in known:
+            raise ValueError(f"a record of {record['experiment']} at scale {record['scale']}, which is not known here")
+    return found
+
+
+def score(experiment: Experiment, record: dict[str, Any]) -> float:
+    """Return the score of a run that the paper reports for this experiment."""
+    value = record["training_loss"] if experiment.metric == "training_loss" else record["test"][experiment.metric]
+    return math.nan if value is None else float(value)
+
+
+def markdown(records: Sequence[dict[str, Any]]) -> str:
+    """Return all tables as Markdown.
+
+    >>> markdown([])
+    ''
+    """
+    return "\n".join(_section(found) for found in collect(records))
+
+
+def number(experiment: Experiment, value: float) -> str:
+    """Return a score as it is printed: accuracies in percent, losses with three digits."""
+    if math.isnan(value):
+        return "–"
+    return f"{value:.2%}".replace("%", " %") if experiment.metric == "accuracy" else f"{value:.2e}"
+
+
+def _cell(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -> Cell:
+    mine = [r for r in records if r["entry"] == entry.name]
+    reported = sorted((r for r in mine if r["purpose"] == "report"), key=lambda r: (r["seed"], r["rate"]))
+    values = [score(experiment, record) for record in reported]
+    return Cell(entry, values, reported, [r for r in mine if r["purpose"] == "search"])
+
+
+def _section(found: Found) -> str:
+    experiment, cells = found
+    columns = list(dict.fromkeys(cell.entry.column for cell in cells))
+    rows = list(dict.fromkeys(cell.entry.row for cell in cells))
+    at = {(cell.entry.row, cell.entry.column): cell for cell in cells}
+    lines = [f"## {experiment.title}, scale `{experiment.scale}`", "", experiment.note, "", _legend(experiment), ""]
+    lines += [_row(["", *columns]), _row(["---"] * (len(columns) + 1))]
+    lines += [_row([row, *(_text(experiment, at.get((row, column))) for column in columns)]) for row in rows]
+    lines += ["", _details(experiment, cells)]
+    return "\n".join(lines)
+
+
+def _legend(experiment: Experiment) -> str:
+    what = {
+        "training_loss": "mean training loss over the last epoch",
+        "loss": "loss on new sequences",
+        "accuracy": "test accuracy of the network that was best on validation",
+    }[experiment.metric]
+    return f"Each cell: {what}, mean ± standard deviation over seeds (seeds, learning rate); the paper's number."
+
+
+def verdict(experiment: Experiment, cell: Cell) -> str:
+    """Say how a cell at paper scale compares with the paper's number; a reduced run compares with nothing.
+
+    A loss agrees within a factor of two, an accuracy within two points: about the spread of the paper's seeds.
+    """
+    paper, ours = cell.entry.published, cell.mean
+    if experiment.scale != "paper" or paper is None or not cell.values:
+        return ""
+    if math.isnan(ours):
+        return "diverged"
+    if experiment.metric == "accuracy":
+        return "agrees" if abs(ours - paper) <= 0.02 else "higher" if ours > paper else "lower"
+    return "agrees" if paper / 2 <= ours <= 2 * paper else "higher" if ours > paper else "lower"
+
+
+def _text(experiment: Experiment, cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    theirs = "" if cell.entry.published is None else f"; paper {number(experiment, cell.entry.published)}"
+    theirs += f": {found}" if (found := verdict(experiment, cell)) else ""
+    if not cell.values:
+        return f"not run{theirs}"
+    spread = "" if math.isnan(cell.spread) else f" ± {number(experiment, cell.spread)}"
+    seeds = f"{len(cell.values)} seed{'s' * (len(cell.values) > 1)}"
+    rates = ", ".join(f"{rate:g}" for rate in sorted({r["rate"] for r in cell.records}))
+    note = f", {cell.entry.note}" if cell.entry.note else ""
+    return f"**{number(experiment, cell.mean)}**{spread} ({seeds}, rate {rates}{note}){theirs}"
+
+
+def _details(experiment: Experiment, cells: list[Cell]) -> str:
+    header = ["entry", "seed", "rate", "training loss", "test loss", "test accuracy", "s", "commit", "hardware"]
+    lines = ["<details><summary>Every run</summary>", "", _row(header), _row(["---"] * len(header))]
+    for cell in cells:
+        for record in cell.records:
+            test, place = record["test"], record["surroundings"]
+            values = [f"{record['training_loss']:.2e}", f"{test['loss']:.2e}", f"{test['accuracy']:.2%}"]
+            where = [(place.get("commit") or "")[:8], f"{place['cores']} cores, {place['devices']}"]
+            run = [cell.entry.name, str(record["seed"]), f"{record['rate']:g}"]
+            lines.append(_row([*run, *values, f"{record['seconds'] / record['runs_in_program']:.0f}", *where]))
+        if cell.searched:
+            tried = ", ".join(
+                f"{r['rate']:g}: {r['validation'][experiment.selected_by]:.3g}"
+                for r in sorted(cell.searched, key=lambda r: r["rate"])
+            )
+            steps = cell.searched[0]["step"]
+            lines.append(
+                _row([cell.entry.name, "search", f"{steps} steps", f"validation, by rate: {tried}"] + [""] * 5)
+            )
+    return "\n".join([*lines, "", "</details>", ""])
+
+
+def _row(values: Sequence[str]) -> str:
+    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"

@@ -1,0 +1,133 @@
+"""Whether a network on a stream is in good health: a few numbers, looked at when a line of metrics is written.
+
+| monitor | what | range, and why |
+|---|---|---|
+| `largest_modulus` | of the decays of a diagonal recurrence | 0.1 to 0.99999: shorter than a row, longer than 10^5 |
+| `smallest_modulus` | the same | any: some modules may forget at once |
+| `sensitivity_norm` | norm of e, over all layers | up to 10^6: a change of 10^-6 would move states by more than 1 |
+| `update_ratio` | mean norm of an update over that of the parameters | 10^-8 (float32) to 10^-2 (new in 100 updates) |
+| `dead_units` | share of features that a layer leaves as they are, whatever comes | up to 0.5: half the width is lost |
+
+A unit is dead if what its block adds to it deviated by less than 10^-6 over the last `PROBE` inputs.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from foretrace._cells.abstract import AbstractDiagonalCell
+from foretrace._credit.sketch import Sketch
+from foretrace._engine.carry import Carry
+from foretrace._network import Block, Network
+from foretrace._recurrence.unroll import unroll
+from foretrace._rule import BPTT
+from foretrace._types import Array, Float, State
+
+RANGES = {
+    "largest_modulus": (0.1, 0.99999),
+    "sensitivity_norm": (0.0, 1e6),
+    "update_ratio": (1e-8, 1e-2),
+    "dead_units": (0.0, 0.5),
+}
+"""Beyond these a line on standard error warns, and again only after a monitor came back."""
+
+
+PROBE = 32
+"""Inputs over which a unit may deviate."""
+
+
+_DEAD = 1e-6
+
+
+class Monitors:
+    """The last inputs, and which monitors have left their range.
+
+    >>> monitors = Monitors()
+    >>> monitors.warnings({"dead_units": 0.75}), monitors.warnings({"dead_units": 0.8})
+    (['dead_units is 0.75, outside its range of 0 to 0.5'], [])
+    """
+
+    def __init__(self) -> None:
+        self.inputs: deque[list[float]] = deque(maxlen=PROBE)
+        self.outside: set[str] = set()
+
+    def see(self, xs: Iterable[np.ndarray]) -> None:
+        """Take the inputs of rows."""
+        self.inputs.extend(x.tolist() for x in xs)
+
+    def measure(self, network: Network, carry: Carry, update_norm: float | None) -> dict[str, float]:
+        """Return the monitors of now; those that there are.
+
+        Args:
+            network: its parameters.
+            carry: its states and sensitivities.
+            update_norm: mean norm of the last updates; None if there was none.
+        """
+        xs = np.zeros((PROBE, network.input_size))
+        if probed := len(self.inputs) == PROBE:
+            xs[:] = self.inputs
+        found = {name: float(value) for name, value in _measured(network, carry, xs).items()}
+        parameters = found.pop("parameter_norm")
+        if update_norm is not None:
+            found["update_ratio"] = update_norm / parameters if parameters else math.inf
+        if not probed:
+            del found["dead_units"]
+        return found
+
+    def warnings(self, found: dict[str, float]) -> list[str]:
+        """Return a line for each monitor that has left its range since the last call."""
+        out = {name for name, (low, high) in RANGES.items() if name in found and not low <= found[name] <= high}
+        lines = [
+            f"{name} is {found[name]:.4g}, outside its range of {RANGES[name][0]:g} to {RANGES[name][1]:g}"
+            for name in sorted(out - self.outside)
+        ]
+        self.outside = out | (self.outside - found.keys())
+        return lines
+
+    def to_json(self) -> list[Any]:
+        """Return the state."""
+        return [list(self.inputs), sorted(self.outside)]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take up what `to_json` returned."""
+        self.inputs, self.outside = deque(state[0], maxlen=PROBE), set(state[1])
+
+
+@jax.jit
+def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
+    sensitivity = _norm(carry.e)
+    if isinstance(carry.e, Sketch):  # of a product of two, beside what is carried as it is
+        sensitivity = jnp.hypot(_norm(carry.e.own), _norm(carry.e.states) * _norm(carry.e.parameters))
+    found = {"sensitivity_norm": sensitivity, "parameter_norm": _norm(network)}
+    if isinstance(network.blocks.cell, AbstractDiagonalCell):
+        decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)
+        # A coefficient for each module of each layer; what has more axes is no decay.
+        moduli = [jnp.abs(leaf).ravel() for leaf in jax.tree.leaves(decays) if leaf.ndim == 2]
+        if moduli:
+            modulus = jnp.concatenate(moduli)
+            found |= {"largest_modulus": modulus.max(), "smallest_modulus": modulus.min()}
+
+    def layer(x: Array, now: tuple[Block, State]) -> tuple[Array, Array]:
+        block, h = now
+        zs = jax.vmap(block.before)(x)
+        emitted, _ = unroll(block.cell, block.cell.coefficients(), h, zs, BPTT)
+        after = jax.vmap(lambda x, y: block.after(x, y, None))(x, jax.vmap(block.cell.readout)(emitted, zs))
+        return after, jnp.std(after - x, axis=0) < _DEAD
+
+    xs = jnp.asarray(xs, network.encoder.weight.dtype)
+    _, dead = lax.scan(layer, jax.vmap(network.encoder)(xs), (network.blocks, carry.h))
+    return found | {"dead_units": dead.mean()}
+
+
+def _norm(tree: Any) -> Array:
+    """Return the norm of all numbers of a tree, zero of none."""
+    numbers = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]  # no seeds
+    wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in numbers]
+    return optax.tree.norm(wide) if wide else jnp.zeros(())

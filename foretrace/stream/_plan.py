@@ -1,0 +1,127 @@
+"""From a configuration and the first rows to what reads, encodes and learns the stream."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from foretrace._rows.encode import Encoder
+from foretrace._rows.feed import Feed
+from foretrace._rows.number_target import NumberTarget
+from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes
+from foretrace._rows.source import SYMBOL, Source
+from foretrace._rows.target import ClassTarget, Target
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._intake import Intake, Members, OneStream
+from foretrace.stream._model import Model, decided
+
+_TEXT_CLASSES = 256
+
+
+class Plan(NamedTuple):
+    """What was decided from the first rows; a checkpoint holds it, so that it is decided only once.
+
+    Args:
+        columns: inputs.
+        names: all columns, for a pipe that goes on without its header.
+        classes: places for classes; 0 if numbers are predicted.
+    """
+
+    columns: list[Column]
+    names: list[str]
+    classes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON."""
+        return {"columns": [list(c) for c in self.columns], "names": self.names, "classes": self.classes}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Return what `to_json` was called on."""
+        return cls([Column(*column) for column in data["columns"]], data["names"], data["classes"])
+
+
+def open_source(config: StreamConfig) -> Source:
+    """Return the source of a configuration.
+
+    Raises:
+        SourceError: its format is not known, or no target is named.
+        ValueError: settings that do not go together.
+    """
+    options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
+    source = Source(config.source, config.format, **options)
+    if source.format == "text":
+        if config.target is not None or config.horizon or config.task == "regression":
+            raise ValueError("of a text the next character is predicted: leave out --target, --horizon and --task")
+        if config.many:
+            raise ValueError("a text has no columns: leave out --member and --reset")
+        if not config.previous:
+            raise ValueError("of a text nothing but the last character is known: --no-previous leaves no input")
+    elif config.target is None:
+        raise ValueError(f"name the column of {source.name} to predict: --target COLUMN")
+    if config.horizon and config.task == "classification":
+        raise ValueError("--horizon predicts numbers; classes are predicted for the row itself")
+    return source
+
+
+def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:
+    """Decide from the first rows what the columns and the target are.
+
+    Raises:
+        ValueError: a column that is named is not there.
+    """
+    if not rows:
+        raise ValueError(f"{source.name} has no rows")
+    if source.format == "text":
+        return Plan([], [SYMBOL], config.classes or _TEXT_CLASSES)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    assert config.target is not None
+    check_column(config.target, names)
+    roles = [name for name in (config.member, config.reset) if name is not None]
+    overrides: dict[str, Kind | None] = dict.fromkeys((*config.ignore, *roles))
+    for kind in ("numeric", "categorical", "time"):
+        overrides |= dict.fromkeys(getattr(config, kind), kind)
+    columns = [column for column in infer_columns(rows, overrides) if column.name != config.target]
+    if not columns and not config.previous:
+        raise ValueError(
+            "there is nothing to predict from: no columns are left, and --no-previous leaves the target out"
+        )
+    return Plan(columns, names, _classes(config, [row.get(config.target) for row in rows]))
+
+
+def _classes(config: StreamConfig, values: list[Any]) -> int:
+    """Return the places for classes; 0 if the target is a number."""
+    if config.task == "regression" or config.horizon or (config.task == "auto" and not is_classes(values)):
+        return 0
+    return config.classes or max(16, 2 * len(set(map(str, values))))
+
+
+def build(config: StreamConfig, plan: Plan) -> Intake:
+    """Return what turns rows into learning steps."""
+    encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
+    target: Target
+    if plan.classes:
+        target = ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
+    else:
+        target = NumberTarget(
+            max(config.horizon, 1), bound=config.bound, predict=config.predict, outliers=config.outliers
+        )
+    feed = Feed(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
+    depth, model_size, state_size = config.sizes()
+    shared = (
+        *("rule", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay", "sensitivity_dtype"),
+        *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
+    )
+    model = Model(
+        input_size=feed.width,
+        output_size=target.output_size,
+        classes=bool(plan.classes),
+        depth=depth,
+        model_size=model_size,
+        state_size=state_size,
+        delay=feed.rows_late,
+        members=None if not config.many else 1 if config.member is None else config.members,
+        **{name: getattr(config, name) for name in shared},
+    )
+    model = decided(model, config.credit_depth, config.train_encoder)
+    if not config.many:
+        return OneStream(feed, model)
+    return Members(feed, model, member=config.member, reset=config.reset, when_full=config.when_full)

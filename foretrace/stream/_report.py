@@ -1,0 +1,108 @@
+"""What a run on a stream says of itself: a table beside what needs no learning, and curves."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from foretrace._runs.directory import Run, RunError, read_config_as
+from foretrace._runs.metrics import read_metrics
+from foretrace.stream._config import StreamConfig
+
+_BASELINES = {
+    "no_change_": "predicting the last one known",
+    "majority_": "the most frequent class",
+    "mean_": "the mean",
+}
+
+
+_BETTER = {"accuracy": "accuracy", "log_loss": "log loss", "mae": "mean absolute error", "rmse": "root mean square"}
+
+
+def table(run_dir: str | os.PathLike) -> Any:
+    """Return the table of a run, to be printed by rich: means over all rows that were scored.
+
+    Raises:
+        RunError: no run, or one without a single measurement.
+    """
+    from rich.table import Table
+
+    config, records = _read(run_dir)
+    last = records[-1]
+    total = last.get("total", last)
+    names = [name for name in _BETTER if name in total]
+    grid = Table("", *(_BETTER[name] for name in names), title=_title(config))
+    grid.add_row(f"this run, {config.rule}", *(_shown(name, total[name]) for name in names))
+    for prefix, what in _BASELINES.items():
+        if any(prefix + name in total for name in names):
+            cells = [_shown(name, total[prefix + name]) if prefix + name in total else "" for name in names]
+            grid.add_row(what, *cells)
+    counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
+    grid.caption = (
+        f"Each of {last['scored']} rows was predicted before its label was used. Left out or bounded: {counts}; "
+        f"steps refused: {last['refused']}. {_members(last)}{last['seconds']:.0f} s."
+    )
+    return grid
+
+
+def figure(run_dir: str | os.PathLike) -> str:
+    """Draw scores, speed and memory over the rows of a run into its `curves.png`; return the file's path.
+
+    Raises:
+        RunError: no run, or one without a single measurement.
+        OSError: the file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    run = Run(Path(run_dir))
+    config, records = _read(run.path)
+    lines = [record for record in records if record["kind"] == "stream"]
+    page = Figure(figsize=(13, 3.8), layout="constrained")
+    FigureCanvasAgg(page)
+    names = [name for name in _BETTER if name in records[-1] or name in records[-1].get("total", {})]
+    *scored, machine = page.subplots(1, len(names) + 1)
+    for axes, name in zip(scored, names, strict=True):
+        for prefix, what in {"": "this run", **_BASELINES}.items():
+            points = [(r["step"], r[prefix + name]) for r in lines if prefix + name in r]
+            if points:
+                axes.plot(*zip(*points, strict=True), label=what, lw=1.5 if not prefix else 1)
+        axes.set(title=f"{_BETTER[name]}, of {config.log_every} rows each")
+        if lines:
+            axes.legend()
+    machine.plot([r["step"] for r in lines], [r["resident_mib"] for r in lines], label="resident memory, MiB")
+    machine.plot([r["step"] for r in lines], [r["rows_per_second"] for r in lines], label="rows per second")
+    machine.set(title="machine", ylim=(0, None))
+    machine.legend()
+    for axes in (*scored, machine):
+        axes.set_xlabel("row")
+        axes.grid(alpha=0.3)
+    page.suptitle(_title(config))
+    page.savefig(run.figure, dpi=110)
+    return str(run.figure)
+
+
+def _read(run_dir: str | os.PathLike) -> tuple[StreamConfig, list[dict[str, Any]]]:
+    run = Run(Path(run_dir))
+    config = read_config_as(run.path, StreamConfig)
+    records = read_metrics(run.metrics) if run.metrics.exists() else []
+    if not records:
+        raise RunError(f"{run_dir} has nothing to report yet")
+    return config, records
+
+
+def _title(config: StreamConfig) -> str:
+    what = "next character" if config.target is None else config.target
+    ahead = f", next {config.horizon} rows" if config.horizon else ""
+    late = f", labels {config.delay} rows late" if config.delay else ""
+    source = "standard input" if config.source == "-" else Path(config.source).name
+    return f"{source}: {what}{ahead}{late}"
+
+
+def _members(record: dict[str, Any]) -> str:
+    if "members" not in record:
+        return ""
+    return "Members: " + ", ".join(f"{count} {what}" for what, count in record["members"].items()) + ". "
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"

@@ -1,0 +1,116 @@
+"""What a sweep found: a table of its trials and a figure, made from `sweep.jsonl` alone."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from foretrace._runs.directory import RunError, read_config_as
+from foretrace.sweep._config import Sweep
+from foretrace.sweep._space import Dimension, Range
+from foretrace.sweep._trials import Trial, assignments, best, ranked, read_trials, shown
+
+FIGURE = "sweep.png"
+
+
+_WIDE = 20
+"""Largest over smallest number from which on an axis shows orders of magnitude."""
+
+
+def table(folder: str | os.PathLike) -> Any:
+    """Return the trials, the best one first, as a table to be printed by rich.
+
+    Raises:
+        RunError: no sweep, or one without a trial.
+    """
+    from rich.table import Column, Table
+
+    sweep, trials = _read(folder)
+    options = [dimension.option for dimension in sweep.dimensions]
+    columns = [Column(option, overflow="fold") for option in options]
+    grid = Table("trial", *columns, f"validation {sweep.score}", "step", "", title=_title(sweep, trials))
+    for trial in ranked(trials, sweep.sign):
+        values = [shown(trial.values[option]) if option in trial.values else "" for option in options]
+        score = "" if trial.score is None else f"{trial.score:.4g}"
+        state = f"{trial.state}: {trial.reason}" if trial.reason else trial.state
+        grid.add_row(str(trial.number), *values, score, str(trial.step), state)
+    leader = best(trials, sweep.sign)
+    grid.caption = None if leader is None else f"Best: {assignments(leader.values)}."
+    return grid
+
+
+def figure(folder: str | os.PathLike) -> Path:
+    """Draw the score against each option into `sweep.png`; return its path.
+
+    Raises:
+        RunError: no sweep, or one without a trial.
+        OSError: the file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    sweep, trials = _read(folder)
+    dimensions = sweep.dimensions
+    page = Figure(figsize=(0.8 + 4.2 * len(dimensions), 3.8), layout="constrained")
+    FigureCanvasAgg(page)
+    panels = page.subplots(1, len(dimensions), sharey=True, squeeze=False)[0]
+    for axes, dimension in zip(panels, dimensions, strict=True):
+        _panel(axes, dimension, trials, best(trials, sweep.sign))
+    if _over_magnitudes([t.score for t in trials if t.score is not None]):
+        panels[0].set(yscale="log")
+    panels[0].set_ylabel(f"validation {sweep.score}")
+    panels[0].legend()
+    page.suptitle(_title(sweep, trials))
+    path = Path(folder) / FIGURE
+    page.savefig(path, dpi=110)
+    return path
+
+
+def _panel(axes: Any, dimension: Dimension, trials: Sequence[Trial], leader: Trial | None) -> None:
+    numbers = _numbers(dimension)
+    positions = {value: place for place, value in enumerate(dimension.values)}
+
+    def place(trial: Trial) -> float:
+        value = trial.values[dimension.option]
+        return positions[value] if numbers is None else float(value)
+
+    marks = {"finished": ("o", "C0"), "pruned": ("x", "0.5"), "running": (".", "C1")}
+    for state, (mark, colour) in marks.items():
+        found = [t for t in trials if t.state == state and t.score is not None]
+        if found or state == "finished":
+            scores = [t.score for t in found]
+            axes.plot([place(t) for t in found], scores, mark, color=colour, linestyle="", label=state)
+    if leader is not None:
+        axes.plot([place(leader)], [leader.score], "*", color="C3", markersize=13, label="best", zorder=3)
+    if numbers is None:
+        axes.set_xticks(list(positions.values()), [str(value) for value in positions])
+        axes.set_xlim(-0.5, len(positions) - 0.5)
+    elif (isinstance(dimension, Range) and dimension.log) or _over_magnitudes(numbers):
+        axes.set(xscale="log")
+    axes.set_xlabel(dimension.option)
+    axes.grid(alpha=0.3)
+
+
+def _over_magnitudes(numbers: Sequence[float]) -> bool:
+    return len(numbers) > 0 and 0 < _WIDE * min(numbers) <= max(numbers)
+
+
+def _numbers(dimension: Dimension) -> list[float] | None:
+    """Return the values of an option as numbers; None if one of them is none."""
+    try:
+        return [float(value) for value in dimension.values]
+    except ValueError:
+        return None
+
+
+def _title(sweep: Sweep, trials: Sequence[Trial]) -> str:
+    counts = [f"{sum(t.state == state for t in trials)} {state}" for state in ("finished", "pruned", "failed")]
+    told = ", ".join(count for count in counts if not count.startswith("0 "))
+    return f"{type(sweep.config.task).__name__}: {len(trials)} trials" + (f", {told}" if told else "")
+
+
+def _read(folder: str | os.PathLike) -> tuple[Sweep, list[Trial]]:
+    sweep, trials = read_config_as(folder, Sweep), read_trials(folder)
+    if not trials:
+        raise RunError(f"{folder} has nothing to report yet")
+    return sweep, trials

@@ -1,0 +1,255 @@
+"""A sweep: many runs that differ in some options, on one machine or many; stop it at any moment and go on.
+
+    outcome = sweep.run(sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2")), "runs/rules", workers=2)
+
+A folder of a sweep holds `config.json`, the database `sweep.db` if there is no other, a run directory `trials/<number>`
+for every trial, and `sweep.jsonl`, how they stand. Workers are processes of their own, each with one trial at a time:
+one that is lost takes nothing with it, for its trial goes on from its checkpoint in another.
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from foretrace._runs.directory import Run, RunError, create, read_config_as, reopen
+from foretrace._runs.progress import Silent, ticks
+from foretrace._runs.signals import Stop
+from foretrace.sweep._config import Sweep
+from foretrace.sweep._study import (
+    HEARTBEAT,
+    STOPPED,
+    STORAGE,
+    connect,
+    default_storage,
+    give_up,
+    library,
+    plan,
+    standing,
+)
+from foretrace.sweep._trials import LOST, Trial, best, described, write_trials
+
+if TYPE_CHECKING:
+    import optuna
+
+
+__all__ = ["Outcome", "Sweep", "Trial", "WorkerError", "run"]
+
+
+_ATTENTION = 0.05
+"""Seconds that a signal or the end of a worker may wait."""
+
+
+_LOOK_EVERY = 0.5
+
+
+_LOST_IDLE = 3
+"""Workers without a trial that may be killed before the sweep gives up."""
+
+
+class WorkerError(RuntimeError):
+    """A worker failed in a way that is no trial's fault."""
+
+
+class Outcome(NamedTuple):
+    """How far a sweep got.
+
+    Args:
+        trials: all of them.
+        best: the finished one with the best score on validation sequences; None if there is none.
+        stopped: whether it was stopped before its end.
+    """
+
+    trials: list[Trial]
+    best: Trial | None
+    stopped: bool
+
+
+def run(
+    sweep: Sweep,
+    folder: str | os.PathLike,
+    *,
+    workers: int = 1,
+    storage: str | None = None,
+    resume: bool = False,
+    heartbeat: int = HEARTBEAT,
+    show_progress: bool = True,
+) -> Outcome:
+    """Run the trials of a sweep until none is left, or until Ctrl-C or SIGTERM; `resume` goes on from there.
+
+    Whoever calls this with the same sweep, folder and storage takes part, from this or another machine.
+
+    Args:
+        sweep: what is tried.
+        folder: a new or empty directory, or that of the sweep to go on with or to join.
+        workers: processes on this machine, each with one trial at a time.
+        storage: address of a database for workers on many machines; a file in the folder if not given.
+        resume: go on with the sweep that is there. More `trials` than before make a search longer.
+        heartbeat: seconds between signs of life of a worker; one that gives none for six times as long is lost.
+        show_progress: show how many trials are done, the best score and the time left on standard error.
+
+    Raises:
+        ValueError: nothing to search, a value that makes no network, no Optuna, or no such database.
+        RunError: a folder that cannot be used.
+        WorkerError: a worker failed, and not by its trial; what is done is recorded.
+    """
+    if workers < 1:
+        raise ValueError(f"workers={workers} must be at least 1")
+    library()
+    sweep.check()
+    folder = Path(folder)
+    _enter(folder, sweep, resume, join=storage is not None)
+    address = default_storage(folder) if storage is None else storage
+    study = connect(folder, address, sweep, heartbeat)
+    plan(study, folder, sweep)
+    with Stop() as stop, ticks(show_progress) as show, _crew(folder, address, heartbeat, workers) as crew:
+        display = _Display(folder, sweep, show)
+        while crew.present(study):
+            if stop.asked:
+                crew.send_home()
+            if display.due:
+                display.update(standing(study))
+            time.sleep(_ATTENTION)
+        trials = standing(study)
+        display.update(trials)
+    unfinished = any(trial.state in ("waiting", "running") for trial in trials)
+    return Outcome(trials, best(trials, sweep.sign), unfinished)
+
+
+def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
+    there = Run(folder).config.exists()
+    if not there and not resume:
+        try:
+            return create(folder, sweep)
+        except RunError:
+            if not join or not Run(folder).config.exists():
+                raise
+            time.sleep(1)  # another machine was faster; let it write
+    elif there and not resume and not join:
+        raise RunError(f"{folder} holds a run already; go on with a sweep by --resume, or choose another directory")
+    # How many trials there shall be is no other sweep.
+    same = dataclasses.replace(sweep, trials=read_config_as(folder, Sweep).trials)
+    return reopen(folder, same)
+
+
+class _Crew:
+    """The workers of this machine."""
+
+    def __init__(self, folder: Path, storage: str, heartbeat: int, workers: int):
+        self._arguments = str(folder), str(heartbeat)
+        self._environment = os.environ | {STORAGE: storage}
+        self._at_work: dict[str, subprocess.Popen] = {}
+        self._going_home, self._lost_idle = False, 0
+        for _ in range(workers):
+            self._start()
+
+    def present(self, study: "optuna.Study") -> bool:
+        """Look after the workers: replace one that was lost; False when all have ended.
+
+        Raises:
+            WorkerError: one failed, and not by its trial.
+        """
+        for name, process in list(self._at_work.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._at_work[name]
+            left = give_up(study, name)
+            # One that had no trial was lost by chance, not by what it ran; but a machine may kill all of them.
+            self._lost_idle += code < 0 and not left
+            if code < 0 and not self._going_home and (left or self._lost_idle <= _LOST_IDLE):
+                self._start()
+            elif code not in (0, STOPPED) and not self._going_home:
+                raise WorkerError(f"a worker ended with code {code}; what is done is recorded: go on with --resume")
+        return bool(self._at_work)
+
+    def send_home(self) -> None:
+        """Ask all workers, once, to save and stop."""
+        if not self._going_home:
+            self._going_home = True
+            for process in self._at_work.values():
+                process.terminate()
+
+    def dismiss(self, patience: float) -> None:
+        """Let nobody go on without us: ask first, then insist."""
+        self.send_home()
+        for process in self._at_work.values():
+            try:
+                process.wait(patience)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def _start(self) -> None:
+        folder, heartbeat = self._arguments
+        name = uuid.uuid4().hex
+        command = [sys.executable, "-m", "foretrace._sweep_worker", folder, name, heartbeat]
+        # In a session of its own, for Ctrl-C of the terminal comes to all processes, and a second signal ends them.
+        self._at_work[name] = subprocess.Popen(command, env=self._environment, start_new_session=True)
+
+
+@contextmanager
+def _crew(folder: Path, storage: str, heartbeat: int, workers: int) -> Iterator[_Crew]:
+    crew = _Crew(folder, storage, heartbeat, workers)
+    patience = 60.0
+    try:
+        yield crew
+    except KeyboardInterrupt:  # the second one
+        patience = 0.0
+        raise
+    finally:
+        crew.dismiss(patience)
+
+
+class _Display:
+    """Says what became of each trial, how far the whole is, and keeps `sweep.jsonl` up to date."""
+
+    def __init__(self, folder: Path, sweep: Sweep, show: Silent):
+        self.folder, self.sweep, self.show = folder, sweep, show
+        self._began, self._steps_before, self._seen = time.monotonic(), -1, set[int]()
+        self._written: list[Trial] | None = None
+        self._looked = -_LOOK_EVERY
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look at the trials again."""
+        return time.monotonic() - self._looked >= _LOOK_EVERY
+
+    def update(self, trials: list[Trial]) -> None:
+        """Show and record how the trials stand."""
+        self._looked = time.monotonic()
+        if self._steps_before < 0:
+            self._steps_before = self._steps(trials)
+        if trials != self._written:
+            write_trials(self.folder, trials)
+            self._written = trials
+        for trial in trials:
+            over = trial.state in ("finished", "pruned") or (trial.state == "failed" and trial.reason != LOST)
+            if over and trial.number not in self._seen:
+                self._seen.add(trial.number)
+                self.show.say(described(trial, self.sweep.score))
+        self.show.tick(self._summary(trials))
+
+    def _summary(self, trials: list[Trial]) -> str:
+        counts = {state: sum(t.state == state for t in trials) for state in ("finished", "pruned", "failed")}
+        more = ", ".join(f"{number} {state}" for state, number in counts.items() if number and state != "finished")
+        parts = [f"trials: {sum(counts.values())} of {len(trials)} done" + (f" ({more})" if more else "")]
+        running = [t for t in trials if t.state == "running" and t.values]
+        parts += [f"{t.number} at step {t.step} of {self.sweep.of(t.values).steps}" for t in running]
+        if (leader := best(trials, self.sweep.sign)) is not None:
+            parts.append(f"best {self.sweep.score} {leader.score:.4g} (trial {leader.number})")
+        return "; ".join([*parts, *self._time_left(trials)])
+
+    def _steps(self, trials: list[Trial]) -> int:
+        return sum(trial.step for trial in trials if trial.state != "failed")
+
+    def _time_left(self, trials: list[Trial]) -> list[str]:
+        done = self._steps(trials)
+        rate = (done - self._steps_before) / (time.monotonic() - self._began + 1e-9)
+        left = sum(self.sweep.config.steps - t.step for t in trials if t.state in ("waiting", "running"))
+        return [f"about {left / rate:.0f} s left"] if rate > 0 and left > 0 else []

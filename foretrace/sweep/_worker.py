@@ -1,0 +1,177 @@
+"""A worker of a sweep: a process that takes one trial after another, until none is left.
+
+It runs as `python -m foretrace._sweep_worker FOLDER NAME HEARTBEAT`, the database's address in its environment, where
+other users of the machine do not see it.
+"""
+
+import os
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from foretrace._learner.state import UntrainedParameters
+from foretrace._runs.directory import Run, read_config_as
+from foretrace._runs.divergence import DivergenceError
+from foretrace._runs.files import LockedError
+from foretrace._runs.metrics import read_metrics
+from foretrace._runs.signals import Stop
+from foretrace.experiment import _train as experiment
+from foretrace.experiment._scores import Scores
+from foretrace.experiment._train import Config
+from foretrace.sweep._config import Sweep
+from foretrace.sweep._study import STOPPED, STORAGE, connect, explain, library, put_back, recover, standing, take
+from foretrace.sweep._trials import run_dir
+
+if TYPE_CHECKING:
+    import optuna
+
+
+_IDLE = 0.5
+
+
+_FAULTS = (DivergenceError, ValueError, jax.errors.JaxRuntimeError)
+"""What is the trial's own fault, and would be again: no network of these sizes, or no memory for it."""
+
+
+class _Unfinished(Exception):
+    """The wish to stop came in the middle of a trial, or its directory is in use."""
+
+
+class _Failed(Exception):
+    """A trial that cannot be finished."""
+
+
+class Worker:
+    """Runs the trials of a sweep.
+
+    Args:
+        folder: of the sweep.
+        storage: address of the database.
+        name: of this worker; no other one has had it.
+        heartbeat: seconds between signs of life.
+    """
+
+    def __init__(self, folder: Path, storage: str, name: str, heartbeat: int):
+        self.folder, self.name, self._heartbeat = folder, name, heartbeat
+        self.sweep = read_config_as(folder, Sweep)
+        self.study = connect(folder, storage, self.sweep, heartbeat)
+        self.stop, self._parent = Stop(), os.getppid()
+
+    def work(self) -> bool:
+        """Run trials until none is left, also of other workers, who may yet be lost; False if asked to stop."""
+        with self.stop:
+            while not self.stopped:
+                states = {trial.state for trial in standing(self.study)}
+                if "waiting" in states:
+                    self._run_one()
+                elif "running" in states:
+                    recover(self.study, self._heartbeat)
+                    time.sleep(_IDLE)
+                else:
+                    return True
+        return False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to stop; without who started it, nobody would stop it any more."""
+        return self.stop.asked or os.getppid() != self._parent
+
+    def _run_one(self) -> None:
+        try:
+            self.study.optimize(self._score, n_trials=1, catch=(_Unfinished, _Failed))
+        except ValueError as error:
+            # A machine that slept: the others take its trial for lost, and one of them goes on with it.
+            if not str(error).startswith("Cannot tell"):
+                raise
+        jax.clear_caches()
+
+    def _score(self, trial: "optuna.Trial") -> float:
+        taken = take(trial, self.sweep, self.name)
+        if taken is None:
+            raise library().TrialPruned
+        number, values = taken
+        watch = _Watch(self, trial)
+        try:
+            config = self.sweep.of(values)
+            watch.steps = config.steps
+            step = self._train(config, run_dir(self.folder, number), watch)
+        except LockedError:
+            put_back(self.study, trial)
+            time.sleep(_IDLE)
+            raise _Unfinished from None
+        except library().exceptions.UpdateFinishedTrialError:
+            raise _Unfinished from None
+        except _FAULTS as error:
+            explain(trial, " ".join(str(error).split()) or type(error).__name__)
+            raise _Failed from error
+        except BaseException:
+            put_back(self.study, trial)
+            raise
+        if watch.pruned:
+            raise library().TrialPruned
+        if step < config.steps or watch.score is None:
+            put_back(self.study, trial)
+            raise _Unfinished
+        if not abs(watch.score) < float("inf"):
+            explain(trial, f"the {self.sweep.score} is {watch.score}")
+            raise _Failed
+        return watch.score
+
+    def _train(self, config: Config, path: Path, watch: "_Watch") -> int:
+        """Train a trial from its checkpoint on, if it has one; return the steps done."""
+        run = Run(path)
+        resume = run.config.exists()
+        if resume and run.metrics.exists():
+            for record in read_metrics(run.metrics):
+                if record["kind"] == "validation":
+                    watch.note(record["step"], record[self.sweep.score])
+        return experiment.train(config, path, resume=resume, show_progress=False, watch=watch).step
+
+
+class _Watch:
+    """Reports the evaluations of a trial, and says whether to end it."""
+
+    def __init__(self, worker: Worker, trial: "optuna.Trial"):
+        self.worker, self.trial, self.pruned, self.steps = worker, trial, False, 0
+        self.score: float | None = None
+        self._noted: set[int] = set()
+
+    def __call__(self, step: int, scores: Scores) -> bool:
+        self.note(step, float(getattr(scores, self.worker.sweep.score)))
+        # What nothing was learned from says nothing; and at the last step there is nothing to be spared.
+        self.pruned = 0 < step < self.steps and self.trial.should_prune()
+        return self.pruned or self.worker.stopped
+
+    def note(self, step: int, score: float) -> None:
+        """Report a score, once."""
+        self.score = score
+        if step > 0 and step not in self._noted:
+            self._noted.add(step)
+            self.trial.report(score, step)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a worker; return its exit code."""
+    folder, name, heartbeat = arguments
+    # What a rule leaves untrained, the sweep has said once.
+    warnings.simplefilter("ignore", UntrainedParameters)
+    try:
+        return 0 if Worker(Path(folder), os.environ[STORAGE], name, int(heartbeat)).work() else STOPPED
+    except Exception as error:
+        _explain(error)
+        return 1
+
+
+def _explain(error: Any) -> None:
+    if os.environ.get("FORETRACE_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    print(f"foretrace: a worker failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

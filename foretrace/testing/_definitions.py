@@ -1,0 +1,266 @@
+"""The definitions, written to be read and compared against: full Jacobians, plain loops, the paper's recursions.
+
+Nothing here uses the package's unrolling, scans or sensitivities, and nothing in the package uses what is here. Costs
+grow with N * |theta| * T: for small sizes only.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._network import Network
+from foretrace._rule import BPTT, RTRL, SNAP1, LearningRule
+from foretrace._types import Array, Bool, Float, Inexact, Sensitivity, States
+
+
+def plain_states(
+    cell: AbstractCell, theta: Coefficients, xs: Float[Array, "T I"], reset: Bool[Array, "T"] | None = None
+) -> States:
+    """Run `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)` from the initial state, one step after the other."""
+    initial = cell.init_state()
+    starts = jnp.zeros(len(xs), bool) if reset is None else reset
+
+    def step(h: Any, now: tuple) -> tuple[Any, Any]:
+        x, start = now
+        h = jax.tree.map(lambda first, before: jnp.where(start, first, before), initial, h)
+        h = cell.step(theta, h, h, x)
+        return h, h
+
+    return lax.scan(step, initial, (xs, starts))[1]
+
+
+def snap1_by_definition(
+    cell: AbstractCell, xs: Float[Array, "T I"], reset: Bool[Array, "T"] | None = None
+) -> Sensitivity:
+    """Return the sensitivities of SnAp-1 after every step, from full Jacobians and the one-step mask.
+
+        S_t = M * (D_t S_{t-1} + I_t),  D_t = dh_t/dh_{t-1},  I_t = dh_t/dtheta at fixed h_{t-1}
+
+    M keeps what a coefficient can reach in one step, which is its own module.
+
+    Args:
+        cell: the recurrence.
+        xs: inputs.
+        reset: steps that start an episode.
+
+    Returns:
+        For each leaf of the state one `Coefficients` with leaves (T, N, ...): [t, n, ...] is the derivative of module
+        n's state after step t with respect to its own coefficient [n, ...].
+
+    Source: Menick et al., Practical real time recurrent learning with a sparse approximation, ICLR 2021, Eq. 4.
+    """
+    n = np.arange(cell.state_size)
+    full = _unflatten(cell, sensitivities_by_definition(cell, xs, SNAP1, reset))
+    return jax.tree.map(lambda leaf: leaf[:, n, n], full)
+
+
+def rtrl_by_definition(
+    cell: AbstractCell, xs: Float[Array, "T I"], reset: Bool[Array, "T"] | None = None
+) -> Sensitivity:
+    """Return the full sensitivities after every step, `J_t = D_t J_{t-1} + I_t` (see `snap1_by_definition`).
+
+    Args:
+        cell: the recurrence.
+        xs: inputs.
+        reset: steps that start an episode.
+
+    Returns:
+        For each leaf of the state one `Coefficients` with leaves (T, N, N, ...): [t, m, n, ...] is the derivative of
+        module m's state after step t with respect to the coefficient [n, ...].
+
+    Source: Williams and Zipser, Neural Computation 1, 1989.
+    """
+    return _unflatten(cell, sensitivities_by_definition(cell, xs, RTRL, reset))
+
+
+def sensitivities_by_definition(
+    cell: AbstractCell, xs: Float[Array, "T I"], rule: LearningRule, reset: Bool[Array, "T"] | None = None
+) -> Inexact[Array, "T K P"]:
+    """Return the sensitivities under a rule, flat: of K state numbers (leaf by leaf) to P coefficients."""
+    reset = jnp.zeros(len(xs), bool) if reset is None else reset
+    theta, unravel_theta = ravel_pytree(cell.coefficients())
+    before, unravel = _states_before(cell, xs, reset)
+
+    def step(theta: Array, h: Array, x: Array) -> Array:
+        return ravel_pytree(cell.step(unravel_theta(theta), unravel(h), unravel(h), x))[0]
+
+    jacobian = jax.jacrev(step, (0, 1), holomorphic=jnp.iscomplexobj(before))
+    immediate, D = jax.vmap(jacobian, in_axes=(None, 0, 0))(theta, before, xs)
+    if not rule.recurrent:
+        immediate = jnp.where(jnp.asarray(_is_recurrent(cell)), 0, immediate)
+    own = jnp.asarray(modules_of(cell.init_state())[:, None] == modules_of(cell.coefficients())[None])
+
+    def advance(J: Array, now: tuple) -> tuple[Array, Array]:
+        immediate, D, start = now
+        J = jnp.where(start, 0, D @ J) + immediate if rule.own else immediate
+        J = J if rule.others else jnp.where(own, J, 0)
+        return J, J
+
+    return lax.scan(advance, jnp.zeros_like(immediate[0]), (immediate, D, reset))[1]
+
+
+def gradient_by_definition(
+    network: Network,
+    xs: Float[Array, "T I"],
+    ys: Array,
+    *,
+    rule: LearningRule,
+    loss: Callable[[Array, Array], Float[Array, ""]],
+    mask: Array | None = None,
+    reset: Bool[Array, "T"] | None = None,
+) -> tuple[Float[Array, ""], Network]:
+    """Return loss and gradient of a whole sequence under a rule, each step's error times the sensitivity of its state.
+
+        dL/dtheta = sum_t delta_t S_t,  delta_t = dL_t/dh_t through the layers above at step t alone
+
+    `BPTT` is plain autodiff of the plain recurrence. `HYBRID` has no definition of its own here: with chunks of one
+    step it is `SNAP1`, and over a whole sequence of independent modules `BPTT`.
+
+    Raises:
+        ValueError: a rule with credit in depth, which this definition does not cover.
+    """
+    if rule.depth:
+        raise ValueError(f"{rule}: errors here go up at the present step alone; give the rule with depth=0")
+    states = plain_states if rule == BPTT else partial(_states_in_space, rule)
+
+    def total(network: Network) -> Array:
+        x = jax.vmap(network.encoder)(xs)
+        for i in range(network.depth):
+            block = network.block(i)
+            cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
+            zs = jax.vmap(block.before)(x)
+            hs = states(cell, cell.coefficients(), zs, reset)
+            out = jax.vmap(cell.readout)(hs, zs)
+            x = jax.vmap(lambda x, y, block=block: block.after(x, y, None))(x, out)
+        losses = jax.vmap(loss)(jax.vmap(network.decoder)(x), ys)
+        return jnp.sum(losses if mask is None else losses * mask)
+
+    return jax.value_and_grad(total)(network)
+
+
+class PaperRecursions(NamedTuple):
+    """What `paper_recursions` returns: states, final sensitivities and the three sums."""
+
+    hs: np.ndarray
+    e_lam: np.ndarray
+    e_gamma: np.ndarray
+    e_B: np.ndarray
+    lam: np.ndarray
+    gamma: np.ndarray
+    B: np.ndarray
+
+
+def paper_recursions(
+    lam: np.ndarray,
+    gamma: np.ndarray,
+    B: np.ndarray,
+    xs: np.ndarray,
+    delta: Callable[[int, np.ndarray], np.ndarray],
+    reset: np.ndarray | None = None,
+) -> PaperRecursions:
+    r"""Run Eq. 12-17 of the paper by hand for one layer of linear recurrent units.
+
+        h_{t+1} = lam * h_t + gamma * (B x_{t+1})
+        e_lam_{t+1} = lam * e_lam_t + h_t                                                      (Eq. 12)
+        e_gamma_{t+1} = lam * e_gamma_t + B x_{t+1}                                            (Eq. 13)
+        e_B_{t+1} = diag(lam) e_B_t + gamma x_{t+1}^T                                          (Eq. 14)
+        d_lam = sum_t delta_t * e_lam_t                                                        (Eq. 15)
+        d_gamma = sum_t Re[delta_t * e_gamma_t]                                                (Eq. 16)
+        d_B = sum_t diag(delta_t) e_B_t                                                        (Eq. 17)
+
+    Args:
+        lam: (N,), complex.
+        gamma: (N,), real.
+        B: (N, H), complex.
+        xs: (T, H).
+        delta: `delta(t, h_t)`, the error (N,) of step t as the complex row vector with dL_t = Re[delta_t dh_t], which
+            is twice the complex derivative of the paper.
+        reset: (T,), steps before which state and sensitivities are zero.
+
+    Returns:
+        hs (T, N), the last sensitivities e_lam (N,), e_gamma (N,), e_B (N, H), and the sums lam, gamma, B.
+    """
+    (n, size), steps = B.shape, len(xs)
+    h, e_lam, e_gamma = np.zeros(n, complex), np.zeros(n, complex), np.zeros(n, complex)
+    e_B = np.zeros((n, size), complex)
+    hs = np.zeros((steps, n), complex)
+    d_lam, d_gamma, d_B = np.zeros(n, complex), np.zeros(n), np.zeros((n, size), complex)
+    for t in range(steps):
+        if reset is not None and reset[t]:
+            h, e_lam, e_gamma, e_B = 0 * h, 0 * e_lam, 0 * e_gamma, 0 * e_B
+        for i in range(n):
+            drive = sum(B[i, j] * xs[t, j] for j in range(size))
+            e_lam[i] = lam[i] * e_lam[i] + h[i]
+            e_gamma[i] = lam[i] * e_gamma[i] + drive
+            for j in range(size):
+                e_B[i, j] = lam[i] * e_B[i, j] + gamma[i] * xs[t, j]
+            h[i] = lam[i] * h[i] + gamma[i] * drive
+        hs[t] = h
+        error = np.asarray(delta(t, h.copy()))
+        for i in range(n):
+            d_lam[i] += error[i] * e_lam[i]
+            d_gamma[i] += (error[i] * e_gamma[i]).real
+            d_B[i] += error[i] * e_B[i]
+    return PaperRecursions(hs, e_lam, e_gamma, e_B, d_lam, d_gamma, d_B)
+
+
+def finite_difference(f: Callable[[Any], Any], at: Any, direction: Any, step: float = 1e-3) -> Any:
+    """Return the derivative of f along a direction by the central difference of order six.
+
+    sum_k c_k (f(at + k step direction) - f(at - k step direction)) / step,  c = (45, -9, 1) / 60
+    """
+    amounts = step * jnp.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])
+    weights = jnp.array([-1.0, 9.0, -45.0, 45.0, -9.0, 1.0]) / (60 * step)
+
+    def moved(amount: Array) -> Any:
+        return f(jax.tree.map(lambda leaf, d: leaf + amount.astype(d.dtype) * d, at, direction))
+
+    return jax.tree.map(lambda v: jnp.tensordot(weights.astype(v.dtype), v, 1), jax.vmap(moved)(amounts))
+
+
+def _states_in_space(
+    rule: LearningRule, cell: AbstractCell, theta: Coefficients, xs: Array, reset: Array | None
+) -> States:
+    """Return states that depend on the present input and, by their sensitivities, on the coefficients."""
+    closed = lax.stop_gradient(theta)
+    before, unravel = _states_before(cell, xs, reset)
+    before, J = lax.stop_gradient((before, sensitivities_by_definition(cell, xs, rule, reset)))
+
+    def now(h: Array, J: Array, x: Array) -> Any:
+        here = ravel_pytree(cell.step(closed, unravel(h), unravel(h), x))[0]
+        return unravel(here + J @ (ravel_pytree(theta)[0] - ravel_pytree(closed)[0]))
+
+    return jax.vmap(now)(before, J, xs)
+
+
+def _states_before(cell: AbstractCell, xs: Array, reset: Array | None) -> tuple[Array, Callable[[Array], Any]]:
+    """Return the flat state that each step starts from, and how to unflatten one."""
+    initial, unravel = ravel_pytree(cell.init_state())
+    hs = jax.vmap(lambda h: ravel_pytree(h)[0])(plain_states(cell, cell.coefficients(), xs, reset))
+    before = jnp.concatenate([initial[None], hs[:-1]])
+    return before if reset is None else jnp.where(reset[:, None], initial[None], before), unravel
+
+
+def _unflatten(cell: AbstractCell, J: Inexact[Array, "T K P"]) -> Sensitivity:
+    leaves, structure = jax.tree.flatten(cell.init_state())
+    unravel = ravel_pytree(cell.coefficients())[1]
+    rows = jnp.split(J, len(leaves), axis=1)
+    return structure.unflatten([jax.vmap(jax.vmap(unravel))(block) for block in rows])
+
+
+def modules_of(tree: Any) -> np.ndarray:
+    """Number the module to which every entry of the flattened tree belongs."""
+    return np.concatenate([np.repeat(np.arange(len(a)), a.size // len(a)) for a in jax.tree.leaves(tree)])
+
+
+def _is_recurrent(cell: AbstractCell) -> np.ndarray:
+    theta = cell.coefficients()
+    groups = (theta.recurrent, True), (theta.feedforward, False)
+    return np.concatenate([np.full(leaf.size, yes) for group, yes in groups for leaf in jax.tree.leaves(group)])

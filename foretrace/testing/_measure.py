@@ -1,0 +1,247 @@
+"""A cell alone between two linear maps, measured in every way of running it: what `foretrace.testing` compares."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
+from foretrace._engine.carry import init_carry
+from foretrace._engine.gradient import gradient
+from foretrace._network import Block, Decoder, Linear, Network
+from foretrace._recurrence.scan import linear_scan
+from foretrace._rule import BPTT, HYBRID, RESERVOIR, RTRL, SNAP1, SPATIAL, TRUNCATED, LearningRule
+from foretrace._types import Array, Float
+from foretrace.losses import squared_error
+from foretrace.testing._definitions import (
+    finite_difference,
+    gradient_by_definition,
+    plain_states,
+    rtrl_by_definition,
+    snap1_by_definition,
+)
+
+EVERY_RULE = (BPTT, RTRL, SNAP1, HYBRID, TRUNCATED, SPATIAL, RESERVOIR)
+
+
+class Bare(Block):
+    """A block that is nothing but its cell, padded so that input and output have the same size."""
+
+    def __init__(self, cell: AbstractCell):
+        self.norm, self.cell, self.glu, self.dropout, self.norm_place = None, cell, None, 0.0, "none"
+
+    def before(self, x: Float[Array, "H"]) -> Float[Array, "I"]:
+        """Return the features that the cell reads."""
+        return x[: self.cell.input_size]
+
+    def after(self, x: Float[Array, "H"], y: Float[Array, "O"], keep: Any) -> Float[Array, "H"]:
+        """Return the output of the cell, padded."""
+        return jnp.zeros_like(x).at[: y.size].set(y)
+
+
+class Alone(Network):
+    """A cell between two linear maps: the laws are measured by the public functions, on a network of one layer."""
+
+    def __init__(self, cell: AbstractCell, random: np.random.Generator):
+        self.input_size, self.output_size, self.depth = 2, 2, 1
+        self.cumulative_mean = False
+        self.model_size = max(cell.input_size, cell.output_size)
+        key = jax.random.key(0)
+        below = jax.eval_shape(lambda: Linear(2, self.model_size, key=key))
+        above = jax.eval_shape(lambda: Decoder(self.model_size, 2, None, key=key))
+        self.encoder, self.decoder = normal_like(random, below), normal_like(random, above)
+        self.blocks = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[None]), Bare(cell))
+
+
+class Step(NamedTuple):
+    """Jacobians of one step, the gradient of the initial state, and a few steps by `step` and by each scan."""
+
+    own: tuple[Array, Array]
+    others: tuple[Array, Array]
+    theta: tuple[Array, Array]
+    initial: AbstractCell
+    steps: Any
+    scans: dict[str, Any]
+
+
+def differentiate_step(cell: AbstractCell, offset: Coefficients, states: list[Any], xs: Array) -> Step:
+    """Differentiate one step by each of its arguments, along the real and the imaginary axis of every number."""
+    (own, unravel), (others, _) = (ravel_pytree(h) for h in states)
+    theta, unravel_theta = ravel_pytree(jax.tree.map(lambda c, z: c + 0.1 * z, cell.coefficients(), offset))
+
+    def step(own: Array, others: Array, theta: Array) -> Array:
+        return ravel_pytree(cell.step(unravel_theta(theta), unravel(own), unravel(others), xs[0]))[0]
+
+    def jacobians(f: Callable[[Array], Array], at: Array) -> tuple[Array, Array]:
+        basis = jnp.eye(at.size, dtype=at.dtype)
+        along = jax.vmap(lambda v: jax.jvp(f, (at,), (v,))[1], out_axes=1)
+        return along(basis), along(1j * basis) if jnp.iscomplexobj(at) else along(basis)
+
+    scans, steps = {}, None
+    if isinstance(cell, AbstractDiagonalCell):
+        steps = plain_states(cell, unravel_theta(theta), xs)
+        a, b = jax.vmap(lambda x: cell.decay_and_drive(unravel_theta(theta), x))(xs)
+        for method in ("sequential", "associative", "reference"):
+            scans[method] = linear_scan(a, b, cell.init_state(), method=method)
+    return Step(
+        jacobians(lambda own: step(own, others, theta), own),
+        jacobians(lambda others: step(own, others, theta), others),
+        jacobians(lambda theta: step(own, others, theta), theta),
+        jax.grad(lambda cell: sum(jnp.sum(h.real + h.imag) for h in jax.tree.leaves(cell.init_state())))(cell),
+        steps,
+        scans,
+    )
+
+
+class Run(NamedTuple):
+    """What `gradient` returns, summed over the chunks of a sequence."""
+
+    loss: Any
+    grads: Any
+    carry: Any
+
+
+def every_way(
+    network: Network, xs: Array, ys: Array, resets: Array, fresh: Array, rule: LearningRule, cut: int
+) -> dict[str, Run]:
+    """Run a rule over a sequence in several ways, for several patterns of resets: the axis in front of the results.
+
+    Args:
+        network: one layer.
+        xs: inputs.
+        ys: targets.
+        resets: patterns of resets.
+        fresh: patterns for which "chunks" does not hand the carry on: the two chunks are sequences of their own.
+        rule: the rule.
+        cut: where the second chunk begins.
+
+    Returns:
+        "whole": at once; "singly": in chunks of one step; "chunks": in two, for rules that carry a sensitivity and do
+        not depend on the chunk. `RTRL` of independent modules is `SNAP1`, and only run at once.
+    """
+
+    def run(carry: Any, xs: Array, ys: Array, reset: Array) -> Run:
+        return Run(*gradient(network, carry, xs, ys, rule=rule, loss=squared_error, reset=reset))
+
+    def add(total: Run, more: Run) -> Run:
+        loss, grads = jax.tree.map(jnp.add, total[:2], more[:2])
+        return Run(loss, grads, more.carry)
+
+    nothing = Run(jnp.zeros(()), jax.tree.map(jnp.zeros_like, network), init_carry(network, rule))
+
+    def singly(reset: Array) -> Run:
+        def step(total: Run, now: tuple) -> tuple[Run, None]:
+            x, y, start = now
+            return add(total, run(total.carry, x[None], y[None], start[None])), None
+
+        return lax.scan(step, nothing, (xs, ys, reset))[0]
+
+    def chunks(reset: Array, fresh: Array) -> Run:
+        first = run(nothing.carry, xs[:cut], ys[:cut], reset[:cut])
+        carry = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), nothing.carry, first.carry)
+        return add(first, run(carry, xs[cut:], ys[cut:], reset[cut:]))
+
+    def ways(now: tuple[Array, Array]) -> dict[str, Run]:
+        found = {"whole": run(None, xs, ys, now[0])}
+        if rule == RTRL and network.block(0).cell.independent:
+            return found
+        found["singly"] = singly(now[0])
+        return found | {"chunks": chunks(*now)} if rule.carried and not rule.inputs else found
+
+    # A loop over patterns, not a batch: the same numbers from a smaller program.
+    return lax.map(ways, (resets, fresh))
+
+
+class Definitions(NamedTuple):
+    """What the oracles say, for several patterns of resets: (loss, grads) by rule, states, sensitivities by rule."""
+
+    gradients: dict[str, Any]
+    h: Any
+    e: dict[str, Any]
+
+
+def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Definitions:
+    """Evaluate the oracles on the network of one layer; states and sensitivities are those after the last step."""
+    cell, zs = layer_of(network, xs)
+    oracles = {
+        "SNAP1": snap1_by_definition,
+        "RTRL": snap1_by_definition if cell.independent else rtrl_by_definition,
+    }
+
+    def for_one(reset: Array) -> Definitions:
+        define = partial(gradient_by_definition, network, xs, ys, loss=squared_error, reset=reset)
+        return Definitions(
+            {rule.name: define(rule=rule) for rule in EVERY_RULE if rule != HYBRID},
+            _last(plain_states(cell, cell.coefficients(), zs, reset)),
+            {name: _last(oracle(cell, zs, reset)) for name, oracle in oracles.items()},
+        )
+
+    return lax.map(for_one, resets)
+
+
+class Differences(NamedTuple):
+    """Finite differences of the loss, a parameter at a time, and of the last state along each direction of theta."""
+
+    loss: Network
+    state: Any
+
+
+def differences(network: Network, directions: Network, along: Any, xs: Array, ys: Array) -> Differences:
+    """Measure derivatives of the plain recurrence without autodiff.
+
+    Args:
+        network: one layer.
+        directions: the direction in which each parameter is moved, one at a time.
+        along: directions of theta, stacked in front.
+        xs: inputs.
+        ys: targets.
+    """
+    leaves, structure = jax.tree.flatten(network)
+
+    def loss(amounts: Array) -> Array:
+        moved = structure.unflatten(
+            [a + s * d for a, s, d in zip(leaves, amounts, jax.tree.leaves(directions), strict=True)]
+        )
+        cell, zs = layer_of(moved, xs)
+        outputs = jax.vmap(cell.readout)(plain_states(cell, cell.coefficients(), zs), zs)
+        outputs = jax.vmap(lambda y: moved.decoder(moved.block(0).after(jnp.zeros(moved.model_size), y, None)))(outputs)
+        return jax.vmap(squared_error)(outputs, ys).sum()
+
+    cell, zs = layer_of(network, xs)
+    last = partial(finite_difference, lambda theta: _last(plain_states(cell, theta, zs)), cell.coefficients())
+    one_parameter = partial(finite_difference, loss, jnp.zeros(len(leaves)))
+    slopes = structure.unflatten(list(lax.map(one_parameter, jnp.eye(len(leaves)))))
+    return Differences(slopes, lax.map(last, along))
+
+
+def layer_of(network: Network, xs: Array) -> tuple[AbstractCell, Array]:
+    """Return the cell of a one-layer network and its inputs."""
+    block = network.block(0)
+    return block.cell, jax.vmap(lambda x: block.before(network.encoder(x)))(xs)
+
+
+def normal_like(random: np.random.Generator, tree: Any) -> Any:
+    """Draw standard normal numbers of the shapes and dtypes of a tree; by NumPy, because nothing compiles for it."""
+
+    def draw(leaf: Any) -> Array:
+        parts = random.normal(size=(2, *leaf.shape))
+        return jnp.asarray(parts[0] + 1j * parts[1] if jnp.iscomplexobj(leaf) else parts[0], leaf.dtype)
+
+    return jax.tree.map(draw, tree)
+
+
+def measure(f: Callable[..., Any], *arguments: Any) -> Any:
+    """Compile f, run it once and return NumPy arrays."""
+    # Time spent on optimising a program that runs once would be lost.
+    quick = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    options = quick if jax.default_backend() == "cpu" else None
+    return jax.tree.map(np.asarray, jax.jit(f, compiler_options=options)(*arguments))
+
+
+def _last(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[-1], tree)

@@ -1,0 +1,137 @@
+"""`foretrace bench`: what it measures adds up, and its record, tables and figure say it."""
+
+import importlib.machinery
+import importlib.metadata
+import json
+import sys
+import time
+import types
+
+import jax
+import pytest
+
+from foretrace._runs.directory import RunError
+from foretrace.bench import _peers as _bench_peers
+from foretrace.bench import _run as bench
+from foretrace.bench import _timing as _bench_timing
+from foretrace.bench._parts import Setting
+from foretrace.bench._report import markdown, png
+from foretrace.bench._timing import Shape, operations, products, ratio, timed
+from foretrace.cli import _main as cli
+
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """All shapes so small that only compilation takes time."""
+    for name in _bench_timing.SHAPES:
+        monkeypatch.setitem(_bench_timing.SHAPES, name, Shape(2, 4, 2, 3, 2, 3))
+
+
+def test_products_are_those_of_the_step():
+    # One layer has B (H to 2N), C (2N to H) and the gated unit (H to 2H): counted by hand for 3 rows.
+    shape = Shape(batch=1, length=3, state=2, model=5, inputs=7, outputs=11)
+    layer = 5 * 4 + 4 * 5 + 5 * 10
+    forward = 4 * layer + 7 * 5 + 5 * 11
+    backward = 2 * 4 * layer + 7 * 5 + 2 * 5 * 11
+    assert operations(products(shape)) == 2 * 3 * (forward + backward)
+
+
+def test_calls_are_timed_in_turn_and_ratios_are_of_rounds():
+    order = []
+    calls = {
+        name: lambda name=name: (order.append(name), time.sleep(0.002 * (name == "slow"))) for name in ("slow", "b")
+    }
+    seconds = timed(calls, 3)
+    assert order == ["slow", "b"] + ["slow", "b"] * 3
+    assert [len(found) for found in seconds.values()] == [3, 3]
+    assert ratio(seconds, "slow", "b") > 1
+
+
+def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
+    out = tmp_path / "bench"
+    arguments = ["--shapes", "copy", "--rounds", "2", "--chunks", "1", "4", "--streams", "2", "--lengths", "64", "1024"]
+    code = cli.main(["bench", "--parts", "whole", "streaming", "memory", *arguments, "--out", str(out)])
+    assert code == 0
+    record = json.loads((out / "bench.json").read_text())
+    whole = {row["rule"]: row for row in record["parts"]["whole"]}
+    assert set(whole) == {"online", "BPTT", "TRUNCATED", "SPATIAL"}
+    assert whole["BPTT"]["time_over_bptt"] == whole["BPTT"]["memory_over_bptt"] == 1
+    assert all(row["ms"] > 0 and row["share_of_floor"] > 0 for row in whole.values())
+    assert [row["chunk"] for row in record["parts"]["streaming"]] == [1, 4]
+    for row in record["parts"]["streaming"]:
+        # 4 layers of 2 streams: 2 states, 2 sensitivities to lam and 2 x 3 to B, complex.
+        assert row["carry_kib"] == round(4 * 2 * (2 + 2 + 6) * 16 / 2**10, 1)
+        assert row["learn_us"] > 0 and row["floor_us"] > 0
+    memory = {row["way"]: row for row in record["parts"]["memory"]}
+    assert len(memory) == 16
+    for way, row in memory.items():
+        short, long = row["T=64_mib"], row["T=1024_mib"]
+        if "segment" not in way:
+            assert (long > 4 * short) if "whole" in way else (long == short), row
+    assert memory["BPTT, in segments of 512"]["T=1024_mib"] < memory["BPTT, whole sequences"]["T=1024_mib"]
+    assert (out / "bench.md").read_text() == markdown(record)
+    assert (out / "bench.png").read_bytes().startswith(b"\x89PNG")
+    assert "| copy | online |" in capsys.readouterr().out
+    assert cli.main(["bench", "--out", str(out)]) == 2
+    assert "holds a measurement already" in capsys.readouterr().err
+    assert json.loads((out / "bench.json").read_text()) == record
+
+
+def test_a_peer_that_is_installed_is_measured(monkeypatch):
+    class LSTMClassifier:
+        def __init__(self, **options):
+            assert options["n_features"] == 8
+
+        def predict_one(self, x):
+            time.sleep(0.02)
+
+        def learn_one(self, x, y):
+            assert len(x) == 8
+
+    package, module = types.ModuleType("deep_river"), types.ModuleType("deep_river.classification")
+    package.__spec__ = importlib.machinery.ModuleSpec("deep_river", None)
+    module.LSTMClassifier = LSTMClassifier
+    monkeypatch.setitem(sys.modules, "deep_river", package)
+    monkeypatch.setitem(sys.modules, "deep_river.classification", module)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9")
+    monkeypatch.setattr(_bench_peers, "ROWS", 3)
+    setting = Setting(("copy",), 2, (1,), (1,), (8,))
+    found = list(_bench_peers._beside_deep_river(setting))
+    assert [row["foretrace"] for row in found] == [
+        "predict_one, learn_one",
+        "predict_one, learn_one, the paper's rule",
+        "predict_one",
+        "predict_one, the paper's rule",
+    ]
+    for row in found:
+        assert row["peer"] == "deep-river 9" and row["peer_us"] > 20_000
+        assert row["foretrace_us"] > 0 and row["times_faster"] > 0
+
+
+def test_bad_input_names_what_is_wrong(tmp_path):
+    with pytest.raises(ValueError, match="rounds=0 must be at least 1"):
+        bench.run(tmp_path, rounds=0)
+    with pytest.raises(ValueError, match="chunks=-1"):
+        bench.run(tmp_path, chunks=(1, -1))
+    with pytest.raises(ValueError, match="unknown part 'speed'"):
+        bench.run(tmp_path, parts=["speed"])
+    with pytest.raises(ValueError, match="unknown shape 'huge'"):
+        bench.run(tmp_path, shapes=["huge"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write the folder"):
+        bench.run(tmp_path / "file" / "below", parts=[])
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_the_figure_of_every_part_that_was_measured():
+    about = {"devices": "1 x cpu", "cores": 2, "packages": {"jax": "0"}, "python": "3", "started": "2026-01-01T00:00"}
+    memory = [{"way": "BPTT", "carry_kib": 0, "T=8_mib": 1.5, "T=16_mib": 3.0}]
+    record = {"surroundings": about, "load": 0.1, "rounds": 1, "about": {}, "parts": {}}
+    empty = png(record)
+    record |= {"about": {"memory": "About.", "peers": "Peers."}, "parts": {"memory": memory, "peers": []}}
+    assert png(record) != empty
+    assert "| BPTT | 0 | 1.5 | 3.0 |" in markdown(record)
+    assert "Not measured here." in markdown(record)
+    assert jax.default_backend() != "cpu" or "scifar" not in bench._shapes_for("cpu")

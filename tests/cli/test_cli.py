@@ -1,0 +1,203 @@
+"""The command line: clear errors, and runs that survive Ctrl-C and kill -9."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from foretrace._runs import directory as _run
+from foretrace.cli import _main as cli
+from foretrace.experiment._train import Config
+
+NETWORK = "--network.depth=2 --network.model-size=6 --network.cell.state-size=4"
+TASK = "--task.pattern-length=3 --task.padding=1 --task.bits=2 --batch-size=2"
+STEPS = 1500
+RECORDS = "--log-every=25 --evaluate-every=500 --align-every=1000 --checkpoint-every=100"
+SEQUENCES = "--validation-sequences=4 --final-sequences=20"
+TINY = [*NETWORK.split(), *TASK.split(), f"--steps={STEPS}", *RECORDS.split(), *SEQUENCES.split()]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Compile fast, and every program only once."""
+    return os.environ | {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+@pytest.fixture(scope="module")
+def start(environment, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "foretrace", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
+
+    start.folder = folder
+    return start
+
+
+def finish(process):
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def whole(start):
+    code, out, err = finish(start("train", "copy", "--run-dir", "whole", *TINY))
+    assert code == 0, err
+    return start.folder / "whole", out, err
+
+
+def wait_for_step(process, run_dir, step):
+    """Wait until the run has recorded a step and written a checkpoint."""
+    record = run_dir / "metrics.jsonl"
+    for _ in range(2400):
+        if (run_dir / "checkpoint.safetensors").exists() and f'"step": {step}' in record.read_text():
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError("the run did not get on")
+
+
+def assert_same_run(a, b):
+    def records(path):
+        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+    assert records(a) == records(b)
+    first, second = (load_file(path / "checkpoint.safetensors") for path in (a, b))
+    assert set(first) == set(second)
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole):
+    path, out, err = whole
+    assert "bits recalled" in out and "this run" in out
+    for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors", "curves.png"):
+        assert (path / name).stat().st_size > 0 and name in out
+    assert f"step 1/{STEPS}: loss" in err and "\x1b" not in err  # plain lines, no terminal here
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_is_resumed_bit_for_bit(start, whole, number):
+    name = f"stopped-{number}"
+    process = start("train", "copy", "--run-dir", name, *TINY)
+    wait_for_step(process, start.folder / name, 125)
+    process.send_signal(number)
+    code, out, _ = finish(process)
+    if number == signal.SIGKILL:
+        assert code == -number
+    else:
+        assert code == cli.STOPPED == 130
+        assert f"foretrace train copy --run-dir {name} --resume" in out and f"of {STEPS}" in out
+    code, out, err = finish(start("train", "copy", "--run-dir", name, "--resume"))
+    assert code == 0, err
+    assert_same_run(start.folder / name, whole[0])
+
+
+def test_report_and_align_read_a_run(start, whole):
+    report = start("report", "whole")
+    align = start("align", "copy", "--checkpoint", "whole", "--rule", "hybrid")
+    code, out, _ = finish(report)
+    assert code == 0 and f"{STEPS} of {STEPS}" in out
+    code, out, _ = finish(align)
+    assert code == 0 and "cell.nu_log" in out
+    rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in out.splitlines() if line.count("│") > 3}
+    assert [float(x) for x in rows["hybrid"]] == pytest.approx([1, 1, 1], abs=1e-3)  # whole sequences, LRU
+    assert [float(x) for x in rows["reservoir"]][:2] == [0, 0]
+    assert float(rows["online"][1]) == pytest.approx(1, abs=1e-3)  # the last layer is exact
+
+
+def run(capsys, *arguments):
+    """Run a command in this process."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as stop:  # tyro's own errors and --help
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def test_version(capsys):
+    code, out, _ = run(capsys, "--version")
+    assert code == 0 and out.startswith("foretrace 0.")
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["train", "copy"], ["align"], ["report"]])
+def test_help_explains(capsys, command):
+    code, out, _ = run(capsys, *command, "--help")
+    assert code == 0
+    text = " ".join(out.split())
+    expected = {"": "align", "train": "--optimizer.clip", "align": "--checkpoint", "report": "PATH"}
+    assert expected[command[0] if command else ""] in text
+    if command[:1] == ["train"]:
+        assert "largest global norm of a gradient" in text and "network.cell:elementwise-lstm" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train", "copy"),
+        ("train paste", "paste"),
+        ("train copy --stps 3", "--steps"),
+        ("train copy --steps three", "steps"),
+        ("train copy --steps 0", "steps=0"),
+        ("train copy --rule bptt2", "bptt"),
+        ("train copy --task.bits 0", "bits=0"),
+        ("train copy --network.depth 0 --run-dir new", "depth=0"),
+        ("train copy --optimizer.clip -1 --run-dir new", "clip=-1"),
+        ("train copy --resume", "--run-dir"),
+        ("train copy --resume --run-dir absent", "no run at absent"),
+        ("train copy --run-dir file", "file"),
+        ("train copy --run-dir file/new", "cannot write the run directory file/new"),
+        ("train copy --run-dir .", "holds files already"),
+        ("report absent", "no run at absent"),
+        ("align copy --checkpoint absent", "absent"),
+        ("align copy --checkpoint file", "safetensors"),
+    ],
+)
+def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    code, out, err = run(capsys, *arguments.split())
+    assert code == 2
+    assert message in err and "Traceback" not in err and out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+
+
+def test_another_configuration_cannot_be_resumed(capsys, tmp_path):
+    _run.create(tmp_path / "run", Config(seed=7))
+    code, _, err = run(capsys, "train", "copy", "--run-dir", str(tmp_path / "run"), "--resume", "--seed", "3")
+    assert code == 2 and "seed: 7, 3" in err
+    code, _, err = run(capsys, "train", "copy", "--run-dir", str(tmp_path / "run"))
+    assert code == 2 and "holds a run already; go on with a run by --resume" in err
+
+
+def test_a_rule_that_leaves_parameters_untrained_says_so(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, "train", "copy", "--rule", "spatial", *NETWORK.split(), "--run-dir", str(tmp_path))
+    assert code == 2  # the directory is not empty: nothing is trained here
+    assert err.startswith("foretrace: warning: ") and "nu_log" in err
+
+
+def test_unexpected_errors_are_one_line_too_unless_asked(capsys, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a\nbug")
+
+    monkeypatch.setattr(cli, "_run", fail)
+    code, _, err = run(capsys, "report", ".")
+    assert code == 1 and err.count("\n") == 1 and "RuntimeError: a bug" in err and "FORETRACE_DEBUG=1" in err
+    monkeypatch.setenv("FORETRACE_DEBUG", "1")
+    code, _, err = run(capsys, "report", ".")
+    assert code == 1 and "Traceback" in err

@@ -1,0 +1,100 @@
+"""Credit in depth for some groups of parameters alone: the definition for these, the rule itself for the others."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import pytest
+from conftest import CELLS
+from test_depth import (
+    DEEP,
+    D,
+    apart,
+    assert_equal,
+    by_definition,
+    make_network,
+    run,
+    run_in_chunks,
+)
+
+import foretrace as ft
+from foretrace._runs.config_json import from_json, to_json
+from foretrace.experiment import _train as experiment
+from foretrace.experiment._build import rule_of
+from foretrace.paper._records import identity
+
+
+@pytest.mark.parametrize(
+    ("cell", "rule"),
+    [
+        ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
+        ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
+        pytest.param("lstm", ft.ONLINE.with_depth(2).with_groups(2), marks=pytest.mark.slow),
+        ("gru", ft.RTRL.with_depth(D).with_groups(2)),
+        pytest.param("lru", ft.ONLINE.with_depth(2).with_groups(3), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
+    network, part = make_network(cell), {"depth": rule.depth, "groups": rule.groups, "own_only": not rule.others}
+    want = by_definition(network, **part)
+    *whole, carry = run(network, rule)
+    assert_equal(whole, want)
+    for lengths in ((1, 2, 3), (3, 2, 1)):
+        assert_equal(run_in_chunks(network, rule, lengths), (*want, carry))
+    for other in ({"groups": rule.groups - 1}, {"depth": rule.depth - 1}):
+        assert apart(want[1], by_definition(network, **(part | other))[1]) > 1e-6
+    more = apart(want[1], by_definition(network, **(part | {"groups": rule.groups + 1}))[1])
+    assert more > 1e-6 if rule.groups < D else more == 0  # nothing is above the last group
+
+
+def test_groups_follow_the_norm():
+    network, rule = make_network(norm="post"), ft.ONLINE.with_depth(2).with_groups(2)
+    assert_equal(run_in_chunks(network, rule, (3, 2, 1))[:2], by_definition(network, 2, norm="post", groups=2))
+
+
+def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
+    network, rule = make_network(), ft.HYBRID.with_depth(D).with_groups(1)
+    _, exact, _ = run(network, ft.BPTT)
+    _, got, carry = run_in_chunks(network, rule, (2, 3, 1))
+    assert_equal(got.encoder, exact.encoder)
+    _, same, _ = run_in_chunks(network, ft.HYBRID, (2, 3, 1))
+    assert_equal((got.blocks.cell, got.decoder), (same.blocks.cell, same.decoder))
+    assert ft.carry_size(network, rule) < ft.carry_size(network, ft.HYBRID.with_depth(1)) / 2
+    assert jax.tree.leaves(carry.e.between) == []
+
+
+def test_groups_are_counted_and_refused():
+    network, sizes = make_network(), []
+    for groups in range(1, D + 2):
+        sizes.append(ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(groups)))
+    assert sizes == sorted(sizes) and len(set(sizes[:D])) == D
+    everything = ft.carry_size(network, ft.ONLINE.with_depth(D))
+    assert sizes[-1] == sizes[-2] == everything  # nothing is above the last group
+    assert ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(99)) == everything
+    with pytest.raises(ValueError, match="groups=-1"):
+        DEEP.with_groups(-1)
+    with pytest.raises(ValueError, match=r"groups=1.*with_depth"):
+        ft.ONLINE.with_groups(1)
+
+
+@pytest.mark.parametrize("cell_name", CELLS, indirect=True)
+def test_every_cell_has_the_gradient_of_its_past_at_the_full_depth(make_cell):
+    network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
+    rule = (ft.ONLINE if network.block(0).cell.independent else ft.RTRL).with_depth(2)
+    assert_equal(run_in_chunks(network, rule, (3, 3))[:2], run(network, ft.BPTT)[:2])
+
+
+def test_a_configuration_gives_some_groups_credit():
+    task = experiment.Copy(pattern_length=3, padding=1, bits=2)
+    plain = experiment.Config(task=task, credit_depth=2)
+    config = dataclasses.replace(plain, credit_groups=1)
+    assert rule_of(config) == ft.ONLINE.with_depth(2).with_groups(1)
+    assert from_json(to_json(config)) == config
+    of = partial(identity, "table1", "smoke", "an entry", "report")
+    assert of(config) != of(plain)
+    older = to_json(plain)
+    del older["credit_groups"]
+    assert from_json(older) == plain
+    with pytest.raises(ValueError, match="credit_groups=1 needs credit_depth"):
+        dataclasses.replace(config, credit_depth=0)

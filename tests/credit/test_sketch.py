@@ -1,0 +1,230 @@
+"""UORO: exact inside a chunk, and right on average, shown by taking the mean over all signs that can be drawn."""
+
+import dataclasses
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace._credit import sketch as _sketch
+from foretrace._credit.sketch import Sketch
+from foretrace._engine.gradient import evaluate, jitted_evaluate
+
+LOSS = ft.losses.softmax_cross_entropy
+XS = np.random.default_rng(0).normal(size=(5, 2))
+YS = np.random.default_rng(1).integers(0, 3, size=5)
+
+# Few real numbers of state, so that all their signs can be tried: two layers of one complex or two real ones.
+CELLS = {
+    "lru": ft.LRU.factory(state_size=1, r_min=0.5),
+    "tanh": ft.LinearRNN.factory(state_size=2, tanh=True),
+}
+
+
+@pytest.fixture(params=CELLS)
+def network(request):
+    return ft.Network(2, 3, model_size=3, depth=2, cell=CELLS[request.param], key=jax.random.key(0))
+
+
+def vector(tree):
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def patterns(h):
+    """Return every choice of signs, stacked."""
+    leaves, structure = jax.tree.flatten(h)
+    (leaf,) = leaves
+    count = leaf.size * (2 if jnp.iscomplexobj(leaf) else 1)
+    flat = jnp.asarray(list(itertools.product((-1.0, 1.0), repeat=count)))
+    if jnp.iscomplexobj(leaf):
+        flat = jax.lax.complex(flat[:, : leaf.size], flat[:, leaf.size :])
+    return structure.unflatten([flat.reshape(-1, *leaf.shape)])
+
+
+def summed(network, rule, sizes, nus=()):
+    """Return the gradient of the sequence in chunks of these sizes; `nus` are the signs after each."""
+    remaining, start, total = list(nus), 0, 0.0
+    carry = ft.init_carry(network, rule)
+    drawn, _sketch.signs = _sketch.signs, lambda h, old, number: remaining.pop(0)
+    try:
+        for i, size in enumerate(sizes):
+            part = slice(start, start + size)
+            found = evaluate(
+                network,
+                carry,
+                jnp.asarray(XS[part]),
+                jnp.asarray(YS[part]),
+                rule=rule,
+                loss=LOSS,
+                keep_carry=i < len(nus),
+            )
+            total, carry, start = total + vector(found.grads), found.carry, start + size
+    finally:
+        _sketch.signs = drawn
+    return total
+
+
+def exact(network):
+    xs, ys = jnp.asarray(XS), jnp.asarray(YS)
+    return vector(evaluate(network, None, xs, ys, rule=ft.BPTT, loss=LOSS, keep_carry=False).grads)
+
+
+# With the sensitivities of each layer carried as they are, exact in the dense one, too, or without.
+RULES = [ft.UORO, ft.HYBRID.with_sketches(1)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("sizes", [(2, 3), (1, 2, 2)], ids=str)
+def test_the_mean_over_all_signs_is_the_gradient(network, sizes, rule):
+    every = patterns(ft.init_carry(network, rule).h)
+    run = partial(summed, network, rule, sizes)
+    if len(sizes) == 2:
+        found = jax.jit(jax.vmap(lambda nu: run([nu])))(every)
+    else:
+        found = jax.jit(jax.vmap(jax.vmap(lambda a, b: run([a, b]), (None, 0)), (0, None)))(every, every)
+    found, want = np.asarray(found).reshape(-1, found.shape[-1]), np.asarray(exact(network))
+    np.testing.assert_allclose(found.mean(0), want, atol=1e-10)
+    assert np.linalg.norm(found - want, axis=1).max() > 1e-3  # each alone is noisy
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_whole_sequence_is_backpropagation_through_time(network, rule):
+    xs, ys = jnp.asarray(XS), jnp.asarray(YS)
+    found = jitted_evaluate(network, None, xs, ys, rule=rule, loss=LOSS, keep_carry=False)
+    np.testing.assert_allclose(vector(found.grads), exact(network), atol=1e-12)
+
+
+def test_more_sketches_are_less_noisy_and_streams_differ(network):
+    streams = 200
+    xs = jnp.asarray(XS[None] + 1e-6 * np.arange(streams)[:, None, None])
+    ys = jnp.broadcast_to(jnp.asarray(YS), (streams, len(YS)))
+
+    @partial(jax.jit, static_argnames="rule")
+    def error(rule):
+        def one(x, y):
+            carry = ft.init_carry(network, rule)
+            total = 0.0
+            for t in range(len(YS)):
+                found = evaluate(network, carry, x[t : t + 1], y[t : t + 1], rule=rule, loss=LOSS)
+                total, carry = total + vector(found.grads), found.carry
+            return total
+
+        return jax.vmap(one)(xs, ys)
+
+    want = np.asarray(exact(network))
+    rules = (ft.UORO, ft.UORO.with_sketches(8), ft.HYBRID.with_sketches(1))
+    one, eight, own = (np.asarray(error(rule)) - want for rule in rules)
+    spread = [np.linalg.norm(e, axis=1).mean() for e in (one, eight)]
+    assert spread[1] < spread[0] / 2  # the square root of 8, but for chance
+    assert np.linalg.norm(own, axis=1).mean() < spread[0] / 1.2  # what is carried as it is has no noise
+    # The mean of many streams is nearer than one of them: their noise is not the same.
+    assert np.linalg.norm(one.mean(0)) < spread[0] / 4
+
+
+def test_what_is_carried_as_it_is_is_the_rules_own(network):
+    """That of HYBRID, or in a dense layer of real-time recurrent learning; sketches do not touch it."""
+    xs, ys = jnp.asarray(XS), jnp.asarray(YS)
+    dense = not network.block(0).cell.independent
+    plain, rule = (ft.RTRL if dense else ft.HYBRID), ft.HYBRID.with_sketches(2)
+    carries = []
+    for each in (plain, rule):
+        carry = ft.init_carry(network, each)
+        for part in (slice(0, 2), slice(2, 5)):
+            carry = jitted_evaluate(network, carry, xs[part], ys[part], rule=each, loss=LOSS).carry
+        carries.append(carry)
+    own, sketched = carries[0].e, carries[1].e
+    for got, want in zip(*map(jax.tree.leaves, (sketched.own, own)), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-12)
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(own)) > 1e-3
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_reset_cuts_what_was_carried(network, rule):
+    """After it the gradient is that of the steps behind it, whatever came before."""
+    reset = jnp.arange(3) == 0
+    xs, ys = jnp.asarray(XS), jnp.asarray(YS)
+    carry = ft.init_carry(network, rule)
+    carry = jitted_evaluate(network, carry, xs[:2], ys[:2], rule=rule, loss=LOSS).carry
+    found = jitted_evaluate(network, carry, xs[2:], ys[2:], None, reset, rule=rule, loss=LOSS)
+    alone = jitted_evaluate(network, None, xs[2:], ys[2:], rule=ft.BPTT, loss=LOSS, keep_carry=False)
+    np.testing.assert_allclose(vector(found.grads), vector(alone.grads), atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_batch_is_the_mean_of_its_streams(network, rule):
+    xs, ys = jnp.stack([XS, -XS]), jnp.stack([YS, YS])
+    carry = ft.init_carry(network, rule, 2)
+    singles = [ft.init_carry(network, rule)] * 2
+    total, mean = 0.0, 0.0
+    for part in (slice(0, 2), slice(2, 5)):
+        found = jitted_evaluate(network, carry, xs[:, part], ys[:, part], rule=rule, loss=LOSS)
+        streams = zip(singles, xs, ys, strict=True)
+        ones = [jitted_evaluate(network, c, x[part], y[part], rule=rule, loss=LOSS) for c, x, y in streams]
+        carry, singles = found.carry, [one.carry for one in ones]
+        total, mean = total + vector(found.grads), mean + sum(vector(one.grads) for one in ones) / 2
+    np.testing.assert_allclose(total, mean, atol=1e-12)
+
+
+def test_it_learns_and_what_it_carries_is_one_network(network):
+    sizes = jax.eval_shape(lambda: ft.init_carry(network, ft.UORO.with_sketches(3)).e)
+    below = sum(leaf.size for leaf in jax.tree.leaves((network.encoder, network.blocks)))
+    assert sizes.parameters.shape == (3, below)
+    with jax.numpy_dtype_promotion("standard"):
+        learner = ft.Learner(network, rule="uoro", optimizer=ft.adamw(1e-2), loss=LOSS)
+        state, losses = learner.init(), []
+        for _ in range(150):
+            state, info = learner.step(state, jnp.asarray(XS[:1]), jnp.asarray(YS[:1]))
+            losses.append(float(info.loss))
+    assert losses[-1] < losses[0] / 2 and int(state.skipped) == 0
+
+
+def test_states_that_stand_still_do_not_repeat_their_signs():
+    """A stream of zeros: with signs from the states alone, the sum over steps would be that of one draw."""
+    network = ft.Network(2, 3, model_size=3, depth=2, cell=CELLS["tanh"], key=jax.random.key(0))
+    carry, drawn = ft.init_carry(network, ft.UORO), []
+    advance = jax.jit(
+        lambda carry: evaluate(network, carry, jnp.zeros((1, 2)), jnp.zeros(1, int), rule=ft.UORO, loss=LOSS)
+    )
+    for _ in range(64):
+        before, carry = carry, advance(carry).carry
+        drawn.append(
+            np.ravel(_sketch.signs(carry.h, Sketch(before.e.states[0], before.e.parameters[0], None), jnp.uint32(0)))
+        )
+    np.testing.assert_allclose(before.h, carry.h, atol=1e-9)  # as far as float32 sees, they stand still
+    last = np.array(drawn[32:])
+    assert len({tuple(row) for row in last}) > 10  # of 16 choices
+    assert (np.abs(last.mean(0)) < 4 / np.sqrt(len(last))).all()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_decay_keeps_its_share_of_the_product(rule):
+    network = ft.Network(2, 3, model_size=3, depth=2, cell=CELLS["tanh"], key=jax.random.key(0))
+
+    def after(share):
+        with jax.numpy_dtype_promotion("standard"):
+            learner = ft.Learner(network, rule=rule, optimizer=ft.adamw(1e-3), loss=LOSS, sensitivity_decay=share)
+            e = learner.step(learner.init(), jnp.asarray(XS), jnp.asarray(YS))[0].carry.e
+        return [np.multiply.outer(np.ravel(e.states), np.ravel(e.parameters)), *jax.tree.leaves(e.own)]
+
+    for half, whole in zip(after(0.5), after(1.0), strict=True):
+        np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-12)
+
+
+def test_a_sketch_leaves_nothing_closed():
+    for options in ({"sketches": 2}, {"sketches": -1}, {"sketches": True}):
+        with pytest.raises(ValueError, match="sketch"):
+            dataclasses.replace(ft.ONLINE, **options)
+    with pytest.raises(ValueError, match="sketch"):
+        ft.UORO.with_sketches(True)
+
+
+def test_sketches_are_for_uoro_and_hybrid():
+    assert str(ft.UORO.with_sketches(4)) == "UORO(sketches=4)" and str(ft.UORO) == "UORO"
+    assert str(ft.HYBRID.with_sketches(1)) == "HYBRID(sketches=1)"
+    for rule, number in ((ft.ONLINE, 2), (ft.UORO, 0), (ft.HYBRID, 0), (ft.HYBRID.with_depth(1), 2), (ft.BPTT, 1)):
+        with pytest.raises(ValueError, match="with_sketches"):
+            rule.with_sketches(number)

@@ -1,0 +1,239 @@
+"""A run on several devices or in several processes is that on one but for rounding, and survives a lost process."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretrace._distributed.devices import Devices
+from foretrace._distributed.processes import _free_port, _until_all_end, place_among
+from foretrace._runs.metrics import read_metrics
+from foretrace.cli._main import main
+
+ONE_CORE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+MAY_CHANGE_POLICY = "import os; os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))"
+
+RUNS = """
+import dataclasses, json, re, signal, sys
+from functools import partial
+from pathlib import Path
+import jax, numpy as np
+from foretrace import _progress, experiment
+from foretrace._distributed.devices import Devices, agreeing
+from foretrace.experiment._program import evaluate, learn
+
+config = experiment.Config(
+    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
+    network=experiment.NetworkConfig(depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1),
+    steps=12, batch_size=8, log_every=4, evaluate_every=12, align_every=None, checkpoint_every=6,
+    validation_sequences=8, final_sequences=8,
+)
+folder = Path(sys.argv[1])
+
+class Interrupting(_progress.Silent):
+    def update(self, at, loss, accuracy):
+        if at == 7:
+            signal.raise_signal(signal.SIGINT)
+
+for name, chunk in {"whole": None, "chunks": 3}.items():
+    config = dataclasses.replace(config, chunk=chunk)
+    for devices in (1, 8):
+        experiment.train(config, folder / f"{name}-{devices}", devices=devices, show_progress=False)
+    # What it costs to be spread: gradients are added up, in one exchange, and nothing else travels but scores.
+    places = Devices(8, 8)
+    task, learner = experiment.build(config, mesh=places.mesh)
+    step = agreeing(partial(learn, config, places.spread(task), learner, seed=0))
+    def exchanges(program, *arguments):
+        text = places.compile(program).lower(*arguments).compile().as_text()
+        return re.findall(r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\(", text)
+    found = exchanges(step, places.same(learner.init()), np.int32(0), places.from_each(False))
+    print(json.dumps([name, sorted(set(found)), len(found)]))
+scored = exchanges(partial(evaluate, config, places.spread(task), seed=0), places.same(learner.init().network), 2)
+print(json.dumps(["scores", sorted(set(scored))]))
+shown, experiment.progress = experiment.progress, lambda *_: Interrupting()
+assert experiment.train(config, folder / "moved", devices=8).scores is None
+experiment.progress = shown
+experiment.train(config, folder / "moved", devices=2, resume=True, show_progress=False)
+"""
+
+_SMALL = (
+    "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 --network.model-size 6 "
+    "--network.cell.state-size 4 --batch-size 8 --steps 60 --log-every 10 --evaluate-every 60 --align-every None "
+    "--checkpoint-every 10 --validation-sequences 8 --final-sequences 8"
+)
+SMALL = _SMALL.split()
+
+
+def surroundings(**more):
+    return os.environ | {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ONE_CORE} | more
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", "foretrace", *SMALL, *map(str, arguments)]
+    return subprocess.Popen(command, env=surroundings(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process, code=0):
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == code, (process.returncode, out, err)
+    return err
+
+
+def assert_same_but_for_rounding(a, b):
+    one, other = (read_metrics(path / "metrics.jsonl") for path in (a, b))
+    assert [(r["kind"], r["step"]) for r in one] == [(r["kind"], r["step"]) for r in other]
+    for x, y in zip(one, other, strict=True):
+        for name in ("loss", "gradient_norm", "accuracy"):
+            if name in x:
+                np.testing.assert_allclose(x[name], y[name], rtol=1e-9)
+
+
+def test_eight_devices_are_one(tmp_path):
+    environment = surroundings(XLA_FLAGS=f"{ONE_CORE} --xla_force_host_platform_device_count=8")
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    whole, chunks, scores = (json.loads(line) for line in done.stdout.splitlines())
+    assert whole[:2] == ["whole", ["all-reduce"]] and chunks[:2] == ["chunks", ["all-reduce"]]
+    # The gradient with the tally; of chunks, those of the loop and of the last one. With one a parameter, over twenty.
+    # What processes ask to stop travels with it, too.
+    assert whole[2] == 1 and chunks[2] <= 3, (whole, chunks)
+    assert scores == ["scores", ["all-reduce"]], "each device scores its own sequences"
+    for name in ("whole", "chunks"):
+        assert_same_but_for_rounding(tmp_path / f"{name}-1", tmp_path / f"{name}-8")
+    assert_same_but_for_rounding(tmp_path / "chunks-1", tmp_path / "moved")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "alone"
+    finish(start("--run-dir", path))
+    return path
+
+
+def until_saved(path, process):
+    while not (path / "checkpoint.safetensors").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def children(process):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # processes come and go
+            _, parent = stat.read_text().rpartition(")")[2].split()[:2]  # behind the name: state and parent
+            if int(parent) == process.pid:
+                found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc to find the processes of a run")
+def test_two_processes_are_one_and_one_that_is_lost_is_not_missed_for_long(tmp_path, alone):
+    whole = start("--run-dir", tmp_path / "two", "--processes", 2)
+    finish(whole)
+    assert_same_but_for_rounding(alone, tmp_path / "two")
+
+    path = tmp_path / "lost"
+    run = start("--run-dir", path, "--processes", 2, "--steps", 100_000)
+    until_saved(path, run)
+    # Else a thread that receives takes the core from the one that sends, for a turn of the scheduler.
+    if subprocess.run([sys.executable, "-c", MAY_CHANGE_POLICY], check=False).returncode == 0:
+        assert [os.sched_getscheduler(child) for child in children(run)] == 2 * [os.SCHED_BATCH]
+    os.kill(children(run)[1], signal.SIGKILL)
+    assert "ended with code -9" in finish(run, 1) and not children(run)
+    saved = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert saved >= 10
+
+
+def test_hosts_that_lose_one_of_them_end_at_once(tmp_path):
+    hosts = [
+        "--hosts",
+        "127.0.0.1",
+        "127.0.0.1",
+        "--port",
+        _free_port(),
+        "--steps",
+        100_000,
+        "--run-dir",
+        tmp_path / "run",
+    ]
+    first, second = (start(*hosts, "--process", i) for i in range(2))
+    until_saved(tmp_path / "run", first)
+    second.kill()
+    second.communicate()
+    # Without the way out of `main`, JAX would wait for 90 seconds and abort.
+    assert "another process of this run was lost" in finish(first, 1)
+
+
+def test_a_stopped_run_of_two_processes_goes_on_in_one(tmp_path, alone):
+    path = tmp_path / "stopped"
+    run = start("--run-dir", path, "--processes", 2)
+    until_saved(path, run)
+    run.send_signal(signal.SIGTERM)
+    finish(run, 130)
+    finish(start("--run-dir", path, "--resume"))
+    assert_same_but_for_rounding(alone, path)
+
+
+def test_a_place_among_hosts(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "node2.example")
+    assert place_among(["node1", "node2"], 29400, None) == ("node1:29400", 2, 1)
+    with pytest.raises(ValueError, match=r"this machine is node2.example, which is 0 times among .*--process"):
+        place_among(["node1", "node3"], 29400, None)
+    with pytest.raises(ValueError, match="process=2 must lie in 0 to 1"):
+        place_among(["node1", "node2"], 29400, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--devices 2", "devices=2: there are 1"),
+        ("--processes 0", "processes=0 must be at least 1"),
+        ("--processes 2 --cluster", "--processes and --cluster exclude each other"),
+        ("--hosts a b", "name it with --run-dir"),
+        ("--cluster --run-dir run", "the processes could not meet"),
+    ],
+)
+def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main([*SMALL, *options.split()])
+    except SystemExit as stopped:  # by the parser
+        code = stopped.code
+    assert code == 2
+    assert message in " ".join(capsys.readouterr().err.split()) and not list(tmp_path.iterdir())
+
+
+def test_a_batch_that_devices_cannot_share():
+    assert Devices(3).number == 1
+    with pytest.raises(ValueError, match="devices=0: there are"):
+        Devices(3, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [
+        (["0", "0"], 0, ""),
+        (["2", "2"], 2, ""),  # the same error in all
+        (["130", "130"], 130, ""),
+        (["7", "sleep"], 1, "process 0 ended with code 7"),
+        (["1", "kill"], 1, "process 1 ended with code -9"),  # lost, and the other ended before anyone looked
+    ],
+)
+def test_the_end_of_a_run_is_that_of_its_processes(ends, code, said, capsys):
+    programs = {"kill": "import os; os.kill(os.getpid(), 9)", "sleep": "import time; time.sleep(60)"}
+    children = [subprocess.Popen([sys.executable, "-c", programs.get(e, f"raise SystemExit({e})")]) for e in ends]
+    if "sleep" not in ends:
+        for child in children:
+            child.wait()
+    assert _until_all_end(children) == code
+    assert capsys.readouterr().err == (f"foretrace: {said}\n" if said else "")

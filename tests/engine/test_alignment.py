@@ -1,0 +1,70 @@
+"""The diagnostic itself: right where the answer is known, whatever the scale."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace._engine.alignment import compare
+
+LOSS = ft.losses.softmax_cross_entropy
+
+
+@pytest.fixture(scope="module")
+def network():
+    make = ft.LRU.factory(state_size=3, r_min=0.5)
+    return ft.Network(2, 3, model_size=4, depth=3, cell=make, key=jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def batch():
+    xs = jax.random.normal(jax.random.key(1), (2, 8, 2))
+    return xs, jax.random.randint(jax.random.key(2), (2, 8), 0, 3)
+
+
+def test_bptt_aligns_with_itself_and_online_does_at_the_top(network, batch):
+    exact = ft.alignment(network, *batch, rule=ft.BPTT, loss=LOSS)
+    assert exact.total == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(exact.norm_ratio["blocks.cell.nu_log"], 1)
+    online = ft.alignment(network, *batch, rule=ft.ONLINE, loss=LOSS)
+    assert online.layer_cosine[-1] == pytest.approx(1, abs=1e-12)
+    assert (online.layer_cosine[:-1] < 1 - 1e-6).all()
+    assert online.cosine["decoder.linear.weight"] == pytest.approx(1, abs=1e-12)
+    assert online.cosine["blocks.cell.nu_log"].shape == (3,)
+
+
+def test_chunks_change_hybrid_and_leave_online(network, batch):
+    def cosines(rule, chunk):
+        return ft.alignment(network, *batch, rule=rule, loss=LOSS, chunk=chunk).layer_cosine
+
+    online = cosines(ft.ONLINE, None)
+    np.testing.assert_allclose(cosines(ft.ONLINE, 4), online, atol=1e-10)
+    np.testing.assert_allclose(cosines(ft.HYBRID, 1), online, atol=1e-10)
+    np.testing.assert_allclose(cosines(ft.HYBRID, None), 1, atol=1e-10)
+    assert abs(cosines(ft.HYBRID, 4) - online).max() > 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1.0, 1e200])
+def test_tiny_and_huge_gradients_compare_alike(network, scale):
+    grads = jax.tree.map(lambda p: jax.random.normal(jax.random.key(5), p.shape), network)
+    scaled = jax.tree.map(lambda g: g * scale, grads)
+    found = compare(network, scaled, grads)
+    assert found.total == pytest.approx(1, abs=1e-12)
+    assert found.norm_ratio["encoder.weight"] == pytest.approx(scale, rel=1e-12)
+
+
+def test_zero_gradients_are_told_apart(network, batch):
+    spatial = ft.alignment(network, *batch, rule=ft.SPATIAL, loss=LOSS)
+    np.testing.assert_array_equal(spatial.cosine["blocks.cell.nu_log"], 0)
+    np.testing.assert_array_equal(spatial.norm_ratio["blocks.cell.nu_log"], 0)
+    grads = jax.tree.map(jnp.ones_like, network)
+    none = compare(network, grads, jax.tree.map(jnp.zeros_like, network))
+    assert np.isnan(none.total)
+
+
+def test_masks_and_bad_chunks(network, batch):
+    mask = jnp.zeros((2, 8), bool).at[:, -1].set(True)
+    assert ft.alignment(network, *batch, rule="ONLINE", loss=LOSS, mask=mask).layer_cosine[-1] == pytest.approx(1)
+    with pytest.raises(ValueError, match="chunk=0"):
+        ft.alignment(network, *batch, rule="ONLINE", loss=LOSS, chunk=0)

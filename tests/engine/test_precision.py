@@ -1,0 +1,77 @@
+"""Matrix products are as exact as asked; what all of the past has added up to is never rounded."""
+
+import dataclasses
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace.bench import _run as bench
+from foretrace.experiment import _train as experiment
+from foretrace.experiment._program import evaluate, learn
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+SMALL = experiment.Config(
+    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
+    network=experiment.NetworkConfig(depth=2, model_size=6, cell=experiment.LRU(state_size=4)),
+    batch_size=2,
+    align_every=None,
+)
+ROUNDED, EXACT, DEFAULT = (
+    "rhs_precision_type = bf16",
+    "precision = [HIGHEST, HIGHEST]",
+    "precision = [DEFAULT, DEFAULT]",
+)
+
+
+def products(program, *arguments):
+    """Return the matrix products of real numbers in a program, as text."""
+    text = jax.jit(program).lower(*arguments).as_text()
+    found = re.findall(r"stablehlo\.dot_general.*", text)
+    assert found
+    return [line for line in found if "complex" not in line]
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_training_and_evaluation_multiply_as_asked(chunk):
+    def of(precision):
+        config = dataclasses.replace(SMALL, chunk=chunk, matmul_precision=precision)
+        task, learner = experiment.build(config)
+        state = learner.init()
+        learning = products(partial(learn, config, task, learner, seed=0), state, np.int32(0))
+        return learning, products(partial(evaluate, config, task, batches=2, seed=0), state.network)
+
+    for asked, unasked, exact in zip(of("bfloat16"), of(None), of("float32"), strict=True):
+        assert len(asked) == len(unasked) == len(exact)
+        assert all((ROUNDED in a) == (EXACT not in b) for a, b in zip(asked, unasked, strict=True))
+        assert any(ROUNDED in line for line in asked)
+        assert not any("algorithm" in line for line in unasked)
+        assert all(EXACT in line for line in exact)
+    # Parameters that stand in vectors are picked by a product in chunks of several steps: not rounded by it.
+    assert any(EXACT in line for line in of("bfloat16")[0])
+
+
+def test_attached_sensitivities_are_not_rounded():
+    network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
+    e = ft.init_carry(network, ft.RTRL).e
+    cell = network.block(0).cell
+
+    def error(h, e, theta):
+        return jax.grad(lambda theta: ft._sensitivity.attach(h, e, theta).sum())(theta)
+
+    with jax.default_matmul_precision("BF16_BF16_F32"):
+        first = jax.tree.map(lambda leaf: leaf[0], e)
+        lines = products(error, cell.init_state(), first, cell.coefficients())
+    assert all(EXACT in line for line in lines)
+
+
+def test_another_precision_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"matmul_precision='half' must be one of float32, tensorfloat32, bfloat16"):
+        dataclasses.replace(SMALL, matmul_precision="half")
+    with pytest.raises(ValueError, match="matmul_precision='half' must be one of"):
+        bench.run(tmp_path / "bench", matmul_precision="half")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,281 @@
+"""A run can be stopped anywhere and resumed exactly, and nothing that exists is overwritten."""
+
+import dataclasses
+import json
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace._runs import progress as _progress
+from foretrace._runs.config_json import differences, from_json, to_json
+from foretrace._runs.directory import default_path
+from foretrace._runs.metrics import read_metrics
+from foretrace.experiment import _report as report
+from foretrace.experiment import _train as experiment
+from foretrace.experiment._build import initial_network
+from foretrace.experiment._cells import CELLS
+from foretrace.experiment._train import read_config
+from foretrace.tasks.listops import ListOps
+
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
+CONFIG = experiment.Config(
+    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
+    network=experiment.NetworkConfig(depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1),
+    steps=40,
+    batch_size=4,
+    log_every=10,
+    evaluate_every=20,
+    align_every=20,
+    checkpoint_every=15,
+    validation_sequences=8,
+    final_sequences=20,
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, kept_programs):
+    return experiment.train(CONFIG, tmp_path_factory.mktemp("runs") / "whole", show_progress=False)
+
+
+def interrupt_at(monkeypatch, step, number=signal.SIGINT):
+    """Send a signal to this process when a step is shown."""
+
+    class Interrupting(_progress.Silent):
+        def update(self, at, loss, accuracy):
+            if at == step:
+                signal.raise_signal(number)
+
+    monkeypatch.setattr(experiment, "progress", lambda *_: Interrupting())
+
+
+def without_time(records):
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def parameters(run, config=CONFIG):
+    state = ft.load(run.checkpoint, experiment.build(config).learner)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))]
+
+
+def assert_same_run(a, b):
+    assert without_time(read_metrics(a.run.metrics)) == without_time(read_metrics(b.run.metrics))
+    for x, y in zip(parameters(a.run), parameters(b.run), strict=True):
+        assert x.dtype == y.dtype and np.array_equal(x, y)
+    assert a.scores == b.scores and a.step == b.step
+
+
+def test_the_record(finished):
+    records = read_metrics(finished.run.metrics)
+    steps = {kind: [r["step"] for r in records if r["kind"] == kind] for kind in ("train", "validation", "alignment")}
+    assert steps == {"train": [10, 20, 30, 40], "validation": [0, 20, 40], "alignment": [0, 20, 40]}
+    assert records[-1]["kind"] == "result" and records[-1]["loss"] == finished.scores.loss < 0.8
+    aligned = next(r for r in records if r["kind"] == "alignment")
+    assert len(aligned["layers"]) == 2 and aligned["layers"][1] == pytest.approx(1)
+    assert set(aligned["cosine"]) == set(aligned["norm_ratio"]) and "blocks.cell.nu_log" in aligned["cosine"]
+
+
+def test_the_configuration_is_recorded_with_its_surroundings(finished):
+    assert read_config(finished.run.path) == CONFIG
+    data = json.loads(finished.run.config.read_text())
+    assert data["surroundings"]["packages"]["jax"] == jax.__version__
+    assert data["config"]["network"]["cell"]["type"] == "LRU"
+    assert ft.read_extra(finished.run.checkpoint)["config"] == to_json(CONFIG)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [experiment.LRU(3), experiment.LinearRNN(tanh=True), experiment.GRU(), experiment.S5(timescales=(1, 9.5))],
+)
+def test_configurations_survive_json(cell):
+    config = experiment.Config(network=experiment.NetworkConfig(cell=cell), chunk=3)
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+    with pytest.raises(ValueError, match="not a configuration"):
+        from_json({"type": "LRU", "size": 3})
+    assert differences(config, dataclasses.replace(config, chunk=None)) == ["chunk: 3, None"]
+
+
+@pytest.mark.parametrize("timescales", [64, (1.0,), (1.0, 2.0, 3.0), "ab"])
+def test_time_constants_that_are_no_pair_are_named(timescales, without_shape_checks):
+    with pytest.raises(ValueError, match="MinGRU.timescales=.* must be a pair"):
+        experiment.MinGRU(timescales)
+
+
+@pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.__name__)
+def test_every_cell_of_the_command_line_fits_a_network(kind):
+    network = experiment.NetworkConfig(model_size=5, depth=1, cell=kind())
+    config = experiment.Config(network=network)
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+    made = jax.eval_shape(lambda: initial_network(config, config.task, jax.random.key(0)))
+    assert type(made.blocks.cell).__name__ == kind.__name__
+
+
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory):
+    """A run that Ctrl-C stopped between a line of metrics and a checkpoint."""
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, 17)
+        stopped = experiment.train(CONFIG, tmp_path_factory.mktemp("runs") / "stopped")
+    assert stopped.scores is None and 17 <= stopped.step <= 17 + experiment.IN_FLIGHT + 1
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    return stopped.run
+
+
+@pytest.fixture
+def stopped(stopped_run, tmp_path):
+    return experiment.Run(shutil.copytree(stopped_run.path, tmp_path / "run"))
+
+
+def resume(run):
+    return experiment.train(CONFIG, run.path, resume=True, show_progress=False)
+
+
+def test_a_stopped_run_is_resumed_bit_for_bit(stopped, finished):
+    assert_same_run(resume(stopped), finished)
+
+
+def test_sigterm_at_a_checkpoint_too(tmp_path, monkeypatch, finished):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 30, signal.SIGTERM)
+        stopped = experiment.train(CONFIG, tmp_path / "run")
+    assert stopped.scores is None
+    assert_same_run(resume(stopped.run), finished)
+
+
+def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path, finished):
+    seen = []
+
+    def watch(step, scores):
+        seen.append((step, scores.loss))
+        return step == 20
+
+    ended = experiment.train(CONFIG, tmp_path / "run", show_progress=False, watch=watch)
+    assert ended.scores is None and ended.step == 20
+    again = experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False, watch=watch)
+    assert_same_run(again, finished)
+    validation = [r for r in read_metrics(finished.run.metrics) if r["kind"] == "validation"]
+    assert seen == [(r["step"], r["loss"]) for r in validation]
+
+
+def test_lines_after_the_checkpoint_are_written_again(stopped, finished):
+    with open(stopped.metrics, "a") as file:  # as a killed process leaves it
+        file.write('{"kind": "train", "step": 20, "loss": 1.0}\n{"kind": "tra')
+    assert_same_run(resume(stopped), finished)
+
+
+def test_resuming_before_the_first_checkpoint_begins_anew(stopped, finished):
+    stopped.checkpoint.unlink()
+    assert_same_run(resume(stopped), finished)
+
+
+def test_a_damaged_checkpoint_is_a_clear_error(stopped):
+    stopped.checkpoint.write_bytes(stopped.checkpoint.read_bytes()[:500])
+    record = stopped.metrics.read_bytes()
+    with pytest.raises(ft.CheckpointError, match="not a complete"):
+        resume(stopped)
+    assert stopped.metrics.read_bytes() == record
+
+
+def test_resuming_a_finished_run_changes_nothing(finished):
+    before = {path: path.read_bytes() for path in finished.run.path.iterdir() if path.suffix != ".png"}
+    again = experiment.train(CONFIG, finished.run.path, resume=True, show_progress=False)
+    assert again == finished
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_chunks_give_the_same_training(tmp_path, finished):
+    """Dropout too: the chunks of a sequence share their masks."""
+    config = dataclasses.replace(CONFIG, chunk=3, align_every=None)
+    chunked = experiment.train(config, tmp_path / "run", show_progress=False)
+    a, b = ([r for r in read_metrics(x.run.metrics) if r["kind"] != "alignment"] for x in (chunked, finished))
+    for x, y in zip(a, b, strict=True):
+        for name in ("loss", "accuracy"):
+            np.testing.assert_allclose(x[name], y[name], rtol=1e-8)
+
+
+def test_divergence_names_the_step_and_the_way_out(tmp_path):
+    optimizer = experiment.OptimizerConfig(learning_rate=1e300, clip=None)
+    config = dataclasses.replace(CONFIG, optimizer=optimizer, align_every=None)
+    with pytest.raises(experiment.DivergenceError, match=r"20 steps in a row.*step 2\d.*learning_rate.*clip"):
+        experiment.train(config, tmp_path / "run", show_progress=False)
+    records = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [r["refused"] > 0 for r in records if r["kind"] == "train"][-1]
+
+
+def test_an_existing_run_is_left_alone(finished):
+    before = finished.run.metrics.read_bytes()
+    with pytest.raises(experiment.RunError, match="holds a run already.*--resume"):
+        experiment.train(CONFIG, finished.run.path, show_progress=False)
+    with pytest.raises(experiment.RunError, match="another configuration.*steps: 40, 50"):
+        changed = dataclasses.replace(CONFIG, steps=50)
+        experiment.train(changed, finished.run.path, resume=True, show_progress=False)
+    assert finished.run.metrics.read_bytes() == before
+
+
+def test_directories_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    cases = {
+        "file": (False, "cannot write"),
+        "file/run": (False, "cannot write"),
+        ".": (False, "holds files already"),
+        "absent": (True, "no run at"),
+    }
+    for name, (resume, message) in cases.items():
+        with pytest.raises(experiment.RunError, match=message):
+            experiment.train(CONFIG, tmp_path / name, resume=resume, show_progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text('{"config": {"type"')
+    with pytest.raises(experiment.RunError, match="damaged"):
+        experiment.train(CONFIG, tmp_path / "damaged", resume=True, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "steps=0"),
+        ({"chunk": 0}, "chunk=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"network": experiment.NetworkConfig(depth=0)}, "depth=0"),
+        ({"network": experiment.NetworkConfig(dropout=1.0)}, "dropout"),
+        ({"optimizer": experiment.OptimizerConfig(warmup_steps=40)}, "warmup_steps"),
+        ({"task": experiment.Copy(samples=3)}, "samples=3"),
+    ],
+)
+def test_wrong_settings_are_named_before_anything_is_written(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        experiment.train(dataclasses.replace(CONFIG, **change), tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_default_directories_are_new(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for _ in range(3):
+        path = default_path("copy")
+        path.mkdir(parents=True)
+        names.append(path.name)
+    assert len(set(names)) == 3
+
+
+def test_report(finished):
+    table = report.table(finished.run.path)
+    assert table.row_count == 1  # no published number for a task of this size
+    assert report.figure(finished.run.path) == str(finished.run.figure)
+    assert finished.run.figure.read_bytes()[:4] == b"\x89PNG"
+    assert report.published(experiment.Config()) == 8.44e-3
+    assert report.published(experiment.Config(rule="rtrl")) is None
+    assert report.published(dataclasses.replace(CONFIG, rule="bptt")) is None
+
+
+def test_a_task_of_stored_sequences_trains_and_counts_each_of_them_once(tmp_path):
+    task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
+    result = experiment.train(dataclasses.replace(CONFIG, task=task), tmp_path / "run", show_progress=False)
+    assert result.scores.accuracy * 7 == pytest.approx(round(result.scores.accuracy * 7))
+    assert result.scores.accuracy == result.scores.sequences
+    assert "classified rightly" in [column.header for column in report.table(tmp_path / "run").columns]

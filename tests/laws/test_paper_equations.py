@@ -1,0 +1,184 @@
+"""ONLINE is Eq. 12-17 of the paper and SNAP1 its definition, written out by hand, to 1e-10.
+
+The hand part: the forward pass of every layer one step after the other, the error delta_t of each layer's state through
+the layers above at the same step, the paper's recursions in NumPy loops, and the chain rule from lam, gamma and B to
+the stored parameters on paper.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace.testing._check import paper_recursions, plain_states, snap1_by_definition
+
+T = 9
+TOLERANCE = 1e-10
+LOSS = ft.losses.softmax_cross_entropy
+RANDOM = np.random.default_rng(0)
+XS = jnp.asarray(RANDOM.normal(size=(T, 2)))
+YS = jnp.asarray(RANDOM.integers(0, 3, size=T))
+RESET = jnp.asarray(np.arange(T) == 5)
+
+
+def make_network(cell, depth, norm="pre"):
+    return ft.Network(2, 3, model_size=4, depth=depth, cell=cell, norm=norm, key=jax.random.key(0))
+
+
+def layers_by_hand(network):
+    """Return the inputs of every block, the inputs of every cell and the states of every cell."""
+    return jax.tree.map(np.asarray, _layers_by_hand(network))
+
+
+@jax.jit
+def _layers_by_hand(network):
+    x, blocks, cells, states = jax.vmap(network.encoder)(XS), [], [], []
+    for i in range(network.depth):
+        block = network.block(i)
+        blocks.append(x)
+        cells.append(jax.vmap(block.before)(x))
+        states.append(plain_states(block.cell, block.cell.coefficients(), cells[-1], RESET))
+        out = jax.vmap(block.cell.readout)(states[-1], cells[-1])
+        x = jax.vmap(lambda x, y, block=block: block.after(x, y, None))(x, out)
+    return blocks, cells, states
+
+
+@partial(jax.jit, static_argnames="layer")
+def error_by_hand(network, before, x, h, y, layer):
+    """Return delta, the gradient of one step's loss by the state h of one layer: up from there, at this step alone.
+
+    `before` are the states of the step before in the layers above, which are constants here.
+    """
+
+    def loss(h):
+        block = network.block(layer)
+        now = block.after(x, block.cell.readout(h, block.before(x)), None)
+        for i in range(layer + 1, network.depth):
+            block, past = network.block(i), before[i]
+            z = block.before(now)
+            now = block.after(
+                now, block.cell.readout(block.cell.step(block.cell.coefficients(), past, past, z), z), None
+            )
+        return LOSS(network.decoder(now), y)
+
+    return jax.grad(loss)(h)
+
+
+def errors_by_hand(network, layer):
+    """Return `delta(t, h)` for one layer."""
+    blocks, _, states = layers_by_hand(network)
+    initial = [jax.tree.map(lambda leaf: np.zeros_like(leaf[0]), hs) for hs in states]
+
+    def delta(t, h):
+        start = t == 0 or bool(RESET[t])
+        before = [jax.tree.map(lambda hs: hs[t - 1], hs) for hs in states]
+        return error_by_hand(network, initial if start else before, blocks[layer][t], h, YS[t], layer=layer)
+
+    return delta
+
+
+def lru_gradient_by_hand(network, layer):
+    """Return the gradient of the six stored parameters of one LRU layer's recurrence, and its last sensitivities."""
+    cell = jax.tree.map(np.asarray, network.block(layer).cell)
+    lam = np.exp(-np.exp(cell.nu_log) + 1j * np.exp(cell.theta_log))
+    gamma = np.exp(cell.gamma_log)
+    _, cells, states = layers_by_hand(network)
+    delta = errors_by_hand(network, layer)
+    found = paper_recursions(
+        lam,
+        gamma,
+        cell.B_re + 1j * cell.B_im,
+        np.asarray(cells[layer]),
+        delta,
+        np.asarray(RESET),
+    )
+    np.testing.assert_allclose(found.hs, states[layer], rtol=0, atol=TOLERANCE)
+    gradient = {
+        "nu_log": (found.lam * -np.exp(cell.nu_log) * lam).real,
+        "theta_log": (found.lam * 1j * np.exp(cell.theta_log) * lam).real,
+        "gamma_log": found.gamma * gamma,
+        "B_re": found.B.real,
+        "B_im": (1j * found.B).real,
+    }
+    return gradient, found
+
+
+def assert_close(got, want):
+    for name, value in want.items():
+        assert np.abs(value).max() > 1e-4, f"{name}: a gradient of zero shows nothing"
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=TOLERANCE, err_msg=name)
+
+
+def online(network, lengths, rule=ft.ONLINE):
+    """Return the gradient of the sequence summed over chunks, and the last carry."""
+    carry, total, start = ft.init_carry(network, rule), None, 0
+    for n in lengths:
+        part = slice(start, start + n)
+        xs, ys, reset = XS[part], YS[part], RESET[part]
+        _, grads, carry = ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS, reset=reset)
+        grads = jax.tree.map(np.asarray, grads)
+        total = grads if total is None else jax.tree.map(np.add, total, grads)
+        start += n
+    return total, jax.tree.map(np.asarray, carry)
+
+
+@pytest.mark.parametrize("lengths", [(T,), (1,) * T], ids=["sequence", "streaming"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_online_gradient_of_every_layer_is_the_papers_recursions(depth, lengths):
+    network = make_network(ft.LRU.factory(state_size=3), depth)
+    grads, carry = online(network, lengths)
+    for layer in range(depth):
+        want, found = lru_gradient_by_hand(network, layer)
+        assert_close({name: getattr(grads.blocks.cell, name)[layer] for name in want}, want)
+        e = jax.tree.map(lambda leaf, layer=layer: leaf[layer], carry.e)
+        gamma = np.exp(np.asarray(network.block(layer).cell.gamma_log))
+        np.testing.assert_allclose(e.recurrent["lam"], found.e_lam, rtol=0, atol=TOLERANCE)
+        # The coefficient of the package is gamma B, so its sensitivity lacks the factor gamma of Eq. 14 ...
+        np.testing.assert_allclose(gamma[:, None] * e.feedforward["B"], found.e_B, rtol=0, atol=TOLERANCE)
+        # ... and summed over the inputs with B it is that of gamma, Eq. 13.
+        B = np.asarray(network.block(layer).cell.B_re) + 1j * np.asarray(network.block(layer).cell.B_im)
+        np.testing.assert_allclose((B * e.feedforward["B"]).sum(1), found.e_gamma, rtol=0, atol=TOLERANCE)
+
+
+def test_the_recursions_are_the_exact_gradient_of_one_layer():
+    """The paper's claim for one layer: equal to backpropagation through time."""
+    network = make_network(ft.LRU.factory(state_size=3), 1)
+    _, exact, _ = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, reset=RESET)
+    want, _ = lru_gradient_by_hand(network, 0)
+    assert_close({name: getattr(exact.blocks.cell, name)[0] for name in want}, want)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(ft.LinearRNN.factory(state_size=3), marks=pytest.mark.slow),
+        ft.LinearRNN.factory(state_size=3, tanh=True),
+        ft.GRU.factory(),
+        ft.ElementwiseLSTM.factory(),
+    ],
+    ids=["linear", "tanh", "gru", "lstm"],
+)
+def test_snap1_gradient_of_every_layer_is_its_definition(cell):
+    """`sum_t delta_t S_t`, where the coefficients of these cells are their parameters."""
+    network = make_network(cell, 2)
+    grads, carry = online(network, (4, 1, 4), ft.SNAP1)
+    _, cells, states = layers_by_hand(network)
+    for layer in range(network.depth):
+        own = network.block(layer).cell
+        S = jax.jit(snap1_by_definition)(own, jnp.asarray(cells[layer]), RESET)
+        delta = errors_by_hand(network, layer)
+        deltas = [delta(t, jax.tree.map(lambda hs, t=t: hs[t], states[layer])) for t in range(T)]
+        deltas = jax.tree.map(lambda *leaves: np.stack(leaves), *deltas)
+        want = {}
+        for d, s in zip(
+            jax.tree.leaves(deltas), jax.tree.leaves(S, is_leaf=lambda s: isinstance(s, ft.Coefficients)), strict=True
+        ):
+            for name, leaf in (s.recurrent | s.feedforward).items():
+                want[name] = want.get(name, 0) + np.einsum("tn,tn...->n...", d, leaf)
+        assert_close({name: getattr(grads.blocks.cell, name)[layer] for name in want}, want)
+        last = jax.tree.map(lambda leaf: leaf[-1], S)
+        for got, leaf in zip(jax.tree.leaves(carry.e), jax.tree.leaves(last), strict=True):
+            np.testing.assert_allclose(got[layer], leaf, rtol=0, atol=TOLERANCE)

@@ -1,0 +1,177 @@
+"""The paper's optimiser: schedule, groups, clipping."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import foretrace as ft
+from foretrace._learner.optimizer import labels, schedule
+from foretrace._learner.wrappers import holding, in_front_of_recurrences
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+
+@pytest.fixture(scope="module")
+def network():
+    make = ft.LRU.factory(state_size=3)
+    return ft.Network(2, 3, model_size=4, depth=2, cell=make, key=jax.random.key(0))
+
+
+def test_warm_up_rises_to_the_rate_and_the_cosine_ends_at_zero_with_the_run():
+    rate = schedule(2.0, steps=100, warmup_steps=20)
+    assert float(rate(0)) == 0
+    assert float(rate(10)) == pytest.approx(1.0)
+    assert float(rate(20)) == pytest.approx(2.0)
+    assert float(rate(60)) == pytest.approx(1.0)
+    assert float(rate(100)) == pytest.approx(0.0, abs=1e-12)
+    assert float(schedule(2.0, steps=100)(0)) == pytest.approx(2.0)
+    assert float(schedule(2.0, steps=None)(10**6)) == pytest.approx(2.0)
+    assert float(schedule(2.0, steps=None, warmup_steps=4)(10**6)) == pytest.approx(2.0)
+
+
+def test_groups_follow_the_cell(network):
+    found = labels(network)
+    assert found.blocks.cell.nu_log == found.blocks.cell.gamma_log == "recurrent"
+    assert found.blocks.cell.B_re == found.blocks.norm.bias == found.encoder.weight == "rest"
+
+
+def test_the_recurrent_group_is_slow_and_not_decayed(network):
+    optimizer = ft.adamw(1e-2, recurrent_factor=0.25, weight_decay=0.5, clip=None)
+    ones = jax.tree.map(jnp.ones_like, network)
+    updates, _ = optimizer.update(ones, optimizer.init(network), network)
+    # Adam's first step is the rate itself; decay adds rate * decay * parameter.
+    np.testing.assert_allclose(updates.blocks.cell.nu_log, -0.25e-2, rtol=1e-6)
+    np.testing.assert_allclose(updates.encoder.weight, -1e-2 * (1 + 0.5 * network.encoder.weight), rtol=1e-6)
+
+
+def test_clipping_bounds_the_global_norm_over_both_groups(network):
+    grads = jax.tree.map(lambda p: 100.0 * jnp.ones_like(p), network)
+    clipped = ft.adamw(1e-2, clip=1e-12)
+    updates, _ = clipped.update(grads, clipped.init(network), network)
+    free = ft.adamw(1e-2, clip=None)
+    unclipped, _ = free.update(grads, free.init(network), network)
+    # Adam's eps (1e-8) swallows a gradient of that size; without clipping it would not.
+    assert float(optax.tree.norm(updates)) < 1e-3 * float(optax.tree.norm(unclipped))
+
+
+@pytest.mark.parametrize("size", [4, 96])  # all leaves small; B, C and the gates large, the others small
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
+    make = ft.LRU.factory(state_size=size)
+    network = ft.Network(2, 3, model_size=size, depth=2, cell=make, key=jax.random.key(0))
+    assert any(leaf.size > 8192 for leaf in jax.tree.leaves(network)) == (size == 96)
+    options = {"b1": 0.8, "b2": 0.99, "eps": 1e-6}
+    kind = labels(network)
+    reference = optax.chain(
+        optax.identity() if clip is None else optax.clip_by_global_norm(clip),
+        optax.partition(
+            {
+                "recurrent": optax.adamw(0.25e-2, weight_decay=0.0, **options),
+                "rest": optax.adamw(1e-2, weight_decay=0.5, **options),
+            },
+            kind,
+        ),
+    )
+    ours = ft.adamw(1e-2, recurrent_factor=0.25, weight_decay=0.5, clip=clip, **options)
+    leaves, structure = jax.tree.flatten(network)
+    state, other = ours.init(network), reference.init(network)
+    for seed, scale in enumerate((1e-4, 10.0, 1e-2)):  # below the bound, above it, below or above by the size
+        draw = np.random.default_rng(seed)
+        grads = structure.unflatten([jnp.asarray(scale * draw.normal(size=leaf.shape)) for leaf in leaves])
+        found, state = ours.update(grads, state, network)
+        wanted, other = reference.update(grads, other, network)
+        for path, leaf in jax.tree.leaves_with_path(wanted):
+            have = dict(jax.tree.leaves_with_path(found))[path]
+            np.testing.assert_allclose(have, leaf, rtol=1e-10, atol=1e-15, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"learning_rate": -1.0}, "learning_rate"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"weight_decay": -0.1}, "weight_decay"),
+        ({"clip": 0.0}, "clip"),
+        ({"eps": 0.0}, "eps"),
+        ({"steps": 10, "warmup_steps": 10}, "warmup_steps"),
+    ],
+)
+def test_bad_options_are_clear_errors(options, name):
+    with pytest.raises(ValueError, match=name):
+        ft.adamw(**options)
+
+
+def test_a_bounded_update_promises_no_more_than_the_loss():
+    rng = np.random.default_rng(0)
+    grads, moved = ({"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(2, 3)))} for _ in "ab")
+    fixed = optax.GradientTransformation(lambda params: (), lambda grads, state, params=None: (moved, state))
+    promise = -sum(float(np.sum(grads[name] * moved[name])) for name in grads)
+    sign = np.sign(promise)  # so that the update promises a fall
+    grads, promise = jax.tree.map(lambda g: sign * g, grads), abs(promise)
+    for kappa, loss in ((1.0, 0.5 * promise), (0.2, promise), (1.0, 2 * promise), (1.0, 0.0)):
+        updates, _ = ft.bounded(fixed, kappa).update(grads, (), value=jnp.asarray(loss))
+        factor = min(1.0, kappa * loss / promise)
+        for name in moved:
+            np.testing.assert_allclose(updates[name], factor * moved[name], rtol=1e-12)
+    # An update that promises a rise, as momentum can, is left alone, and so is none.
+    up, _ = ft.bounded(fixed).update(jax.tree.map(lambda g: -g, grads), (), value=jnp.asarray(1e-9))
+    none, _ = ft.bounded(fixed).update(jax.tree.map(jnp.zeros_like, grads), (), value=jnp.asarray(0.0))
+    for name in moved:
+        np.testing.assert_array_equal(up[name], moved[name])
+        np.testing.assert_array_equal(none[name], moved[name])
+
+
+def learn(network, optimizer, y, **options):
+    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, loss=ft.losses.squared_error, **options)
+    state = learner.init()
+    mask = jnp.array([True, False, True])
+    return state, *learner.step(state, jnp.ones((3, 2)), y, mask=mask)
+
+
+def test_a_learner_gives_the_loss_of_the_chunk(network):
+    y = jnp.full((3, 3), 2.0)
+    _, free, info = learn(network, optax.sgd(1.0), y)
+    _, bound, same = learn(network, ft.bounded(optax.sgd(1.0)), y)
+    # Of plain gradient descent at rate 1 the promise is the square of the gradient's norm.
+    factor = float(info.loss / info.gradient_norm**2)
+    assert factor < 1 and float(same.update_norm) == pytest.approx(factor * float(info.update_norm), rel=1e-10)
+    for p, q, r in zip(*map(jax.tree.leaves, (network, free.network, bound.network)), strict=True):
+        np.testing.assert_allclose(r - p, factor * (q - p), rtol=1e-8, atol=1e-12)
+
+
+def test_an_update_that_is_not_finite_is_refused(network):
+    before, after, info = learn(network, optax.sgd(1e306 * 1e306), jnp.full((3, 3), 2.0))
+    assert not info.accepted and int(after.skipped) == 1
+    for p, q in zip(*map(jax.tree.leaves, (before.network, after.network)), strict=True):
+        np.testing.assert_array_equal(p, q)
+
+
+def test_a_bound_without_its_loss_is_a_clear_error(network):
+    with pytest.raises(ValueError, match=r"bounded\(overshoot=0\)"):
+        ft.bounded(optax.sgd(1.0), 0)
+    with pytest.raises(TypeError, match="accumulate=True"):
+        optimizer = ft.bounded(optax.sgd(1.0))
+        learner = ft.Learner(
+            network, rule=ft.ONLINE, optimizer=optimizer, loss=ft.losses.squared_error, accumulate=True
+        )
+        learner.step(learner.init(), jnp.ones((3, 2)), jnp.ones((3, 3)), end=True)
+
+
+def test_held_parameters_stay_and_the_rest_learns_as_without_them(network):
+    held = in_front_of_recurrences(network)
+    names = [jax.tree_util.keystr(p, simple=True, separator=".") for p, hold in jax.tree.leaves_with_path(held) if hold]
+    assert names == ["encoder.weight", "encoder.bias", "blocks.norm.scale", "blocks.norm.bias"]
+    grads = jax.tree.map(jnp.ones_like, network)
+    optimizer = holding(ft.adamw(1e-2, clip=1.0, weight_decay=0.1), in_front_of_recurrences)
+    updates, _ = optimizer.update(grads, optimizer.init(network), network)
+    # Held parameters count for nothing in the norm, nor does weight decay move them.
+    closed = jax.tree.map(lambda leaf, hold: jnp.zeros_like(leaf) if hold else leaf, grads, held)
+    plain = ft.adamw(1e-2, clip=1.0, weight_decay=0.1)
+    expected, _ = plain.update(closed, plain.init(network), network)
+    for update, want, hold in zip(*map(jax.tree.leaves, (updates, expected, held)), strict=True):
+        assert (float(jnp.abs(update).max()) == 0) if hold else bool((update == want).all())
+    make = ft.LRU.factory(state_size=3)
+    post = ft.Network(2, 3, model_size=4, depth=2, cell=make, norm="post", key=jax.random.key(0))
+    assert sum(jax.tree.leaves(in_front_of_recurrences(post))) == 2

@@ -1,0 +1,155 @@
+"""The page that compares on streams, what it is made from, and the rolling window that it compares with."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import foretrace as ft
+from foretrace.tasks.copy import Copy
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Return a function that imports a script of the benchmarks, as it is found when one of them runs."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
+            del sys.modules[name]
+
+
+def test_the_page_is_what_the_records_say(benchmark, tmp_path):
+    page = benchmark("page")
+    assert page.text() == (ROOT / "docs" / "streams_compared.md").read_text()
+    assert page.text(tmp_path) != page.text()
+    for name in ("reach", "memory", "streams"):
+        if f"{name}.png" in page.text():
+            assert (ROOT / "docs" / "streams_compared" / f"{name}.png").stat().st_size < 300_000
+
+
+def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_truncated(benchmark):
+    baselines = benchmark("credit_baselines")
+    task = Copy(pattern_length=4, padding=1, bits=2)
+    network = ft.Network(
+        task.input_size, 4, model_size=3, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+    )
+    batch = task.batch(0, 0, 2)
+    length = batch.xs.shape[1]
+
+    def window(reach):
+        return baselines.window_gradient(network, batch, reach=reach, chunk=4, loss=task.loss)
+
+    options = {"rule": ft.BPTT, "loss": task.loss}
+    value, grads, _ = ft.gradient(network, None, batch.xs, batch.ys, mask=batch.mask, **options)
+    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(4 * -(-length // 4)), (value, grads))
+    assert max(jax.tree.leaves(apart)) < 1e-10
+    carry, total = ft.init_carry(network, ft.BPTT, 2), None
+    for at in range(0, length, 4):
+        xs, ys, mask = (leaf[:, at : at + 4] for leaf in (batch.xs, batch.ys, batch.mask))
+        _, part, carry = ft.gradient(network, carry, xs, ys, mask=mask, **options)
+        total = part if total is None else jax.tree.map(jnp.add, total, part)
+    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(4)[1], total)
+    assert max(jax.tree.leaves(apart)) < 1e-10
+
+
+def test_a_grown_network_learns_by_its_newest_block_alone(benchmark):
+    baselines = benchmark("credit_baselines")
+    one, two = (
+        ft.Network(2, 3, model_size=3, depth=depth, cell=ft.LRU.factory(state_size=3), key=jax.random.key(depth))
+        for depth in (1, 2)
+    )
+    grown = baselines.grown(one, two)
+    for new, old, fresh in zip(*(jax.tree.leaves(n.blocks) for n in (grown, one, two)), strict=True):
+        assert (new[0] == old[0]).all() and (new[1] == fresh[1]).all()
+    ones = jax.tree.map(jnp.ones_like, grown)
+    updates, _ = baselines.newest_only(grown).update(ones, baselines.newest_only(grown).init(grown), grown)
+    assert all((leaf[0] == 0).all() and (leaf[1] == 1).all() for leaf in jax.tree.leaves(updates.blocks))
+    assert not any(leaf.any() for leaf in jax.tree.leaves(updates.encoder))
+    assert all(leaf.all() for leaf in jax.tree.leaves(updates.decoder))
+
+
+def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(benchmark, tmp_path, capsys):
+    ledger = benchmark("ledger")
+    path, measured = tmp_path / "records" / "x.jsonl", []
+    ledger.each(path, [{"a": 1}, {"a": 2}], lambda cell: measured.append(cell) or {"score": cell["a"]})
+    with open(path, "a") as file:
+        file.write('{"cell": {"a": 3}, "fou')
+    ledger.each(path, [{"a": 2}, {"a": 3}], lambda cell: measured.append(cell) or {"score": cell["a"]})
+    assert measured == [{"a": 1}, {"a": 2}, {"a": 3}]
+    assert [record["found"]["score"] for record in ledger.read(path)] == [1, 2, 3]
+    assert "there already: a=2" in capsys.readouterr().err
+
+
+def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
+    peers = benchmark("peers")
+    log = []
+
+    class Model:
+        def predict_one(self, x):
+            log.append(("predict", x["n"], x.get("n -1"), x.get("last")))
+            return 1.0
+
+        def learn_one(self, x, y):
+            log.append(("learn", x["n"], y))
+
+    rows = [({"n": float(i)}, None if i == 1 else float(i)) for i in range(4)]
+    kind = {"count": 4, "classes": False, "lags": 1, "delay": 1}
+    found = peers.progressive(Model(), rows, **kind, size=lambda model: 1024)
+    assert log == [
+        ("predict", 0.0, None, None),
+        ("learn", 0.0, 0.0),
+        ("predict", 2.0, 1.0, 0.0),
+        ("predict", 3.0, 2.0, 0.0),
+        ("learn", 2.0, 2.0),
+    ]
+    assert found["mae"] == pytest.approx((1 + 1 + 2) / 3) and found["scored"] == 3 and found["state_kib"] == 1
+
+
+@pytest.mark.parametrize(("reach", "chunk"), [(6, 2), (8, 4), (2, 4)])
+def test_the_rolling_window_is_backpropagation_through_its_last_steps(benchmark, reach, chunk):
+    """Held parameters: the gradient of the newest label through `reach` steps from the state before them."""
+    rolling = benchmark("rolling")
+    cell = ft.LRU.factory(state_size=3)
+    network = ft.Network(2, 3, model_size=4, depth=2, cell=cell, key=jax.random.key(0))
+    loss, steps = ft.losses.softmax_cross_entropy, 12
+    xs = jax.random.normal(jax.random.key(1), (steps, 2))
+    ys, mask = jnp.zeros(chunk, jnp.int32), jnp.arange(chunk) == chunk - 1
+    learner = rolling.Rolling(network, optimizer=optax.sgd(0.0), loss=loss, reach=reach, chunk=chunk)
+    state = learner.init()
+    for start in range(0, steps, chunk):
+        state, info = learner.step(state, xs[start : start + chunk], ys, mask=mask)
+    with_zeros = jnp.concatenate([jnp.zeros((max(reach - chunk, 0), 2)), xs])
+    plain = ft.Learner(network, rule=ft.BPTT, optimizer=optax.sgd(0.0), loss=loss, warn=False)
+    _, before = plain.predict(plain.init(), with_zeros[:-reach])
+    last = jnp.arange(reach) == reach - 1
+    _, expected = plain.step(before, xs[-reach:], jnp.zeros(reach, jnp.int32), mask=last)
+    np.testing.assert_allclose(info.loss, expected.loss, rtol=1e-10)
+    np.testing.assert_allclose(info.gradient_norm, expected.gradient_norm, rtol=1e-10)
+    outputs, _ = plain.predict(plain.init(), with_zeros)
+    np.testing.assert_allclose(info.outputs, outputs[-chunk:], rtol=1e-10)
+
+
+def test_a_scaled_peer_gets_indicators_as_they_are(benchmark):
+    seen = []
+
+    class Model:
+        def predict_one(self, x):
+            seen.append(x)
+
+        def learn_one(self, x, y):
+            seen.append(x)
+
+    model = benchmark("peers").Scaled(Model())
+    for value in (1.0, 3.0):
+        model.learn_one({"n": value, "last is a": 1.0}, 0)
+    model.predict_one({"n": 3.0, "last is a": 1.0})
+    assert seen[-1] == {"n": 1.0, "last is a": 1.0}

@@ -1,0 +1,69 @@
+"""The examples run, are short, and show what they say."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"}
+
+    def run(name, *arguments):
+        command = [sys.executable, str(FOLDER / name), *map(str, arguments)]
+        folder = tmp_path_factory.mktemp("example")
+        done = subprocess.run(
+            command, cwd=folder, env=os.environ | quick, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def numbers(text, pattern):
+    return [float(found) for found in re.findall(pattern, text)]
+
+
+def test_every_example_is_tested_and_short():
+    names = sorted(path.name for path in FOLDER.glob("*.py"))
+    assert names == ["01_stream.py", "02_copy_task.py", "03_custom_cell.py", "04_compare_rules.py"]
+    for name in names:
+        assert len((FOLDER / name).read_text().splitlines()) < 80
+
+
+def test_stream(run):
+    out = run("01_stream.py", "--steps", 900, "--report", 300)
+    losses, right = numbers(out, r"loss ([\d.]+)"), numbers(out, r"accuracy ([\d.]+)%")
+    assert losses[2] < 0.8 < losses[0] and right[2] > 65 > right[0]
+    assert "carried from step to step" in out
+
+
+def test_copy_task(run, tmp_path):
+    out = run("02_copy_task.py", "--steps", 120, "--run-dir", tmp_path / "run")
+    assert "120 of 120" in out and (tmp_path / "run" / "curves.png").exists()
+    (loss,) = numbers(out, r"(\d\.\d\de[+-]\d\d)")
+    assert loss < 0.6
+
+
+def test_custom_cell(run):
+    out = run("03_custom_cell.py", "--steps", 100)
+    (laws,) = numbers(out, r"obeys (\d+) laws")
+    losses = numbers(out, r"loss ([\d.]+)")
+    assert laws > 30 and losses[-1] < 0.55 < losses[0]
+
+
+def test_compare_rules(run):
+    names = ["SPATIAL", "ONLINE", "BPTT"]
+    out = run("04_compare_rules.py", "--steps", 60, "--rules", *names)
+    rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in out.splitlines() if line.count("│") > 3}
+    loss = {rule: float(cells[0]) for rule, cells in rows.items()}
+    assert list(rows) == names
+    assert loss["BPTT"] < loss["ONLINE"] < loss["SPATIAL"] < 0.693
+    assert float(rows["BPTT"][1]) == 1.0 and float(rows["SPATIAL"][1]) < float(rows["ONLINE"][1]) < 1.0

@@ -1,0 +1,104 @@
+"""The shape of the package: public names, the one direction of imports, what importing costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import foretrace as ft
+
+PACKAGE = Path(ft.__file__).parent
+
+ORDER = [
+    "_types",
+    "losses",
+    "_rule",
+    "_cells",
+    "_network",
+    "_recurrence",
+    "_credit",
+    "_engine",
+    "_learner",
+    "testing",
+    "tasks",
+    "_runs",
+    "_distributed",
+    "experiment",
+    "paper",
+    "sweep",
+    "_rows",
+    "stream",
+    "bench",
+    "cli",
+    "__main__",
+]
+"""Data flows one way: a module imports only from those before it."""
+
+
+def imported(path):
+    """List the modules of the package that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "foretrace":
+            parts = node.module.split(".")[1:]
+            yield from [parts[0]] if parts else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+            yield from (parts[1] for parts in names if parts[0] == "foretrace" and len(parts) > 1)
+
+
+def test_imports_go_one_way():
+    seen = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if name == "__init__":
+            continue
+        seen.add(name)
+        assert name in ORDER, f"{path.name} has no place in the order of the data flow"
+        for other in imported(path):
+            if other not in ORDER:  # a public name from the package's page
+                assert ORDER.index(name) >= ORDER.index("testing"), f"{path.name} imports {other} from the top"
+                continue
+            assert ORDER.index(other) <= ORDER.index(name), f"{path.name} imports {other}, which comes after it"
+    assert {"_cells", "_recurrence", "_learner"} <= seen
+
+
+def test_files_stay_small_and_annotations_stay_checked():
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        assert text.count("\n") <= 400, f"{path.name} has more than 400 lines"
+        assert "from __future__ import annotations" not in text, f"{path.name} breaks run-time shape checks"
+
+
+def test_fixed_names_exist():
+    names = """
+    Network LRU LinearRNN GRU ElementwiseLSTM MinGRU MinLSTM RGLRU S5 SelectiveSSM RTU IndRNN LIF FromModule
+    init_carry gradient Learner losses save load testing alignment
+    RESERVOIR SPATIAL TRUNCATED SNAP1 ONLINE RTRL HYBRID BPTT AbstractCell
+    """
+    missing = [name for name in names.split() if not hasattr(ft, name)]
+    assert not missing
+    assert ft.ONLINE is ft.SNAP1
+
+
+def test_every_public_name_is_documented():
+    for name, value in vars(ft).items():
+        if not name.startswith("_") and (isinstance(value, type) or callable(value)):
+            assert value.__doc__, f"{name} has no docstring"
+
+
+def test_every_public_name_is_on_the_api_page():
+    page = (PACKAGE.parent / "docs" / "api.md").read_text()
+    names = [name for name in vars(ft) if not name.startswith("_") and name not in sys.modules]
+    own = [name for name in names if getattr(getattr(ft, name), "__module__", "foretrace").startswith("foretrace")]
+    missing = [name for name in own if not isinstance(getattr(ft, name), ModuleType)]
+    missing = [name for name in missing if f"foretrace.{name}\n" not in page]
+    assert "Network" in own
+    assert not missing
+
+
+def test_importing_loads_no_program_parts():
+    loaded = "[m for m in ('tyro', 'rich', 'matplotlib', 'river', 'optuna') if m in sys.modules]"
+    code = f"import foretrace, sys; print({loaded})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

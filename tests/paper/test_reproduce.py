@@ -1,0 +1,389 @@
+"""An experiment ends with the same records however often it is stopped, and reports them beside the paper's numbers."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from foretrace import paper
+from foretrace._runs import progress as _progress
+from foretrace._runs.config_json import from_json
+from foretrace._runs.directory import RunError
+from foretrace.cli import _main as cli
+from foretrace.experiment._build import initial_network
+from foretrace.experiment._cells import LRU
+from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
+from foretrace.paper import _group
+from foretrace.paper import _reproduce as reproduce
+from foretrace.paper._group import Group, Member
+from foretrace.paper._jobs import best_rate, records_of
+from foretrace.paper._page import read_all, write_report
+from foretrace.paper._records import append_records, identity_of, read_records, recorded
+from foretrace.paper._tables import collect, markdown
+from foretrace.tasks.copy import Copy
+from foretrace.tasks.listops import ListOps
+
+pytestmark = pytest.mark.usefixtures("kept_programs")
+
+CONFIG = Config(
+    task=Copy(pattern_length=3, padding=1, bits=2, samples=20),
+    network=NetworkConfig(depth=2, model_size=6, cell=LRU(4), dropout=0.1),
+    optimizer=OptimizerConfig(recurrent_factor=0.5),
+    steps=12,
+    batch_size=4,
+    evaluate_every=5,
+    align_every=5,
+    validation_sequences=8,
+    final_sequences=8,
+)
+ENTRIES = (
+    paper.Entry("online", "LRU x 4", CONFIG, 8.44e-3, (1e-3, 1e-2)),
+    paper.Entry("spatial", "LRU x 4", dataclasses.replace(CONFIG, rule="spatial"), 4.66e-1, (1e-2,)),
+)
+EXPERIMENT = paper.Experiment(
+    "table1", "Table 1", "smoke", ENTRIES, "training_loss", seeds=(0, 1), search_share=0.5, note="tiny"
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, kept_programs):
+    folder = tmp_path_factory.mktemp("whole")
+    outcome = reproduce.run(EXPERIMENT, folder, show_progress=False)
+    assert outcome == (6, 6, None)
+    return folder
+
+
+def comparable(folder):
+    """Return records without what differs from run to run: times, memory, and how the runs were packed."""
+    changing = ("seconds", "peak_memory_mib", "surroundings", "runs_in_program")
+    found = [{k: v for k, v in record.items() if k not in changing} for record in read_records(folder)]
+    return sorted(found, key=identity_of)
+
+
+def assert_same(a, b, tolerance=0.0):
+    a, b = comparable(a), comparable(b)
+    if not tolerance:
+        assert a == b
+        return
+    assert list(map(identity_of, a)) == list(map(identity_of, b))
+    for one, other in zip(a, b, strict=True):
+        np.testing.assert_allclose(one["training_loss"], other["training_loss"], rtol=tolerance)
+        np.testing.assert_allclose(
+            one["test"]["loss"] if one["test"] else 0, other["test"]["loss"] if one["test"] else 0
+        )
+
+
+def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
+    records = read_records(whole)
+    assert [(r["entry"].split(",")[0], r["purpose"], r["seed"]) for r in records] == [
+        ("online", "search", 1000),
+        ("online", "search", 1000),
+        ("online", "report", 0),
+        ("online", "report", 1),
+        ("spatial", "report", 0),
+        ("spatial", "report", 1),
+    ]
+    tried = {r["rate"]: r["validation"]["loss"] for r in records[:2]}
+    assert records[2]["rate"] == records[3]["rate"] == min(tried, key=tried.get)
+    assert [r["step"] for r in records] == [6, 6, 12, 12, 12, 12]
+    assert records[2]["training_loss"] != records[3]["training_loss"]
+    one = records[2]
+    assert [point["step"] for point in one["curve"]] == [5, 10, 12] and one["curve"][-1]["accepted"] == 2
+    assert all(len(point["alignment"]["layers"]) == 2 for point in one["curve"])
+    assert "alignment" not in records[0]["curve"][0]
+    config = from_json(one["config"])
+    assert config.seed == 0 and config.optimizer.learning_rate == one["rate"] and config.rule == "online"
+    assert one["surroundings"]["packages"]["jax"] and one["peak_memory_mib"]["host"] > 1
+    assert not (whole / "work").exists()
+
+
+def stop_at(monkeypatch, calls):
+    """Ask to stop, as Ctrl-C does, when progress has been shown so many times."""
+
+    class Interrupting(_progress.Silent):
+        count = 0
+
+        def update(self, *_, **__):
+            Interrupting.count += 1
+            if Interrupting.count == calls:
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(reproduce, "progress", lambda *_: Interrupting())
+
+
+@pytest.mark.parametrize("calls", [1, 4, 9])
+def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path, whole, calls):
+    stop_at(monkeypatch, calls)
+    outcome = reproduce.run(EXPERIMENT, tmp_path)
+    assert outcome.stopped == "stopped" and outcome.finished < 6
+    assert list((tmp_path / "work").glob("*.safetensors"))
+    assert reproduce.run(EXPERIMENT, tmp_path, resume=True, show_progress=False) == (6, 6, None)
+    assert_same(tmp_path, whole)
+    before = (tmp_path / "records.jsonl").read_bytes()
+    assert reproduce.run(EXPERIMENT, tmp_path, resume=True, show_progress=False) == (6, 6, None)
+    assert (tmp_path / "records.jsonl").read_bytes() == before
+
+
+def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
+    assert len(records_of(EXPERIMENT, list(ENTRIES), whole)) == 6
+    others = dataclasses.replace(EXPERIMENT, seeds=(7,))
+    assert {r["purpose"] for r in records_of(others, list(ENTRIES), whole)} == {"search"}
+    known = EXPERIMENT.with_options((1e-2,), None)
+    found = records_of(known, list(known.entries), whole)
+    assert {(r["purpose"], r["rate"]) for r in found} == {("report", 1e-2)}
+    longer = [dataclasses.replace(e, config=dataclasses.replace(e.config, steps=14)) for e in ENTRIES]
+    assert records_of(EXPERIMENT, longer, whole) == []
+
+
+def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tmp_path, whole):
+    assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped == "time is up"
+    assert read_records(tmp_path) == []
+    lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:50])
+    assert reproduce.run(EXPERIMENT, tmp_path, resume=True, show_progress=False) == (6, 6, None)
+    assert_same(tmp_path, whole)
+
+
+def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path, whole):
+    reproduce.run(EXPERIMENT, tmp_path, together=2, show_progress=False)
+    assert {r["runs_in_program"] for r in read_records(tmp_path)} == {2}
+    assert_same(tmp_path, whole, tolerance=1e-9)
+
+
+def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
+    members = (Member(0, 1e-3), Member(1, 1e-2))
+    monkeypatch.setattr(_group, "one_after_another", lambda device: False)
+    batched = Group(CONFIG, members)
+    losses = batched.judge(batched.advance(batched.init(), 0, 5), 5)[1]
+    monkeypatch.undo()
+    _group._programs.cache_clear()
+    for member, row in zip(members, losses, strict=True):
+        single = Group(CONFIG, (member,))
+        expected = single.judge(single.advance(single.init(), 0, 5), 5)[1][0]
+        assert row == pytest.approx(expected, rel=1e-5)
+
+
+def test_runs_spread_over_devices():
+    code = """
+import jax
+from tests.test_reproduce import CONFIG
+from foretrace.paper._group import Group, Member
+members = tuple(Member(seed, 1e-2) for seed in range(4))
+found = []
+for devices in (jax.devices(), jax.devices()[:1]):
+    group = Group(CONFIG, members, tuple(devices))
+    state, rows = group.judge(group.advance(group.init(), 0, 5), 5)
+    found.append(rows)
+    shards = {s.device for s in jax.tree.leaves(state.best)[0].addressable_shards}
+    print(len(shards))
+assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
+"""
+    flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["4", "1"]
+
+
+def test_what_is_there_is_left_alone(tmp_path, whole):
+    with pytest.raises(RunError, match="holds records already; go on with --resume"):
+        reproduce.run(EXPERIMENT, whole, show_progress=False)
+    with pytest.raises(ValueError, match="no entry of table1 contains lstm; there are: online, LRU x 4; spatial"):
+        reproduce.run(EXPERIMENT, tmp_path, only=["lstm"], show_progress=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write the folder"):
+        reproduce.run(EXPERIMENT, tmp_path / "file", show_progress=False)
+
+
+def test_one_process_at_a_time(tmp_path):
+    hold = """
+import sys, time
+from foretrace._runs.files import locked
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(99)
+"""
+    other = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline()
+        with pytest.raises(ValueError, match="in use by another foretrace process"):
+            reproduce.run(EXPERIMENT, tmp_path, show_progress=False)
+    finally:
+        other.kill()
+        other.communicate()
+    assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped
+
+
+def test_the_best_rate_is_the_best_on_validation_and_never_nan():
+    def record(rate, loss, accuracy):
+        return {
+            "entry": ENTRIES[0].name,
+            "purpose": "search",
+            "rate": rate,
+            "validation": {"loss": loss, "accuracy": accuracy},
+        }
+
+    records = [record(1e-3, float("nan"), 0.9), record(1e-2, 0.5, 0.1)]
+    assert best_rate(EXPERIMENT, ENTRIES[0], records) == 1e-2
+    assert best_rate(dataclasses.replace(EXPERIMENT, metric="accuracy"), ENTRIES[0], records) == 1e-3
+    assert best_rate(EXPERIMENT, ENTRIES[0], records[:1]) is None
+
+
+def test_a_record_keeps_its_identity_when_settings_are_added(whole):
+    record = read_records(whole)[0]
+    before = identity_of(record)
+    del record["config"]["network"]["cumulative_mean"]
+    assert identity_of(record) == before
+    record["config"]["network"]["dropout"] = 0.2
+    assert identity_of(record) != before
+
+
+def test_a_record_does_not_say_where_the_data_lie():
+    entry = paper.load("table2", "cpu").entries[0]
+    moved = dataclasses.replace(entry.config, task=dataclasses.replace(entry.config.task, data_dir="/some/where"))
+    assert "/some/where" not in str(recorded(moved))
+    assert recorded(moved) == recorded(entry.config)
+
+
+@pytest.mark.parametrize("name", paper.NAMES)
+@pytest.mark.parametrize("settings", ["runs", "text"])
+def test_experiments_are_as_large_as_they_say(name, settings):
+    for scale in paper.SCALES:
+        experiment = paper.load(name, scale, settings)
+        assert experiment.name == name and experiment.scale == scale and experiment.note
+        assert len({entry.name for entry in experiment.entries}) == len(experiment.entries)
+        for entry in experiment.entries:
+            epoch = entry.config.task.samples // entry.config.batch_size
+            assert entry.config.steps % epoch == 0 and entry.config.evaluate_every == epoch
+    assert paper.load(name, "paper").entries[0].config.steps >= 25 * 400
+
+
+def test_published_cells_have_the_published_sizes():
+    counts = {}
+    for name in ("table1", "table2", "table3"):
+        for entry in paper.load(name, "paper").entries:
+            key = jax.random.key(0)
+            network = jax.eval_shape(lambda key, c=entry.config: initial_network(c, c.task, key), key)
+            counts[entry.column] = sum(leaf.size for leaf in jax.tree.leaves(network))
+    assert counts["LRU x 4"] == 268_430 and counts["linear RNN x 4"] == 267_956
+    assert counts["GRU x 1"] == 269_488 and counts["GRU x 4"] == 270_011
+    assert counts["ListOps"] == 1_063_178 and counts["sCIFAR, linear RNN"] == 1_068_086
+
+
+def test_the_report_has_the_papers_number_beside_ours(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(paper, "load", lambda *_: EXPERIMENT)
+    records = read_all([whole, whole])
+    assert len(records) == 6
+    text = markdown(records)
+    cell = next(c for c in collect(records)[0].cells if c.entry.row == "online")
+    assert (
+        f"**{cell.mean:.2e}** ± {cell.spread:.2e} (2 seeds, rate {cell.records[0]['rate']:g}); paper 8.44e-03" in text
+    )
+    assert "scale `smoke`" in text and "tiny" in text and "search" in text
+    written = write_report(records, tmp_path / "out")
+    page = written.html.read_text()
+    assert "<table>" in page and "data:image/png;base64," in page and "http" not in page.split("</style>")[1]
+    assert all(path.stat().st_size > 1000 for path in written.figures)
+    with pytest.raises(RunError, match="holds no records"):
+        read_all([tmp_path])
+
+
+def test_the_page_on_the_reproduction_is_what_the_records_say(tmp_path):
+    root = Path(__file__).parents[2]
+    folders = sorted(path.parent for path in (root / "results").glob("*/records.jsonl"))
+    head = (root / "results" / "head.md").read_text() + "\n"
+    written = write_report(read_all(folders), tmp_path / "reproduction.md", head=head)
+    assert written.markdown.read_text() == (root / "docs" / "reproduction.md").read_text()
+
+
+def test_unknown_records_are_named(tmp_path):
+    append_records(tmp_path, [{"step": 1, "experiment": "table9", "scale": "cpu"}])
+    with pytest.raises(ValueError, match="table9"):
+        markdown(read_records(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("reproduce table9", "table9"),
+        ("reproduce table1 --scale tiny", "tiny"),
+        ("reproduce table1 --budget soon", "a time of 'soon'"),
+        ("reproduce table1 --budget -3m", "a time of '-3m'"),
+        ("reproduce table1 --only lstm", "no entry of table1 contains lstm"),
+        ("reproduce table1 --rates -1.0", "none may be negative"),
+        ("reproduce table2 --scale smoke --only sCIFAR --data-dir absent", "absent"),
+        ("report", "report needs"),
+    ],
+)
+def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = cli.main(arguments.split())
+    except SystemExit as stop:
+        code = stop.code
+    _, err = capsys.readouterr()
+    assert code == 2 and message in err and "Traceback" not in err
+    assert not list(tmp_path.rglob("records.jsonl"))
+
+
+def test_kill_and_resume_on_the_command_line(tmp_path):
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+    def start(out, *more):
+        options = ["--scale", "smoke", "--only", "online, LRU", "--rates", "2e-3", "--out", out, *more]
+        command = [sys.executable, "-m", "foretrace", "reproduce", "table1", *options]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+
+    out, err = (undisturbed := start("whole")).communicate(timeout=300)
+    assert undisturbed.returncode == 0, err
+    assert "paper 8.44e-03" in out and "report.html" in out and "report; step" in err
+    killed = start("killed")
+    for _ in range(2400):
+        if (tmp_path / "killed" / "records.jsonl").exists():
+            break
+        time.sleep(0.05)
+    killed.kill()
+    killed.communicate()
+    spent = start("killed", "--resume", "--budget", "0.001s")
+    out, err = spent.communicate(timeout=300)
+    if len(read_records(tmp_path / "killed")) < 2:
+        assert spent.returncode == cli.TIME_IS_UP == 75, err
+        assert "time is up after 1 of 2 runs" in out and "--resume" in out
+    again = start("killed", "--resume")
+    _, err = again.communicate(timeout=300)
+    assert again.returncode == 0, err
+    assert_same(tmp_path / "killed", tmp_path / "whole")
+    assert json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"] == "run"
+
+
+def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
+    task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
+    config = dataclasses.replace(CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100)
+    entry = paper.Entry("online", "ListOps", config, 0.3762, (1e-2,))
+    experiment = dataclasses.replace(EXPERIMENT, name="table2", entries=(entry,), metric="accuracy", best=True)
+    assert reproduce.run(experiment, tmp_path, show_progress=False) == (2, 2, None)
+    for record in read_records(tmp_path):
+        accuracies = [point["accuracy"] for point in record["curve"]]
+        assert record["validation"]["accuracy"] == max(accuracies[:3])
+        assert record["best_step"] == 3 * (1 + accuracies.index(max(accuracies)))
+        # Seven sequences in batches of four: each counts once.
+        assert record["test"]["accuracy"] * 7 == pytest.approx(round(record["test"]["accuracy"] * 7))
+
+
+def test_a_bar_in_a_name_does_not_end_its_cell():
+    from foretrace.paper._tables import _row
+
+    assert _row(["|lam| from 0", "1"]) == r"| \|lam\| from 0 | 1 |"

@@ -1,0 +1,133 @@
+"""Every method of the linear scan agrees with the plain loop, in value and in every derivative."""
+
+from functools import partial
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+
+from foretrace._recurrence import scan as _scan
+from foretrace._recurrence.scan import linear_scan, replay
+
+METHODS = ("sequential", "associative", "reference")
+
+
+def plain_loop(a, b, h, starts):
+    hs = []
+    for t in range(b.shape[0]):
+        h = h if starts is None else jnp.where(starts[t], jnp.zeros_like(h), h)
+        h = (a[t] if a.ndim == 2 else a) * h + b[t]
+        hs.append(h)
+    return jnp.stack(hs)
+
+
+@jax.jit
+def by_plain_loop(a, b, h, starts, deltas):
+    hs, pull = jax.vjp(lambda a, b, h: plain_loop(a, b, h, starts), a, b, h)
+    return hs, pull(deltas)
+
+
+@partial(jax.jit, static_argnames="method")
+def by_scan(a, b, h, starts, deltas, method):
+    hs, pull = jax.vjp(lambda a, b, h: linear_scan(a, b, h, starts, method), a, b, h)
+    return hs, pull(deltas)
+
+
+@jax.jit
+def by_replay(a, b, h, starts, hs, deltas):
+    value, pull = jax.vjp(lambda a, b, h: replay(a, b, h, starts, hs), a, b, h)
+    return value, pull(deltas)
+
+
+def draw(seed, length, is_complex, varying, resets):
+    random = np.random.default_rng(seed)
+
+    def normal(*shape):
+        real = random.normal(size=shape)
+        return jnp.asarray(real + 1j * random.normal(size=shape) if is_complex else real)
+
+    a = normal(length, 3) if varying else normal(3)
+    starts = jnp.asarray(random.random(length) < 0.4) if resets else None
+    return a, normal(length, 3), normal(3), starts, normal(length, 3)
+
+
+def assert_equal(got, want):
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["whole", "resets"])
+@pytest.mark.parametrize("varying", [False, True], ids=["constant", "varying"])
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+@pytest.mark.parametrize("length", [1, 5])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_method_is_the_plain_loop(length, is_complex, varying, resets, seed):
+    a, b, h, starts, deltas = draw(seed, length, is_complex, varying, resets)
+    want = by_plain_loop(a, b, h, starts, deltas)
+    for method in METHODS:
+        assert_equal(by_scan(a, b, h, starts, deltas, method=method), want)
+    assert_equal(by_replay(a, b, h, starts, want[0], deltas), want)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "kernel"])
+def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
+    """The platform's method is what a backward pass takes; here each of them, whatever the platform."""
+    monkeypatch.setattr(_scan, "platform_method", lambda: method)
+    a, b, h, starts, deltas = draw(0, 5, is_complex=True, varying=True, resets=True)
+    _, pull = jax.vjp(lambda a, b, h: linear_scan(a, b, h, starts), a, b, h)
+    assert_equal(pull(deltas), by_plain_loop(a, b, h, starts, deltas)[1])
+
+
+@pytest.mark.parametrize("method", [*METHODS, "kernel"])
+def test_a_start_forgets_an_infinite_past(method):
+    """A state that overflowed must not reach the next episode as 0 * inf."""
+    a, b, h = jnp.array([2.0]), jnp.ones((3, 1)), jnp.array([jnp.inf])
+    hs = linear_scan(a, b, h, jnp.array([True, False, True]), method)
+    assert hs[:, 0].tolist() == [1.0, 3.0, 1.0]
+
+
+def test_the_platform_method_is_one_of_them():
+    assert _scan.platform_method() in METHODS
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["whole", "resets"])
+@pytest.mark.parametrize("varying", [False, True], ids=["constant", "varying"])
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+def test_the_kernel_is_the_plain_loop_for_streams_side_by_side(is_complex, varying, resets):
+    """Interpreted here: more modules than a program has, more steps than are read ahead and not a multiple of them."""
+    random = np.random.default_rng(0)
+
+    def normal(*shape):
+        real = 0.5 * random.normal(size=shape)
+        return jnp.asarray(real + 0.5j * random.normal(size=shape) if is_complex else real)
+
+    a, b, h = normal(19, 40) if varying else normal(40), normal(2, 19, 40), normal(2, 40)
+    starts = jnp.asarray(random.random((2, 19)) < 0.3) if resets else None
+    streams = (0, 0, 0 if resets else None)
+
+    def run(method, reverse):
+        one = _scan._METHODS[method]
+        return jax.jit(jax.vmap(lambda b, h, starts: one(a, b, h, starts, reverse), streams))(b, h, starts)
+
+    assert_equal(run("kernel", False), run("reference", False))
+    assert_equal(run("kernel", True), run("reference", True))
+
+
+def test_the_kernel_is_translated_for_a_gpu(monkeypatch):
+    """Up to Triton's own language, which needs no GPU; what its compiler says of it does."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    a, b, h = (jnp.ones(shape, jnp.complex64) for shape in ((128,), (10, 1000, 128), (10, 128)))
+    run = jax.jit(jax.vmap(lambda b, h, starts: _scan._METHODS["kernel"](a, b, h, starts, reverse=True)))
+    lowered = run.trace(b, h, jnp.zeros((10, 1000), bool)).lower(lowering_platforms=("cuda",))
+    assert "triton" in lowered.as_text()
+
+
+def test_the_method_can_be_named_from_outside(monkeypatch):
+    monkeypatch.setenv("FORETRACE_SCAN", "kernel")
+    assert _scan.platform_method() == "kernel"
+    monkeypatch.setenv("FORETRACE_SCAN", "quick")
+    with pytest.raises(ValueError, match="FORETRACE_SCAN='quick' is unknown; the methods are sequential"):
+        _scan.platform_method()

@@ -1,0 +1,165 @@
+"""Rows as vectors: types, running statistics, missing and absurd values, growing vocabularies."""
+
+import json
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from foretrace._rows.encode import Encoder, EncodingError
+from foretrace._rows.running import SETTLED, Moments, Vocabulary
+from foretrace._rows.schema import Column, as_time, check_column, infer_columns, infer_kind, is_classes, is_missing
+
+X = [Column("x", "numeric")]
+
+
+def settled(**options):
+    """Return an encoder whose numbers have mean 0 and deviation 1."""
+    encoder = Encoder(X, **options)
+    for i in range(2 * SETTLED):
+        encoder({"x": (-1.0) ** i})
+    return encoder
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(-1e6, 1e6))
+def test_moments_are_those_of_numpy(xs, shift):
+    moments = Moments()
+    for x in xs:
+        moments.update(x + shift)
+    exact = np.asarray(xs, np.longdouble) + shift
+    assert moments.mean == pytest.approx(float(exact.mean()), rel=1e-10, abs=1e-8)
+    assert moments.variance == pytest.approx(float(exact.var()), rel=1e-6, abs=1e-6)
+    again = Moments.from_json(json.loads(json.dumps(moments.to_json())))
+    assert (again.count, again.mean, again.variance) == (moments.count, moments.mean, moments.variance)
+
+
+def test_moments_stay_exact_after_a_billion_rows():
+    moments = Moments.from_json([10**9, 5.0, 4.0])
+    for i in range(10_000):
+        moments.update(5.0 + 2.0 * (-1) ** i)
+    assert moments.count == 10**9 + 10_000
+    assert moments.mean == pytest.approx(5.0, abs=1e-8) and moments.variance == pytest.approx(4.0, rel=1e-12)
+    before = moments.mean
+    moments.update(7.0)
+    assert moments.mean - before == pytest.approx(2e-9, rel=1e-5)
+
+
+def test_vocabularies_grow_up_to_their_capacity():
+    words = Vocabulary(2, ["a"])
+    assert [words.add(w) for w in "abca"] == [0, 1, None, 0] and words.get("c") is None and len(words) == 2
+
+
+def test_types_come_from_the_first_rows_and_can_be_overridden():
+    rows = [
+        {"a": "1", "b": "NA", "c": "2020-01-01 10:00:00", "d": "red", "e": True},
+        {"a": " ", "b": "1e3", "c": "2020-01-01 11:00:00", "d": "3", "e": None, "f": None},
+    ]
+    kinds = dict(infer_columns(rows, {}))
+    assert kinds == dict(
+        zip("abcdef", ["numeric", "numeric", "time", "categorical", "numeric", "numeric"], strict=True)
+    )
+    assert dict(infer_columns(rows, {"a": "categorical", "b": None}))["a"] == "categorical"
+    assert "b" not in dict(infer_columns(rows, {"b": None}))
+    with pytest.raises(ValueError, match=r"no column 'e1', only a, b, .*did you mean 'e'"):
+        infer_columns(rows, {"e1": "numeric"})
+    with pytest.raises(ValueError, match="and 28 more"):
+        check_column("x", [str(i) for i in range(40)])
+    assert infer_kind([]) == "numeric" and infer_kind(["0x10"]) == "categorical"
+
+
+def test_targets_are_classes_if_they_are_few_whole_numbers_or_text():
+    assert is_classes(["0", "1", "NA"]) and is_classes([True, False]) and is_classes(["up", "1.5"])
+    assert not is_classes([0.5, 1.0]) and not is_classes(range(100))
+
+
+def test_times():
+    assert as_time("1970-01-01T02:00:00+02:00") == 0 and as_time("yesterday") is None and as_time(3) is None
+    encoder = Encoder([Column("t", "time")])
+    np.testing.assert_allclose(encoder({"t": "1970-01-01 06:00"})[:2], [1, 0], atol=1e-12)
+    np.testing.assert_array_equal(encoder({"t": "NaT"}), [0, 0, 0, 0, 0, 0, 1])
+
+
+@pytest.mark.parametrize("value", [None, "", " NaN", math.nan, "?", math.inf, "-inf", 1e300, "abc", 10**400])
+def test_what_is_not_a_number_is_masked_and_counted(value):
+    encoder = settled()
+    mean = encoder.numbers["x"].mean
+    np.testing.assert_array_equal(encoder({"x": value}), [0, 1])
+    np.testing.assert_array_equal(encoder({}), [0, 1])
+    assert encoder.numbers["x"].mean == mean
+    assert sum(encoder.counts.values()) == 2 and is_missing(value) == (encoder.counts["missing"] == 2)
+
+
+def test_absurd_numbers_follow_the_policy():
+    clip, mask, stop = (settled(outliers=policy) for policy in ("clip", "mask", "stop"))
+    z, missing = clip({"x": 1e9})
+    assert 5 < z <= 10 and missing == 0 and clip.counts["absurd"] == 1
+    assert clip.numbers["x"].mean < 1
+    np.testing.assert_array_equal(mask({"x": -1e9}), [0, 1])
+    assert mask.counts["absurd"] == 1
+    with pytest.raises(EncodingError, match=r"column 'x' holds '1000000000.0'.*--outliers clip"):
+        stop({"x": 1e9})
+    with pytest.raises(EncodingError, match="holds 'inf'"):
+        stop({"x": "inf"})
+
+
+def test_clipping_lets_the_mean_follow_a_real_change():
+    encoder = settled()
+    for _ in range(2000):
+        z, _ = encoder({"x": 1e6})
+    assert abs(z) < 1 and encoder.numbers["x"].mean == pytest.approx(1e6, rel=0.1)
+
+
+def test_a_constant_column_is_zero_and_its_first_change_is_bounded():
+    encoder = Encoder(X)
+    for _ in range(1000):
+        assert encoder({"x": 5})[0] == 0
+    assert encoder({"x": 6})[0] == 10
+
+
+def test_unknown_categories_share_a_slot():
+    encoder = Encoder([Column("c", "categorical")], categories=3)
+    slots = [int(np.argmax(encoder({"c": c}))) for c in ("a", "b", "c", None, "a", 1)]
+    assert slots == [1, 2, 0, 0, 1, 0] and encoder.counts["unknown categories"] == 2
+    assert int(np.argmax(encoder({"c": "z"}, learn=False))) == 0 and encoder.counts["unknown categories"] == 2
+
+
+def test_new_columns_take_the_room_that_is_left_whatever_their_order():
+    one, two = Encoder(width=6, adopt=True, categories=2), Encoder(width=6, adopt=True, categories=2)
+    a, b = one({"x": 1, "a": 2}), two({"a": 2, "x": 1})
+    np.testing.assert_array_equal(a, b)
+    assert list(one.columns) == ["a", "x"]
+    one({"c": "red"}), one({"z": 1})
+    assert list(one.columns) == ["a", "x", "c"] and one.counts["columns without room"] == 1
+    with pytest.raises(ValueError, match="no room for column 'x'"):
+        Encoder(X, width=1)
+
+
+def test_looking_does_not_learn():
+    encoder = settled(adopt=True)
+    before = encoder.to_json()
+    encoder({"x": 3.0, "new": 1}, learn=False), encoder({"x": "inf"}, learn=False)
+    assert encoder.to_json() == before
+
+
+def test_the_state_survives_json_exactly():
+    columns = [*X, Column("c", "categorical"), Column("t", "time")]
+    encoder, again = Encoder(columns), Encoder(columns)
+    rng = np.random.default_rng(0)
+    rows = [{"x": rng.normal() / 3, "c": str(i % 5), "t": f"2020-01-0{1 + i % 9}"} for i in range(40)]
+    for row in rows[:20]:
+        encoder(row)
+    again.restore(json.loads(json.dumps(encoder.to_json())))
+    for row in rows[20:]:
+        np.testing.assert_array_equal(encoder(row), again(row))
+    assert again.to_json() == encoder.to_json()
+    with pytest.raises(ValueError, match="the columns are"):
+        Encoder([Column("y", "numeric")]).restore(encoder.to_json())
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="categories=1"):
+        Encoder(X, categories=1)
+    with pytest.raises(ValueError, match="bound=0"):
+        Encoder(X, bound=0)

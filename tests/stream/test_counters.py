@@ -1,0 +1,65 @@
+"""Counters of a stream that never ends: near 2^31 and behind it, learning goes on as ever."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from foretrace._rows.scores import Scores
+from foretrace.stream._learner import own, stream_learner
+from foretrace.stream._model import Model
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+LAST = 2**31 - 1
+
+
+def counted(state, count):
+    """Return a state whose counters all stand at a number."""
+
+    def put(path, leaf):
+        integer = jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.ndim == 0
+        return jnp.full_like(leaf, count) if integer and "turn" not in jax.tree_util.keystr(path) else leaf
+
+    return jax.tree.map_with_path(put, state)
+
+
+def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
+    model = Model(3, 1, classes=False, depth=1, model_size=4, state_size=3, learning_rate=0.05)
+    learner = stream_learner(model)
+    rng = np.random.default_rng(0)
+    xs, ys = rng.normal(size=(8, 1, 3)), rng.normal(size=(8, 1, 1))
+
+    def run(state):
+        for x, y in zip(xs, ys, strict=True):
+            state, _ = learner.step(state, x, y, np.ones(1, bool))
+        # A refused step is counted as well.
+        return learner.step(state, np.full((1, 3), np.nan), ys[0], np.ones(1, bool))[0]
+
+    begun = learner.init()
+    # From here on Adam's corrections are ones in float64, whatever the count.
+    early, late = run(own(counted(begun, 10**6))), run(own(counted(begun, LAST - 3)))
+    assert int(early.learner.step) == 10**6 + len(xs) and int(late.learner.step) == LAST
+    counts = optax.tree.get_all_with_path(late.learner.opt_state, "count")
+    assert counts and all(int(count) == LAST for _, count in counts)
+    for name in ("network", "carry"):
+        parts = (jax.tree.leaves(getattr(state.learner, name)) for state in (early, late))
+        for one, two in zip(*parts, strict=True):
+            np.testing.assert_array_equal(one, two)
+    assert int(late.learner.skipped) == LAST - 2
+
+
+def test_scores_stay_exact_after_three_billion_rows():
+    rows, scores = 3 * 10**9, Scores()
+    scores.restore(json.loads(json.dumps([rows, 0, {"accuracy": 0.75 * rows, "mse": 4.0 * rows}, {}])))
+    for i in range(1000):
+        scores.add({"accuracy": float(i % 4 > 0), "mse": 4.0})
+    assert scores.rows == rows + 1000
+    assert scores.total()["accuracy"] == pytest.approx(0.75, rel=1e-12)
+    assert scores.total()["rmse"] == pytest.approx(2.0, rel=1e-12)
+    assert scores.window() == {"accuracy": 0.75, "rmse": 2.0}
+    before = scores.total()["accuracy"] * scores.rows
+    scores.add({"accuracy": 1.0, "mse": 0.0})
+    assert scores.total()["accuracy"] * scores.rows - before == pytest.approx(1.0, abs=1e-5)

@@ -1,0 +1,404 @@
+"""Many streams that share a network: each remembers as if it were alone, and all learn as one batch."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foretrace as ft
+from foretrace._rows.encode import Encoder
+from foretrace._rows.feed import Feed
+from foretrace._rows.member_feed import MemberFeed
+from foretrace._rows.number_target import NumberTarget
+from foretrace._rows.roster import Roster, RosterError
+from foretrace._rows.schema import Column
+from foretrace._rows.target import ClassTarget
+from foretrace.stream._learner import StreamLearner, own
+from foretrace.stream._member_learner import MemberLearner
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+MEMBERS, STEPS = 3, 8
+MADE = {}
+
+
+def learner(rate, batch_size=None, rule=ft.ONLINE):
+    network = ft.Network(2, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+    loss = ft.losses.squared_error
+    return ft.Learner(network, rule=rule, optimizer=optax.adam(rate), loss=loss, batch_size=batch_size)
+
+
+def many(rate, together=1, delay=0, members=MEMBERS):
+    """Return the same learner for the same arguments: compiled once."""
+    key = rate, together, delay, members
+    if key not in MADE:
+        one = learner(rate, None if together == 1 else together)
+        MADE[key] = MemberLearner(one, members=members, delay=delay)
+    return MADE[key]
+
+
+def data(seed=0, steps=STEPS, members=MEMBERS):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(steps, members, 2)), rng.normal(size=(steps, members, 2))
+
+
+def padded(model, slots, xs, ys, fresh=(), mask=None):
+    """Fill a step up with missing rows."""
+    size, there = model.together, len(slots)
+    out = np.full(size, model.members, np.int32), np.zeros(size, bool), np.zeros((size, 2)), np.zeros((size, 2))
+    for i, slot in enumerate(slots):
+        out[0][i], out[1][i], out[2][i], out[3][i] = slot, slot in fresh, xs[i], ys[i]
+    return *out, np.arange(size) < there if mask is None else np.asarray(mask)
+
+
+def leaves(tree):
+    found = []
+    for leaf in jax.tree.leaves(tree):
+        key = jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
+        found.append(np.array(jax.random.key_data(leaf) if key else leaf))
+    return found
+
+
+def assert_close(a, b, tolerance=1e-12):
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+def assert_same(a, b):
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def place(state, slot):
+    """Return what a member remembers; what its ring holds of others is not read."""
+    return jax.tree.map(lambda leaf: leaf[slot], (state.learner.carry, state.turn))
+
+
+def shared(state):
+    return state.learner.network, state.learner.opt_state, state.learner.step, state.learner.skipped, state.learner.key
+
+
+def orders():
+    """Groups of distinct members, in any order: 0 1 2 is a full step, 1 a step with two missing rows."""
+    return st.lists(st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True), max_size=STEPS)
+
+
+@pytest.mark.parametrize(("together", "delay"), [(1, 0), (1, 2), (3, 0), (3, 2)])
+@given(groups=orders())
+def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
+    model, alone = many(0.0, together, delay), MADE.setdefault(delay, StreamLearner(learner(0.0), delay=delay))
+    xs, ys = data()
+    state, outputs, rows = model.init(), [[] for _ in range(MEMBERS)], [0] * MEMBERS
+    if together == 1:
+        groups = [[slot] for group in groups for slot in group]
+    for group in groups:
+        if max(rows) >= STEPS:
+            break
+        x, y = ([values[rows[slot], slot] for slot in group] for values in (xs, ys))
+        state, outcome = model.step(state, *padded(model, group, x, y))
+        for i, slot in enumerate(group):
+            outputs[slot].append((np.asarray(outcome.outputs)[i], np.asarray(outcome.newest)[i]))
+            rows[slot] += 1
+    for slot in range(MEMBERS):
+        one = alone.init()
+        for t in range(rows[slot]):
+            one, outcome = alone.step(one, xs[t, slot][None], ys[t, slot][None], np.ones(1, bool))
+            assert_close((outcome.outputs[0], outcome.newest[0]), outputs[slot][t])
+        assert_close(one.learner.carry, place(state, slot)[0])
+    assert_same(place(state, MEMBERS), place(model.init(), MEMBERS))
+
+
+@pytest.mark.parametrize(("delay", "credit"), [(0, 0), (2, 0), (2, 2)])
+def test_members_in_lock_step_are_a_batch(delay, credit):
+    rule = ft.ONLINE.with_depth(credit)
+    model = MemberLearner(learner(0.05, 3, rule), members=MEMBERS, delay=delay) if credit else many(0.05, 3, delay)
+    batch = learner(0.05, 3, rule)
+    xs, ys = map(jnp.asarray, data())
+    state, one, carries = model.init(), batch.init(), []
+    slots = np.array([2, 0, 1], np.int32)
+    for t in range(STEPS):
+        carries.append(one.carry)
+        outputs, ahead = batch.predict(one, xs[t][:, None])
+        late = t - delay
+        mask = np.full(3, late >= 0)
+        state, outcome = model.step(state, slots, np.zeros(3, bool), xs[t], ys[max(late, 0)], mask)
+        if late >= 0:
+            learned, info = batch.step(one._replace(carry=carries[late]), xs[late][:, None], ys[late][:, None])
+            one = learned._replace(carry=ahead.carry)
+            assert_close(jnp.stack([info.loss, info.gradient_norm, info.update_norm]), outcome.measures[:3])
+        else:
+            one = ahead
+        assert_close(outputs[:, 0], outcome.newest)
+    assert_close((one.network, one.opt_state), (state.learner.network, state.learner.opt_state))
+    assert_close(one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[slots], 0, 1), state.learner.carry))
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_missing_rows_and_rows_without_a_label_do_not_dilute_the_gradient(delay):
+    xs, ys = data()
+    found = []
+    for together, labelled in ((3, 1), (3, 2), (1, 1)):
+        model = many(0.05, together, delay)
+        state = model.init()
+        for t in range(STEPS):
+            # Member 1 is there without a label in the second case, missing in the first.
+            slots = [0, 1][:labelled] if together > 1 else [0]
+            mask = (np.arange(together) == 0) & (t >= delay)
+            state, outcome = model.step(state, *padded(model, slots, xs[t], ys[t], mask=mask))
+            found.append(outcome.measures)
+        found.append(shared(state))
+    size = len(found) // 3
+    assert_close(found[:size], found[size : 2 * size])
+    assert_close(found[:size], found[2 * size :])
+
+
+@pytest.mark.parametrize(("together", "delay"), [(1, 0), (1, 2), (3, 0), (3, 2)])
+def test_a_member_that_starts_anew_equals_a_new_one_and_touches_no_other(together, delay):
+    model, (xs, ys) = many(0.05, together, delay), data()
+    state = model.init()
+    for t in range(4):
+        for slot in range(MEMBERS):
+            state, _ = model.step(state, *padded(model, [slot], xs[t, [slot]], ys[t, [slot]]))
+    # Member 0 starts anew in one state, and has never been in the other.
+    blank = model.init()
+    never = state._replace(
+        learner=state.learner._replace(carry=_put(state.learner.carry, blank.learner.carry, 0)),
+        waiting=None if state.waiting is None else _put(state.waiting, blank.waiting, 0),
+        turn=state.turn.at[0].set(0),
+    )
+    one, two = own(state), own(never)
+    for t in range(5):
+        before = [place(one, slot) for slot in (1, 2, MEMBERS)]
+        mask = np.arange(together) == 0 if t >= delay else np.zeros(together, bool)
+        rows = xs[t, [0]], ys[max(t - delay, 0), [0]]
+        assert_same(
+            model.predict(one, *padded(model, [0], *rows, fresh=[0] if not t else ())[:3]),
+            model.predict(two, *padded(model, [0], *rows)[:3]),
+        )
+        one, first = model.step(one, *padded(model, [0], *rows, fresh=[0] if not t else (), mask=mask))
+        two, second = model.step(two, *padded(model, [0], *rows, mask=mask))
+        assert_same(first, second)
+        assert_same((shared(one), place(one, 0)), (shared(two), place(two, 0)))
+        assert_same(before, [place(one, slot) for slot in (1, 2, MEMBERS)])
+
+
+def _put(tree, other, slot):
+    return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new[slot]), tree, other)
+
+
+def test_starting_anew_is_the_reset_of_the_engine():
+    model, batch, (xs, ys) = many(0.05, 3), learner(0.05, 3), map(jnp.asarray, data())
+    state, one, slots = model.init(), batch.init(), np.arange(3, dtype=np.int32)
+    for t in range(STEPS):
+        fresh = jnp.arange(3) == t % 4
+        state, outcome = model.step(state, slots, fresh, xs[t], ys[t], np.ones(3, bool))
+        one, info = batch.step(one, xs[t][:, None], ys[t][:, None], reset=fresh[:, None])
+        assert_close(info.outputs[:, 0], outcome.outputs)
+    assert_close(one.network, state.learner.network)
+    assert_close(one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:3], 0, 1), state.learner.carry))
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_nothing_is_compiled_twice(delay):
+    model, (xs, ys) = MemberLearner(learner(0.05, 3), members=MEMBERS, delay=delay), data()
+    state = model.init()
+    for group, fresh in (([0, 1], [0, 1]), ([2], [2]), ([2, 0, 1], [0]), ([1], ())):
+        state, _ = model.step(state, *padded(model, group, xs[0], ys[0], fresh=fresh))
+        model.predict(state, *padded(model, group, xs[0], ys[0], fresh=fresh)[:3])
+    assert (model._step._cache_size(), model._look._cache_size()) == (1, 1)
+
+
+def test_what_missing_rows_hold_reaches_nothing():
+    model, (xs, ys) = many(0.05, 3, 2), data()
+    clean, other = model.init(), model.init()
+    for t in range(STEPS):
+        slots, fresh, x, y, mask = padded(model, [1], [xs[t, 1]], [ys[t, 1]])
+        clean, _ = model.step(clean, slots, fresh, x, y, mask & (t >= 2))
+        x[1:], y[1:] = np.nan, np.nan
+        other, _ = model.step(other, slots, fresh, x, y * 0 + np.nan_to_num(y), mask & (t >= 2))
+    assert_same(shared(clean)[:2], shared(other)[:2])
+    for slot in range(MEMBERS):
+        assert_same(place(clean, slot), place(other, slot))
+
+
+def test_a_step_that_is_not_finite_is_refused_for_all_of_its_rows():
+    model, (xs, ys) = many(0.05, 3, 0), data()
+    state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))
+    before = own(state)
+    xs[1, 1] = np.nan
+    state, outcome = model.step(state, *padded(model, [0, 1, 2], xs[1], ys[1], fresh=[2]))
+    assert outcome.measures[3] == 0 and state.learner.skipped == 1
+    assert_same(before.learner.network, state.learner.network)
+    assert_same([place(before, slot) for slot in (0, 1)], [place(state, slot) for slot in (0, 1)])
+    assert_same(place(model.init(), 2), place(state, 2))  # it was to start anew, and has
+
+
+def test_states_go_through_a_file(tmp_path):
+    model, (xs, ys) = many(0.05, 3, 2), data()
+    state = model.init()
+    for t in range(4):
+        state, _ = model.step(state, *padded(model, [t % 3, (t + 1) % 3], xs[t], ys[t], fresh=[0]))
+    ft.save(tmp_path / "a.safetensors", state)
+    other = own(ft.load(tmp_path / "a.safetensors", model))
+    for t in range(4, STEPS):
+        state, one = model.step(state, *padded(model, [t % 3], xs[t], ys[t]))
+        other, two = model.step(other, *padded(model, [t % 3], xs[t], ys[t]))
+        assert_same((state, one), (other, two))
+
+
+def test_passing_moves_on_who_is_there_and_learns_nothing():
+    model, (xs, ys) = many(0.05, 3), data()
+    state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))
+    before = own(state)
+    arguments = padded(model, [1], xs[1], ys[1])[:3]
+    outputs = model.predict(state, *arguments)
+    again, after = model.run(state, *arguments)
+    assert_same(outputs, again)
+    assert_same([place(before, slot) for slot in (0, 2, 3)], [place(after, slot) for slot in (0, 2, 3)])
+    assert_same(shared(before), shared(after))
+    assert not np.array_equal(before.learner.carry.h[1], after.learner.carry.h[1])
+
+
+def test_members_beyond_memory_are_refused():
+    with pytest.raises(ValueError, match=r"members=10000000: .* at most 1024 MiB .* there is room for \d+ members"):
+        many(0.0, members=10_000_000)
+    with pytest.raises(ValueError, match=r"members=3 and delay=10000000: .* room for 0 members"):
+        many(0.0, delay=10_000_000)
+    with pytest.raises(ValueError, match="members=2 must be at least together=3"):
+        many(0.0, 3, members=2)
+
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["seat", "start", "reset", "leave", "save"]), st.integers(0, 5)), max_size=40
+)
+
+
+@given(capacity=st.integers(1, 4), actions=ACTIONS)
+def test_a_roster_is_its_definition(capacity, actions):
+    """The definition: a list of (name, place, anew), the one that has been silent longest first."""
+    roster, there, counts = Roster(capacity), [], dict.fromkeys(("joins", "evictions", "resets", "leaves"), 0)
+    for action, number in actions:
+        name = f"m{number}"
+        found = next((entry for entry in there if entry[0] == name), None)
+        assert (name in roster) == (found is not None) and roster.find(name) == (found and tuple(found[1:]))
+        if action == "save":
+            restored = Roster(capacity)
+            restored.restore(json.loads(json.dumps(roster.to_json())))
+            assert restored.to_json() == roster.to_json()
+            roster = restored
+        elif action in ("seat", "start"):
+            others = [entry[1] for entry in there]
+            seat = roster.seat(name, reset=action == "start")
+            if found is None:
+                counts["joins"] += 1
+                if len(there) == capacity:
+                    assert seat.place == there.pop(0)[1]
+                    counts["evictions"] += 1
+                else:
+                    assert seat.place not in others
+                assert seat.fresh and 0 <= seat.place < capacity
+            else:
+                there.remove(found)
+                counts["resets"] += action == "start" and not found[2]
+                assert seat == (found[1], found[2] or action == "start")
+            there.append([name, seat.place, False])
+        elif found is None:
+            with pytest.raises(KeyError, match=f"{name}.*{len(there)} members"):
+                getattr(roster, action)(name)
+        elif action == "reset":
+            roster.reset(name)
+            counts["resets"] += not found[2]
+            found[2] = True
+        else:
+            assert roster.leave(name) == found[1]
+            there.remove(found)
+            counts["leaves"] += 1
+        assert list(roster) == [entry[0] for entry in there] and len(roster) == len(there)
+    assert {name: roster.counts[name] for name in counts} == counts
+
+
+def test_a_roster_that_evicts_nobody_says_what_to_do():
+    roster = Roster(1, when_full="stop")
+    roster.seat("a")
+    before = roster.to_json()
+    with pytest.raises(RosterError, match=r"all 1 places are taken and 'b' .* raise --members"):
+        roster.seat("b")
+    assert roster.to_json() == before
+    roster.leave("a")
+    assert roster.seat("b") == (0, True)
+    with pytest.raises(ValueError, match="members=0"):
+        Roster(0)
+
+
+def feed(kind, **options):
+    target = ClassTarget(10) if kind == "classes" else NumberTarget(options.get("horizon", 1))
+    return Feed(Encoder([Column("x", "numeric")]), target, **options)
+
+
+OPTIONS = [("classes", {"delay": 2}), ("classes", {}), ("numbers", {"horizon": 2, "delay": 1})]
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIONS)
+def test_labels_and_last_targets_are_those_of_the_member(kind, options):
+    """Rows of the others come in between: labels, contexts and inputs are those of a member alone."""
+    together, alone = MemberFeed(feed(kind, **options), Roster(2)), {name: feed(kind, **options) for name in "ab"}
+    rng, late = np.random.default_rng(0), {"a": 0, "b": 0}
+    for i in range(30):
+        name, value = "ab"[int(rng.integers(2))], float(i % 4)
+        came = together.push(name, {"x": 0}, value)
+        x = alone[name].push({"x": 0}, value)
+        # What both learn of the target, its classes or its mean, is that of all; which value was last is its own.
+        assert (came.inputs[:2] == x[:2]).all()
+        own_last = alone[name].last
+        assert together.feeds[came.seat.place].last == (
+            own_last
+            if kind == "numbers" or own_last is None
+            else together.shared.target.classes.get(alone[name].target.classes.values[own_last])
+        )
+        due = next(iter(alone[name].take(1)), None)
+        assert (came.due is None) == (due is None)
+        late[name] += 1
+        assert (due is not None) == (late[name] > alone[name].rows_late)
+        if kind == "numbers" and due is not None:
+            assert came.due.taken == due.taken and came.due.context[1] == due.context[1]
+
+
+def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
+    def run(actions):
+        many = MemberFeed(feed("classes", delay=2), Roster(2))
+        for name, i, reset in actions:
+            many.push(name, {"x": i}, str(i), reset=reset)
+        return many
+
+    rows = [("a", 0, False), ("b", 1, False), ("a", 2, False)]
+    evicted = run([*rows, ("c", 3, False)])  # b has been silent longest
+    assert list(evicted.roster) == ["a", "c"] and evicted.roster.counts["labels given up"] == 1
+    assert evicted.feeds[0].own_to_json() == run(rows).feeds[0].own_to_json()
+    reset = run([*rows, ("a", 3, True)])
+    assert reset.feeds[0].unanswered == 1 and reset.roster.counts["labels given up"] == 2
+    reset.leave("b")
+    assert reset.feeds[1] is None and reset.roster.counts["labels given up"] == 3
+    other = MemberFeed(feed("classes", delay=2), Roster(2))
+    other.restore(json.loads(json.dumps(reset.to_json())))
+    for many in (reset, other):
+        many.push("b", {"x": 9}, "0")
+    assert reset.to_json() == other.to_json()
+    looked = reset.look("new", {"x": 1.0})
+    assert looked.seat == (2, True) and "new" not in reset.roster and not looked.inputs[2:].any()
+
+
+@pytest.mark.parametrize("credit", [0, 2])
+@pytest.mark.parametrize(("together", "delay"), [(1, 0), (1, 2), (3, 2)])
+def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, delay, credit):
+    def temporary(members):
+        model, (xs, ys) = MemberLearner(alone, members=members, delay=delay), data()
+        arguments = padded(model, [0], xs[0], ys[0])
+        lowered = model._step.lower(jax.eval_shape(model.init), *arguments)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    alone = learner(0.05, None if together == 1 else together, ft.ONLINE.with_depth(credit))
+    assert temporary(1000) < temporary(10) + 2**12  # the carries alone are 1000 times 4 KiB

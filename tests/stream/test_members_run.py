@@ -1,0 +1,203 @@
+"""A run on a stream of many members: exact resume, resets, answers, counts, and clear errors; and in river."""
+
+import copy
+import pickle
+import time
+
+import numpy as np
+import pytest
+from test_stream_run import COUNT, TINY, assert_same_run, finish, start, state, table
+
+from foretrace._runs.metrics import read_metrics
+from foretrace.cli import _main as cli
+from foretrace.stream import _river as stream
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._predict import predictions
+from foretrace.stream._run import follow
+
+__all__ = ["start"]  # a fixture, which runs the command in the folder of `files`
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Rows of five sensors in turns of random length, one of them without a name; episodes of random length."""
+    folder, rng = tmp_path_factory.mktemp("members"), np.random.default_rng(1)
+    rows = [
+        row | {"who": ["a", "b", "c", "d", ""][int(rng.integers(5))], "start": str(int(rng.random() < 0.05))}
+        for row in table()
+    ]
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    alone = [row for row in rows if row["who"] == "a"]
+    only = [name for name in alone[0] if name != "who"]
+    lines = [",".join(only), *(",".join(row[name] for name in only) for row in alone)]
+    (folder / "alone.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+RUNS = {
+    "late, side by side": {"target": "class", "member": "who", "members": 4, "together": 3, "delay": 2},
+    "episodes": {"target": "z", "task": "regression", "reset": "start", "horizon": 2},
+    "everything": {
+        "target": "z",
+        "member": "who",
+        "members": 3,
+        "reset": "start",
+        "together": 2,
+        "horizon": 2,
+        "delay": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
+    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS[name])
+    whole = follow(config, tmp_path / "whole", show_progress=False)
+    assert whole.position.row == COUNT
+    for i, rows in enumerate((33, 101, 222, None)):
+        follow(config, tmp_path / "cut", rows=rows, resume=i > 0, show_progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    last = read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]
+    counts = last["members"]
+    assert last["refused"] == 0 and counts["joins"] - counts["evictions"] == counts["present"]
+    assert counts["present"] == (min(5, config.members) if config.member else 1)
+    assert (counts["evictions"] > 0) == (config.members < 5) and (counts["resets"] > 5) == (config.reset is not None)
+
+
+def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
+    """Rows of one member, by its name or without: the same network, and the same memory in its place."""
+    options = {"target": "z", "task": "regression", "reset": "start", **TINY}
+    follow(StreamConfig(str(files / "alone.csv"), **options), tmp_path / "alone", show_progress=False)
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    where = lines[0].rstrip().split(",").index("who")
+    rows = [line for line in lines[1:] if line.rstrip().split(",")[where] == "a"]
+    (tmp_path / "a.csv").write_text(lines[0] + "".join(rows))
+    follow(StreamConfig(str(tmp_path / "a.csv"), member="who", **options), tmp_path / "many", show_progress=False)
+    one, two = state(tmp_path / "alone"), state(tmp_path / "many")
+    for name in one:
+        there = two[name][:2] if "carry" in name or name.startswith(("waiting", "turn")) else two[name]
+        np.testing.assert_allclose(there, one[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["late, side by side"])
+    follow(config, tmp_path / "run", rows=300, show_progress=False)
+    before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    names, *found = predictions(tmp_path / "run", str(files / "a.csv"), rows=20)
+    assert names == ["row", "who", "class", "probability"] and {who for _, who, *_ in found} == {*"abcd", ""}
+    assert {answer for *_, answer, _ in found} <= {"up", "down"}
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=20)) == [names, *found]
+
+
+def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
+    with open(files / "long.csv", "w") as file:
+        lines = (files / "a.csv").read_text().splitlines(keepends=True)
+        file.writelines(lines[:1] + lines[1:] * 10)
+    options = ["--member=who", "--members=4", "--together=2", "--reset=start", "--delay=2", "--target=class"]
+    options += ["--size=tiny", "--log-every=50", "--checkpoint-every=70"]
+    assert finish(start("stream", "long.csv", "--run-dir=whole", *options))[0] == 0
+    process = start("stream", "long.csv", "--run-dir=killed", *options)
+    path = files / "killed" / "checkpoint.safetensors"
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    process.kill()
+    assert finish(process)[0] == -9
+    code, out, err = finish(start("stream", "long.csv", "--run-dir=killed", "--resume"))
+    assert code == 0, err
+    assert_same_run(files / "whole", files / "killed")
+    assert "Members: 4 present" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--target class --member whom", "no column 'whom'"),
+        ("--target class --member who --chunk 4", "chunk=4 does not go with --member or --reset"),
+        ("--target class --reset start --chunk 4", "chunk=4 does not go with --member or --reset"),
+        ("--target class --together 2", "together=2 learns rows of several members in one step: name --member"),
+        ("--target class --member who --members 2 --together 3", "at least as many --members"),
+        ("--target class --member class", "'class' cannot be the --member or the --reset"),
+        ("--target class --member who --categorical who", "'who' cannot be the --member or the --reset"),
+        ("--target class --member who --members 0", "members=0 must be at least 1"),
+        ("--target class --member who --members 100000000", "there is room for"),
+    ],
+)
+def test_bad_input_is_one_clear_message(capsys, files, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["stream", str(files / "a.csv"), *arguments.split()]) == 2
+    out, err = capsys.readouterr()
+    assert message in " ".join(err.split()) and "Traceback" not in err and out == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reset": "color"}, "column 'color' holds 'red'; the column of --reset must be true or 1"),
+        ({"member": "who", "members": 2, "when_full": "stop"}, "all 2 places are taken and .* raise --members"),
+    ],
+)
+def test_rows_that_cannot_be_told_apart_stop_the_run(files, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        follow(StreamConfig(str(files / "a.csv"), target="class", **TINY, **options), tmp_path / "run")
+
+
+def rows(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [({"x": float(rng.normal()), "who": "ab"[int(rng.integers(2))]}, float(rng.normal())) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor])
+def test_an_estimator_keeps_its_members_apart(kind):
+    model = kind("tiny", features=4, member="who", members=2)
+    for x, y in rows(20):
+        model.learn_one(x, y > 0 if kind is stream.Classifier else y)
+    answer = getattr(model, "predict_proba_one", model.predict_one)
+    a, b = ({"x": 1.0, "who": name} for name in "ab")
+    before, other = answer(a), answer(b)
+    assert before != other and before == answer(a)
+    model.reset("a")
+    assert answer(b) == other and answer(a) == answer({"x": 1.0, "who": "new"}) != before
+    model.leave("b")
+    assert answer(b) == answer(a)
+    others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    for x, y in rows(10, seed=1):
+        for one in (model, *others):
+            one.learn_one(x, y > 0 if kind is stream.Classifier else y)
+    assert all(getattr(one, answer.__name__)(a) == answer(a) for one in others) and answer(a) != answer(b)
+    assert "who" not in model._intake.encoder.columns
+    with pytest.raises(KeyError, match="'c' is not among the 2 members"):
+        model.leave("c")
+    with pytest.raises(ValueError, match="the row has no 'who'.*its features are x"):
+        model.learn_one({"x": 1.0}, 1.0)
+    with pytest.raises(KeyError, match="is no member"):
+        kind("tiny").reset("a")
+
+
+def test_a_forecaster_keeps_its_members_apart():
+    model = stream.Forecaster(2, "tiny", features=4, member="who", members=2)
+    assert model.forecast(2) == model.forecast(2, member="a") == [0.0, 0.0]
+    for i in range(60):
+        model.learn_one(float(i % 2), {"who": "a"})
+        model.learn_one(100.0 + i % 3, {"who": "b"})
+    a, b = (model.forecast(2, member=name) for name in "ab")
+    assert max(a) < 30 < 70 < min(b) and model.forecast(2) == b  # each goes on from its own last value
+    after = pickle.loads(pickle.dumps(model))
+    assert after.forecast(2, member="a") == a and after.forecast(2) == b
+    after.leave("b")
+    after.learn_one(1.0, {"who": "c"})
+    assert after.forecast(2, member="a") != [0.0, 0.0] == after.forecast(2, member="b")  # who leaves takes no room
+    model.leave("a")
+    model.reset("b")
+    assert model.forecast(2, member="a") == model.forecast(2, member="b") == [0.0, 0.0]
+    with pytest.raises(ValueError, match=r"forecast\(member='a'\): the model was made without"):
+        stream.Forecaster(2, "tiny").forecast(2, member="a")
+    for name in "cde":
+        model.learn_one(1.0, {"who": name})
+    assert len(model._newest) == 2 and model.forecast(2, member="b") == [0.0, 0.0] != model.forecast(2, member="e")
+    with pytest.raises(ValueError, match="the row has no 'who'"):
+        model.learn_one(1.0)

@@ -1,0 +1,92 @@
+"""Monitors of a network on a stream: against their definitions, and warnings once."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace.stream._monitors import PROBE, RANGES, Monitors
+
+LRU = ft.LRU.factory(state_size=3)
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+
+def measure(make_cell, change=lambda network: network, seen=PROBE):
+    network = change(ft.Network(2, 1, model_size=3, depth=2, cell=make_cell, key=jax.random.key(0)))
+    carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.ONLINE))
+    monitors = Monitors()
+    monitors.see(np.random.default_rng(0).normal(size=(seen, 2)))
+    return monitors.measure(network, carry, 0.25), network, carry
+
+
+def norm(tree):
+    return float(np.sqrt(sum(np.sum(np.abs(np.asarray(leaf)) ** 2) for leaf in jax.tree.leaves(tree))))
+
+
+@pytest.mark.parametrize("cell_name", ["lru", "gru"])
+def test_monitors_are_what_they_say(cell_name):
+    found, network, carry = measure({"lru": LRU, "gru": ft.GRU.factory()}[cell_name])
+    assert found["sensitivity_norm"] == pytest.approx(norm(carry.e), rel=1e-8)
+    assert found["update_ratio"] == pytest.approx(0.25 / norm(network), rel=1e-8)
+    assert found["dead_units"] == 0
+    if cell_name == "lru":
+        moduli = np.exp(-np.exp(np.asarray(network.blocks.cell.nu_log)))
+        assert found["largest_modulus"] == pytest.approx(moduli.max(), rel=1e-8)
+        assert found["smallest_modulus"] == pytest.approx(moduli.min(), rel=1e-8)
+    else:
+        assert "largest_modulus" not in found
+
+
+@pytest.mark.parametrize("rule", [ft.UORO, ft.HYBRID.with_sketches(2)], ids=str)
+def test_a_sketch_has_the_norm_of_its_product_beside_what_is_exact(rule):
+    network = ft.Network(2, 1, model_size=3, depth=2, cell=LRU, key=jax.random.key(0))
+    carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, rule))
+    monitors = Monitors()
+    monitors.see(np.ones((PROBE, 2)))
+    found = monitors.measure(network, carry, None)["sensitivity_norm"]
+    e = carry.e
+    assert found == pytest.approx(np.hypot(norm(e.own), norm(e.states) * norm(e.parameters)), rel=1e-6)
+    assert (norm(e.own) > 0.1) == (rule != ft.UORO)
+
+
+def test_units_whose_gate_is_shut_are_dead():
+    def shut(network):
+        weight, bias = network.blocks.glu.linear.weight, network.blocks.glu.linear.bias
+        # Values in front, gates behind: the first layer has one dead value, the second two shut gates.
+        weight = weight.at[0, 1].set(0.0)
+        return jax.tree.map(
+            lambda leaf: (
+                weight
+                if leaf is network.blocks.glu.linear.weight
+                else bias.at[0, 4].set(-1e3).at[1, 3:5].set(-1e3)
+                if leaf is network.blocks.glu.linear.bias
+                else leaf
+            ),
+            network,
+        )
+
+    assert measure(LRU, shut)[0]["dead_units"] == pytest.approx(3 / 6)
+    assert "dead_units" not in measure(LRU, seen=PROBE - 1)[0]
+
+
+def test_a_monitor_warns_once_until_it_came_back():
+    monitors, high = Monitors(), RANGES["update_ratio"][1] * 2
+    assert len(monitors.warnings({"update_ratio": high, "dead_units": 0.0})) == 1
+    again = Monitors()
+    again.restore(json.loads(json.dumps(monitors.to_json())))
+    for one in (monitors, again):
+        assert one.warnings({"update_ratio": high}) == []
+        assert one.warnings({}) == [] and one.warnings({"update_ratio": high}) == []  # not measured is not back
+        assert one.warnings({"update_ratio": 1e-4}) == [] and len(one.warnings({"update_ratio": high})) == 1
+    assert "is nan" in monitors.warnings({"sensitivity_norm": float("nan")})[0]
+
+
+def test_a_broken_network_is_named_and_harms_nothing():
+    def break_it(network):
+        return jax.tree.map(lambda leaf: leaf * jnp.nan, network)
+
+    found, _, _ = measure(LRU, break_it)
+    assert np.isnan(found["largest_modulus"]) and len(Monitors().warnings(found)) >= 2

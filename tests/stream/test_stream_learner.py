@@ -1,0 +1,279 @@
+"""Predict now, learn when the label is there: the ring of waiting steps against the definition."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from foretrace._rows.encode import Encoder, EncodingError
+from foretrace._rows.feed import Feed
+from foretrace._rows.number_target import NumberTarget
+from foretrace._rows.schema import Column
+from foretrace._rows.scores import Scores, score_class, score_numbers
+from foretrace._rows.target import ClassTarget
+from foretrace.stream._learner import empty_labels, own, stream_learner
+from foretrace.stream._model import Model, decided
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+TINY = {"depth": 1, "model_size": 4, "state_size": 3, "learning_rate": 0.05}
+
+
+def rows(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, 3)), rng.integers(0, 4, count)
+
+
+def run(model, xs, ys, mask=None):
+    """Feed chunks; the labels of chunk j come with chunk j + waits. Return the last state and all outputs."""
+    learner = stream_learner(model)
+    state, found, size = learner.init(), [], model.chunk
+    for j in range(len(xs) // size):
+        labels, counts = empty_labels(model), np.zeros(size, bool)
+        late = slice((j - learner.waits) * size, (j - learner.waits + 1) * size)
+        if j >= learner.waits:
+            labels, counts = ys[late].astype(labels.dtype), np.ones(size, bool) if mask is None else mask[late]
+        state, outcome = learner.step(state, xs[j * size : (j + 1) * size], labels, counts)
+        found.append(outcome)
+    return state, found
+
+
+def by_definition(model, xs, ys):
+    """The same with the carries in a list."""
+    learner = stream_learner(model).learner
+    state, before, predicted, size = learner.init(), [], [], model.chunk
+    xs, ys = jnp.asarray(xs), jnp.asarray(ys, jnp.int32)
+    waits = -(-model.delay // size)
+    for j in range(len(xs) // size):
+        before.append(state.carry)
+        outputs, ahead = learner.predict(state, xs[j * size : (j + 1) * size])
+        predicted.append(outputs)
+        if j >= waits:
+            late = slice((j - waits) * size, (j - waits + 1) * size)
+            learned, _ = learner.step(state._replace(carry=before[j - waits]), xs[late], ys[late], mask=jnp.ones(size))
+            state = learned._replace(carry=ahead.carry)
+        else:
+            state = ahead
+    return state, np.stack(predicted)
+
+
+def assert_equal(a, b, **tolerance):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        if jnp.issubdtype(getattr(x, "dtype", float), jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), **({"rtol": 1e-9, "atol": 1e-12} | tolerance))
+
+
+@pytest.mark.parametrize("deep", [{}, {"depth": 2, "credit_depth": 2}], ids=["", "credit in depth"])
+@pytest.mark.parametrize(("chunk", "delay"), [(1, 0), (1, 1), (1, 3), (4, 0), (4, 3), (4, 6)])
+def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
+    model = Model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
+    xs, ys = rows(24)
+    state, found = run(model, xs, ys)
+    waits = stream_learner(model).waits
+    reference, predicted = by_definition(model, xs, ys)
+    assert waits == {0: 0, 1: 1, 3: 3 if chunk == 1 else 1, 6: 2}[delay]
+    assert_equal((state.learner.network, state.learner.carry), (reference.network, reference.carry))
+    assert_equal(np.stack([outcome.newest for outcome in found]), predicted)
+    # What is scored is what was predicted then, not what the network would say now.
+    late = [outcome.outputs for outcome in found[waits:]]
+    assert_equal(np.stack(late), predicted[: len(late)])
+
+
+def test_nothing_is_compiled_twice():
+    model = Model(3, 4, classes=True, delay=2, **TINY)
+    learner = stream_learner(model)
+    assert stream_learner(Model(3, 4, classes=True, delay=2, **TINY)) is learner
+    run(model, *rows(12))
+    run(model, *rows(12, seed=1))
+    assert learner._step._cache_size() == 1
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_without_labels_nothing_is_learned_but_the_state_goes_on(delay):
+    model = Model(3, 4, classes=True, delay=delay, **TINY)
+    xs, ys = rows(20)
+    mask = np.arange(20) < 10
+    first, _ = run(model, xs[: 10 + delay], ys, mask)
+    last, _ = run(model, xs, ys, mask)
+    assert_equal((first.learner.network, first.learner.opt_state), (last.learner.network, last.learner.opt_state))
+    assert not np.allclose(first.learner.carry.h, last.learner.carry.h)
+
+
+def test_predictions_do_not_change_the_state():
+    model = Model(3, 1, classes=False, **TINY)
+    learner = stream_learner(model)
+    state, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
+    before = own(state)
+    xs = rows(1)[0]
+    outputs = learner.predict(state, xs)
+    assert_equal(before, state)
+    again, after = learner.run(state, xs)
+    assert_equal(outputs, again)
+    assert not np.allclose(before.learner.carry.h, after.learner.carry.h)
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    model = Model(3, 1, classes=False, **TINY)
+    learner = stream_learner(model)
+    state, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
+    before = own(state)
+    state, outcome = learner.step(state, np.full((1, 3), np.nan), np.ones((1, 1)), np.ones(1, bool))
+    assert outcome.measures[3] == 0 and state.learner.skipped == 1
+    assert_equal((before.learner.network, before.learner.carry), (state.learner.network, state.learner.carry))
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "found"),
+    [
+        ({}, (None, None), (2, True)),
+        ({"rule": "hybrid"}, (None, None), (2, True)),
+        ({"rule": "hybrid"}, (0, None), (0, False)),
+        ({"rule": "hybrid"}, (0, True), (0, True)),
+        ({"rule": "hybrid"}, (1, None), (1, False)),
+        ({"rule": "hybrid", "chunk": 4}, (None, None), (0, True)),
+        ({"rule": "hybrid", "chunk": 4}, (2, False), (2, False)),
+        ({"chunk": 4}, (None, None), (0, False)),
+        ({"rule": "spatial"}, (None, None), (0, False)),
+        ({"rule": "bptt", "chunk": 4}, (None, None), (0, True)),
+        ({"members": 30}, (None, None), (2, True)),
+        ({"members": 3000}, (None, None), (0, False)),
+        ({"members": 30, "delay": 100}, (None, None), (0, False)),
+        ({"delay": 1000}, (None, None), (0, False)),
+        ({"input_size": 500}, (None, None), (0, False)),
+        ({"depth": 4, "model_size": 128, "state_size": 64}, (None, None), (0, False)),
+        ({"depth": 1, "model_size": 16, "state_size": 16, "input_size": 500}, (None, None), (1, True)),
+    ],
+)
+def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked, found):
+    model = decided(Model(**{"input_size": 10, "output_size": 2, "classes": True} | options), *asked)
+    assert (model.credit_depth, model.train_encoder) == found
+
+
+@pytest.mark.parametrize("deep", [{}, {"depth": 2, "credit_depth": 2}], ids=["", "credit in depth"])
+def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
+    def temporary(delay):
+        model = Model(3, 4, classes=True, delay=delay, **TINY | deep)
+        learner = stream_learner(model)
+        arguments = np.zeros((1, 3)), empty_labels(model), np.ones(1, bool)
+        lowered = learner._step.lower(jax.eval_shape(learner.init), *arguments)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary(1000) < temporary(2) + 2**12  # the ring alone is 500 times as large
+
+
+def test_a_delay_beyond_memory_is_refused():
+    with pytest.raises(ValueError, match=r"delay=10000000: .* at most 1024 MiB .* the delay can be \d+ rows"):
+        stream_learner(Model(3, 1, classes=False, delay=10_000_000, **TINY))
+    with pytest.raises(ValueError, match="chunk=0"):
+        stream_learner(Model(3, 1, classes=False, chunk=0, **TINY))
+
+
+def feed(target, **options):
+    return Feed(Encoder([Column("x", "numeric")]), target, **options)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_late_labels_reach_their_rows(delay):
+    late = feed(ClassTarget(10), delay=delay)
+    for i in range(8):
+        known = late.target.context()
+        late.push({"x": i}, str(i))
+        assert known[0] == max(i - delay, 0)  # the labels of the last rows are not known yet
+    due = late.take(100)
+    assert [d.taken for d in due] == [[i] for i in range(8 - delay)]
+    assert [d.context[1] for d in due] == [i - 1 - delay if i > delay else None for i in range(8 - delay)]
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_forecasts_get_the_numbers_behind_their_row(delay):
+    late = feed(NumberTarget(3), horizon=3, delay=delay)
+    for i in range(10):
+        late.push({"x": 0}, i)
+    due = late.take(100)
+    assert [d.taken for d in due] == [[i + 1, i + 2, i + 3] for i in range(7 - delay)]
+    # What is known when row i is predicted is its own target, or that of `delay` rows before.
+    assert [d.context[1] for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
+
+
+def test_a_feed_goes_on_from_its_state():
+    def make():
+        return feed(NumberTarget(2), horizon=2, delay=3)
+
+    one, two = make(), make()
+    values = [float(i) if i % 5 else None for i in range(40)]
+    for i in range(20):
+        one.push({"x": i}, values[i])
+    one.take(4)
+    two.restore(json.loads(json.dumps(one.to_json())))
+    for i in range(20, 40):
+        np.testing.assert_array_equal(one.push({"x": i}, values[i]), two.push({"x": i}, values[i]))
+    assert one.take(100) == two.take(100) and one.to_json() == two.to_json()
+
+
+def test_classes_grow_up_to_their_capacity():
+    target = ClassTarget(2)
+    assert [target.take(y) for y in ("a", "b", "c", "", "b", "b")] == [0, 1, -1, None, 1, 1]
+    assert target.context() == [2, 1, 1] and target.counts == {"classes without room": 1, "missing targets": 1}
+    assert [target.label([y], target.context()) for y in (-1, None, 1)] == [None, None, 1]
+    assert [ClassTarget(9, verbatim=True).take(symbol) for symbol in "?-"] == [0, 0]
+    with pytest.raises(ValueError, match="classes=1"):
+        ClassTarget(1)
+
+
+def test_targets_that_are_no_numbers_are_counted_and_absurd_ones_bounded():
+    target = NumberTarget()
+    for i in range(60):
+        target.take((-1) ** i)
+    assert [target.take(y) for y in ("NA", "inf", "x", 1e9)] == [None, None, None, 1e9]
+    assert target.counts == {"missing targets": 3, "absurd targets": 1}
+    assert abs(target.moments.mean) < 1 and target.label([1e9], target.context()) == [10]
+    assert target.label([None], target.context()) is None
+
+
+def test_absurd_targets_follow_the_policy():
+    clip, mask, stop = (NumberTarget(outliers=policy) for policy in ("clip", "mask", "stop"))
+    for i in range(60):
+        assert [target.take((-1) ** i) for target in (clip, mask, stop)] == [(-1) ** i] * 3
+    before = mask.moments.to_json(), mask.context()
+    assert clip.take(1e9) == 1e9 and clip.moments.mean > 0 and clip.last == 1e9
+    assert mask.take(1e9) is None and (mask.moments.to_json(), mask.context()) == before
+    assert clip.counts == mask.counts == {"absurd targets": 1}
+    with pytest.raises(EncodingError, match=r"the target is '1000000000.0', more than 10 standard .*--outliers clip"):
+        stop.take(1e9)
+    assert stop.to_json()[:2] == mask.to_json()[:2] and stop.take(1) == 1
+    clip.note(1e9), mask.note(1e9)
+    assert (clip.last, mask.last) == (1e9, -1)  # nor is it the last one while a model only answers
+
+
+def test_scores_by_hand():
+    late = feed(ClassTarget(3))
+    for label in "abbc":
+        late.push({"x": 0}, label)
+    found = [score_class(due, np.log([0.5, 0.3, 0.2])) for due in late.take(4)]
+    assert [f["accuracy"] for f in found] == [0, 0, 0, 0]  # nothing is known, b is new, then a is said, c is new
+    assert [f["no_change_accuracy"] for f in found] == [0, 0, 1, 0]
+    assert [f["log_loss"] for f in found] == pytest.approx([-np.log(p) for p in (0.5, 0.3, 0.3, 0.2)])
+    numbers = feed(NumberTarget())
+    for y in (2.0, 4.0, None):
+        numbers.push({"x": 0}, y)
+    found = [score_numbers(due, np.array([1.0])) for due in numbers.take(3)]
+    assert found[2] is None and found[0]["mae"] == 1 and found[1]["no_change_mae"] == 2 and found[1]["mae"] == 1
+    scores = Scores()
+    for one in found[:2]:
+        scores.add(one)
+    assert scores.window()["rmse"] == pytest.approx(1) and scores.window() == {} and scores.total()["mae"] == 1
+
+
+def test_the_recurrence_learns_at_its_own_factor_of_the_rate():
+    """With a factor of 0 the eigenvalues stay, which a reach of many rows needs: a phase turns k times over k rows."""
+    xs, ys = rows(8)
+    first = stream_learner(Model(3, 4, classes=True, **TINY)).init().learner.network.blocks.cell
+    moved = {}
+    for factor in (0.0, 0.5):
+        state, _ = run(Model(3, 4, classes=True, recurrent_factor=factor, **TINY), xs, ys)
+        cell = state.learner.network.blocks.cell
+        moved[factor] = {n: float(jnp.abs(getattr(cell, n) - getattr(first, n)).max()) for n in ("theta_log", "B_re")}
+    assert moved[0.0]["theta_log"] == 0 < moved[0.5]["theta_log"]
+    assert moved[0.0]["B_re"] > 0

@@ -1,0 +1,125 @@
+"""The river estimators: river's own checks, pickling, evaluation, arrays."""
+
+import copy
+import importlib.util
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from river import checks, evaluate, metrics, preprocessing
+
+import foretrace as ft
+from foretrace.stream import _river as stream
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+MODELS = {"classifier": stream.Classifier, "regressor": stream.Regressor, "forecaster": stream.Forecaster}
+
+
+def make(kind):
+    (params,) = kind._unit_test_params()
+    return kind(**params)
+
+
+CHECKS = []
+if importlib.util.find_spec("sklearn") is not None:  # river's checks import it, whatever they check
+    CHECKS = [(name, i) for name, kind in MODELS.items() for i, _ in enumerate(checks.yield_checks(make(kind)))]
+
+
+@pytest.mark.parametrize(("name", "i"), CHECKS)
+def test_rivers_own_checks(name, i):
+    model = make(MODELS[name])
+    check = list(checks.yield_checks(model))[i]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # river leaves its data files open
+        check(model.clone())
+    assert model._unit_test_skips() == set()
+
+
+def rows(count=150):
+    rng = np.random.default_rng(0)
+    xs = [{"x": float(x), "c": "ab"[i % 2]} for i, x in enumerate(rng.normal(size=count))]
+    return xs, [i > 1 and xs[i - 2]["x"] > 0 for i in range(count)]
+
+
+def test_what_is_pickled_goes_on_exactly():
+    for model, target in ((stream.Classifier("tiny"), bool), (stream.Regressor("tiny"), float)):
+        xs, ys = rows(40)
+        for x, y in zip(xs[:20], ys, strict=False):
+            model.learn_one(x, target(y))
+        others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
+        for x, y in zip(xs[20:], ys[20:], strict=True):
+            answer = model.predict_one(x)
+            for other in (model, *others):
+                assert other.predict_one(x) == answer
+                other.learn_one(x, target(y))
+        assert model.clone().predict_one(xs[0]) in (None, 0.0)
+
+
+def test_it_remembers_what_memoryless_models_cannot():
+    xs, _ = rows(1500)
+    model = stream.Classifier("tiny", features=4)
+    right = []
+    for now, before in zip(xs[1:], xs, strict=False):
+        x, y = {"x": now["x"]}, before["x"] > 0
+        right.append(model.predict_one(x) == y)
+        model.learn_one(x, y)
+    assert np.mean(right[-300:]) > 0.85
+
+
+def test_rivers_evaluation_also_with_late_labels():
+    xs, ys = rows(100)
+    data = list(zip(xs, ys, strict=True))
+    for options in ({}, {"delay": 3}):
+        model = stream.Classifier("tiny")
+        assert evaluate.progressive_val_score(data, model, metrics.Accuracy(), **options).get() > 0.3
+    piped = preprocessing.StandardScaler() | stream.Regressor("tiny")
+    numbers = [({"x": x["x"]}, x["x"]) for x in xs]
+    assert evaluate.progressive_val_score(numbers, piped, metrics.MAE()).get() < 2
+
+
+def test_arrays():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    model = stream.Classifier("tiny").partial_fit(X[:15], X[:15, 0] > 0).partial_fit(X[15:], X[15:, 0] > 0)
+    assert model.predict(X[:4]).shape == (4,) and set(model.predict(X)) <= {True, False}
+    assert stream.Regressor("tiny").partial_fit(X, X[:, 0]).predict(X[:4]).shape == (4,)
+
+
+def test_forecasts_are_bounded_by_what_is_learned():
+    model = stream.Forecaster(3, "tiny")
+    assert model.forecast(2) == [0.0, 0.0]
+    with pytest.raises(ValueError, match=r"forecast\(horizon=4\): only 3"):
+        model.forecast(4)
+    for i in range(60):
+        model.learn_one(float(i % 2))
+    after = pickle.loads(pickle.dumps(model))
+    assert after.forecast(3) == model.forecast(3)
+
+
+def test_bad_values_do_not_poison():
+    model = stream.Regressor("tiny")
+    for i in range(60):
+        x = {"x": [1.0, 2.0, np.nan, np.inf, 1e300, None, "text"][i % 7]}
+        model.learn_one(x, [1.0, np.nan, 2.0, np.inf][i % 4])
+        assert np.isfinite(model.predict_one(x))
+
+
+def test_importing_the_package_does_not_import_river():
+    code = """if True:
+    import sys
+    import foretrace as ft
+    assert "river" not in sys.modules
+    assert ft.stream.Classifier is not None and "river" in sys.modules
+    sys.modules["river"] = None
+    del sys.modules["foretrace.stream"], ft.stream
+    try:
+        ft.stream
+    except ImportError as error:
+        print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'foretrace[river]'" in done.stdout
+    assert ft.stream is stream

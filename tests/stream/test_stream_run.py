@@ -1,0 +1,306 @@
+"""A run on a stream: scores, exact resume, kill -9, pipes, and clear errors."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+from safetensors.numpy import load_file
+
+import foretrace as ft
+from foretrace._runs.directory import RunError
+from foretrace._runs.divergence import DivergenceError
+from foretrace._runs.files import LockedError, locked
+from foretrace._runs.metrics import read_metrics
+from foretrace.cli import _main as cli
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._predict import predictions
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+TINY = {"depth": 1, "model_size": 4, "state_size": 3, "log_every": 50, "checkpoint_every": 70}
+COUNT = 400
+
+
+def table():
+    """Rows with numbers, categories, times, gaps and bad values; the class is that of three rows before."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(COUNT):
+        x = float(rng.normal())
+        rows.append(
+            {
+                "time": f"2024-01-{1 + i // 24:02d} {i % 24:02d}:00",
+                "x": ["NA", "inf", "1e9"][i % 3] if i % 41 == 40 else f"{x:.4f}",
+                "color": ["red", "green", "", "blue"][i % 4],
+                "class": "" if i % 53 == 52 else "up" if i >= 3 and float(rows[i - 3]["z"]) > 0 else "down",
+                "z": f"{x:.4f}",
+            }
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, rows = tmp_path_factory.mktemp("data"), table()
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "a.parquet")
+    (folder / "a.txt").write_text("the same again? - " * 25)
+    return folder
+
+
+def state(run_dir):
+    return load_file(run_dir / "checkpoint.safetensors")
+
+
+def records(run_dir):
+    """Return the lines without what depends on the machine; of results only the last, as the others were on the way."""
+    machine = ("seconds", "rows_per_second", "resident_mib")
+    lines = [{k: v for k, v in r.items() if k not in machine} for r in read_metrics(run_dir / "metrics.jsonl")]
+    return [r for r in lines if r["kind"] != "result"] + [lines[-1]]
+
+
+def assert_same_run(a, b):
+    assert records(a) == records(b)
+    one, two = state(a), state(b)
+    assert set(one) == set(two)
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+    extra = [ft.read_extra(path / "checkpoint.safetensors") | {"seconds": 0} for path in (a, b)]
+    assert extra[0] == extra[1]
+
+
+RUNS = {
+    "classes": ("a.csv", {"target": "class"}),
+    "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}),
+    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2, "overshoot": 0.5, "clip": None, "eps": 1e-2}),
+    "text": ("a.txt", {"learning_rate": 1e-2}),
+    "all layers": ("a.csv", {"target": "class", "delay": 1, "depth": 2, "credit_depth": 2}),
+    "the paper's rule": ("a.csv", {"target": "z", "credit_depth": 0, "outliers": "mask"}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
+    file, options = RUNS[name]
+    config = StreamConfig(str(files / file), **TINY | options)
+    whole = follow(config, tmp_path / "whole", show_progress=False)
+    assert whole.position.row == (COUNT if name != "text" else 450) and not whole.stopped
+    for i, rows in enumerate((33, 100, 101, 222, None)):
+        follow(config, tmp_path / "cut", rows=rows, resume=i > 0, show_progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    lines = read_metrics(tmp_path / "whole" / "metrics.jsonl")
+    assert [r["step"] for r in lines if r["kind"] == "stream"][:3] == (
+        [52, 100, 152] if "chunk" in options else [50, 100, 150]
+    )
+    last = lines[-1]
+    assert last["kind"] == "result" and last["refused"] == 0
+    if name == "classes":
+        missing = sum(row["class"] == "" for row in table())
+        assert last["scored"] == COUNT - missing and last["counts"]["missing targets"] == missing
+        assert last["counts"]["infinite"] == 3 and last["counts"]["absurd"] == 3
+    if name == "text":
+        assert last["accuracy"] > last["majority_accuracy"]
+
+
+def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path):
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    config = StreamConfig(str(tmp_path / "b.csv"), target="class", chunk=8, delay=3, **TINY)
+    (tmp_path / "b.csv").write_text("".join(lines[:203]))
+    follow(config, tmp_path / "cut", show_progress=False)
+    (tmp_path / "b.csv").write_text("".join(lines))
+    follow(config, tmp_path / "cut", resume=True, show_progress=False)
+    follow(config, tmp_path / "whole", show_progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_predicting_changes_nothing_and_agrees_with_the_stream(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
+    follow(config, tmp_path / "run", rows=300, show_progress=False)
+    before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    names, *found = predictions(tmp_path / "run", str(files / "a.csv"), rows=5)
+    assert names == ["row", "class", "probability"] and [row for row, *_ in found] == [1, 2, 3, 4, 5]
+    assert {answer for _, answer, _ in found} <= {"up", "down"} and all(0 <= p <= 1 for *_, p in found)
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
+    assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=5)) == [names, *found]
+
+
+def test_a_network_that_diverges_says_so(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="z", learning_rate=1e306, clip=None, **TINY)
+    with pytest.raises(DivergenceError, match=r"20 steps in a row.*--learning-rate \(now 1e\+306"):
+        follow(config, tmp_path / "bad", show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def start(files, tmp_path_factory):
+    """Run the command in the folder of the files, every program compiled only once."""
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+    def start(*arguments, **options):
+        command = [sys.executable, "-m", "foretrace", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=files, env=environment, text=True, **(pipes | options))
+
+    return start
+
+
+OPTIONS = ["--target=class", "--size=tiny", "--log-every=50", "--checkpoint-every=70"]
+
+
+def finish(process, text=None):
+    out, err = process.communicate(text, timeout=240)
+    return process.returncode, out, err
+
+
+def wait_for_checkpoint(run_dir, process):
+    """Wait for the next one."""
+    path = run_dir / "checkpoint.safetensors"
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    for _ in range(2400):
+        if path.exists() and path.stat().st_mtime_ns > before:
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError("no checkpoint")
+
+
+def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
+    with open(files / "long.csv", "w") as file:
+        lines = (files / "a.csv").read_text().splitlines(keepends=True)
+        file.writelines(lines[:1] + lines[1:] * 20)
+    assert finish(start("stream", "long.csv", "--run-dir=whole", *OPTIONS))[0] == 0
+    process = start("stream", "long.csv", "--run-dir=killed", *OPTIONS)
+    for i, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT)):
+        wait_for_checkpoint(files / "killed", process)
+        time.sleep(0.3 * i)
+        process.send_signal(number)
+        code, out, err = finish(process)
+        assert code == (-9 if number == signal.SIGKILL else 130), err
+        if code == 130:
+            assert "foretrace stream long.csv --run-dir killed --resume" in out
+        process = start("stream", "long.csv", "--run-dir=killed", "--resume")
+    code, out, err = finish(process)
+    assert code == 0, err
+    assert_same_run(files / "whole", files / "killed")
+    assert "the most frequent class" in out and (files / "killed" / "curves.png").stat().st_size > 0
+
+
+def test_a_pipe_is_learned_as_its_rows_come_and_stops_while_it_waits(start, files):
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    process = start("stream", "-", "--format=csv", "--run-dir=pipe", "--look-ahead=20", *OPTIONS)
+    process.stdin.write("".join(lines[:101]))
+    process.stdin.flush()
+    wait_for_checkpoint(files / "pipe", process)  # row 70, although no end is in sight
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = finish(process)
+    assert code == 130, err
+    assert "stopped after row 100" in out
+    process = start("stream", "-", "--format=csv", "--run-dir=pipe", "--resume")
+    code, out, err = finish(process, "".join(lines[101:]))
+    assert code == 0, err
+    assert finish(start("stream", "a.csv", "--run-dir=file", "--look-ahead=20", *OPTIONS))[0] == 0
+    one, two = state(files / "pipe"), state(files / "file")
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+    _, out, err = finish(start("predict", "pipe", "-", "--format=csv", "--rows=2"), "".join(lines[:5]))
+    assert out.splitlines()[0] == "row,class,probability" and len(out.splitlines()) == 3, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("stream", "STR"),
+        ("stream a.csv", "--target COLUMN"),
+        ("stream a.csv --target clas", "no column 'clas', only time, x, color, class, z; did you mean 'class'"),
+        ("stream a.csv --target class --time colour", "no column 'colour'"),
+        ("stream a.csv --target class --time x --numeric x", "'x' is named twice"),
+        ("stream a.csv --target class --horizon 2 --task classification", "--horizon predicts numbers"),
+        ("stream a.txt --target x", "next character"),
+        ("stream a.csv --target class --chunk 0", "chunk=0"),
+        ("stream a.csv --target class --delay -1", "delay=-1"),
+        ("stream a.csv --target class --rule spatial --credit-depth 1", "use it with ONLINE"),
+        ("stream a.csv --target z --delay 100000000", "delay=100000000"),
+        ("stream absent.csv --target class", "absent.csv cannot be read: No such file"),
+        ("stream - --target class", "--format csv"),
+        ("stream bad.csv --target b", "bad.csv, line 3: 3 fields"),
+        ("stream header.csv --target b", "header.csv has no rows"),
+        ("stream a.csv --resume", "--run-dir"),
+        ("stream a.csv --resume --run-dir absent", "no run at absent"),
+        ("stream a.csv --target class --rule other", "other"),
+        ("predict absent a.csv", "no run at absent"),
+    ],
+)
+def test_bad_input_is_one_clear_message(capsys, files, tmp_path, monkeypatch, arguments, message):
+    for name in ("a.csv", "a.txt"):
+        (tmp_path / name).write_text((files / name).read_text())
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n1,2,3\n")
+    (tmp_path / "header.csv").write_text("a,b\n")
+    monkeypatch.chdir(tmp_path)
+    there = sorted(path.name for path in tmp_path.iterdir())
+    try:
+        code = cli.main(arguments.split())
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert code == 2 and message in err and "Traceback" not in err and out == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == there
+
+
+def test_runs_are_not_overwritten_nor_mistaken(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
+    follow(config, tmp_path / "run", rows=5, show_progress=False)
+    with pytest.raises(RunError, match="holds a run already"):
+        follow(config, tmp_path / "run", show_progress=False)
+    with pytest.raises(RunError, match="seed: 0, 1"):
+        follow(StreamConfig(config.source, target="class", **TINY, seed=1), tmp_path / "run", resume=True)
+    with pytest.raises(RunError, match="a run of another command"):
+        ft._run.read_config(tmp_path / "run")
+
+
+def test_one_process_at_a_time_in_a_run_directory(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
+    (tmp_path / "run").mkdir()
+    follow(config, tmp_path / "run", rows=5, show_progress=False)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with locked(tmp_path / "run"), pytest.raises(LockedError, match="in use by another foretrace process"):
+        follow(config, tmp_path / "run", resume=True, show_progress=False)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
+
+
+def test_tensorboard_gets_the_numbers(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
+    follow(config, tmp_path / "run", rows=60, tensorboard=True, show_progress=False)
+    (events,) = (tmp_path / "run" / "tensorboard").iterdir()
+    assert b"total/log_loss" in events.read_bytes() and b"largest_modulus" in events.read_bytes()
+
+
+def test_absurd_targets_follow_the_policy_of_the_run(tmp_path):
+    rows = [f"{i % 7},{'1e9' if i in (100, 150) else (i * 5) % 11}" for i in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
+    found = {}
+    for policy in ("clip", "mask"):
+        config = StreamConfig(str(tmp_path / "a.csv"), target="y", task="regression", outliers=policy, **TINY)
+        follow(config, tmp_path / policy, show_progress=False)
+        found[policy] = read_metrics(tmp_path / policy / "metrics.jsonl")[-1]
+        assert found[policy]["counts"] == {"absurd targets": 2}
+    assert found["clip"]["scored"] == 200 and found["mask"]["scored"] == 198
+    assert found["mask"]["mae"] < 20 < 1e6 < found["clip"]["mae"]
+    with pytest.raises(ValueError, match="the target is '1e9'.*--outliers clip or mask"):
+        follow(
+            StreamConfig(str(tmp_path / "a.csv"), target="y", task="regression", outliers="stop", **TINY),
+            tmp_path / "s",
+        )

@@ -1,0 +1,124 @@
+"""Reviews as bytes, of any length; and what padding must not change."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stored import real_data, write_parquet
+
+import foretrace as ft
+from foretrace.experiment import _scores as _classify
+from foretrace.tasks._files import DataError
+from foretrace.tasks.imdb import IMDB
+
+TEXTS = [f"{'good' if i % 2 else 'bad'} film {'é' * i}" for i in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    for split in ("train", "test"):
+        columns = {"text": TEXTS, "label": [i % 2 for i in range(20)]}
+        write_parquet(tmp_path / "data" / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet", columns)
+    return str(tmp_path / "data")
+
+
+def test_bytes_targets_and_mask(data_dir):
+    task = IMDB(max_length=30, data_dir=data_dir, verify=False)
+    assert task.sizes == {"training": 18, "validation": 2, "test": 20}
+    xs, ys, mask = task.evaluation("test", 0, 0, 24)
+    assert xs.shape == (24, 30, 256) and xs.dtype == mask.dtype == jnp.float32
+    for row, member in enumerate(task.split("test").members):
+        expected = list(TEXTS[member].encode()[:30])
+        steps = len(expected)
+        assert jnp.argmax(xs[row, :steps], axis=-1).tolist() == expected
+        np.testing.assert_array_equal(xs[row].sum(axis=-1), [1] * steps + [0] * (30 - steps))
+        np.testing.assert_allclose(mask[row], [1 / steps] * steps + [0] * (30 - steps), rtol=1e-6)
+        assert set(ys[row].tolist()) == {member % 2}
+    assert not xs[20:].any() and not mask[20:].any()
+
+
+def test_a_first_batch_is_mixed_though_the_file_may_be_sorted(data_dir):
+    assert set(IMDB(max_length=5, data_dir=data_dir, verify=False).evaluation("test", 0, 0, 8).ys[:, 0].tolist()) == {
+        0,
+        1,
+    }
+
+
+def test_traced_and_on_the_host_are_one(data_dir):
+    task = IMDB(max_length=12, data_dir=data_dir, verify=False)
+    for a, b in zip(task.batch(3, 2, 4), jax.jit(lambda step: task.batch(3, step, 4))(2), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_padding_changes_neither_loss_nor_gradient(data_dir):
+    network = ft.Network(256, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+    found = []
+    for length in (len(TEXTS[5].encode()), 25):
+        task = IMDB(max_length=length, data_dir=data_dir, verify=False)
+        row = task.split("test").members.tolist().index(5)
+        xs, ys, mask = (leaf[row] for leaf in task.evaluation("test", 0, 0, 20))
+        xs, mask = xs.astype(jnp.float64), mask.astype(jnp.float64)
+        found.append(ft.gradient(network, None, xs, ys, rule=ft.ONLINE, loss=task.loss, mask=mask)[:2])
+    for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(found[1]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@given(
+    steps=st.integers(1, 5),
+    padding=st.integers(0, 3),
+    seed=st.integers(0, 999),
+    junk=st.sampled_from([0.0, 1e9, np.nan]),
+)
+def test_padding_does_not_change_the_metric(steps, padding, seed, junk):
+    draw = np.random.RandomState(seed)
+    outputs, labels = draw.normal(size=(4, steps, 3)), draw.randint(0, 3, 4)
+    expected = (outputs.mean(axis=1).argmax(axis=1) == labels).mean()
+    length = steps + padding
+    padded = np.full((6, length, 3), junk)
+    padded[:4, :steps] = outputs
+    mask = np.zeros((6, length))
+    mask[:4, :steps] = 1 / steps
+    ys = np.zeros((6, length), int)
+    ys[:4, :steps] = labels[:, None]
+    arguments = map(jnp.asarray, (padded, ys, mask))
+    np.testing.assert_allclose(_classify.mean_logit_accuracy(*arguments), expected, rtol=1e-12)
+
+
+def test_hits_of_batches_add_up():
+    outputs = jnp.array([[[1.0, 0.0]], [[1.0, 0.0]], [[9.0, 0.0]]])
+    ys, mask = jnp.array([[0], [1], [0]]), jnp.array([[1.0], [1.0], [0.0]])
+    hits = _classify.mean_logit_hits(outputs, ys, mask)
+    assert hits.right.tolist() == [True, False, False] and hits.counts.tolist() == [True, True, False]
+    assert jnp.isnan(_classify.mean_logit_accuracy(outputs, ys, jnp.zeros_like(mask)))
+
+
+def test_wrong_files_and_settings(data_dir, tmp_path):
+    with pytest.raises(ValueError, match="max_length=0"):
+        IMDB(max_length=0)
+    with pytest.raises(DataError, match="not the public ones"):
+        IMDB(data_dir=data_dir).batch(0, 0, 1)
+    write_parquet(tmp_path / "other" / "imdb" / "plain_text" / "train-00000-of-00001.parquet", {"review": ["x"]})
+    with pytest.raises(DataError, match="no column label, text, only review"):
+        IMDB(data_dir=str(tmp_path / "other"), verify=False).batch(0, 0, 1)
+
+
+def test_real_reviews():
+    pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
+    task = IMDB(data_dir=real_data("imdb"))
+    assert task.sizes == {"training": 22_500, "validation": 2_500, "test": 25_000}
+    split = task.split("training")
+    lengths = np.diff(split.offsets)
+    found = [lengths.min(), np.median(lengths), round(lengths.mean()), np.percentile(lengths, 95), lengths.max()]
+    assert found == [52, 979, 1325, 3440, 13_704]
+    np.testing.assert_array_equal(np.bincount(split.labels), [12_500, 12_500])
+    held_out = task.split("validation")
+    assert abs(held_out.labels[held_out.members].mean() - 0.5) < 0.05
+    rows = task.rows("training", 0, 3, 50)
+    assert rows.symbols.shape == (50, 4000) and rows.symbols[0, : rows.lengths[0]].all()
