@@ -237,11 +237,15 @@ def test_the_best_rate_is_the_best_on_validation_and_never_nan():
     assert best_rate(EXPERIMENT, ENTRIES[0], records[:1]) is None
 
 
-def test_a_record_keeps_its_identity_when_settings_are_added(whole):
+def test_a_record_keeps_its_identity_when_settings_come_and_go(whole):
     record = read_records(whole)[0]
     before = identity_of(record)
     del record["config"]["network"]["cumulative_mean"]
+    record["config"]["an_option_that_is_gone"] = False
     assert identity_of(record) == before
+    record["config"]["an_option_that_is_gone"] = True
+    assert identity_of(record) != before
+    record["config"]["an_option_that_is_gone"] = None
     record["config"]["network"]["dropout"] = 0.2
     assert identity_of(record) != before
 
