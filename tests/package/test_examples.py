@@ -1,6 +1,7 @@
 """The examples run, are short, and show what they say."""
 
 import gzip
+import json
 import os
 import re
 import subprocess
@@ -41,9 +42,20 @@ def test_every_example_is_tested_and_short():
 
 def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
     assert "5,000 rows" in run("sensors.py", "--out", tmp_path / "made.csv.gz")
-    made, shipped = (gzip.decompress(path.read_bytes()) for path in (tmp_path / "made.csv.gz", FOLDER / "sensors.csv.gz"))
+    made, shipped = (
+        gzip.decompress(path.read_bytes()) for path in (tmp_path / "made.csv.gz", FOLDER / "sensors.csv.gz")
+    )
     assert made == shipped
     assert (FOLDER / "sensors.csv.gz").stat().st_size < 100_000
+
+
+@pytest.mark.slow
+def test_memory_beats_the_last_label_on_it(tmp_path):
+    command = [sys.executable, "-m", "foretrace", "stream", str(FOLDER / "sensors.csv.gz"), "--target", "reject"]
+    command += ["--run-dir", str(tmp_path / "run")]
+    subprocess.run(command, capture_output=True, check=True, timeout=500)
+    total = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])["total"]
+    assert total["accuracy"] > 0.8 > 0.7 > total["majority_accuracy"] > total["no_change_accuracy"]
 
 
 def test_stream(run):
