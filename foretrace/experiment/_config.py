@@ -84,9 +84,7 @@ class Config:
             sequence and right on average; all by default. For runs in chunks: whole sequences carry nothing.
         credit_modules: of the modules of each recurrence, only so many carry it, drawn likewise; in chunks, too, with
             fewer operations.
-        predict_errors: for the same rules: predict the errors of the future from the states, by a map that is fitted to
-            one batch and used on the next; one update for two batches, and half as many for the schedule.
-        steps: number of batches; of updates, too, unless errors are predicted.
+        steps: number of batches, one update for each.
         batch_size: sequences for each update.
         chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
             None. For the rules without `hybrid`, `bptt` and `uoro` both give the same gradient.
@@ -115,7 +113,6 @@ class Config:
     credit_groups: int = 0
     credit_columns: int = 0
     credit_modules: int = 0
-    predict_errors: bool = False
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
@@ -132,7 +129,7 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name.startswith("credit") or field.name == "predict_errors" else 1
+            least = 0 if field.name.startswith("credit") else 1
             if field.name != "seed" and isinstance(value, int) and value < least:
                 raise ValueError(f"{field.name}={value} must be at least {least}")
         for name in ("credit_groups", "credit_columns", "credit_modules"):
@@ -141,11 +138,6 @@ class Config:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         matrix_products(self.matmul_precision)  # says if there is none of that name
-
-    @property
-    def updates(self) -> int:
-        """Number of updates: one for each batch, or for two."""
-        return max(self.steps // 2, 1) if self.predict_errors else self.steps
 
 
 TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops"]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from foretrace._runs.config_json import from_json, to_json
+from foretrace._runs.config_json import to_json
 from foretrace._runs.metrics import MetricsLog, read_metrics
 from foretrace.experiment._config import Config
 
@@ -49,19 +49,24 @@ def recorded(config: Config) -> dict[str, Any]:
 
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
     """Return a digest of what makes a run the same run: its full configuration, and what it is for."""
-    plain = recorded(config)
-    # Runs that were begun before there were these options go on.
-    for name in ("predict_errors", "credit_groups", "credit_columns", "credit_modules"):
-        if not getattr(config, name):
-            del plain[name]
-    return hashlib.sha256(json.dumps([experiment, scale, entry, purpose, plain], sort_keys=True).encode()).hexdigest()
+    return _digest(experiment, scale, entry, purpose, recorded(config))
 
 
 def identity_of(record: dict[str, Any]) -> str:
-    """Return the identity of a recorded run; a setting that is newer than the record has its default.
+    """Return the identity of a recorded run.
 
-    Raises:
-        ValueError: a configuration that this version cannot read.
+    Settings that are off do not count. So the record may be older than a setting, or hold one that was taken out since.
     """
-    config = from_json(record["config"])
-    return identity(record["experiment"], record["scale"], record["entry"], record["purpose"], config)
+    return _digest(record["experiment"], record["scale"], record["entry"], record["purpose"], record["config"])
+
+
+def _digest(experiment: str, scale: str, entry: str, purpose: str, config: dict[str, Any]) -> str:
+    what = [experiment, scale, entry, purpose, _switched_on(config)]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _switched_on(config: Any) -> Any:
+    """Return a configuration as JSON without the settings that are null, false or zero."""
+    if not isinstance(config, dict):
+        return config
+    return {name: _switched_on(value) for name, value in config.items() if value not in (None, False, 0)}
