@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from jax import lax
+from tiers import fast
 
 import foretrace as ft
 from foretrace.testing._check import plain_states
@@ -119,9 +120,7 @@ def test_without_depth_the_definition_is_the_papers_rule(cell):
     assert_equal(by_definition(make_network(cell), 0), run(make_network(cell), EXACT[cell])[:2])
 
 
-@pytest.mark.parametrize(
-    ("cell", "depth"), [("lru", D), ("lstm", D), ("gru", D), pytest.param("lru", D + 2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("cell", "depth"), fast([("lru", D), ("lstm", D), ("gru", D), ("lru", D + 2)]))
 @given(data=st.data())
 def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, data):
     network, lengths = make_network(cell), data.draw(st.sampled_from(PARTITIONS), label="lengths")
@@ -138,11 +137,11 @@ def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, da
         ("lru", ft.ONLINE, 1),
         ("lru", ft.ONLINE, 2),
         ("gru", ft.RTRL, 1),
-        pytest.param("lstm", ft.ONLINE, 1, marks=pytest.mark.slow),
-        pytest.param("gru", ft.SNAP1, 1, marks=pytest.mark.slow),
-        pytest.param("lstm", ft.ONLINE, 2, marks=pytest.mark.slow),
-        pytest.param("gru", ft.RTRL, 2, marks=pytest.mark.slow),
-        pytest.param("gru", ft.SNAP1, 2, marks=pytest.mark.slow),
+        pytest.param("lstm", ft.ONLINE, 1, marks=pytest.mark.full),
+        pytest.param("gru", ft.SNAP1, 1, marks=pytest.mark.full),
+        pytest.param("lstm", ft.ONLINE, 2, marks=pytest.mark.full),
+        pytest.param("gru", ft.RTRL, 2, marks=pytest.mark.full),
+        pytest.param("gru", ft.SNAP1, 2, marks=pytest.mark.full),
     ],
     ids=str,
 )

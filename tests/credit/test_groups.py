@@ -29,9 +29,9 @@ from foretrace.paper._records import identity
     [
         ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
         ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
-        pytest.param("lstm", ft.ONLINE.with_depth(2).with_groups(2), marks=pytest.mark.slow),
+        pytest.param("lstm", ft.ONLINE.with_depth(2).with_groups(2), marks=pytest.mark.full),
         ("gru", ft.RTRL.with_depth(D).with_groups(2)),
-        pytest.param("lru", ft.ONLINE.with_depth(2).with_groups(3), marks=pytest.mark.slow),
+        pytest.param("lru", ft.ONLINE.with_depth(2).with_groups(3), marks=pytest.mark.full),
     ],
     ids=str,
 )

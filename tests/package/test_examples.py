@@ -38,6 +38,7 @@ def test_every_example_is_tested_and_short():
         assert len((FOLDER / name).read_text().splitlines()) < 80
 
 
+@pytest.mark.program
 def test_stream(run):
     out = run("01_stream.py", "--steps", 900, "--report", 300)
     losses, right = numbers(out, r"loss ([\d.]+)"), numbers(out, r"accuracy ([\d.]+)%")
@@ -45,6 +46,7 @@ def test_stream(run):
     assert "carried from step to step" in out
 
 
+@pytest.mark.program
 def test_copy_task(run, tmp_path):
     out = run("02_copy_task.py", "--steps", 120, "--run-dir", tmp_path / "run")
     assert "120 of 120" in out and (tmp_path / "run" / "curves.png").exists()
@@ -52,6 +54,7 @@ def test_copy_task(run, tmp_path):
     assert loss < 0.6
 
 
+@pytest.mark.program
 def test_custom_cell(run):
     out = run("03_custom_cell.py", "--steps", 100)
     (laws,) = numbers(out, r"obeys (\d+) laws")
@@ -59,6 +62,7 @@ def test_custom_cell(run):
     assert laws > 30 and losses[-1] < 0.55 < losses[0]
 
 
+@pytest.mark.program
 def test_compare_rules(run):
     names = ["SPATIAL", "ONLINE", "BPTT"]
     out = run("04_compare_rules.py", "--steps", 60, "--rules", *names)
