@@ -24,9 +24,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 CHECKED = "losses _cells _network _recurrence _credit _engine _learner.learner"
 jaxtyping.install_import_hook([f"foretrace.{name}" for name in CHECKED.split()], "beartype.beartype")
 
+from cases import CELLS  # noqa: E402 - after the hook
 from tiers import TIERS, fast  # noqa: E402
-
-import foretrace as ft  # noqa: E402 - after the hook
 
 EXAMPLES = {"fast": 3, "full": 25}
 for profile, count in EXAMPLES.items():
@@ -48,25 +47,6 @@ def pytest_collection_modifyitems(config, items):
     slower = [item for item in items if any(item.get_closest_marker(tier) for tier in TIERS)]
     config.hook.pytest_deselected(items=slower)
     items[:] = [item for item in items if item not in set(slower)]
-
-
-# Sizes are chosen per test, but shared wherever possible: what counts here is the number of compilations.
-# The first three are the fast tier: a complex diagonal, a dense layer, two state dimensions.
-CELLS = {
-    "lru": ft.LRU.factory(state_size=3),
-    "gru": ft.GRU.factory(),
-    "lstm": ft.ElementwiseLSTM.factory(),
-    "linear": ft.LinearRNN.factory(state_size=3),
-    "tanh": ft.LinearRNN.factory(state_size=3, tanh=True),
-    "mingru": ft.MinGRU.factory(),
-    "minlstm": ft.MinLSTM.factory(),
-    "rglru": ft.RGLRU.factory(),
-    "s5": ft.S5.factory(state_size=3),
-    "selective": ft.SelectiveSSM.factory(states_per_channel=2),
-    "rtu": ft.RTU.factory(state_size=3),
-    "indrnn": ft.IndRNN.factory(),
-    "lif": ft.LIF.factory(),
-}
 
 
 @pytest.fixture(scope="module", params=fast(list(CELLS), 3))

@@ -5,7 +5,6 @@ from functools import partial
 
 import jax
 import pytest
-from conftest import CELLS
 from test_depth import (
     DEEP,
     D,
@@ -78,7 +77,6 @@ def test_groups_are_counted_and_refused():
         ft.ONLINE.with_groups(1)
 
 
-@pytest.mark.parametrize("cell_name", CELLS, indirect=True)
 def test_every_cell_has_the_gradient_of_its_past_at_the_full_depth(make_cell):
     network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
     rule = (ft.ONLINE if network.block(0).cell.independent else ft.RTRL).with_depth(2)
