@@ -164,7 +164,8 @@ class Reproduce:
 
     Args:
         experiment: a table or the panels of a figure.
-        scale: smoke to see that it runs, cpu for about an hour on two cores, paper for all of it.
+        scale: smoke to see that it runs, cpu for about an hour on two cores, long for sequences of the paper's
+            length with smaller networks (Tables 2 and 3; days on two cores), paper for all of it.
         settings: where the paper's text and the authors' runs differ, the settings of which.
         seeds: of the reported runs; as many as the scale has if not given.
         rates: learning rates to choose from; a single one needs no search.

@@ -266,7 +266,7 @@ def test_a_record_does_not_say_where_the_data_lie():
 @pytest.mark.parametrize("name", paper.NAMES)
 @pytest.mark.parametrize("settings", ["runs", "text"])
 def test_experiments_are_as_large_as_they_say(name, settings):
-    for scale in paper.SCALES:
+    for scale in paper.scales(name):
         experiment = paper.load(name, scale, settings)
         assert experiment.name == name and experiment.scale == scale and experiment.note
         assert len({entry.name for entry in experiment.entries}) == len(experiment.entries)
@@ -274,6 +274,16 @@ def test_experiments_are_as_large_as_they_say(name, settings):
             epoch = entry.config.task.samples // entry.config.batch_size
             assert entry.config.steps % epoch == 0 and entry.config.evaluate_every == epoch
     assert paper.load(name, "paper").entries[0].config.steps >= 25 * 400
+
+
+def test_long_sequences_are_those_of_the_paper():
+    for long, paper_size in zip(
+        paper.load("table2", "long").entries, paper.load("table2", "paper").entries, strict=True
+    ):
+        for field in ("pool", "max_length", "min_length"):
+            assert getattr(long.config.task, field, None) == getattr(paper_size.config.task, field, None)
+    with pytest.raises(ValueError, match="no scale 'long' of table1; there are smoke, cpu, paper"):
+        paper.load("table1", "long")
 
 
 def test_published_cells_have_the_published_sizes():

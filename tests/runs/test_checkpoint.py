@@ -3,6 +3,9 @@
 import json
 import os
 import pickle
+import socket
+import subprocess
+import sys
 
 import equinox as eqx
 import jax
@@ -95,21 +98,68 @@ def test_a_truncated_file_is_a_clear_error(tmp_path):
     path = tmp_path / "state"
     ft.save(path, learner.init())
     whole = path.read_bytes()
-    for size in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+    for size in {0, 5, len(whole) - 1, *(len(whole) * percent // 100 for percent in range(100))}:
         path.write_bytes(whole[:size])
         with pytest.raises(ft.CheckpointError, match="not a complete"):
             ft.load(path, learner)
 
 
-def test_a_flipped_bit_is_found(tmp_path):
-    learner = make_learner()
+def test_a_flipped_bit_anywhere_is_found(tmp_path):
+    """Every bit of the header counts, as every bit of an array does: positions and running means are in there."""
     path = tmp_path / "state"
-    ft.save(path, learner.init())
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(bytes(data))
-    with pytest.raises(ft.CheckpointError, match="damaged"):
-        ft.load(path, learner)
+    arrays = {"weight": np.arange(60, dtype=np.float32), "key": jax.random.key(3)}
+    ft.save(path, arrays, extra={"position": 1234567, "means": {"temperature": 21.5}, "note": "é"})
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    places = np.random.default_rng(0).integers(0, 8 * len(whole), 400)
+    for place in {*places, *range(8 * 8, 8 * header, 17)}:
+        data = bytearray(whole)
+        data[place // 8] ^= 1 << (place % 8)
+        path.write_bytes(bytes(data))
+        with pytest.raises(ft.CheckpointError):
+            ft.read_extra(path)
+    path.write_bytes(whole)
+    assert ft.read_extra(path)["position"] == 1234567
+
+
+def test_what_is_kept_beside_the_state_may_be_large(tmp_path):
+    extra = {"labels": "x" * 101_000_000}  # safetensors refuses a header of more than 100 MB
+    ft.save(tmp_path / "state", {"weight": np.zeros(3)}, extra=extra)
+    assert ft.read_extra(tmp_path / "state") == extra
+
+
+def test_a_64_bit_checkpoint_is_not_rounded_silently(tmp_path):
+    class Weights:
+        def init(self):
+            return {"weight": jnp.ones(3)}
+
+    ft.save(tmp_path / "state", Weights().init())
+    with jax.enable_x64(False), pytest.raises(ft.CheckpointError, match=r"float64.*set jax_enable_x64"):
+        ft.load(tmp_path / "state", Weights())
+
+
+def test_saving_to_a_wrong_place_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder .*make it first"):
+        ft.save(tmp_path / "absent" / "state", {"weight": np.zeros(3)})
+    with pytest.raises(IsADirectoryError, match="is a folder; give the path of a file"):
+        ft.save(tmp_path, {"weight": np.zeros(3)})
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path):
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from foretrace._runs import files
+        files.os.replace = lambda *_: os.kill(os.getpid(), 9)
+        files.write_atomically(Path(sys.argv[1]), b"half")
+    """
+    path = tmp_path / "state"
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    at_work = tmp_path / f".state.{socket.gethostname()}-{os.getppid()}.tmp"
+    at_work.write_bytes(b"of a process that is alive")
+    ft.save(path, {"weight": np.zeros(3)})
+    assert {file.name for file in tmp_path.iterdir()} == {"state", at_work.name}
 
 
 class Bomb:
