@@ -5,16 +5,9 @@ from functools import partial
 
 import jax
 import pytest
-from test_depth import (
-    DEEP,
-    D,
-    apart,
-    assert_equal,
-    by_definition,
-    make_network,
-    run,
-    run_in_chunks,
-)
+from gradients import D, apart, assert_equal, make_network, run, run_in_chunks
+from test_depth import DEEP, by_definition
+from tiers import fast
 
 import foretrace as ft
 from foretrace._runs.config_json import from_json, to_json
@@ -22,18 +15,16 @@ from foretrace.experiment import _train as experiment
 from foretrace.experiment._build import rule_of
 from foretrace.paper._records import identity
 
+CASES = [
+    ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
+    ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
+    ("lstm", ft.ONLINE.with_depth(2).with_groups(2)),
+    ("gru", ft.RTRL.with_depth(2).with_groups(2)),
+    ("lru", ft.ONLINE.with_depth(2).with_groups(3)),
+]
 
-@pytest.mark.parametrize(
-    ("cell", "rule"),
-    [
-        ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
-        ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
-        pytest.param("lstm", ft.ONLINE.with_depth(2).with_groups(2), marks=pytest.mark.full),
-        ("gru", ft.RTRL.with_depth(D).with_groups(2)),
-        pytest.param("lru", ft.ONLINE.with_depth(2).with_groups(3), marks=pytest.mark.full),
-    ],
-    ids=str,
-)
+
+@pytest.mark.parametrize(("cell", "rule"), fast(CASES), ids=str)
 def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
     network, part = make_network(cell), {"depth": rule.depth, "groups": rule.groups, "own_only": not rule.others}
     want = by_definition(network, **part)
