@@ -20,7 +20,7 @@ from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceEr
 from foretrace._runs.files import locked
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.metrics import MetricsLog
-from foretrace._runs.progress import Silent, ticks
+from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
@@ -91,7 +91,7 @@ def follow(
             held.enter_context(locked(run.path))
         resume_at = None if not resume else -1 if kept is None else kept["position"][0]
         board = Board(run.path / "tensorboard") if tensorboard else None
-        with MetricsLog(run.metrics, resume_at=resume_at) as log, ticks(show_progress) as show:
+        with MetricsLog(run.metrics, resume_at=resume_at) as log, ProgressBar(show_progress) as show:
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
             show.say(_what_learns(intake.model))
@@ -135,7 +135,7 @@ class _Following:
         log: MetricsLog,
         board: Board | None,
         stop: Stop,
-        show: Silent,
+        show: ProgressBar,
     ):
         self.config, self.plan, self.run, self.log = config, plan, run, log
         self.board, self.stop, self.show = board, stop, show
