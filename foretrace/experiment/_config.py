@@ -92,9 +92,7 @@ class Config:
             sequence and rescaled so that the gradient is unbiased; 0 for all. Only for runs in chunks.
         credit_modules: number of modules of each recurrent layer that carry multi-layer credit, sampled and rescaled
             like the columns; 0 for all. Only for runs in chunks.
-        predict_errors: predict the errors of later steps from the states, by a linear map that is fitted to one batch
-            and used on the next; one update for two batches. For the rules online, rtrl and hybrid.
-        steps: number of batches, and of updates unless errors are predicted.
+        steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
         chunk: number of steps of a chunk, with one update for each sequence in any case; default: whole sequences.
         segment: number of steps whose intermediate values are stored at a time, which saves memory and costs one more
@@ -122,7 +120,6 @@ class Config:
     credit_groups: Advanced[int] = 0
     credit_columns: Advanced[int] = 0
     credit_modules: Advanced[int] = 0
-    predict_errors: Advanced[bool] = False
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
@@ -152,11 +149,6 @@ class Config:
                 raise ValueError(f"{name}={value} needs credit_depth of at least 1: it is a part of what that carries")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
-
-    @property
-    def updates(self) -> int:
-        """Number of updates: one for each batch, or for two."""
-        return max(self.steps // 2, 1) if self.predict_errors else self.steps
 
 
 TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops"]

@@ -20,7 +20,7 @@ from foretrace.experiment._config import Config, NetworkConfig
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
 
-Scale = Literal["smoke", "cpu", "paper"]
+Scale = Literal["smoke", "cpu", "long", "paper"]
 
 
 Settings = Literal["runs", "text"]

@@ -10,6 +10,7 @@ from foretrace.paper._figures import png
 from foretrace.paper._records import identity_of, read_records
 from foretrace.paper._tables import collect, markdown
 
+
 class Report(NamedTuple):
     """The files of a report.
 

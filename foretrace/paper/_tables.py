@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from foretrace.paper._catalogue import NAMES, load
-from foretrace.paper._experiment import SCALES, Entry, Experiment
+from foretrace.paper._catalogue import NAMES, load, scales
+from foretrace.paper._experiment import Entry, Experiment
 
 
 class Cell(NamedTuple):
@@ -50,11 +50,13 @@ def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
     """
     found = []
     for name in NAMES:
-        for scale in SCALES:
+        for scale in scales(name):
             mine = [r for r in records if (r["experiment"], r["scale"]) == (name, scale)]
             if mine:
                 experiment = load(name, scale)
-                found.append(ExperimentResults(experiment, [_cell(experiment, entry, mine) for entry in experiment.entries]))
+                found.append(
+                    ExperimentResults(experiment, [_cell(experiment, entry, mine) for entry in experiment.entries])
+                )
     known = {(f.experiment.name, f.experiment.scale) for f in found}
     for record in records:
         if (record["experiment"], record["scale"]) not in known:

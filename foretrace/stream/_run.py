@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._rows.feed import Due
+from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.scores import Scores, score_class, score_numbers
 from foretrace._rows.source import SYMBOL, Position, Row
 from foretrace._runs.checkpoint import load, read_extra, save
@@ -143,7 +143,7 @@ class _Following:
         self.target = SYMBOL if config.target is None else config.target
         self.score = score_class if plan.classes else score_numbers
         self.scores, self.steps, self.monitors = Scores(), Scores(), Monitors()
-        self.pending: deque[tuple[Outcome, Sequence[Due | None]]] = deque()
+        self.pending: deque[tuple[Outcome, Sequence[LabelledRow | None]]] = deque()
         self.position, self.refused, self.refused_in_a_row = Position(), 0, 0
         self.began = time.monotonic()
         self.state = self._restore(kept) if kept is not None else self.learner.init()
@@ -199,7 +199,7 @@ class _Following:
         while self.pending:
             self._look_at(*self.pending.popleft())
 
-    def _look_at(self, outcome: Outcome, dues: Sequence[Due | None]) -> None:
+    def _look_at(self, outcome: Outcome, dues: Sequence[LabelledRow | None]) -> None:
         # A step that was not finite is refused; what it would have predicted counts as knowing nothing.
         outputs = np.nan_to_num(np.asarray(outcome.outputs, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         loss, gradient_norm, update_norm, accepted = np.asarray(outcome.measures, np.float64).tolist()

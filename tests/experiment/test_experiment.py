@@ -21,7 +21,7 @@ from foretrace.experiment._cells import CELLS
 from foretrace.experiment._train import read_config
 from foretrace.tasks.listops import ListOps
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
+pytestmark = pytest.mark.usefixtures("default_promotion")
 
 CONFIG = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
@@ -38,7 +38,7 @@ CONFIG = experiment.Config(
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, kept_programs):
+def finished(tmp_path_factory, default_promotion):
     return experiment.train(CONFIG, tmp_path_factory.mktemp("runs") / "whole", show_progress=False)
 
 

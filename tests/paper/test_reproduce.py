@@ -31,7 +31,7 @@ from foretrace.paper._tables import collect, markdown
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.listops import ListOps
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
+pytestmark = pytest.mark.usefixtures("default_promotion")
 
 RESULTS = Path(__file__).parents[2] / "results"
 EARLIER = {"online, predicted errors, LRU x 4"}
@@ -56,7 +56,7 @@ EXPERIMENT = paper.Experiment(
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, kept_programs):
+def whole(tmp_path_factory, default_promotion):
     folder = tmp_path_factory.mktemp("whole")
     outcome = reproduce.run(EXPERIMENT, folder, show_progress=False)
     assert outcome == (6, 6, None)
@@ -83,6 +83,7 @@ def assert_same(a, b, tolerance=0.0):
         )
 
 
+@pytest.mark.program
 def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
     records = read_records(whole)
     assert [(r["entry"].split(",")[0], r["purpose"], r["seed"]) for r in records] == [
@@ -121,6 +122,7 @@ def stop_at(monkeypatch, calls):
     monkeypatch.setattr(reproduce, "ProgressBar", lambda *_: Interrupting(False))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("calls", [1, 4, 9])
 def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path, whole, calls):
     stop_at(monkeypatch, calls)
@@ -134,6 +136,7 @@ def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path,
     assert (tmp_path / "records.jsonl").read_bytes() == before
 
 
+@pytest.mark.program
 def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     assert len(records_of(EXPERIMENT, list(ENTRIES), whole)) == 6
     others = dataclasses.replace(EXPERIMENT, seeds=(7,))
@@ -145,6 +148,7 @@ def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     assert records_of(EXPERIMENT, longer, whole) == []
 
 
+@pytest.mark.program
 def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tmp_path, whole):
     assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped == "time is up"
     assert read_records(tmp_path) == []
@@ -154,6 +158,7 @@ def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tm
     assert_same(tmp_path, whole)
 
 
+@pytest.mark.program
 def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path, whole):
     reproduce.run(EXPERIMENT, tmp_path, together=2, show_progress=False)
     assert {r["runs_in_program"] for r in read_records(tmp_path)} == {2}
@@ -173,6 +178,7 @@ def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
         assert row == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.program
 def test_runs_spread_over_devices():
     code = """
 import jax
@@ -189,13 +195,14 @@ for devices in (jax.devices(), jax.devices()[:1]):
 assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
 """
     flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0"}
-    options = {"env": environment, "cwd": Path(__file__).parent, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", code], check=False, **options)
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0", "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4", "1"]
 
 
+@pytest.mark.program
 def test_what_is_there_is_left_alone(tmp_path, whole):
     with pytest.raises(RunError, match="holds records already; go on with --resume"):
         reproduce.run(EXPERIMENT, whole, show_progress=False)
@@ -206,6 +213,7 @@ def test_what_is_there_is_left_alone(tmp_path, whole):
         reproduce.run(EXPERIMENT, tmp_path / "file", show_progress=False)
 
 
+@pytest.mark.program
 def test_one_process_at_a_time(tmp_path):
     hold = """
 import sys, time
@@ -240,11 +248,16 @@ def test_the_best_rate_is_the_best_on_validation_and_never_nan():
     assert best_rate(EXPERIMENT, ENTRIES[0], records[:1]) is None
 
 
-def test_a_record_keeps_its_identity_when_settings_are_added(whole):
+@pytest.mark.program
+def test_a_record_keeps_its_identity_when_settings_come_and_go(whole):
     record = read_records(whole)[0]
     before = identity_of(record)
     del record["config"]["network"]["cumulative_mean"]
+    record["config"]["an_option_that_is_gone"] = False
     assert identity_of(record) == before
+    record["config"]["an_option_that_is_gone"] = True
+    assert identity_of(record) != before
+    record["config"]["an_option_that_is_gone"] = None
     record["config"]["network"]["dropout"] = 0.2
     assert identity_of(record) != before
 
@@ -287,7 +300,7 @@ def test_a_record_does_not_say_where_the_data_lie():
 @pytest.mark.parametrize("name", paper.NAMES)
 @pytest.mark.parametrize("settings", ["runs", "text"])
 def test_experiments_are_as_large_as_they_say(name, settings):
-    for scale in paper.SCALES:
+    for scale in paper.scales(name):
         experiment = paper.load(name, scale, settings)
         assert experiment.name == name and experiment.scale == scale and experiment.note
         assert len({entry.name for entry in experiment.entries}) == len(experiment.entries)
@@ -295,6 +308,16 @@ def test_experiments_are_as_large_as_they_say(name, settings):
             epoch = entry.config.task.samples // entry.config.batch_size
             assert entry.config.steps % epoch == 0 and entry.config.evaluate_every == epoch
     assert paper.load(name, "paper").entries[0].config.steps >= 25 * 400
+
+
+def test_long_sequences_are_those_of_the_paper():
+    for long, paper_size in zip(
+        paper.load("table2", "long").entries, paper.load("table2", "paper").entries, strict=True
+    ):
+        for field in ("pool", "max_length", "min_length"):
+            assert getattr(long.config.task, field, None) == getattr(paper_size.config.task, field, None)
+    with pytest.raises(ValueError, match="no scale 'long' of table1; there are smoke, cpu, paper"):
+        paper.load("table1", "long")
 
 
 def test_published_cells_have_the_published_sizes():
@@ -309,6 +332,7 @@ def test_published_cells_have_the_published_sizes():
     assert counts["ListOps"] == 1_063_178 and counts["sCIFAR, linear RNN"] == 1_068_086
 
 
+@pytest.mark.program
 def test_the_report_has_the_papers_number_beside_ours(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(paper, "load", lambda *_: EXPERIMENT)
     records = read_all([whole, whole])
@@ -365,6 +389,7 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
     assert not list(tmp_path.rglob("records.jsonl"))
 
 
+@pytest.mark.program
 def test_kill_and_resume_on_the_command_line(tmp_path):
     environment = os.environ | {
         "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",

@@ -95,6 +95,7 @@ def records(path):
     return [{k: v for k, v in r.items() if k != "seconds"} for r in read_metrics(path / "metrics.jsonl")]
 
 
+@pytest.mark.program
 def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole):
     folder, out, err = whole
     trials = read_trials(folder)
@@ -112,6 +113,7 @@ def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole):
     assert (folder / "sweep.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.program
 def test_report_reads_a_sweep_and_each_of_its_trials(whole, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)  # the records are enough
     (whole[0] / "sweep.png").unlink()
@@ -121,6 +123,7 @@ def test_report_reads_a_sweep_and_each_of_its_trials(whole, capsys, monkeypatch)
     assert code == 0 and f"{STEPS} of {STEPS}" in out
 
 
+@pytest.mark.program
 def test_a_killed_worker_and_a_stopped_sweep_change_nothing(whole, tmp_path, monkeypatch):
     folder, workers = tmp_path / "sweep", []
 
@@ -189,7 +192,7 @@ def states(study):
     return [trial.state for trial in standing(study)]
 
 
-@pytest.mark.usefixtures("kept_programs")
+@pytest.mark.usefixtures("default_promotion")
 def test_a_bad_trial_is_pruned(begun):
     study, worker = begun(Sweep(SMALL, grid=("optimizer.learning-rate=3e-2,1e-6",), prune="median"))
     assert worker().work()
