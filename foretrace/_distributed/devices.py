@@ -8,7 +8,7 @@ averages over devices in one exchange; the result is that of one device but for 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,29 +18,74 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from foretrace._runs.signals import Stop
 from foretrace._types import Array, Bool, Int
-from foretrace.tasks import Batch, EvaluationSplit, Task
+from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss, Task
 
 _AXIS = "sequences"
 
 
-class Spread:
-    """A task whose batches lie spread over devices; nothing else of it differs."""
+class ShardedTask:
+    """A task whose batches are sharded over devices.
+
+    Args:
+        task: task that makes the batches.
+        mesh: one-dimensional device mesh; its size divides the batch.
+    """
 
     def __init__(self, task: Task, mesh: Mesh):
-        self._task, self._place = task, NamedSharding(mesh, PartitionSpec(_AXIS))
+        self._task, self._mesh, self._sharding = task, mesh, NamedSharding(mesh, PartitionSpec(_AXIS))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
+    @property
+    def input_size(self) -> int:
+        """Number of inputs at each step."""
+        return self._task.input_size
+
+    @property
+    def output_size(self) -> int:
+        """Number of outputs of the network at each step."""
+        return self._task.output_size
+
+    @property
+    def length(self) -> int:
+        """Number of steps of the longest sequence."""
+        return self._task.length
+
+    @property
+    def loss(self) -> Loss:
+        """Loss of one step."""
+        return self._task.loss
+
+    @property
+    def labels(self) -> Labels:
+        """What is predicted."""
+        return self._task.labels
+
+    @property
+    def recalled(self) -> str | None:
+        """What is recalled at single steps."""
+        return self._task.recalled
+
+    @property
+    def provenance(self) -> str:
+        """Origin of the training sequences."""
+        return self._task.provenance
 
     def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step."""
-        return jax.lax.with_sharding_constraint(self._task.batch(seed, step, size), self._place)
+        return jax.lax.with_sharding_constraint(self._task.batch(seed, step, size), self._sharding)
 
     def evaluation(
         self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
     ) -> Batch:
         """Return batch `index` of a split."""
-        return jax.lax.with_sharding_constraint(self._task.evaluation(split, seed, index, size), self._place)
+        return jax.lax.with_sharding_constraint(self._task.evaluation(split, seed, index, size), self._sharding)
+
+    def evaluation_steps(self, split: EvaluationSplit, size: int) -> int | None:
+        """Return the number of batches of a split; None if it has no end."""
+        return self._task.evaluation_steps(split, size)
+
+    def with_data_dir(self, data_dir: str) -> Self:
+        """Return the task with its data in another directory."""
+        return type(self)(self._task.with_data_dir(data_dir), self._mesh)
 
 
 class Devices:
@@ -70,8 +115,8 @@ class Devices:
                 f"batch_size={batch_size} cannot be shared evenly by {number} devices; make it a multiple of {number}, "
                 "or use fewer devices"
             )
-        self.number, self.idle = number, len(there) - number if chosen else 0
-        self.leads, self.several = jax.process_index() == 0, several
+        self.number, self.num_unused = number, len(there) - number if chosen else 0
+        self.is_main_process, self.several = jax.process_index() == 0, several
         self._mesh = Mesh(np.array(there[:number]), (_AXIS,))
         self._same = NamedSharding(self._mesh, PartitionSpec())
 
@@ -80,9 +125,9 @@ class Devices:
         """The devices as an axis, for `Learner`; None if there is one."""
         return None if self.number == 1 else self._mesh
 
-    def spread(self, task: Task) -> Task:
+    def shard(self, task: Task) -> Task:
         """Return a task whose batches lie spread over the devices."""
-        return task if self.number == 1 else Spread(task, self._mesh)
+        return task if self.number == 1 else ShardedTask(task, self._mesh)
 
     def compile(self, function: Callable, **options: Any) -> Callable:
         """Return a function compiled for the devices; its results are the same on all."""
@@ -90,17 +135,17 @@ class Devices:
             jax.jit(function, **options) if self.number == 1 else jax.jit(function, out_shardings=self._same, **options)
         )
 
-    def same(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         """Return arrays that are the same in every process, copied to every device."""
         if self.number == 1:
             return jax.tree.map(jnp.copy, tree)
         return jax.tree.map(self._copy_to_all, tree)
 
-    def one(self, tree: Any) -> Any:
+    def unreplicate(self, tree: Any) -> Any:
         """Return arrays that are the same on every device as arrays of one."""
         return tree if self.number == 1 else jax.tree.map(_of_first, tree)
 
-    def from_each(self, value: bool) -> Bool[Array, "devices"]:
+    def gather_flags(self, value: bool) -> Bool[Array, "devices"]:
         """Return what the process of each device says."""
         mine, place = np.full(1, value), NamedSharding(self._mesh, PartitionSpec(_AXIS))
         return jax.make_array_from_callback((self.number,), place, lambda _: mine)
@@ -146,7 +191,7 @@ class Steps:
         """Return the state after a step and what is to be looked at."""
         if not self._devices.several:
             return self._program(state, step)
-        return self._program(state, step, self._devices.from_each(self._stop.asked))
+        return self._program(state, step, self._devices.gather_flags(self._stop.asked))
 
     def look(self, row: Array) -> np.ndarray:
         """Return the row that the function returned."""

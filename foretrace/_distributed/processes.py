@@ -23,9 +23,6 @@ PORT = 29400
 _PLACE = "FORETRACE_PLACE"
 
 
-_GRACE = 20.0
-
-
 class LostProcessError(ConnectionError):
     """Another process of this run is gone."""
 

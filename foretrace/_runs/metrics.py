@@ -78,7 +78,7 @@ class MetricsLog:
         self.close()
 
 
-class Unwritten(MetricsLog):
+class NullMetricsLog(MetricsLog):
     """A record that nobody writes: that of the processes of a run which are not its first."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
 """What can be measured."""
 
 
-FILE = "bench.json"
+BENCH_FILE = "bench.json"
 
 
 def run(
@@ -108,7 +108,7 @@ def _told(part: str, rows: Iterator[Row]) -> Iterator[Row]:
 
 def _folder(out: str | os.PathLike) -> Path:
     folder = Path(out)
-    if (folder / FILE).exists():
+    if (folder / BENCH_FILE).exists():
         raise RunError(f"{folder} holds a measurement already; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _folder(out: str | os.PathLike) -> Path:
 
 
 def _write(folder: Path, record: dict[str, Any]) -> None:
-    write_atomically(folder / FILE, (json.dumps(record, indent=1) + "\n").encode())
+    write_atomically(folder / BENCH_FILE, (json.dumps(record, indent=1) + "\n").encode())
     write_atomically(folder / "bench.md", markdown(record).encode())
     write_atomically(folder / "bench.png", png(record))
 

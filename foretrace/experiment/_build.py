@@ -16,14 +16,16 @@ from foretrace.experiment._config import Config
 from foretrace.tasks import Task
 
 
-class Built(NamedTuple):
+class TaskAndLearner(NamedTuple):
     """What a configuration describes."""
 
     task: Task
     learner: Learner
 
 
-def build(config: Config, optimizer: optax.GradientTransformation | None = None, mesh: Mesh | None = None) -> Built:
+def build(
+    config: Config, optimizer: optax.GradientTransformation | None = None, mesh: Mesh | None = None
+) -> TaskAndLearner:
     """Make the task and the learner of a configuration.
 
     Args:
@@ -63,7 +65,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
         segment=config.segment,
         mesh=mesh,
     )
-    return Built(task, learner)
+    return TaskAndLearner(task, learner)
 
 
 def rule_of(config: Config) -> LearningRule:

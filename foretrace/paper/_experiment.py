@@ -17,8 +17,6 @@ from typing import Any, Literal, Self, get_args
 
 from foretrace.experiment._cells import LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig
-from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
-from foretrace.tasks.imdb import IMDB
 
 Scale = Literal["smoke", "cpu", "long", "paper"]
 
@@ -110,7 +108,7 @@ def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
 
 
 def _changed(entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Entry:
-    config, task = entry.config, entry.config.task
-    if data_dir is not None and isinstance(task, SequentialCIFAR10 | SequentialMNIST | IMDB):
-        config = dataclasses.replace(config, task=dataclasses.replace(task, data_dir=str(data_dir)))
+    config = entry.config
+    if data_dir is not None:
+        config = dataclasses.replace(config, task=config.task.with_data_dir(str(data_dir)))
     return dataclasses.replace(entry, config=config, rates=entry.rates if rates is None else rates)

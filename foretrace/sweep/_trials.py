@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from foretrace._runs.files import write_atomically
 from foretrace.sweep._space import Value
 
-FILE = "sweep.jsonl"
+TRIALS_FILE = "sweep.jsonl"
 
 
 State = Literal["finished", "pruned", "running", "waiting", "failed"]
@@ -99,7 +99,7 @@ def described(trial: Trial, score: str) -> str:
 def write_trials(folder: str | os.PathLike, trials: Sequence[Trial]) -> None:
     """Write the trials of a sweep, in one go: whoever reads finds the old ones or the new ones."""
     lines = "".join(json.dumps(trial._asdict(), allow_nan=False) + "\n" for trial in trials)
-    write_atomically(Path(folder) / FILE, lines.encode())
+    write_atomically(Path(folder) / TRIALS_FILE, lines.encode())
 
 
 def read_trials(folder: str | os.PathLike) -> list[Trial]:
@@ -108,7 +108,7 @@ def read_trials(folder: str | os.PathLike) -> list[Trial]:
     Raises:
         ValueError: the file holds something else.
     """
-    path = Path(folder) / FILE
+    path = Path(folder) / TRIALS_FILE
     try:
         return [Trial(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
     except (ValueError, TypeError) as error:

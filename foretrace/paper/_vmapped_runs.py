@@ -22,13 +22,13 @@ from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._types import Array, Float
-from foretrace.experiment._build import Built, build, initial_network
+from foretrace.experiment._build import TaskAndLearner, build, initial_network
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align, evaluate, evaluation_batches, learn
 from foretrace.tasks import EvaluationSplit
 
 
-class Member(NamedTuple):
+class SeedAndRate(NamedTuple):
     """What is a run's own.
 
     Args:
@@ -40,7 +40,7 @@ class Member(NamedTuple):
     rate: float
 
 
-class GroupState(NamedTuple):
+class RunBatchState(NamedTuple):
     """The state of all runs; every leaf has an axis of runs in front.
 
     Args:
@@ -58,7 +58,7 @@ class GroupState(NamedTuple):
     sums: Float[Array, "R 3"]
 
 
-class Group:
+class RunBatch:
     """Runs that are trained together.
 
     Args:
@@ -71,7 +71,7 @@ class Group:
         DataError: the task's data are missing.
     """
 
-    def __init__(self, config: Config, members: tuple[Member, ...], devices: tuple[jax.Device, ...] | None = None):
+    def __init__(self, config: Config, members: tuple[SeedAndRate, ...], devices: tuple[jax.Device, ...] | None = None):
         if not members:
             raise ValueError("a group needs at least one member")
         for member in members:
@@ -84,15 +84,15 @@ class Group:
         devices = tuple(jax.local_devices()) if devices is None else devices
         self._programs = _programs(rest, len(members), devices)
 
-    def init(self) -> GroupState:
+    def init(self) -> RunBatchState:
         """Return the state of all runs before their first step."""
         return self._programs.init(self._seeds, self._rates)
 
-    def advance(self, state: GroupState, first: int, count: int) -> GroupState:
+    def advance(self, state: RunBatchState, first: int, count: int) -> RunBatchState:
         """Learn `count` steps from step `first` on; the state that is passed in is used up."""
         return self._programs.advance(state, self._seeds, np.int32(first), np.int32(count))
 
-    def judge(self, state: GroupState, step: int) -> tuple[GroupState, list[dict[str, float]]]:
+    def judge(self, state: RunBatchState, step: int) -> tuple[RunBatchState, list[dict[str, float]]]:
         """Evaluate on the validation split, keep the best networks, and return what each run did since the last time.
 
         The state that is passed in is used up.
@@ -101,13 +101,13 @@ class Group:
         state, rows = self._programs.judge(state, self._seeds, batches, np.int32(step))
         return state, _by_run(rows)
 
-    def score(self, state: GroupState, split: EvaluationSplit, *, best: bool) -> list[dict[str, float]]:
+    def score(self, state: RunBatchState, split: EvaluationSplit, *, best: bool) -> list[dict[str, float]]:
         """Return loss, accuracy and whole sequences of each run on a split, by its last or its best network."""
         networks = state.best if best else state.learner.network
         batches = np.int32(self._batches(split, self.config.final_sequences))
         return _by_run(self._programs.score(networks, self._seeds, batches, split=split))
 
-    def align(self, state: GroupState) -> list[Alignment]:
+    def align(self, state: RunBatchState) -> list[Alignment]:
         """Return the alignment of each run's gradient with backpropagation through time, on validation sequences."""
         found = []
         for run, member in enumerate(self.members):
@@ -131,29 +131,29 @@ class _Programs:
         self.judge = jax.jit(self._over_runs(self._judge_one, shared=2), donate_argnums=0)
         self.score = jax.jit(self._over_runs(self._score_one, shared=1), static_argnames="split")
 
-    def _init_one(self, seed: Array, rate: Array) -> GroupState:
+    def _init_one(self, seed: Array, rate: Array) -> RunBatchState:
         key = jax.random.key(seed)
         network = initial_network(self.config, self.task, key)
         state = self.learner.init(jax.random.fold_in(key, 1))
         opt_state = optax.tree.set(self.learner.optimizer.init(network), step_size=rate)
         state = state._replace(network=network, opt_state=opt_state)
         worst = jnp.full((), -jnp.inf)
-        return GroupState(state, network, worst, jnp.zeros((), jnp.int32), jnp.zeros(3))
+        return RunBatchState(state, network, worst, jnp.zeros((), jnp.int32), jnp.zeros(3))
 
-    def _advance_one(self, state: GroupState, seed: Array, first: Array, count: Array) -> GroupState:
+    def _advance_one(self, state: RunBatchState, seed: Array, first: Array, count: Array) -> RunBatchState:
         def one(i: Array, now: tuple[LearnerState, Array]) -> tuple[LearnerState, Array]:
             learner_state, sums = now
             learner_state, row = learn(self.config, self.task, self.learner, learner_state, first + i, seed)
-            loss, right, _, accepted = row
-            counted = jnp.where(accepted > 0, jnp.stack([loss, right, jnp.ones_like(loss)]), 0)
+            loss, accuracy, _, accepted = row
+            counted = jnp.where(accepted > 0, jnp.stack([loss, accuracy, jnp.ones_like(loss)]), 0)
             return learner_state, sums + counted
 
         learner_state, sums = lax.fori_loop(0, count, one, (state.learner, state.sums))
         return state._replace(learner=learner_state, sums=sums)
 
     def _judge_one(
-        self, state: GroupState, seed: Array, batches: Array, step: Array
-    ) -> tuple[GroupState, dict[str, Array]]:
+        self, state: RunBatchState, seed: Array, batches: Array, step: Array
+    ) -> tuple[RunBatchState, dict[str, Array]]:
         network = state.learner.network
         scores = evaluate(self.config, self.task, network, batches, seed=seed)
         # What a sequence is classified as is all that counts; recalled bits saturate, their loss does not.
@@ -215,7 +215,7 @@ def one_after_another(device: jax.Device) -> bool:
 _programs = functools.lru_cache(maxsize=2)(_Programs)
 
 
-def _build_for_any_rate(config: Config) -> Built:
+def _build_for_any_rate(config: Config) -> TaskAndLearner:
     """Build with an optimiser whose rate is a number in its state: AdamW's update is proportional to the rate."""
     options = dataclasses.asdict(config.optimizer) | {"learning_rate": 1.0}
     optimizer = optax.chain(adamw(**options, steps=config.steps), optax.inject_hyperparams(optax.scale)(step_size=1.0))
