@@ -1,10 +1,10 @@
-"""Training on several devices, of one process or of many: sequences are spread, parameters are the same everywhere.
+"""Training on several devices, of one process or of many: batches are sharded, parameters are replicated.
 
-    batch    (B, T, ...)   B / devices sequences on each device, and with them their states and sensitivities
-    network, optimiser     a copy on each device; gradients are averaged over all, once an update
+    batch    (B, T, ...)   B / devices sequences on each device, with their states and sensitivities
+    network, optimiser     a copy on each device; gradients are averaged over all of them, once an update
 
-A learner that was made with the mesh of the devices computes the gradient of each device's sequences there, and
-averages over devices in one exchange; the result is that of one device but for rounding.
+A learner with the mesh of the devices computes the gradient of each device's sequences on that device, and averages
+the gradients in one exchange. The result is that of a single device up to rounding.
 """
 
 from collections.abc import Callable
@@ -89,14 +89,14 @@ class ShardedTask:
 
 
 class Devices:
-    """The devices that a run is spread over.
+    """The devices that share the batches of a run.
 
     Args:
-        batch_size: sequences of a batch.
-        number: how many devices; if not given, as many as there are, of which the batch is a multiple.
+        batch_size: number of sequences of a batch.
+        number: number of devices; default: as many as divide the batch size.
 
     Raises:
-        ValueError: fewer devices than asked for, or a batch that they cannot share evenly.
+        ValueError: fewer devices than asked for, or a batch size that is no multiple of their number.
     """
 
     def __init__(self, batch_size: int, number: int | None = None):
@@ -122,39 +122,43 @@ class Devices:
 
     @property
     def mesh(self) -> Mesh | None:
-        """The devices as an axis, for `Learner`; None if there is one."""
+        """One-dimensional device mesh, for `Learner`; None for a single device."""
         return None if self.number == 1 else self._mesh
 
     def shard(self, task: Task) -> Task:
-        """Return a task whose batches lie spread over the devices."""
+        """Return the task with sharded batches."""
         return task if self.number == 1 else ShardedTask(task, self._mesh)
 
     def compile(self, function: Callable, **options: Any) -> Callable:
-        """Return a function compiled for the devices; its results are the same on all."""
+        """Return a function compiled for the devices; its results are replicated."""
         return (
             jax.jit(function, **options) if self.number == 1 else jax.jit(function, out_shardings=self._same, **options)
         )
 
     def replicate(self, tree: Any) -> Any:
-        """Return arrays that are the same in every process, copied to every device."""
+        """Copy arrays, which are equal in all processes, to every device."""
         if self.number == 1:
             return jax.tree.map(jnp.copy, tree)
         return jax.tree.map(self._copy_to_all, tree)
 
     def unreplicate(self, tree: Any) -> Any:
-        """Return arrays that are the same on every device as arrays of one."""
+        """Return the first addressable shard of replicated arrays."""
         return tree if self.number == 1 else jax.tree.map(_of_first, tree)
 
     def gather_flags(self, value: bool) -> Bool[Array, "devices"]:
-        """Return what the process of each device says."""
+        """Return the flags of all processes, one for each device."""
         mine, place = np.full(1, value), NamedSharding(self._mesh, PartitionSpec(_AXIS))
         return jax.make_array_from_callback((self.number,), place, lambda _: mine)
 
     def check_agreed(self, what: str, value: int) -> None:
-        """Wait for all processes, and make sure that they agree.
+        """Wait for all processes, and check that they have the same value.
+
+        Args:
+            what: name of the value, for the error.
+            value: value of this process.
 
         Raises:
-            ValueError: they do not.
+            ValueError: the values differ.
         """
         if not self.several:
             return
@@ -175,12 +179,12 @@ class Devices:
 
 
 class Steps:
-    """A step of training compiled for devices, and the wish to stop, which all processes learn of at the same step.
+    """A compiled training step that carries the stop request of any process to all processes at the same step.
 
     Args:
-        devices: where it runs.
-        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is used up.
-        stop: the wish of this process.
+        devices: devices that it runs on.
+        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is donated.
+        stop: stop request of this process.
     """
 
     def __init__(self, devices: Devices, function: Callable, stop: Stop):
@@ -188,7 +192,7 @@ class Steps:
         self._program = devices.compile(agreeing(function) if devices.several else function, donate_argnums=0)
 
     def __call__(self, state: Any, step: np.int32) -> tuple[Any, Array]:
-        """Return the state after a step and what is to be looked at."""
+        """Return the state after a step, and the row of the function for `look`."""
         if not self._devices.several:
             return self._program(state, step)
         return self._program(state, step, self._devices.gather_flags(self._stop.asked))
@@ -203,12 +207,12 @@ class Steps:
 
     @property
     def stopped(self) -> bool:
-        """Whether to stop: with several processes, once a step that was looked at says that one of them is asked to."""
+        """Whether to stop; with several processes, as of the last row that `look` has read."""
         return self._agreed if self._devices.several else self._stop.asked
 
 
 def agreeing(function: Callable) -> Callable:
-    """Return a step that is told in addition what each device is asked, to stop or not, and says how many are."""
+    """Return a step that also takes the stop flags of all devices, and appends their number to its row."""
 
     def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
         state, row = function(state, step)

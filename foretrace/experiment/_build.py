@@ -17,7 +17,7 @@ from foretrace.tasks import Task
 
 
 class TaskAndLearner(NamedTuple):
-    """What a configuration describes."""
+    """The task and the learner of a configuration."""
 
     task: Task
     learner: Learner
@@ -29,9 +29,9 @@ def build(
     """Make the task and the learner of a configuration.
 
     Args:
-        config: what to make.
-        optimizer: in place of the configuration's.
-        mesh: devices that share the sequences of a batch.
+        config: configuration of a run.
+        optimizer: optimiser that replaces the configuration's.
+        mesh: one-dimensional mesh of the devices that share a batch.
 
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.

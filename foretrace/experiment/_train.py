@@ -37,7 +37,14 @@ from foretrace.tasks import EvaluationSplit, Task
 
 
 class Progress(NamedTuple):
-    """What a run has to remember beside the learner's state; step -1 before anything is recorded."""
+    """Position of a run, which its checkpoint holds beside the learner's state.
+
+    Args:
+        step: number of steps done; -1 before anything is recorded.
+        seconds: seconds of training and evaluation so far.
+        refused: number of steps in a row that were refused.
+        window: metrics of the steps since the last line of the record.
+    """
 
     step: int = -1
     seconds: float = 0.0
@@ -64,13 +71,13 @@ def read_config(path: str | os.PathLike) -> Config:
 
 
 class Result(NamedTuple):
-    """How a run ended.
+    """Result of a run.
 
     Args:
-        run: its directory.
-        step: steps done.
-        scores: of the final evaluation; None if the run was stopped before its end.
-        seconds: time of training and evaluation, over all its parts.
+        run: directory of the run.
+        step: number of steps done.
+        scores: scores of the final evaluation; None if the run was stopped before its end.
+        seconds: seconds of training and evaluation, over all parts of the run.
     """
 
     run: Run
@@ -97,13 +104,13 @@ def train(
     In several processes (`jax.distributed`) every process calls this in the same way; the first one writes.
 
     Args:
-        config: what to train.
-        run_dir: a new or empty directory; with `resume`, that of the run. Processes share it.
-        resume: go on with the run that is there.
+        config: configuration of the run.
+        run_dir: new or empty directory; with `resume`, the directory of the run. Processes share it.
+        resume: continue the run that is there.
         show_progress: show step, loss, accuracy, speed and time left on standard error.
-        devices: over how many the sequences of a batch are spread; if not given, as many as can share it evenly.
-        watch: sees the step and the scores of every evaluation on validation sequences, in all processes; if it
-            answers True, the run ends there as if stopped.
+        devices: number of devices that share each batch; default: as many as divide the batch size.
+        watch: function of the step and the scores of every evaluation on validation sequences, called in all
+            processes. If it returns True, the run ends there as if stopped.
 
     Raises:
         ValueError: a configuration that makes no network, devices that cannot share the batch, or (`RunError`) a
@@ -230,11 +237,8 @@ class _Training:
 
     def _log_window(self) -> None:
         accepted = [metrics for metrics in self.window if metrics.accepted]
-        mean = (
-            StepMetrics(*np.asarray(accepted, np.float64).mean(axis=0).tolist())
-            if accepted
-            else StepMetrics(*[np.nan] * 4)
-        )
+        rows = np.asarray(accepted, np.float64) if accepted else np.full((1, 4), np.nan)
+        mean = StepMetrics(*rows.mean(axis=0).tolist())
         values = {"loss": mean.loss, "accuracy": mean.accuracy, "gradient_norm": mean.gradient_norm}
         values["refused"] = len(self.window) - len(accepted)
         self.log.write("train", self.step, **values, seconds=self.clock.seconds)

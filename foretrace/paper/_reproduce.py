@@ -34,12 +34,12 @@ SECONDS_PER_CALL = 2.0
 
 
 class ReproductionStatus(NamedTuple):
-    """How far an experiment got.
+    """State of an experiment when `run` returns.
 
     Args:
-        finished: number of runs that are recorded, searches included.
-        planned: number of runs in all.
-        stopped: "time is up" or "stopped"; None if there is nothing left to do.
+        finished: number of recorded runs, searches included.
+        planned: number of planned runs, searches included.
+        stopped: reason why runs are left, "time is up" or "stopped"; None if none are left.
     """
 
     finished: int
@@ -61,13 +61,13 @@ def run(
     """Run an experiment until it is complete, the time is up, or Ctrl-C or SIGTERM asks it to stop.
 
     Args:
-        experiment: what to run.
-        folder: where its records go.
-        resume: go on with what is there.
-        budget: seconds after which to save and stop; none if not given.
-        together: most runs in one program; on a CPU one if not given, elsewhere all of an entry.
-        only: entries whose name contains one of these texts; all if empty.
-        save_every: seconds between checkpoints: what a power cut may cost.
+        experiment: experiment to run.
+        folder: folder of its records.
+        resume: continue with the records that are there.
+        budget: seconds after which to save and stop; default: no limit.
+        together: largest number of runs in one program; default: one on a CPU, all of an entry elsewhere.
+        only: parts of the names of the entries to run; default: all entries.
+        save_every: seconds between checkpoints, which is what a power cut may cost.
         show_progress: show the progress over all runs on standard error.
 
     Raises:

@@ -29,11 +29,11 @@ from foretrace.tasks import EvaluationSplit
 
 
 class SeedAndRate(NamedTuple):
-    """What is a run's own.
+    """What distinguishes the runs of a batch.
 
     Args:
-        seed: of its initialisation, data and dropout.
-        rate: its learning rate, in place of the configuration's.
+        seed: seed of the initialisation, the data and dropout.
+        rate: learning rate, in place of the configuration's.
     """
 
     seed: int

@@ -57,12 +57,12 @@ class WorkerError(RuntimeError):
 
 
 class SweepResult(NamedTuple):
-    """How far a sweep got.
+    """State of a sweep when `run` returns.
 
     Args:
-        trials: all of them.
-        best: the finished one with the best score on validation sequences; None if there is none.
-        stopped: whether it was stopped before its end.
+        trials: all trials.
+        best: finished trial with the best score on validation sequences; None if no trial is finished.
+        stopped: whether the sweep was stopped before its end.
     """
 
     trials: list[Trial]
@@ -85,13 +85,13 @@ def run(
     Whoever calls this with the same sweep, folder and storage takes part, from this or another machine.
 
     Args:
-        sweep: what is tried.
-        folder: a new or empty directory, or that of the sweep to go on with or to join.
-        workers: processes on this machine, each with one trial at a time.
-        storage: address of a database for workers on many machines; a file in the folder if not given.
-        resume: go on with the sweep that is there. More `trials` than before make a search longer.
-        heartbeat: seconds between signs of life of a worker; one that gives none for six times as long is lost.
-        show_progress: show how many trials are done, the best score and the time left on standard error.
+        sweep: configuration of the sweep.
+        folder: new or empty directory, or the directory of the sweep to continue or to join.
+        workers: number of processes on this machine, each with one trial at a time.
+        storage: address of a database for workers on several machines; default: a file in the folder.
+        resume: continue the sweep that is there. More `trials` than before make a search longer.
+        heartbeat: seconds between signs of life of a worker; after six times as long without one it is lost.
+        show_progress: show the number of finished trials, the best score and the time left on standard error.
 
     Raises:
         ValueError: nothing to search, a value that makes no network, no Optuna, or no such database.
@@ -148,7 +148,7 @@ class WorkerPool:
             self._start()
 
     def poll(self, study: "optuna.Study") -> bool:
-        """Look after the workers: replace one that was lost; False when all have ended.
+        """Check the workers and replace those that were lost; return False when all have ended.
 
         Raises:
             WorkerError: one failed, and not by its trial.
@@ -168,14 +168,14 @@ class WorkerPool:
         return bool(self._processes)
 
     def stop(self) -> None:
-        """Ask all workers, once, to save and stop."""
+        """Request once that all workers save and stop."""
         if not self._stopping:
             self._stopping = True
             for process in self._processes.values():
                 process.terminate()
 
     def close(self, patience: float) -> None:
-        """Let nobody go on without us: ask first, then insist."""
+        """Terminate all workers, then kill those that do not exit in time."""
         self.stop()
         for process in self._processes.values():
             try:
