@@ -32,12 +32,12 @@ class Entry:
     """One cell of a table or one curve of a figure.
 
     Args:
-        row: its row, or what distinguishes the curve.
-        column: its column, or the panel.
-        config: its runs but for seed and learning rate.
-        published: the paper's number; None where it has none.
+        row: row of the table, or what distinguishes the curve.
+        column: column of the table, or panel of the figure.
+        config: configuration of the runs, but for seed and learning rate.
+        published: number in the paper; None where it has none.
         rates: learning rates to choose from.
-        note: what to know about it, such as "corrected".
+        note: remark for the table, such as "corrected".
     """
 
     row: str
@@ -58,16 +58,16 @@ class Experiment:
     """A table or a figure.
 
     Args:
-        name: as on the command line.
-        title: what it shows.
-        scale: how much of it.
-        entries: its cells, most valuable first.
-        metric: the score that the paper reports: "training_loss", "loss" or "accuracy".
+        name: name on the command line.
+        title: title of the table or figure.
+        scale: size of the runs.
+        entries: cells of the table, most valuable first.
+        metric: score that the paper reports: "training_loss", "loss" or "accuracy".
         seeds: seeds of the reported runs.
         search_seed: seed of the search for the learning rate.
         search_share: length of a run of the search, as a share of the whole run.
-        best: report the network that was best on validation instead of the last one.
-        note: how it differs from the paper's.
+        best: whether to report the network with the best validation score instead of the last one.
+        note: differences from the paper's experiment.
     """
 
     name: str

@@ -19,10 +19,10 @@ class Job:
     """Runs of one entry for one purpose.
 
     Args:
-        entry: which cell.
-        purpose: to choose a learning rate, or to be reported.
-        config: what the runs share.
-        members: seed and learning rate of each.
+        entry: cell of the table.
+        purpose: whether the runs choose a learning rate or are reported.
+        config: configuration that the runs share.
+        members: seed and learning rate of each run.
     """
 
     entry: Entry

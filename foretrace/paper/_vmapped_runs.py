@@ -44,11 +44,9 @@ class RunBatchState(NamedTuple):
     """The state of all runs; every leaf has an axis of runs in front.
 
     Args:
-        learner: what they have learned.
-        best: the network that was best on validation so far.
-        score: its validation score, larger is better.
-        best_step: when that was.
-        sums: loss, accuracy and number of accepted steps since the last evaluation.
+        config: configuration that the runs share.
+        members: seed and learning rate of each run.
+        devices: devices that the runs are distributed over; default: all local devices.
     """
 
     learner: LearnerState
@@ -59,7 +57,7 @@ class RunBatchState(NamedTuple):
 
 
 class RunBatch:
-    """Runs that are trained together.
+    """Runs of one configuration that are trained in one compiled program.
 
     Args:
         config: what they share.
@@ -73,7 +71,7 @@ class RunBatch:
 
     def __init__(self, config: Config, members: tuple[SeedAndRate, ...], devices: tuple[jax.Device, ...] | None = None):
         if not members:
-            raise ValueError("a group needs at least one member")
+            raise ValueError("a batch of runs needs at least one run")
         for member in members:
             if not member.rate >= 0:
                 raise ValueError(f"a learning rate of {member.rate} must not be negative")
@@ -89,13 +87,13 @@ class RunBatch:
         return self._programs.init(self._seeds, self._rates)
 
     def advance(self, state: RunBatchState, first: int, count: int) -> RunBatchState:
-        """Learn `count` steps from step `first` on; the state that is passed in is used up."""
+        """Learn `count` steps from step `first` on; the state that is passed in is donated."""
         return self._programs.advance(state, self._seeds, np.int32(first), np.int32(count))
 
     def judge(self, state: RunBatchState, step: int) -> tuple[RunBatchState, list[dict[str, float]]]:
         """Evaluate on the validation split, keep the best networks, and return what each run did since the last time.
 
-        The state that is passed in is used up.
+        The state that is passed in is donated.
         """
         batches = np.int32(self._batches("validation", self.config.validation_sequences))
         state, rows = self._programs.judge(state, self._seeds, batches, np.int32(step))
@@ -207,7 +205,7 @@ class _Programs:
 
 
 def one_after_another(device: jax.Device) -> bool:
-    """Whether runs follow one another on a device: on a CPU, batched small products are slower than single ones."""
+    """Say whether runs take turns on a device: on a CPU, batched small products are slower than single ones."""
     return device.platform == "cpu"
 
 
@@ -216,7 +214,7 @@ _programs = functools.lru_cache(maxsize=2)(_Programs)
 
 
 def _build_for_any_rate(config: Config) -> TaskAndLearner:
-    """Build with an optimiser whose rate is a number in its state: AdamW's update is proportional to the rate."""
+    """Build with an optimiser whose learning rate is part of its state; AdamW's update is proportional to the rate."""
     options = dataclasses.asdict(config.optimizer) | {"learning_rate": 1.0}
     optimizer = optax.chain(adamw(**options, steps=config.steps), optax.inject_hyperparams(optax.scale)(step_size=1.0))
     with warnings.catch_warnings():

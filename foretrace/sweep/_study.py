@@ -76,9 +76,9 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
     """Return the study of a sweep, which is begun if there is none.
 
     Args:
-        folder: of the sweep; whoever shares it shares the study.
+        folder: folder of the sweep; all who share it share the study.
         storage: address of the database.
-        sweep: what is searched.
+        sweep: configuration of the sweep.
         heartbeat: seconds between signs of life.
 
     Raises:

@@ -39,7 +39,7 @@ _FAULTS = (DivergenceError, ValueError, jax.errors.JaxRuntimeError)
 
 
 class _Unfinished(Exception):
-    """The wish to stop came in the middle of a trial, or its directory is in use."""
+    """A stop request came in the middle of a trial, or its directory is in use."""
 
 
 class _Failed(Exception):
@@ -50,9 +50,9 @@ class Worker:
     """Runs the trials of a sweep.
 
     Args:
-        folder: of the sweep.
+        folder: folder of the sweep.
         storage: address of the database.
-        name: of this worker; no other one has had it.
+        name: unique name of this worker.
         heartbeat: seconds between signs of life.
     """
 
