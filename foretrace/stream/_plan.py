@@ -1,17 +1,21 @@
 """From a configuration and the first rows to what reads, encodes and learns the stream."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
+from foretrace._rows.lines import SourceError
 from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes
-from foretrace._rows.source import SYMBOL, Source
+from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes, is_missing
+from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._rows.target import ClassTarget, Target
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import AbstractIntake, Members, OneStream
 from foretrace.stream._model import StreamShape, resolve
+
+Rows = Iterator[tuple[Row, Position]]
 
 _TEXT_CLASSES = 256
 
@@ -32,6 +36,11 @@ class Plan(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON."""
         return {"columns": [list(c) for c in self.columns], "names": self.names, "classes": self.classes}
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the input columns; of a text, its characters."""
+        return [column.name for column in self.columns] or self.names * (self.names == [SYMBOL])
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -62,6 +71,37 @@ def open_source(config: StreamConfig) -> Source:
     return source
 
 
+def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
+    """Return rows again after a look at the first one: it must have the columns that the network has learned from.
+
+    Args:
+        source: source of the rows.
+        rows: rows to come.
+        needed: columns that must be there. A row of JSON may leave out some, but not all of them.
+
+    Raises:
+        SourceError: the first row has other columns.
+    """
+    first = next(rows, None)
+    if first is None:
+        return rows
+    names = first[0].keys()
+    missing = [name for name in needed if name not in names]
+    if missing and (source.format != "jsonl" or len(missing) == len(needed)):
+        others = [name for name in names if name not in needed]
+        raise SourceError(
+            f"{source.name} has other columns than the run has learned from: it lacks {_listed(missing)}, and "
+            f"{_listed(others) if others else 'nothing'} is new; give it the columns of the run, or begin a new run"
+        )
+    return chain([first], rows)
+
+
+def _listed(names: Sequence[str], limit: int = 8) -> str:
+    """Return some names as they would be typed."""
+    shown = ", ".join(repr(name[:80]) for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
 def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:
     """Decide the kinds of the columns and of the target from the first rows.
 
@@ -88,7 +128,16 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
 
 
 def _classes(config: StreamConfig, values: list[Any]) -> int:
-    """Return the maximum number of classes; 0 if the target is a number."""
+    """Return the maximum number of classes; 0 if the target is a number.
+
+    Raises:
+        ValueError: no row has a label that tells.
+    """
+    if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
+        raise ValueError(
+            f"the first {len(values)} rows have no value of {config.target!r} and do not tell whether it is a class "
+            "or a number: say --task classification or --task regression, or raise --look-ahead"
+        )
     if config.task == "regression" or config.horizon or (config.task == "auto" and not is_classes(values)):
         return 0
     return config.classes or max(16, 2 * len(set(map(str, values))))

@@ -11,7 +11,7 @@ from foretrace._runs.checkpoint import load, read_extra
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._learner import copy_state
-from foretrace.stream._plan import Plan, build
+from foretrace.stream._plan import Plan, build, check_columns
 
 
 def predictions(
@@ -28,7 +28,7 @@ def predictions(
     Raises:
         RunError: there is no run, or it has no checkpoint.
         CheckpointError: the checkpoint is damaged.
-        SourceError: the source cannot be read.
+        SourceError: the source cannot be read, or has other columns than the run.
     """
     run = Run(Path(run_dir))
     config = read_config_as(run.path, StreamConfig)
@@ -43,7 +43,8 @@ def predictions(
     member = [] if config.member is None else [config.member]
     yield ["row", *member, *_names(name, config.horizon, plan.classes)]
     reader = Source(source, format, delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
-    for row, position in islice(reader.rows(), rows):
+    stream = check_columns(reader, reader.rows(), [*plan.inputs, *member])
+    for row, position in islice(stream, rows):
         output, state = intake.advance(state, row, row.get(name))
         yield [position.row, *(row.get(column) for column in member), *intake.target.describe(output)]
 

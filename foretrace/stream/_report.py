@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace._runs.directory import Run, RunError, read_config_as
+from foretrace._runs.escape import for_plot, for_rich
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 
@@ -30,7 +31,7 @@ def table(run_dir: str | os.PathLike) -> Any:
     last = records[-1]
     total = last.get("total", last)
     names = [name for name in _SCORES if name in total]
-    grid = Table("", *(_SCORES[name] for name in names), title=_title(config))
+    grid = Table("", *(_SCORES[name] for name in names), title=for_rich(_title(config)))
     grid.add_row(f"this run, {config.model.rule}", *(_shown(name, total[name]) for name in names))
     for prefix, what in _BASELINES.items():
         if any(prefix + name in total for name in names):
@@ -60,7 +61,7 @@ def figure(run_dir: str | os.PathLike) -> str:
     page = Figure(figsize=(13, 3.8), layout="constrained")
     FigureCanvasAgg(page)
     names = [name for name in _SCORES if name in records[-1] or name in records[-1].get("total", {})]
-    *scored, machine = page.subplots(1, len(names) + 1)
+    *scored, machine = page.subplots(1, len(names) + 1, squeeze=False)[0]
     for axes, name in zip(scored, names, strict=True):
         for prefix, what in {"": "this run", **_BASELINES}.items():
             points = [(r["step"], r[prefix + name]) for r in lines if prefix + name in r]
@@ -76,7 +77,7 @@ def figure(run_dir: str | os.PathLike) -> str:
     for axes in (*scored, machine):
         axes.set_xlabel("row")
         axes.grid(alpha=0.3)
-    page.suptitle(_title(config))
+    page.suptitle(for_plot(_title(config)))
     page.savefig(run.figure, dpi=110)
     return str(run.figure)
 

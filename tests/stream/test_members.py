@@ -334,7 +334,7 @@ def test_a_full_slot_table_that_evicts_nobody_says_what_to_do():
         SlotTable(0)
 
 
-def feed(kind, **options):
+def make_labels(kind, **options):
     target = ClassTarget(10) if kind == "classes" else NumberTarget(options.get("horizon", 1))
     return DelayedLabels(Encoder([Column("x", "numeric")]), target, **options)
 
@@ -345,7 +345,10 @@ OPTIONS = [("classes", {"delay": 2}), ("classes", {}), ("numbers", {"horizon": 2
 @pytest.mark.parametrize(("kind", "options"), OPTIONS)
 def test_labels_and_last_targets_are_those_of_the_member(kind, options):
     """Rows of the others come in between: labels, contexts and inputs are those of a member alone."""
-    together, alone = MemberLabels(feed(kind, **options), SlotTable(2)), {name: feed(kind, **options) for name in "ab"}
+    together, alone = (
+        MemberLabels(make_labels(kind, **options), SlotTable(2)),
+        {name: make_labels(kind, **options) for name in "ab"},
+    )
     rng, late = np.random.default_rng(0), {"a": 0, "b": 0}
     for i in range(30):
         name, value = "ab"[int(rng.integers(2))], float(i % 4)
@@ -369,7 +372,7 @@ def test_labels_and_last_targets_are_those_of_the_member(kind, options):
 
 def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     def run(actions):
-        many = MemberLabels(feed("classes", delay=2), SlotTable(2))
+        many = MemberLabels(make_labels("classes", delay=2), SlotTable(2))
         for name, i, reset in actions:
             many.push(name, {"x": i}, str(i), reset=reset)
         return many
@@ -382,7 +385,7 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     assert reset.streams[0].num_pending == 1 and reset.table.counts["labels dropped"] == 2
     reset.leave("b")
     assert reset.streams[1] is None and reset.table.counts["labels dropped"] == 3
-    other = MemberLabels(feed("classes", delay=2), SlotTable(2))
+    other = MemberLabels(make_labels("classes", delay=2), SlotTable(2))
     other.restore(json.loads(json.dumps(reset.to_json())))
     for many in (reset, other):
         many.push("b", {"x": 9}, "0")

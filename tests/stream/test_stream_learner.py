@@ -183,13 +183,13 @@ def test_a_delay_beyond_memory_is_refused():
         stream_learner(make_model(3, 1, classes=False, chunk=0, **TINY))
 
 
-def feed(target, **options):
+def make_labels(target, **options):
     return DelayedLabels(Encoder([Column("x", "numeric")]), target, **options)
 
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_late_labels_reach_their_rows(delay):
-    late = feed(ClassTarget(10), delay=delay)
+    late = make_labels(ClassTarget(10), delay=delay)
     for i in range(8):
         known = late.target.context()
         late.push({"x": i}, str(i))
@@ -201,7 +201,7 @@ def test_late_labels_reach_their_rows(delay):
 
 @pytest.mark.parametrize("delay", [0, 2])
 def test_forecasts_get_the_numbers_behind_their_row(delay):
-    late = feed(NumberTarget(3), horizon=3, delay=delay)
+    late = make_labels(NumberTarget(3), horizon=3, delay=delay)
     for i in range(10):
         late.push({"x": 0}, i)
     due = late.pop_resolved(100)
@@ -210,9 +210,9 @@ def test_forecasts_get_the_numbers_behind_their_row(delay):
     assert [d.context.last for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
 
 
-def test_a_feed_goes_on_from_its_state():
+def test_late_labels_go_on_from_its_state():
     def make():
-        return feed(NumberTarget(2), horizon=2, delay=3)
+        return make_labels(NumberTarget(2), horizon=2, delay=3)
 
     one, two = make(), make()
     values = [float(i) if i % 5 else None for i in range(40)]
@@ -264,14 +264,14 @@ def test_outliers_follow_the_policy():
 
 
 def test_scores_by_hand():
-    late = feed(ClassTarget(3))
+    late = make_labels(ClassTarget(3))
     for label in "abbc":
         late.push({"x": 0}, label)
     found = [score_class(due, np.log([0.5, 0.3, 0.2])) for due in late.pop_resolved(4)]
     assert [f["accuracy"] for f in found] == [0, 0, 0, 0]  # nothing is known, b is new, then a is said, c is new
     assert [f["no_change_accuracy"] for f in found] == [0, 0, 1, 0]
     assert [f["log_loss"] for f in found] == pytest.approx([-np.log(p) for p in (0.5, 0.3, 0.3, 0.2)])
-    numbers = feed(NumberTarget())
+    numbers = make_labels(NumberTarget())
     for y in (2.0, 4.0, None):
         numbers.push({"x": 0}, y)
     found = [score_numbers(due, np.array([1.0])) for due in numbers.pop_resolved(3)]
