@@ -21,8 +21,8 @@ class LRU(AbstractDiagonalCell):
 
     The coefficients are `lam` (recurrent) and `gamma B` (feedforward). |lam| is sampled uniformly in area from the ring
     [r_min, r_max], and its phase uniformly from (0, max_phase]. gamma begins at sqrt(1 - |lam|^2), so that the states
-    of all modules have a comparable magnitude. B ~ N(0, 1/2H) and C ~ N(0, 1/N) per real and imaginary part, D ~ N(0,
-    1).
+    of all modules have a comparable magnitude. B ~ N(0, 1/2H) and C ~ N(0, 1/N) per real and imaginary part,
+    D ~ N(0, 1).
 
     Args:
         input_size: number of features of input and output, H.

@@ -1,5 +1,6 @@
 """Records of finished runs: `records.jsonl`, one JSON object for each run, from which tables and figures are made."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -7,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from foretrace._runs.config_json import to_json
+from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.metrics import MetricsLog, read_metrics
 from foretrace.experiment._config import Config
 
@@ -48,25 +49,35 @@ def recorded(config: Config) -> dict[str, Any]:
 
 
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
-    """Return a digest of what makes a run the same run: its full configuration, and what it is for."""
-    return _digest(experiment, scale, entry, purpose, recorded(config))
+    """Return a digest of what makes a run the same run: its purpose, and the settings that are not the default.
+
+    So a run stays the same run when a setting is added, and when one is deleted that was off in it.
+    """
+    plain = _chosen(config)
+    plain.get("task", {}).pop("data_dir", None)
+    return _digest(experiment, scale, entry, purpose, plain)
 
 
 def identity_of(record: dict[str, Any]) -> str:
     """Return the identity of a recorded run.
 
-    Settings that are off do not count. So the record may be older than a setting, or hold one that was taken out since.
+    A run with a setting that this version does not have is none of those that this version plans.
     """
-    return _digest(record["experiment"], record["scale"], record["entry"], record["purpose"], record["config"])
+    purpose = (record["experiment"], record["scale"], record["entry"], record["purpose"])
+    try:
+        return identity(*purpose, from_json(Config, record["config"], skip_unused=True))
+    except ValueError:
+        return _digest(*purpose, record["config"])
 
 
-def _digest(experiment: str, scale: str, entry: str, purpose: str, config: dict[str, Any]) -> str:
-    what = [experiment, scale, entry, purpose, _switched_on(config)]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-
-
-def _switched_on(config: Any) -> Any:
-    """Return a configuration as JSON without the settings that are null, false or zero."""
-    if not isinstance(config, dict):
+def _chosen(config: Any) -> Any:
+    """Return a configuration as JSON without the settings that have their default."""
+    if not dataclasses.is_dataclass(config):
         return config
-    return {name: _switched_on(value) for name, value in config.items() if value not in (None, False, 0)}
+    fields = ((field, getattr(config, field.name)) for field in dataclasses.fields(config))
+    values = {field.name: _chosen(value) for field, value in fields if value != field.default}
+    return {"type": type(config).__name__, **values}
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

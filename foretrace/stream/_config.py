@@ -12,7 +12,6 @@ from foretrace._rows.number_target import Predicted
 from foretrace._rows.roster import WhenFull
 from foretrace._rows.source import BadRows, Format
 from foretrace._rule import RuleName, as_rule
-from foretrace._runs.config_json import recorded
 
 Task = Literal["auto", "classification", "regression"]
 
@@ -29,7 +28,6 @@ SIZES: dict[Size, tuple[int, int, int]] = {
 """Depth, model size and state size of the presets."""
 
 
-@recorded
 @dataclasses.dataclass(frozen=True)
 class StreamConfig:
     """A stream, how its rows are read, and the network that learns from it.

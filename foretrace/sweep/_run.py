@@ -188,7 +188,7 @@ class _Crew:
     def _start(self) -> None:
         folder, heartbeat = self._arguments
         name = uuid.uuid4().hex
-        command = [sys.executable, "-m", "foretrace._sweep_worker", folder, name, heartbeat]
+        command = [sys.executable, "-m", "foretrace.sweep._worker", folder, name, heartbeat]
         # In a session of its own, for Ctrl-C of the terminal comes to all processes, and a second signal ends them.
         self._at_work[name] = subprocess.Popen(command, env=self._environment, start_new_session=True)
 

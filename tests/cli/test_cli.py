@@ -82,6 +82,7 @@ def assert_same_run(a, b):
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
+@pytest.mark.program
 def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole):
     path, out, err = whole
     assert "bits recalled" in out and "this run" in out
@@ -90,6 +91,7 @@ def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole):
     assert f"step 1/{STEPS}: loss" in err and "\x1b" not in err  # plain lines, no terminal here
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_is_resumed_bit_for_bit(start, whole, number):
     name = f"stopped-{number}"
@@ -107,6 +109,7 @@ def test_a_stopped_run_is_resumed_bit_for_bit(start, whole, number):
     assert_same_run(start.folder / name, whole[0])
 
 
+@pytest.mark.program
 def test_report_and_align_read_a_run(start, whole):
     report = start("report", "whole")
     align = start("align", "copy", "--checkpoint", "whole", "--rule", "hybrid")

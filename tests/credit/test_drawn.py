@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_depth import LOSS, RESET, WEIGHTS, XS, YS, apart, assert_equal, make_network, run, run_in_chunks
+from gradients import LOSS, RESET, WEIGHTS, XS, YS, apart, assert_equal, make_network, run, run_in_chunks
 
 import foretrace as ft
 from foretrace._credit import depth as _depth
@@ -226,7 +226,7 @@ def test_a_configuration_has_them_for_runs_in_chunks():
     plain = experiment.Config(task=task, credit_depth=1, chunk=4)
     config = dataclasses.replace(plain, credit_columns=2, credit_modules=3)
     assert rule_of(config) == ft.ONLINE.with_depth(1).with_columns(2).with_modules(3)
-    assert from_json(to_json(config)) == config
+    assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
     with pytest.raises(ValueError, match="credit_columns=2 needs credit_depth"):

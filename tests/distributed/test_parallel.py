@@ -26,8 +26,9 @@ import dataclasses, json, re, signal, sys
 from functools import partial
 from pathlib import Path
 import jax, numpy as np
-from foretrace import _progress, experiment
 from foretrace._distributed.devices import Devices, agreeing
+from foretrace._runs import progress as _progress
+from foretrace.experiment import _train as experiment
 from foretrace.experiment._program import evaluate, learn
 
 config = experiment.Config(
@@ -96,6 +97,7 @@ def assert_same_but_for_rounding(a, b):
                 np.testing.assert_allclose(x[name], y[name], rtol=1e-9)
 
 
+@pytest.mark.program
 def test_eight_devices_are_one(tmp_path):
     environment = surroundings(XLA_FLAGS=f"{ONE_CORE} --xla_force_host_platform_device_count=8")
     done = subprocess.run(
@@ -136,6 +138,7 @@ def children(process):
     return sorted(found)
 
 
+@pytest.mark.program
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc to find the processes of a run")
 def test_two_processes_are_one_and_one_that_is_lost_is_not_missed_for_long(tmp_path, alone):
     whole = start("--run-dir", tmp_path / "two", "--processes", 2)
@@ -154,6 +157,7 @@ def test_two_processes_are_one_and_one_that_is_lost_is_not_missed_for_long(tmp_p
     assert saved >= 10
 
 
+@pytest.mark.program
 def test_hosts_that_lose_one_of_them_end_at_once(tmp_path):
     hosts = [
         "--hosts",
@@ -174,6 +178,7 @@ def test_hosts_that_lose_one_of_them_end_at_once(tmp_path):
     assert "another process of this run was lost" in finish(first, 1)
 
 
+@pytest.mark.program
 def test_a_stopped_run_of_two_processes_goes_on_in_one(tmp_path, alone):
     path = tmp_path / "stopped"
     run = start("--run-dir", path, "--processes", 2)

@@ -40,6 +40,7 @@ def test_every_example_is_tested_and_short():
         assert len((FOLDER / name).read_text().splitlines()) < 80
 
 
+@pytest.mark.program
 def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
     assert "5,000 rows" in run("sensors.py", "--out", tmp_path / "made.csv.gz")
     made, shipped = (
@@ -49,7 +50,7 @@ def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
     assert (FOLDER / "sensors.csv.gz").stat().st_size < 100_000
 
 
-@pytest.mark.slow
+@pytest.mark.program
 def test_memory_beats_the_last_label_on_it(tmp_path):
     command = [sys.executable, "-m", "foretrace", "stream", str(FOLDER / "sensors.csv.gz"), "--target", "reject"]
     command += ["--run-dir", str(tmp_path / "run")]
@@ -59,6 +60,7 @@ def test_memory_beats_the_last_label_on_it(tmp_path):
     assert total["accuracy"] > 0.8 > 0.7 > total["majority_accuracy"] > total["no_change_accuracy"]
 
 
+@pytest.mark.program
 def test_stream(run):
     out = run("01_stream.py", "--steps", 900, "--report", 300)
     losses, right = numbers(out, r"loss ([\d.]+)"), numbers(out, r"accuracy ([\d.]+)%")
@@ -66,6 +68,7 @@ def test_stream(run):
     assert "carried from step to step" in out
 
 
+@pytest.mark.program
 def test_copy_task(run, tmp_path):
     out = run("02_copy_task.py", "--steps", 120, "--run-dir", tmp_path / "run")
     assert "120 of 120" in out and (tmp_path / "run" / "curves.png").exists()
@@ -73,6 +76,7 @@ def test_copy_task(run, tmp_path):
     assert loss < 0.6
 
 
+@pytest.mark.program
 def test_custom_cell(run):
     out = run("03_custom_cell.py", "--steps", 100)
     (laws,) = numbers(out, r"obeys (\d+) laws")
@@ -80,6 +84,7 @@ def test_custom_cell(run):
     assert laws > 30 and losses[-1] < 0.55 < losses[0]
 
 
+@pytest.mark.program
 def test_compare_rules(run):
     names = ["SPATIAL", "ONLINE", "BPTT"]
     out = run("04_compare_rules.py", "--steps", 60, "--rules", *names)

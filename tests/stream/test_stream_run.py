@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 from safetensors.numpy import load_file
+from tiers import fast
 
 import foretrace as ft
 from foretrace._runs.directory import RunError
@@ -19,6 +20,7 @@ from foretrace._runs.divergence import DivergenceError
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
+from foretrace.experiment._train import read_config
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
@@ -88,7 +90,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", fast(list(RUNS), 3))
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     file, options = RUNS[name]
     config = StreamConfig(str(files / file), **TINY | options)
@@ -176,6 +178,7 @@ def wait_for_checkpoint(run_dir, process):
     raise AssertionError("no checkpoint")
 
 
+@pytest.mark.program
 def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
     with open(files / "long.csv", "w") as file:
         lines = (files / "a.csv").read_text().splitlines(keepends=True)
@@ -197,6 +200,7 @@ def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
     assert "the most frequent class" in out and (files / "killed" / "curves.png").stat().st_size > 0
 
 
+@pytest.mark.program
 def test_a_pipe_is_learned_as_its_rows_come_and_stops_while_it_waits(start, files):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     process = start("stream", "-", "--format=csv", "--run-dir=pipe", "--look-ahead=20", *OPTIONS)
@@ -267,7 +271,7 @@ def test_runs_are_not_overwritten_nor_mistaken(files, tmp_path):
     with pytest.raises(RunError, match="seed: 0, 1"):
         follow(StreamConfig(config.source, target="class", **TINY, seed=1), tmp_path / "run", resume=True)
     with pytest.raises(RunError, match="a run of another command"):
-        ft._run.read_config(tmp_path / "run")
+        read_config(tmp_path / "run")
 
 
 def test_one_process_at_a_time_in_a_run_directory(files, tmp_path):
