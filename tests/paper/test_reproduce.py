@@ -111,7 +111,7 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
 def stop_at(monkeypatch, calls):
     """Ask to stop, as Ctrl-C does, when progress has been shown so many times."""
 
-    class Interrupting(_progress.Silent):
+    class Interrupting(_progress.ProgressBar):
         count = 0
 
         def update(self, *_, **__):
@@ -119,7 +119,7 @@ def stop_at(monkeypatch, calls):
             if Interrupting.count == calls:
                 signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(reproduce, "progress", lambda *_: Interrupting())
+    monkeypatch.setattr(reproduce, "ProgressBar", lambda *_: Interrupting(False))
 
 
 @pytest.mark.program
