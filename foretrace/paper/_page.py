@@ -22,9 +22,9 @@ class Report(NamedTuple):
     """The files of a report.
 
     Args:
-        markdown: tables.
-        html: tables and figures in one page.
-        figures: one for each experiment and scale.
+        markdown: file with the tables.
+        html: page with tables and figures that needs no other file.
+        figures: image files, one for each experiment and scale.
     """
 
     markdown: Path
@@ -36,8 +36,8 @@ def read_all(folders: Sequence[str | os.PathLike]) -> list[dict[str, Any]]:
     """Return the records of several folders.
 
     Raises:
-        RunError: a folder without records.
-        MetricsError: a file that is damaged.
+        RunError: a folder holds no records.
+        MetricsError: a file is damaged.
     """
     records = []
     for folder in folders:
@@ -53,10 +53,10 @@ def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike, *, h
     """Write Markdown, one HTML page, and a figure for each experiment.
 
     Args:
-        records: of finished runs.
-        out: a folder, for `report.md`, `report.html` and figures, made if it is not there; or a file `NAME.md`, whose
-            page and figures go into the folder NAME beside it.
-        head: Markdown to begin with.
+        records: records of finished runs.
+        out: folder for `report.md`, `report.html` and figures, created if missing; or a file `NAME.md`, whose page and
+            figures go into the folder NAME beside it.
+        head: Markdown at the beginning of the page. Default: none.
 
     Raises:
         OSError: the folder cannot be written.
