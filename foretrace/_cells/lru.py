@@ -26,8 +26,9 @@ class LRU(AbstractDiagonalCell):
     Args:
         input_size: number of features H of input and output.
         state_size: number of modules N.
-        r_min, r_max: inner and outer radius of the ring, 0 <= r_min < r_max <= 1.
-        max_phase: largest phase, in radians.
+        r_min: inner radius of the ring that the eigenvalues are drawn from, at least 0.
+        r_max: outer radius of this ring, above r_min and at most 1.
+        max_phase: largest phase of an eigenvalue, in radians; the full circle by default.
         timescales: shortest and longest time constant -1 / log |lam| in steps, in place of the ring: those of the
             modules are then log-uniform in this range, as for a task whose distances span orders of magnitude.
         key: PRNG key of the initialisation.

@@ -28,7 +28,8 @@ class RGLRU(AbstractDiagonalCell):
 
     Args:
         input_size: number of input features H, and of modules.
-        a_min, a_max: range of the decay with the gate r open, 0 < a_min < a_max < 1.
+        a_min: smallest initial decay with the gate r open, above 0.
+        a_max: largest initial decay with the gate r open, above a_min and below 1.
         key: PRNG key of the initialisation.
 
     Raises:

@@ -36,7 +36,8 @@ class SelectiveSSM(AbstractDiagonalCell):
     Args:
         input_size: number of channels H.
         states_per_channel: numbers of state of a channel, K.
-        step_min, step_max: range of the steps at zero input.
+        step_min: smallest step at zero input, above 0.
+        step_max: largest step at zero input.
         key: PRNG key of the initialisation.
 
     Raises:

@@ -10,9 +10,9 @@ import tyro
 
 from foretrace._network import NormPlace
 from foretrace._rule import RuleName
-from foretrace._runs.config_json import recorded
-from foretrace.experiment._cells import CELLS, LRU, CellConfig, SelectiveSSM
-from foretrace.experiment._precision import MatmulPrecision, matrix_products
+from foretrace._runs.config_json import check_types
+from foretrace.experiment._cells import LRU, CellConfig, SelectiveSSM
+from foretrace.experiment._precision import MatmulPrecision
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
@@ -47,6 +47,9 @@ class NetworkConfig:
     readout_size: int | None = None
     cumulative_mean: bool = False
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
@@ -66,6 +69,9 @@ class OptimizerConfig:
     weight_decay: float = 0.0
     clip: float | None = 1.0
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -84,9 +90,7 @@ class Config:
             sequence and right on average; all by default. For runs in chunks: whole sequences carry nothing.
         credit_modules: of the modules of each recurrence, only so many carry it, drawn likewise; in chunks, too, with
             fewer operations.
-        predict_errors: for the same rules: predict the errors of the future from the states, by a map that is fitted to
-            one batch and used on the next; one update for two batches, and half as many for the schedule.
-        steps: number of batches; of updates, too, unless errors are predicted.
+        steps: number of batches, one update for each.
         batch_size: sequences for each update.
         chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
             None. For the rules without `hybrid`, `bptt` and `uoro` both give the same gradient.
@@ -104,7 +108,7 @@ class Config:
         final_sequences: sequences of the evaluation at the end.
 
     Raises:
-        ValueError: a number below one, or an unknown matmul_precision; what else is wrong, `build` says.
+        ValueError: a value of another type, or a number out of range; `build` checks what depends on the task.
     """
 
     task: Annotated[TaskConfig, tyro.conf.AvoidSubcommands] = Copy()
@@ -115,7 +119,6 @@ class Config:
     credit_groups: int = 0
     credit_columns: int = 0
     credit_modules: int = 0
-    predict_errors: bool = False
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
@@ -130,22 +133,21 @@ class Config:
     final_sequences: int = 1000
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            least = 0 if field.name.startswith("credit") or field.name == "predict_errors" else 1
-            if field.name != "seed" and isinstance(value, int) and value < least:
-                raise ValueError(f"{field.name}={value} must be at least {least}")
-        for name in ("credit_groups", "credit_columns", "credit_modules"):
+        check_types(self)
+        counts = ("steps", "batch_size", "chunk", "segment", "validation_sequences", "final_sequences")
+        intervals = ("log_every", "evaluate_every", "align_every", "checkpoint_every")
+        for name in (*counts, *intervals):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        parts = ("credit_groups", "credit_columns", "credit_modules")
+        for name in ("credit_depth", *parts):
+            if (value := getattr(self, name)) < 0:
+                raise ValueError(f"{name}={value} must be at least 0")
+        for name in parts:
             if (value := getattr(self, name)) and not self.credit_depth:
                 raise ValueError(f"{name}={value} needs credit_depth of at least 1: it is a part of what that carries")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
-        matrix_products(self.matmul_precision)  # says if there is none of that name
-
-    @property
-    def updates(self) -> int:
-        """Number of updates: one for each batch, or for two."""
-        return max(self.steps // 2, 1) if self.predict_errors else self.steps
 
 
 TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops"]
@@ -170,11 +172,3 @@ TASKS: dict[TaskName, Config] = {
     "listops": Config(task=ListOps(), network=NetworkConfig(model_size=256, cell=LRU(128)), **_STORED),
 }
 """The tasks on the command line, with the configuration that each begins with."""
-
-
-for _kind in (
-    *(Copy, SelectiveCopy, SequentialCIFAR10, SequentialMNIST, IMDB, ListOps, ReleasedListOps),
-    *CELLS,
-    *(NetworkConfig, OptimizerConfig, Config),
-):
-    recorded(_kind)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from foretrace.experiment._cells import LRU, LinearRNN
+from foretrace.experiment._cells import LRU, CellConfig, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.paper._experiment import Entry, Experiment, Scale, Settings
 from foretrace.tasks.images import SequentialCIFAR10
@@ -152,7 +152,7 @@ def _rates(scale: Scale, column: str) -> tuple[float, ...]:
 
 
 def _config(
-    scale: Scale, settings: Settings, column: str, rule: str, cell: LinearRNN | None = None, width: int | None = None
+    scale: Scale, settings: Settings, column: str, rule: str, cell: CellConfig | None = None, width: int | None = None
 ) -> Config:
     size = dict(SCALES[scale][column])
     if scale == "paper" and settings == "text":

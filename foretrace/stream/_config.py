@@ -12,7 +12,6 @@ from foretrace._rows.number_target import Predicted
 from foretrace._rows.roster import WhenFull
 from foretrace._rows.source import BadRows, Format
 from foretrace._rule import RuleName, as_rule
-from foretrace._runs.config_json import recorded
 
 Task = Literal["auto", "classification", "regression"]
 
@@ -29,7 +28,6 @@ SIZES: dict[Size, tuple[int, int, int]] = {
 """Depth, model size and state size of the presets."""
 
 
-@recorded
 @dataclasses.dataclass(frozen=True)
 class StreamConfig:
     """A stream, how its rows are read, and the network that learns from it.
@@ -81,11 +79,6 @@ class StreamConfig:
         learning_rate: of AdamW. With one row at a time, three times as much learns faster at first, but was seen to
             lose after some thousand rows what it had learned.
         clip: largest norm of a gradient; no clipping if None.
-        overshoot: largest fall of the loss that an update may promise to first order, as a share of the loss; a larger
-            update is scaled down. No bound if None.
-        eps: added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
-        sensitivity_decay: share of the sensitivities kept at every update; below 1 they are less stale, and reach
-            about 1 / (1 - share) updates back.
         sensitivity_dtype: bfloat16 keeps sensitivities in half the memory, rounded at random; all of it if None.
         train_encoder: train the encoder and the norms in front of the recurrences, too. If their errors are known at
             the present step only, to follow these was seen to undo what was learned within some ten thousand rows; so
@@ -137,9 +130,6 @@ class StreamConfig:
     credit_depth: int | None = None
     learning_rate: float = 1e-3
     clip: float | None = 1.0
-    overshoot: float | None = None
-    eps: float = 1e-8
-    sensitivity_decay: float = 1.0
     sensitivity_dtype: SensitivityDtype | None = None
     train_encoder: bool | None = None
     r_min: float = 0.0
@@ -161,10 +151,6 @@ class StreamConfig:
         as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
-        if not 0 < self.sensitivity_decay <= 1:
-            raise ValueError(
-                f"sensitivity_decay={self.sensitivity_decay} must lie in (0, 1]; 1 keeps the sensitivities"
-            )
         if not 0 <= self.r_min < self.r_max <= 1:
             raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
         if not self.recurrent_factor >= 0:

@@ -20,7 +20,7 @@ Row = Mapping[Any, Any]
 class Online:
     """Learn row by row; the network is made when the first row comes.
 
-    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `overshoot`, `train_encoder`, `credit_depth`,
+    A subclass has the attributes `size`, `rule`, `learning_rate`, `clip`, `train_encoder`, `credit_depth`,
     `features`, `previous` and `seed`, and `member` and `members` if rows may be those of many streams.
     """
 
@@ -30,7 +30,6 @@ class Online:
     clip: float | None
     train_encoder: bool | None
     credit_depth: int | None
-    overshoot: float | None
     features: int
     previous: bool
     seed: int
@@ -63,7 +62,6 @@ class Online:
                 rule=self.rule,
                 learning_rate=self.learning_rate,
                 clip=self.clip,
-                overshoot=self.overshoot,
                 delay=feed.rows_late,
                 seed=self.seed,
                 members=self.members if whose else None,

@@ -9,7 +9,7 @@ from foretrace._cells.lru import LRU
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._learner.learner import Learner, SensitivityDtype
 from foretrace._learner.optimizer import adamw
-from foretrace._learner.wrappers import bounded, holding, in_front_of_recurrences
+from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._network import Network
 from foretrace._rule import as_rule
 from foretrace.losses import softmax_cross_entropy, squared_error
@@ -33,10 +33,7 @@ class Model:
         credit_depth: through the memory of how many recurrences above a parameter its errors travel as well.
         learning_rate: of AdamW.
         clip: largest norm of a gradient; None for no clipping.
-        overshoot: largest promise of an update, as a share of the loss; None for no bound.
-        eps: added to the root of AdamW's second moment.
-        sensitivity_decay: share of the sensitivities that is kept at every update.
-        sensitivity_dtype: "bfloat16" keeps them in half the memory.
+        sensitivity_dtype: "bfloat16" keeps sensitivities in half the memory.
         train_encoder: train the encoder and the norms in front of the recurrences as well.
         r_min: inner radius of the eigenvalues to begin with.
         r_max: outer radius.
@@ -58,9 +55,6 @@ class Model:
     credit_depth: int = 0
     learning_rate: float = 1e-3
     clip: float | None = 1.0
-    overshoot: float | None = None
-    eps: float = 1e-8
-    sensitivity_decay: float = 1.0
     sensitivity_dtype: SensitivityDtype | None = None
     train_encoder: bool = True
     r_min: float = 0.0
@@ -110,15 +104,14 @@ def _network(model: Model) -> Network:
 
 def build_learner(model: Model) -> Learner:
     """Return what learns: a network and its optimiser, for as many streams as learn in one step."""
-    optimizer = adamw(model.learning_rate, clip=model.clip, eps=model.eps, recurrent_factor=model.recurrent_factor)
+    optimizer = adamw(model.learning_rate, clip=model.clip, recurrent_factor=model.recurrent_factor)
     if not model.train_encoder:
         optimizer = holding(optimizer, in_front_of_recurrences)
     return Learner(
         _network(model),
         rule=as_rule(model.rule).with_depth(model.credit_depth),
-        optimizer=optimizer if model.overshoot is None else bounded(optimizer, model.overshoot),
+        optimizer=optimizer,
         loss=softmax_cross_entropy if model.classes else squared_error,
-        sensitivity_decay=model.sensitivity_decay,
         sensitivity_dtype=model.sensitivity_dtype,
         # One stream is faster without an axis of streams.
         batch_size=None if model.together == 1 else model.together,

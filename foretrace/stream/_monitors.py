@@ -103,8 +103,8 @@ class Monitors:
 @jax.jit
 def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
     sensitivity = _norm(carry.e)
-    if isinstance(carry.e, Sketch):  # of a product of two, beside what is carried as it is
-        sensitivity = jnp.hypot(_norm(carry.e.own), _norm(carry.e.states) * _norm(carry.e.parameters))
+    if isinstance(carry.e, Sketch):  # of a product of two
+        sensitivity = _norm(carry.e.states) * _norm(carry.e.parameters)
     found = {"sensitivity_norm": sensitivity, "parameter_norm": _norm(network)}
     if isinstance(network.blocks.cell, AbstractDiagonalCell):
         decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)

@@ -107,7 +107,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     feed = Feed(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
     depth, model_size, state_size = config.sizes()
     shared = (
-        *("rule", "learning_rate", "clip", "overshoot", "eps", "sensitivity_decay", "sensitivity_dtype"),
+        *("rule", "learning_rate", "clip", "sensitivity_dtype"),
         *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
     )
     model = Model(

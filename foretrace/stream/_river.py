@@ -54,7 +54,6 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         classes: most classes.
         previous: give the last known label as an input.
         seed: of the initial network.
-        overshoot: largest fall of the loss that an update may promise, as a share of the loss; None for no bound.
         train_encoder: train the encoder and the norms in front of the recurrences, too. By default if their errors
             are known through the memory of all layers: known at the present step only, they were seen to undo in long
             runs what had been learned.
@@ -83,7 +82,6 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         classes: int = 16,
         previous: bool = False,
         seed: int = 0,
-        overshoot: float | None = None,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         member: Hashable | None = None,
@@ -91,7 +89,7 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.classes, self.previous, self.seed = features, classes, previous, seed
-        self.overshoot, self.train_encoder, self.credit_depth = overshoot, train_encoder, credit_depth
+        self.train_encoder, self.credit_depth = train_encoder, credit_depth
         self.member, self.members = member, members
         self._forget()
 
@@ -143,7 +141,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
     """Recurrent regressor that learns online and remembers what came before.
 
     Args:
-        size, rule, learning_rate, clip, features, previous, seed, overshoot: as those of `Classifier`.
+        size, rule, learning_rate, clip, features, previous, seed: as those of `Classifier`.
         train_encoder, credit_depth, member, members: as those of `Classifier`.
         predicted: from where: the running mean ("value"), the last known number ("change"), or in between ("auto").
 
@@ -163,7 +161,6 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         features: int = 64,
         previous: bool = False,
         seed: int = 0,
-        overshoot: float | None = None,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         predicted: Predicted = "auto",
@@ -172,7 +169,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
     ):
         self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
         self.features, self.previous, self.seed = features, previous, seed
-        self.overshoot, self.train_encoder, self.predicted = overshoot, train_encoder, predicted
+        self.train_encoder, self.predicted = train_encoder, predicted
         self.credit_depth, self.member, self.members = credit_depth, member, members
         self._forget()
 
@@ -219,7 +216,7 @@ class Forecaster(OfMembers, RiverForecaster):
 
     Args:
         horizon: steps ahead that are learned; more cannot be asked for.
-        size, rule, learning_rate, clip, features, seed, overshoot, train_encoder, credit_depth: as those of
+        size, rule, learning_rate, clip, features, seed, train_encoder, credit_depth: as those of
             `Classifier`. The last target is an input.
         predicted: as that of `Regressor`.
         member, members: as those of `Classifier`.
@@ -240,7 +237,6 @@ class Forecaster(OfMembers, RiverForecaster):
         clip: float | None = 1.0,
         features: int = 64,
         seed: int = 0,
-        overshoot: float | None = None,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         predicted: Predicted = "auto",
@@ -249,7 +245,7 @@ class Forecaster(OfMembers, RiverForecaster):
     ):
         self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
         self.clip, self.features, self.previous, self.seed = clip, features, True, seed
-        self.overshoot, self.train_encoder, self.predicted = overshoot, train_encoder, predicted
+        self.train_encoder, self.predicted = train_encoder, predicted
         self.credit_depth, self.member, self.members = credit_depth, member, members
         self._forget()
 

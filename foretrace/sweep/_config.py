@@ -9,7 +9,6 @@ import jax
 import tyro
 
 from foretrace._learner.state import LearnerState
-from foretrace._runs.config_json import recorded
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
 from foretrace.sweep import _space as _sweep_space
@@ -22,7 +21,6 @@ TRIALS = 20
 Score = Literal["loss", "accuracy", "sequences"]
 
 
-@recorded
 @dataclasses.dataclass(frozen=True)
 class Sweep:
     """Many runs that differ in some options.

@@ -79,11 +79,11 @@ def test_a_configuration_gives_some_groups_credit():
     plain = experiment.Config(task=task, credit_depth=2)
     config = dataclasses.replace(plain, credit_groups=1)
     assert rule_of(config) == ft.ONLINE.with_depth(2).with_groups(1)
-    assert from_json(to_json(config)) == config
+    assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
     older = to_json(plain)
     del older["credit_groups"]
-    assert from_json(older) == plain
+    assert from_json(experiment.Config, older) == plain
     with pytest.raises(ValueError, match="credit_groups=1 needs credit_depth"):
         dataclasses.replace(config, credit_depth=0)

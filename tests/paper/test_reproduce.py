@@ -33,6 +33,8 @@ from foretrace.tasks.listops import ListOps
 
 pytestmark = pytest.mark.usefixtures("default_promotion")
 
+RESULTS = Path(__file__).parents[2] / "results"
+EARLIER = {"online, predicted errors, LRU x 4"}
 CONFIG = Config(
     task=Copy(pattern_length=3, padding=1, bits=2, samples=20),
     network=NetworkConfig(depth=2, model_size=6, cell=LRU(4), dropout=0.1),
@@ -100,7 +102,7 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
     assert [point["step"] for point in one["curve"]] == [5, 10, 12] and one["curve"][-1]["accepted"] == 2
     assert all(len(point["alignment"]["layers"]) == 2 for point in one["curve"])
     assert "alignment" not in records[0]["curve"][0]
-    config = from_json(one["config"])
+    config = from_json(Config, one["config"])
     assert config.seed == 0 and config.optimizer.learning_rate == one["rate"] and config.rule == "online"
     assert one["surroundings"]["packages"]["jax"] and one["peak_memory_mib"]["host"] > 1
     assert not (whole / "work").exists()
@@ -193,9 +195,9 @@ for devices in (jax.devices(), jax.devices()[:1]):
 assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
 """
     flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0", "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0"}
+    options = {"env": environment, "cwd": Path(__file__).parent, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", code], check=False, **options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4", "1"]
 
@@ -247,13 +249,45 @@ def test_the_best_rate_is_the_best_on_validation_and_never_nan():
 
 
 @pytest.mark.program
-def test_a_record_keeps_its_identity_when_settings_are_added(whole):
+def test_a_record_keeps_its_identity_when_settings_come_and_go(whole):
     record = read_records(whole)[0]
     before = identity_of(record)
     del record["config"]["network"]["cumulative_mean"]
+    record["config"]["an_option_that_is_gone"] = False
     assert identity_of(record) == before
+    record["config"]["an_option_that_is_gone"] = True
+    assert identity_of(record) != before
+    record["config"]["an_option_that_is_gone"] = None
     record["config"]["network"]["dropout"] = 0.2
     assert identity_of(record) != before
+
+
+def test_a_record_keeps_its_identity_when_settings_are_deleted_that_were_off(whole):
+    record = read_records(whole)[0]
+    before = identity_of(record)
+    record["config"]["gone"] = False
+    assert identity_of(record) == before
+    record["config"]["gone"] = True
+    assert identity_of(record) != before
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in RESULTS.glob("*/records.jsonl")))
+def test_every_committed_record_is_one_of_the_runs_that_are_planned(folder):
+    records = read_records(RESULTS / folder)
+    experiment = paper.load(records[0]["experiment"], records[0]["scale"])
+    for entry in experiment.entries:
+        own = [record for record in records if record["entry"] == entry.name]
+        rates = tuple(sorted({record["rate"] for record in own})) or entry.rates
+        searched = {record["step"] for record in own if record["purpose"] == "search"} or {entry.config.steps}
+        plan = dataclasses.replace(
+            experiment.with_options(rates, None),
+            seeds=tuple({record["seed"] for record in own if record["purpose"] == "report"}),
+            search_share=max(searched) / entry.config.steps,
+        )
+        entries = [one for one in plan.entries if one.name == entry.name]
+        assert records_of(plan, entries, RESULTS / folder) == own
+    # Entries whose settings were deleted stay in the records, and are planned no more.
+    assert {record["entry"] for record in records} - {entry.name for entry in experiment.entries} <= EARLIER
 
 
 def test_a_record_does_not_say_where_the_data_lie():

@@ -83,7 +83,7 @@ def assert_same_run(a, b):
 RUNS = {
     "classes": ("a.csv", {"target": "class"}),
     "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}),
-    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2, "overshoot": 0.5, "clip": None, "eps": 1e-2}),
+    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2, "clip": None}),
     "text": ("a.txt", {"learning_rate": 1e-2}),
     "all layers": ("a.csv", {"target": "class", "delay": 1, "depth": 2, "credit_depth": 2}),
     "the paper's rule": ("a.csv", {"target": "z", "credit_depth": 0, "outliers": "mask"}),

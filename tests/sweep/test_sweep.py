@@ -343,7 +343,7 @@ def test_values_are_those_of_the_options():
     assert (changed.network.glu, changed.optimizer.clip) == (False, 2.0)
     assert applied(SMALL, {"network.cell": "lru"}) == SMALL
     other = applied(SMALL, {"network.cell.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"})
-    assert other.network.cell == MinGRU((1.0, 9.0)) and other.chunk == 3
+    assert other.network.cell == MinGRU(timescales=(1.0, 9.0)) and other.chunk == 3
     assert Sweep(SMALL, search=("chunk=log:2:8", "optimizer.clip=1:2")).dimensions[0].whole
     assert not Sweep(SMALL, search=("optimizer.clip=1:2",)).dimensions[0].whole
 
@@ -354,13 +354,22 @@ def test_values_are_those_of_the_options():
         ("", "--grid or --search"),
         (
             "--grid learning-rate=1",
-            "--grid learning-rate=1: no option 'learning-rate'; perhaps optimizer.learning-rate",
+            "--grid learning-rate=1: Unrecognized options: --learning-rate, 1; Perhaps you meant: --optimizer.l",
         ),
-        ("--grid network.dept=1,2", "no option 'network.dept'; perhaps network.depth"),
-        ("--grid network.depth=1,two", "--grid network.depth=1,two: 'two' is not a whole number"),
-        ("--grid optimizer.clip=1,nan", "'nan' is not None or a number"),
-        ("--grid rule=online,bptt2", "'bptt2' is not one of reservoir, spatial"),
-        ("--grid network.cell=lru,lstm", "'lstm' is not one of lru, linear-rnn"),
+        ("--grid network.dept=1,2", "Unrecognized options: --network.dept, 1; Perhaps you meant: --network.depth"),
+        (
+            "--grid network.depth=1,two",
+            "--grid network.depth=1,two: Error parsing --network.depth: invalid literal for int() with base 10: 'two'",
+        ),
+        ("--grid optimizer.clip=1,nan", "'nan' is not a finite number"),
+        (
+            "--grid rule=online,bptt2",
+            "invalid choice 'bptt2' for argument '--rule'. Expected one of ('reservoir', 'spatial'",
+        ),
+        (
+            "--grid network.cell=lru,lstm",
+            "network.cell:lstm; Available subcommands: network.cell:lru, network.cell:linear-rnn",
+        ),
         ("--grid network.depth=1:4", "for --search"),
         ("--grid network.depth=1,1", "the same value twice"),
         ("--grid network.depth", "expected OPTION=VALUES"),
@@ -369,7 +378,7 @@ def test_values_are_those_of_the_options():
         ("--search optimizer.learning-rate=1e-2:1e-4", "from a smaller to a larger number"),
         ("--search optimizer.learning-rate=log:0:1", "begins above zero"),
         ("--search network.depth=1:2:3", "LOW:HIGH"),
-        ("--search network.depth=1:2.5", "'2.5' is not a whole number"),
+        ("--search network.depth=1:2.5", "invalid literal for int() with base 10: '2.5'"),
         ("--search network.dropout=0:1", "network.dropout=1.0 cannot run"),
         ("--search rule=online --grid network.depth=1,2", "exclude each other"),
         ("--grid rule=online --trials 3", "--trials is for --search"),
