@@ -58,7 +58,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import `foretrace.stream` when it is asked for: it needs river, which is optional."""
+    """Import `foretrace.stream` on first access, because it needs river, which is optional."""
     if name == "stream":
         return importlib.import_module("foretrace.stream")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

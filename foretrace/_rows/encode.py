@@ -1,11 +1,11 @@
 """Rows as vectors of a fixed width: running normalisation, missing values, categories, times.
 
     numeric      the number in standard deviations from its running mean, and 1 if it is missing
-    categorical  a slot for each category in the order of appearance; the first is for the missing and the unknown
-    time         sine and cosine of the time of day, the day of the week and the day of the year, 1 if it is missing
+    categorical  one-hot in the order of appearance; the first place is for missing and unknown categories
+    time         sine and cosine of the time of day, the day of the week and the day of the year, and 1 if it is missing
 
-Nothing that comes in makes the network infinite: what is not a finite number is masked (0, and 1 in its "missing"
-place), what lies absurdly far out is brought in or masked, and both are counted.
+No value makes the network infinite: a value that is not a finite number is masked (0, and 1 in its "missing" place), an
+outlier is clipped or masked, and both are counted.
 """
 
 import math
@@ -21,8 +21,8 @@ from foretrace._rows.schema import Column, as_number, as_time, infer_kind, is_mi
 Outliers = Literal["clip", "mask", "stop"]
 
 
-ABSURD = 1e30
-"""Beyond this a number is no measurement, whatever was seen before."""
+MAX_ABS_VALUE = 1e30
+"""Absolute value from which a number counts as infinite, whatever was seen before."""
 
 
 _DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
@@ -32,21 +32,21 @@ _TIME_SIZE = 7
 
 
 class EncodingError(ValueError):
-    """A value that the stated policy does not let through."""
+    """A value that the policy for outliers refuses."""
 
 
 class Encoder:
     """Turn rows into vectors of a fixed width, learning as it goes.
 
     Args:
-        columns: what is encoded.
-        width: number of features; what the columns need if not given. Columns that appear later take what is left.
-        categories: slots of a categorical column, the first among them for the missing and the unknown.
-        outliers: what is done with a number more than `bound` standard deviations from the mean: "clip" brings it
-            in to the bound, so that the running mean follows a real change; "mask" leaves it out; "stop" refuses it.
-        bound: see there.
-        adopt: take up columns that appear later, for as long as there is room.
-        ignore: columns that are never taken up.
+        columns: columns that are encoded.
+        width: number of features; by default as many as the columns need. Columns that appear later take the rest.
+        categories: number of features of a categorical column, the first of them for missing and unknown categories.
+        outliers: what happens to a number more than `bound` standard deviations from its mean: "clip" moves it to the
+            bound, so that the running mean follows a real change, "mask" treats it as missing, "stop" raises an error.
+        bound: number of standard deviations beyond which a number is an outlier.
+        adopt: whether columns that appear later are added, as long as there is room.
+        ignore: columns that are never added.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -72,13 +72,16 @@ class Encoder:
             raise ValueError(f"categories={categories} must be at least 2: one is for the missing and the unknown")
         if not bound > 0:
             raise ValueError(f"bound={bound} must be a positive number of standard deviations")
-        self.categories, self.outliers, self.bound, self.adopt = categories, outliers, bound, adopt
+        self.categories = categories
+        self.outliers = outliers
+        self.bound = bound
+        self.adopt = adopt
         self.ignore = frozenset(ignore)
         self.columns: dict[Any, tuple[str, int]] = {}
         self.numbers: dict[Any, Moments] = {}
         self.words: dict[Any, Vocabulary] = {}
         self.counts: Counter[str] = Counter()
-        self.taken = 0
+        self.used = 0
         columns = list(columns)
         self.width = sum(self._size(column.kind) for column in columns) if width is None else width
         for column in columns:
@@ -89,14 +92,14 @@ class Encoder:
         """Return the vector of a row.
 
         Args:
-            row: values of the columns; one that is not there is missing.
-            learn: let the row change means, deviations and vocabularies, before it is encoded.
+            row: values of the columns; a column without a value is missing.
+            learn: whether the row changes means, deviations and vocabularies, before it is encoded.
 
         Raises:
-            EncodingError: an absurd number, if these are to stop.
+            EncodingError: a number is an outlier, and the policy is to stop.
         """
         if self.adopt and learn and not row.keys() <= self.columns.keys() | self.ignore:
-            self._take_up(row)
+            self._adopt(row)
         out = np.zeros(self.width)
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
@@ -108,18 +111,18 @@ class Encoder:
                 out[at : at + _TIME_SIZE] = self._time(value, learn)
         return out
 
-    def _take_up(self, row: Mapping[Any, Any]) -> None:
-        # In the order of their names: that of a dictionary must not matter.
+    def _adopt(self, row: Mapping[Any, Any]) -> None:
+        # Sorted by name: the order of the row's keys must not matter.
         for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):
             if not self._add(Column(name, infer_kind([row[name]]))):
                 self.counts["columns without room"] += 1
 
     def _add(self, column: Column) -> bool:
         size = self._size(column.kind)
-        if self.taken + size > self.width:
+        if self.used + size > self.width:
             return False
-        self.columns[column.name] = (column.kind, self.taken)
-        self.taken += size
+        self.columns[column.name] = (column.kind, self.used)
+        self.used += size
         if column.kind == "numeric":
             self.numbers[column.name] = Moments()
         elif column.kind == "categorical":
@@ -134,19 +137,19 @@ class Encoder:
             self._count("missing", learn)
             return 0.0, 1.0
         number = as_number(value)
-        if number is None or not abs(number) < ABSURD:
+        if number is None or not abs(number) < MAX_ABS_VALUE:
             self._count("not a number" if number is None else "infinite", learn)
             return self._refuse(name, value, learn)
         moments = self.numbers[name]
         inside = moments.within(number, self.bound)
         if inside != number:
-            self._count("absurd", learn)
+            self._count("outliers", learn)
             if self.outliers != "clip":
                 return self._refuse(name, value, learn)
             number = inside
         if learn:
             moments.update(number)
-        return clipped(moments.score(number), self.bound), 0.0
+        return clip(moments.score(number), self.bound), 0.0
 
     def _count(self, what: str, learn: bool) -> None:
         if learn:
@@ -155,8 +158,8 @@ class Encoder:
     def _refuse(self, name: Any, value: Any, learn: bool) -> tuple[float, float]:
         if self.outliers == "stop" and learn:
             raise EncodingError(
-                f"column {name!r} holds {str(value)[:80]!r}, which is no number or more than {self.bound:g} standard "
-                "deviations from its mean; clean the source, or choose --outliers clip or mask"
+                f"column {name!r} holds {str(value)[:80]!r}, which is not a number or more than {self.bound:g} "
+                "standard deviations from its mean; clean the source, or choose --outliers clip or mask"
             )
         return 0.0, 1.0
 
@@ -189,10 +192,10 @@ class Encoder:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `to_json` returned of an encoder made in the same way.
+        """Restore what `to_json` returned of an encoder made with the same arguments.
 
         Raises:
-            ValueError: it was made of other columns.
+            ValueError: it had other columns.
         """
         for name, kind in state["columns"][len(self.columns) :]:
             self._add(Column(name, kind))
@@ -205,6 +208,6 @@ class Encoder:
         self.counts = Counter(state["counts"])
 
 
-def clipped(x: float, bound: float) -> float:
+def clip(x: float, bound: float) -> float:
     """Return the number nearest to x in [-bound, bound]."""
     return min(max(x, -bound), bound)

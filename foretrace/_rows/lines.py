@@ -11,7 +11,7 @@ Encoding = Literal["utf-8", "latin-1"]
 
 
 MAX_LINE = 2**20
-"""Bytes of the longest row that is read; a gigabyte without a line break ends here."""
+"""Maximum number of bytes of a row; reading a gigabyte without a line break ends here."""
 
 
 STDIN = "-"
@@ -21,18 +21,18 @@ Binary = BinaryIO | gzip.GzipFile
 
 
 class SourceError(ValueError):
-    """Data that cannot be read; the message says where, what was expected and what to do."""
+    """Data that cannot be read: the message says where, what was expected and what to do."""
 
 
 class BadRow(SourceError):
-    """One row that cannot be read; those behind it can."""
+    """A row that cannot be read; the rows behind it can."""
 
 
 def open_bytes(path: str) -> Binary:
     """Open a file or standard input, decompressing what begins like gzip.
 
     Raises:
-        SourceError: no such file, a folder, or one that must not be read.
+        SourceError: there is no such file, it is a folder, or it may not be read.
     """
     if path == STDIN:
         file = sys.stdin.buffer
@@ -62,16 +62,17 @@ class _Gzip(gzip.GzipFile):
 
 
 class Lines:
-    """Iterate over the lines of a file; `offset` and `number` are those of the line behind the last one returned.
+    """Iterate over the lines of a file; `offset` bytes and `number` lines have been returned.
 
     Args:
-        path: of the file, or "-".
-        encoding: of its text.
+        path: path of the file, or "-" for standard input.
+        encoding: encoding of its text.
     """
 
     def __init__(self, path: str, encoding: Encoding):
         self.name = "standard input" if path == STDIN else path
-        self.encoding, self._file = encoding, open_bytes(path)
+        self.encoding = encoding
+        self._file = open_bytes(path)
         self.offset = self.number = 0
         self._row_began = 0
 
@@ -91,7 +92,7 @@ class Lines:
         self.offset, self.number = offset, number
 
     def begin_row(self) -> None:
-        """Say that a row begins: all its lines together must not exceed `MAX_LINE`."""
+        """Mark the begin of a row: all lines of a row together may not exceed `MAX_LINE`."""
         self._row_began = self.offset
 
     def read(self, size: int) -> bytes:

@@ -8,11 +8,11 @@ from foretrace._rows.lines import SourceError
 _BATCH = 1024
 
 
-def parquet_rows(path: str, after: int, most_columns: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def parquet_rows(path: str, after: int, max_columns: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows behind the first `after`, each with its number.
 
     Raises:
-        SourceError: pyarrow is missing, or the file cannot be read, is wider than `most_columns`, or is nested.
+        SourceError: pyarrow is missing, or the file cannot be read, is wider than `max_columns`, or is nested.
     """
     try:
         import pyarrow
@@ -21,7 +21,7 @@ def parquet_rows(path: str, after: int, most_columns: int) -> Iterator[tuple[int
         raise SourceError(f"{path}: parquet files need pyarrow; pip install 'foretrace[data]'") from error
     try:
         with parquet.ParquetFile(path) as file:
-            _check(path, file.schema_arrow, most_columns)
+            _check(path, file.schema_arrow, max_columns)
             groups, row = _behind(file.metadata, after)
             for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups):
                 if row + batch.num_rows <= after:
@@ -44,11 +44,11 @@ def _behind(metadata: Any, after: int) -> tuple[list[int], int]:
     return list(range(group, metadata.num_row_groups)), row
 
 
-def _check(path: str, schema: Any, most_columns: int) -> None:
+def _check(path: str, schema: Any, max_columns: int) -> None:
     from pyarrow import types
 
-    if len(schema) > most_columns:
-        raise SourceError(f"{path}: {len(schema)} columns, at most {most_columns} are read; leave some out")
+    if len(schema) > max_columns:
+        raise SourceError(f"{path}: {len(schema)} columns, but at most {max_columns} are read; leave some out")
     if len(set(schema.names)) < len(schema):
         raise SourceError(f"{path}: two columns of the same name; rename one")
     for field in schema:

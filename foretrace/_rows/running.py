@@ -4,7 +4,7 @@ import math
 from typing import Any, Self
 
 SETTLED = 30
-"""Numbers after which mean and deviation say what is absurd."""
+"""Number of samples before running statistics are used to detect outliers."""
 
 
 class Moments:
@@ -28,7 +28,7 @@ class Moments:
         self.count, self.mean, self.variance = 0, 0.0, 0.0
 
     def update(self, x: float) -> None:
-        """Count one more number, which must be finite."""
+        """Count one more number; it must be finite."""
         self.count += 1
         delta = x - self.mean
         self.mean += delta / self.count

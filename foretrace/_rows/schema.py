@@ -10,21 +10,21 @@ Kind = Literal["numeric", "categorical", "time"]
 
 
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none", "-"))
-"""Texts that stand for a missing value, in small letters."""
+"""Texts that stand for a missing value, in lower case."""
 
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Column(NamedTuple):
-    """A column and what it holds."""
+    """The name of a column and the kind of its values."""
 
     name: Any
     kind: Kind
 
 
 def is_missing(value: Any) -> bool:
-    """Say whether a value stands for none.
+    """Return whether a value is missing.
 
     >>> [is_missing(value) for value in (None, " NA", float("nan"), 0, "0")]
     [True, True, True, False, False]
@@ -35,7 +35,7 @@ def is_missing(value: Any) -> bool:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a value as a number, which may be infinite; None if it is not one."""
+    """Return a value as a number, which may be infinite; None if it is not a number."""
     try:
         return float(value)
     except OverflowError:
@@ -45,7 +45,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_flag(value: Any) -> bool | None:
-    """Return a truth value, false if it is missing; None if it is neither true, false, 1 nor 0.
+    """Return a truth value, False if it is missing; None if it is not true, false, 1 or 0.
 
     >>> [as_flag(value) for value in (True, "1", "False", 0.0, "", "2")]
     [True, True, False, False, False, None]
@@ -78,7 +78,7 @@ def as_time(value: Any) -> float | None:
 
 
 def infer_kind(values: Iterable[Any]) -> Kind:
-    """Return what a column with these values holds: numbers, dates in ISO format, or else categories.
+    """Return the kind of a column with these values: numbers, dates in ISO format, or else categories.
 
     >>> infer_kind(["1", "NA", "2.5"]), infer_kind(["2024-01-31", ""]), infer_kind(["1", "red"])
     ('numeric', 'time', 'categorical')
@@ -93,11 +93,11 @@ def infer_columns(rows: Sequence[Mapping[str, Any]], overrides: Mapping[str, Kin
     """Return the columns of the first rows of a stream.
 
     Args:
-        rows: the first rows.
-        overrides: what some columns hold, whatever is in them; None leaves a column out.
+        rows: first rows of the stream.
+        overrides: kinds of some columns, whatever their values; None leaves a column out.
 
     Raises:
-        ValueError: an override for a column that is not there.
+        ValueError: an override names a column that does not exist.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in overrides:
@@ -111,7 +111,7 @@ def infer_columns(rows: Sequence[Mapping[str, Any]], overrides: Mapping[str, Kin
 
 
 def check_column(name: str, names: Sequence[str]) -> None:
-    """Raise a ValueError that lists the columns if one is not among them."""
+    """Raise a ValueError that lists the columns if `name` is not one of them."""
     if name not in names:
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -119,8 +119,8 @@ def check_column(name: str, names: Sequence[str]) -> None:
         raise ValueError(f"the source has no column {name!r}, only {shown}{hint}")
 
 
-def is_classes(values: Iterable[Any], most: int = 20) -> bool:
-    """Say whether a target with these values is a class: not numbers, or few whole ones.
+def is_classes(values: Iterable[Any], max_classes: int = 20) -> bool:
+    """Return whether a target with these values is a class: it is not a number, or has few whole numbers.
 
     >>> is_classes(["1", "0", "1"]), is_classes(["0.5", "1"]), is_classes(range(100)), is_classes(["yes"])
     (True, False, False, True)
@@ -129,4 +129,4 @@ def is_classes(values: Iterable[Any], most: int = 20) -> bool:
     numbers = [as_number(value) for value in present]
     if any(number is None for number in numbers) or all(isinstance(value, bool) for value in present):
         return True
-    return len(set(numbers)) <= most and all(number is not None and number % 1 == 0 for number in numbers)
+    return len(set(numbers)) <= max_classes and all(number is not None and number % 1 == 0 for number in numbers)

@@ -1,15 +1,16 @@
-"""Progressive validation: scores of predictions made before their labels were known, beside what needs no learning."""
+"""Progressive validation: scores of predictions made before their labels were known, beside those of baselines."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from foretrace._rows.feed import Due
+from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.number_target import number_predictions
+from foretrace._rows.target import ClassContext, NumberContext
 
-_SMALLEST = 1e-15
-"""The probability below which a log loss does not look."""
+_MIN_PROBABILITY = 1e-15
+"""Probability at which the log loss is clipped."""
 
 
 class Scores:
@@ -51,42 +52,49 @@ class Scores:
         return [self.rows, self.window_rows, self._total, self._window]
 
     def restore(self, state: list[Any]) -> None:
-        """Take up what `to_json` returned."""
+        """Restore what `to_json` returned."""
         self.rows, self.window_rows, self._total, self._window = state
 
 
-def score_class(due: Due, output: np.ndarray) -> dict[str, float] | None:
+def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
     """Return the scores of a predicted class; None if there is no label.
 
-    A class that appears for the first time is wrongly predicted; its log loss is that of the place it was given.
+    A class that appears for the first time is wrongly predicted; its log loss is that of the output it was given.
     """
-    place = due.taken[0]
-    if place is None:
+    index = row.targets[0]
+    if index is None:
         return None
-    known, last, majority = due.context
+    context = row.context
+    assert isinstance(context, ClassContext)
+    known = context.num_classes
     shifted = np.asarray(output, np.float64) - np.max(output)
     log_sum = math.log(np.exp(shifted).sum())
-    log_loss = log_sum - shifted[place] if place >= 0 else math.inf
+    log_loss = log_sum - shifted[index] if index >= 0 else math.inf
     return {
-        "accuracy": float(known > 0 and int(np.argmax(output[:known])) == place),
-        "log_loss": min(float(log_loss), -math.log(_SMALLEST)),
-        "no_change_accuracy": float(last == place),
-        "majority_accuracy": float(majority == place),
+        "accuracy": float(known > 0 and int(np.argmax(output[:known])) == index),
+        "log_loss": min(float(log_loss), -math.log(_MIN_PROBABILITY)),
+        "no_change_accuracy": float(context.last == index),
+        "majority_accuracy": float(context.majority == index),
     }
 
 
-def score_numbers(due: Due, output: np.ndarray) -> dict[str, float] | None:
-    """Return the scores of predicted numbers, the means over the steps ahead; None if there is no label."""
-    if None in due.taken:
+def score_numbers(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
+    """Return the scores of predicted numbers, the means over the steps ahead; None if a label is missing."""
+    if None in row.targets:
         return None
-    mean, last, *_ = due.context
-    truth = np.asarray(due.taken, np.float64)
-    predictions = {"": number_predictions(due.context, output), "no_change_": last or 0.0, "mean_": mean}
-    found = {}
+    context = row.context
+    assert isinstance(context, NumberContext)
+    truth = np.asarray(row.targets, np.float64)
+    predictions: dict[str, Any] = {
+        "": number_predictions(context, output),
+        "no_change_": context.last or 0.0,
+        "mean_": context.mean,
+    }
+    scores = {}
     for name, predicted in predictions.items():
         error = predicted - truth
-        found[f"{name}mae"], found[f"{name}mse"] = float(np.abs(error).mean()), float((error**2).mean())
-    return found
+        scores[f"{name}mae"], scores[f"{name}mse"] = float(np.abs(error).mean()), float((error**2).mean())
+    return scores
 
 
 def _means(sums: dict[str, float], rows: int) -> dict[str, float]:

@@ -1,13 +1,13 @@
 """Rows of a CSV, TSV, JSON-lines, parquet or text file, or of standard input, one at a time, with their positions.
 
-Files are data: nothing in them is evaluated, and whatever is in them, memory stays bounded. A row comes with the
-position behind it, from which reading goes on later as if it had never stopped.
+Files are data: nothing in them is evaluated, and memory stays bounded whatever they hold. A row comes with the position
+behind it; reading that goes on from there gives the same rows as reading that never stopped.
 """
 
 import codecs
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ Row = dict[str, Any]
 
 
 MAX_COLUMNS = 1024
+"""Maximum number of columns of a source."""
 
 
 SYMBOL = "symbol"
@@ -42,10 +43,10 @@ class Position(NamedTuple):
     """Where reading goes on.
 
     Args:
-        row: rows read.
-        line: lines read, the header among them.
-        offset: bytes read, of the decompressed text.
-        bad: rows that were skipped because they could not be read.
+        row: number of rows read.
+        line: number of lines read, including the header.
+        offset: number of bytes read, of the decompressed text.
+        bad: number of rows that were skipped because they could not be read.
     """
 
     row: int = 0
@@ -58,15 +59,15 @@ class Source:
     r"""A file or standard input as rows: dictionaries from column to text, number, truth value or None.
 
     Args:
-        path: the file, gzip or not, or "-" for standard input.
-        format: "auto" goes by the name of the file.
-        delimiter: between the fields of a CSV file; a comma, or a tab for TSV, if not given.
-        encoding: of the text.
-        bad_rows: stop at a row that cannot be read, or skip and count it. A row too long to be held, and a header
-            that cannot be read, always stop.
+        path: path of the file, gzip or not, or "-" for standard input.
+        format: format of the rows; "auto" goes by the name of the file.
+        delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
+        encoding: encoding of the text.
+        bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts it. A row that is too
+            long, and a header that cannot be read, always raise an error.
 
     Raises:
-        SourceError: a format that is not known from the name.
+        SourceError: the name does not tell the format, or the delimiter is not one character.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
@@ -86,8 +87,10 @@ class Source:
         encoding: Encoding = "utf-8",
         bad_rows: BadRows = "stop",
     ):
-        self.path, self.format = path, detect_format(path) if format == "auto" else format
-        self.encoding, self.bad_rows = encoding, bad_rows
+        self.path = path
+        self.format = detect_format(path) if format == "auto" else format
+        self.encoding = encoding
+        self.bad_rows = bad_rows
         self.name = "standard input" if path == STDIN else path
         self.delimiter = delimiter or ("\t" if self.format == "tsv" else ",")
         if len(self.delimiter) != 1:
@@ -97,12 +100,11 @@ class Source:
         """Yield rows, each with the position behind it.
 
         Args:
-            after: where to go on; standard input goes on with what comes next.
-            columns: those of the rows before, for standard input: a header that comes again is left out, and one
-                that does not come is not missed.
+            after: position to go on from; standard input goes on with what comes next.
+            columns: columns of the rows before. Standard input may then begin with or without a header.
 
         Raises:
-            SourceError: something cannot be read.
+            SourceError: the source cannot be read.
         """
         after = after or Position()
         if self.format == "parquet":
@@ -118,41 +120,31 @@ class Source:
 
     def _csv(self, lines: Lines, after: Position, known: tuple[str, ...]) -> Iterator[tuple[Row, Position]]:
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        pending = self._next(reader, lines)
-        if pending is None:
+        first = self._fields(reader, lines)
+        if first is None:
             raise SourceError(f"{self.name} is empty; the first line must name the columns")
-        columns = known
-        if self.path != STDIN or not known or tuple(pending) == known:
-            columns, pending = _checked(self.name, pending), None
+        pending: list[list[str]] = []
+        if self.path == STDIN and known and tuple(first) != known:
+            # A pipe that goes on without its header: what came first is a row.
+            columns = known
+            pending.append(first)
+        else:
+            columns = _checked_header(self.name, first)
         if after.offset and self.path != STDIN:
             lines.seek(after.offset, after.line)
-        row, bad = after.row, after.bad
-        while True:
-            try:
-                fields = self._next(reader, lines) if pending is None else pending
-                pending = None
-                if fields is None:
-                    return
-                if not fields:
-                    continue  # a blank line
-                self._check_length(fields, columns, lines.number)
-            except BadRow:
-                if self.bad_rows == "stop":
-                    raise
-                bad += 1
-                continue
-            row += 1
-            yield dict(zip(columns, fields, strict=True)), Position(row, lines.number, lines.offset, bad)
 
-    def _check_length(self, fields: list[str], columns: tuple[str, ...], line: int) -> None:
-        if len(fields) != len(columns):
-            raise BadRow(
-                f"{self.name}, line {line}: {len(fields)} fields, but the header names {len(columns)} columns; repair "
-                f"the row, choose another --delimiter (now {self.delimiter!r}), or leave such rows out with "
-                "--bad-rows skip"
-            )
+        def read_row() -> Row | None:
+            fields = pending.pop() if pending else self._fields(reader, lines)
+            while fields == []:  # a blank line
+                fields = self._fields(reader, lines)
+            if fields is None:
+                return None
+            self._check_length(fields, columns, lines.number)
+            return dict(zip(columns, fields, strict=True))
 
-    def _next(self, reader: Any, lines: Lines) -> list[str] | None:
+        yield from self._good_rows(lines, after, read_row)
+
+    def _fields(self, reader: Any, lines: Lines) -> list[str] | None:
         lines.begin_row()
         try:
             return next(reader, None)
@@ -162,28 +154,52 @@ class Source:
                 "such rows out with --bad-rows skip"
             ) from error
 
+    def _check_length(self, fields: list[str], columns: tuple[str, ...], line: int) -> None:
+        if len(fields) != len(columns):
+            raise BadRow(
+                f"{self.name}, line {line}: {len(fields)} fields, but the header names {len(columns)} columns; repair "
+                f"the row, choose another --delimiter (now {self.delimiter!r}), or leave such rows out with "
+                "--bad-rows skip"
+            )
+
     def _jsonl(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
         if after.offset and self.path != STDIN:
             lines.seek(after.offset, after.line)
+
+        def read_row() -> Row | None:
+            text: str | None = "\n"
+            while text is not None and not text.strip():
+                lines.begin_row()
+                text = next(lines, None)
+            return None if text is None else self._object(text, lines.number)
+
+        end = yield from self._good_rows(lines, after, read_row)
+        if not end.row and not end.bad:
+            raise SourceError(f"{self.name} is empty; each line must be a JSON object")
+
+    def _good_rows(
+        self, lines: Lines, after: Position, read_row: Callable[[], Row | None]
+    ) -> Generator[tuple[Row, Position], None, Position]:
+        """Yield each row that can be read, with the position behind it; return the position at the end.
+
+        Args:
+            lines: lines that `read_row` reads.
+            after: position before the first row.
+            read_row: reader of the next row; None at the end. A `BadRow` stops or is counted.
+        """
         row, bad = after.row, after.bad
         while True:
-            lines.begin_row()
             try:
-                text = next(lines, None)
-                if text is None:
-                    break
-                if not text.strip():
-                    continue
-                values = self._object(text, lines.number)
+                values = read_row()
             except BadRow:
                 if self.bad_rows == "stop":
                     raise
                 bad += 1
                 continue
+            if values is None:
+                return Position(row, lines.number, lines.offset, bad)
             row += 1
             yield values, Position(row, lines.number, lines.offset, bad)
-        if not row and not bad:
-            raise SourceError(f"{self.name} is empty; each line must be a JSON object")
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"
@@ -194,7 +210,7 @@ class Source:
         if not isinstance(values, dict):
             raise BadRow(f"{place}: a JSON {type(values).__name__}, but each line must be an object, column to value")
         if len(values) > MAX_COLUMNS:
-            raise BadRow(f"{place}: {len(values)} columns, at most {MAX_COLUMNS} are read; leave some out")
+            raise BadRow(f"{place}: {len(values)} columns, but at most {MAX_COLUMNS} are read; leave some out")
         for name, value in values.items():
             if isinstance(value, dict | list):
                 raise BadRow(f"{place}: {name[:80]!r} holds a {type(value).__name__}; flatten it into columns")
@@ -236,10 +252,10 @@ class Source:
 
 
 def detect_format(path: str) -> Format:
-    """Return the format that a file's name stands for.
+    """Return the format that a file's name tells.
 
     Raises:
-        SourceError: it stands for none.
+        SourceError: the name tells none.
 
     >>> detect_format("sensors.csv.gz")
     'csv'
@@ -251,10 +267,10 @@ def detect_format(path: str) -> Format:
     raise SourceError(f"{name} what it holds: say so with --format csv, tsv, jsonl, parquet or text")
 
 
-def _checked(name: str, columns: list[str]) -> tuple[str, ...]:
+def _checked_header(name: str, columns: list[str]) -> tuple[str, ...]:
     columns = [column.strip() for column in columns]
     if len(columns) > MAX_COLUMNS:
-        raise SourceError(f"{name}, line 1: {len(columns)} columns, at most {MAX_COLUMNS} are read; leave some out")
+        raise SourceError(f"{name}, line 1: {len(columns)} columns, but at most {MAX_COLUMNS} are read; leave some out")
     for column in columns:
         if not column or columns.count(column) > 1:
             what = f"two columns named {column[:80]!r}" if column else "a column without a name"

@@ -1,25 +1,56 @@
-"""What is predicted: a class out of a set that grows, or numbers in a running scale; and what is known of it so far."""
+"""What is predicted: a class out of a set that grows, or numbers in a running scale."""
 
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from foretrace._rows.running import Vocabulary
 from foretrace._rows.schema import is_missing
 
-Context = list[Any]
-"""What was known of the target when a prediction was made, as JSON: scores need it, however late the label comes."""
+
+class ClassContext(NamedTuple):
+    """What was known of the classes when a prediction was made.
+
+    Args:
+        num_classes: number of classes seen so far.
+        last: index of the last known class; None before the first.
+        majority: index of the most frequent class; None before the first.
+    """
+
+    num_classes: int
+    last: int | None
+    majority: int | None
+
+
+class NumberContext(NamedTuple):
+    """What was known of the numbers when a prediction was made.
+
+    Args:
+        mean: running mean.
+        last: last known number; None before the first.
+        base: prediction that an output of zero stands for, one for all steps ahead or one for each.
+        scale: what an output of one adds to the base, likewise.
+    """
+
+    mean: float
+    last: float | None
+    base: float | list[float]
+    scale: float | list[float]
+
+
+Context = ClassContext | NumberContext
+"""What was known of the target when a prediction was made: scores need it, however late the label comes."""
 
 
 class Target(Protocol):
     """What `ClassTarget` and `NumberTarget` have in common.
 
     Args:
-        output_size: outputs of the network.
-        features: inputs that tell the last known target.
-        last: the last known target of the stream that is read; a `Feed` puts that of its stream here.
-        counts: targets that could not be used, by reason.
+        output_size: number of outputs of the network.
+        features: number of inputs that tell the last known target.
+        last: last known target of the stream that is read; `DelayedLabels` sets it to the one of its stream.
+        counts: number of targets that could not be used, by reason.
     """
 
     output_size: int
@@ -27,23 +58,26 @@ class Target(Protocol):
     last: Any
     counts: Counter[str]
 
-    def take(self, value: Any) -> Any:
-        """Learn a target that has come; return it as scores need it, None if there is none."""
+    def learn(self, value: Any) -> Any:
+        """Learn a target that has come; return it as scores need it, None if it is missing."""
 
-    def note(self, value: Any) -> None:
-        """Let a target that has come be the last one, without learning anything else of it."""
+    def observe(self, value: Any) -> None:
+        """Set the last known target, and learn nothing else of it."""
 
     def describe(self, output: np.ndarray) -> list[Any]:
-        """Return an output of the network as what it predicts."""
+        """Return what an output of the network predicts."""
 
-    def label(self, taken: list[Any], context: Context) -> Any:
+    def label(self, targets: list[Any], context: Any) -> Any:
         """Return targets as the loss needs them, given what was known at the prediction; None if one is missing.
 
-        A target is asked once for each row: it may learn from it.
+        It is called once for each row: the target may learn from it.
         """
 
     def context(self) -> Context:
         """Return what is known now."""
+
+    def context_from_json(self, values: list[Any]) -> Context:
+        """Return a context that was saved as JSON."""
 
     def previous(self) -> np.ndarray:
         """Return the last known target as inputs."""
@@ -52,53 +86,56 @@ class Target(Protocol):
         """Return what was learned."""
 
     def restore(self, state: list[Any]) -> None:
-        """Take up what `to_json` returned."""
+        """Restore what `to_json` returned."""
 
 
 class ClassTarget:
-    """A class; classes get a place in the order of their appearance, up to a capacity.
+    """A class; classes are numbered in the order of their appearance, up to a capacity.
 
     Args:
-        capacity: most classes. Later ones cannot be learned, are counted, and are wrongly predicted.
-        verbatim: every value is a class, even an empty one or "?": for the characters of a text.
-        as_text: take classes by their text, as a checkpoint holds them.
+        capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted; they are not
+            learned.
+        verbatim: whether every value is a class, even an empty one or "?": for the characters of a text.
+        as_text: whether classes are compared by their text, as a checkpoint holds them.
 
     >>> target = ClassTarget(4)
-    >>> [target.take(y) for y in ("up", "down", "up", None)]
+    >>> [target.learn(y) for y in ("up", "down", "up", None)]
     [0, 1, 0, None]
-    >>> target.context()  # classes, the last one, the most frequent one
-    [2, 0, 0]
+    >>> target.context()
+    ClassContext(num_classes=2, last=0, majority=0)
     """
 
     def __init__(self, capacity: int, *, verbatim: bool = False, as_text: bool = True):
         if capacity < 2:
             raise ValueError(f"classes={capacity} must be at least 2")
         self.output_size = self.features = capacity
-        self.verbatim, self.as_text = verbatim, as_text
-        self.classes, self.counts = Vocabulary(capacity), Counter[str]()
+        self.verbatim = verbatim
+        self.as_text = as_text
+        self.classes = Vocabulary(capacity)
+        self.counts = Counter[str]()
         self.frequency = [0] * capacity
         self.last: int | None = None
         self.majority: int | None = None
 
-    def take(self, value: Any) -> int | None:
-        """Return the place of a class: -1 if there is none left, None if the value is missing."""
+    def learn(self, value: Any) -> int | None:
+        """Return the index of a class: -1 if there is no room for it, None if the value is missing."""
         if not self.verbatim and is_missing(value):
             self.counts["missing targets"] += 1
             return None
-        place = self.classes.add(str(value) if self.as_text else value)
-        if place is None:
+        index = self.classes.add(str(value) if self.as_text else value)
+        if index is None:
             self.counts["classes without room"] += 1
             return -1
-        self.last = place
-        self.frequency[place] += 1
-        if self.majority is None or self.frequency[place] > self.frequency[self.majority]:
-            self.majority = place
-        return place
+        self.last = index
+        self.frequency[index] += 1
+        if self.majority is None or self.frequency[index] > self.frequency[self.majority]:
+            self.majority = index
+        return index
 
-    def note(self, value: Any) -> None:
-        """Let a known class be the last one."""
-        place = self.classes.get(str(value) if self.as_text else value)
-        self.last = self.last if place is None else place
+    def observe(self, value: Any) -> None:
+        """Set the last class, if it is a known one."""
+        index = self.classes.get(str(value) if self.as_text else value)
+        self.last = self.last if index is None else index
 
     def probabilities(self, output: np.ndarray) -> np.ndarray:
         """Return the probabilities of the known classes."""
@@ -114,16 +151,20 @@ class ClassTarget:
         best = int(np.argmax(probabilities))
         return [self.classes.values[best], float(probabilities[best])]
 
-    def label(self, taken: list[Any], context: Context) -> int | None:
-        """Return the class."""
-        return taken[0] if taken[0] is not None and taken[0] >= 0 else None
+    def label(self, targets: list[Any], context: ClassContext) -> int | None:
+        """Return the index of the class; None if it is missing or has no room."""
+        return targets[0] if targets[0] is not None and targets[0] >= 0 else None
 
-    def context(self) -> Context:
+    def context(self) -> ClassContext:
         """Return the number of classes, the last and the most frequent one."""
-        return [len(self.classes), self.last, self.majority]
+        return ClassContext(len(self.classes), self.last, self.majority)
+
+    def context_from_json(self, values: list[Any]) -> ClassContext:
+        """Return a context that was saved as JSON."""
+        return ClassContext(*values)
 
     def previous(self) -> np.ndarray:
-        """Return a one in the place of the last class."""
+        """Return the last class, one-hot; zeros if there is none."""
         out = np.zeros(self.features)
         if self.last is not None:
             out[self.last] = 1.0
@@ -134,6 +175,7 @@ class ClassTarget:
         return [self.classes.values, self.frequency, self.last, self.majority, dict(self.counts)]
 
     def restore(self, state: list[Any]) -> None:
-        """Take up what `to_json` returned."""
+        """Restore what `to_json` returned."""
         values, self.frequency, self.last, self.majority, counts = state
-        self.classes, self.counts = Vocabulary(self.output_size, values), Counter(counts)
+        self.classes = Vocabulary(self.output_size, values)
+        self.counts = Counter(counts)

@@ -8,8 +8,8 @@ from tyro.conf import Positional
 from foretrace._learner.learner import SensitivityDtype
 from foretrace._rows.encode import Outliers
 from foretrace._rows.lines import Encoding
-from foretrace._rows.number_target import Predicted
-from foretrace._rows.roster import WhenFull
+from foretrace._rows.number_target import TargetMode
+from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
 from foretrace._rule import RuleName, as_rule
 
@@ -100,7 +100,7 @@ class StreamConfig:
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
-    predict: Predicted = "auto"
+    predict: TargetMode = "auto"
     delay: int = 0
     chunk: int = 1
     previous: bool = True

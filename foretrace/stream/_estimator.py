@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.feed import Feed
 from foretrace._rows.target import ClassTarget, Target
 from foretrace.stream._config import SIZES, Size
 from foretrace.stream._intake import Intake, Members, OneStream
@@ -43,8 +43,8 @@ class Online:
     def _new_target(self) -> Target:
         raise NotImplementedError
 
-    def _new_feed(self, encoder: Encoder) -> Feed:
-        return Feed(encoder, self._new_target(), previous=self.previous)
+    def _new_feed(self, encoder: Encoder) -> DelayedLabels:
+        return DelayedLabels(encoder, self._new_target(), previous=self.previous)
 
     def _begin(self) -> tuple[Intake, StreamState]:
         """Return what learns; made at the first row."""
@@ -62,7 +62,7 @@ class Online:
                 rule=self.rule,
                 learning_rate=self.learning_rate,
                 clip=self.clip,
-                delay=feed.rows_late,
+                delay=feed.total_delay,
                 seed=self.seed,
                 members=self.members if whose else None,
             )
@@ -116,7 +116,7 @@ class OfMembers(Online):
         Raises:
             KeyError: there is none of this name.
         """
-        self._members(name).feeds.roster.reset(name)
+        self._members(name).feeds.table.reset(name)
 
     def _members(self, name: Hashable) -> Members:
         if not isinstance(self._intake, Members):

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from foretrace._engine.carry import Carry
+from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
 from foretrace._rows.encode import Encoder
-from foretrace._rows.feed import Due, Feed
-from foretrace._rows.member_feed import MemberFeed
-from foretrace._rows.roster import Roster, WhenFull
+from foretrace._rows.member_labels import MemberLabels
 from foretrace._rows.schema import as_flag
+from foretrace._rows.slots import SlotTable, WhenFull
 from foretrace._rows.target import Target
 from foretrace.stream._learner import Outcome, StreamLearner, StreamState, empty_labels, stream_learner
 from foretrace.stream._member_learner import MemberLearner, member_learner
@@ -33,7 +33,7 @@ class Learned(NamedTuple):
 
     state: StreamState
     outcome: Outcome
-    dues: Sequence[Due | None]
+    dues: Sequence[LabelledRow | None]
     inputs: np.ndarray
 
 
@@ -91,7 +91,7 @@ class OneStream:
         model: what learns.
     """
 
-    def __init__(self, feed: Feed, model: Model):
+    def __init__(self, feed: DelayedLabels, model: Model):
         self.feed, self.model, self.size, self.chunks = feed, model, model.chunk, 0
 
     @property
@@ -119,17 +119,17 @@ class OneStream:
         for i, (row, value) in enumerate(rows):
             xs[i] = self.feed.push(row, value)
         self.chunks += 1
-        dues = self.feed.take(self.size) if self.chunks > learner.waits else []
+        dues = self.feed.pop_resolved(self.size) if self.chunks > learner.waits else []
         state, outcome = learner.step(state, xs, *_labels(self.model, dues))
         return Learned(state, outcome, dues, xs[: len(rows)])
 
     def look(self, state: StreamState, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next."""
-        return np.asarray(self.learner.predict(state, self.feed.look(row)[None]))[0]
+        return np.asarray(self.learner.predict(state, self.feed.encode(row)[None]))[0]
 
     def answer(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
         """Return the outputs for the next row and the state behind it."""
-        outputs, state = self.learner.run(state, self.feed.pass_by(row, value)[None])
+        outputs, state = self.learner.run(state, self.feed.advance(row, value)[None])
         return np.asarray(outputs)[0], state
 
     def turn_to(self, name: Hashable) -> bool:
@@ -169,7 +169,7 @@ class Members:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: DelayedLabels,
         model: Model,
         *,
         member: Hashable | None,
@@ -178,7 +178,7 @@ class Members:
         as_text: bool = True,
     ):
         assert model.members is not None
-        self.feeds, self.model = MemberFeed(feed, Roster(model.members, when_full=when_full)), model
+        self.feeds, self.model = MemberLabels(feed, SlotTable(model.members, when_full=when_full)), model
         self.size, self.member, self.reset, self.as_text = model.together, member, reset, as_text
         self.newest = 0
 
@@ -227,8 +227,8 @@ class Members:
         xs, fresh = np.zeros((size, self.feeds.shared.width)), np.zeros(size, bool)
         slots, dues = np.full(size, learner.members, np.int32), []
         for i, (name, row, value, reset) in enumerate(arrivals):
-            seat, xs[i], due = self.feeds.push(name, row, value, reset=reset)
-            slots[i], fresh[i] = seat
+            slot, xs[i], due = self.feeds.push(name, row, value, reset=reset)
+            slots[i], fresh[i] = slot
             dues.append(due)
         state, outcome = learner.step(state, slots, fresh, xs, *_labels(self.model, dues))
         self.newest = int(slots[len(rows) - 1])
@@ -236,20 +236,20 @@ class Members:
 
     def look(self, state: StreamState, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next of its member."""
-        seat, x, _ = self.feeds.look(self.name(row), row)
-        place, fresh = np.array([seat.place], np.int32), np.array([seat.fresh])
+        slot, x, _ = self.feeds.encode(self.name(row), row)
+        place, fresh = np.array([slot.number], np.int32), np.array([slot.is_new])
         return np.asarray(self._alone().predict(state, place, fresh, x[None]))[0]
 
     def answer(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
         """Return the outputs for the next row and the state behind it."""
-        seat, x, _ = self.feeds.pass_by(self.name(row), row, value, reset=self._starts(row))
-        place, fresh = np.array([seat.place], np.int32), np.array([seat.fresh])
+        slot, x, _ = self.feeds.advance(self.name(row), row, value, reset=self._starts(row))
+        place, fresh = np.array([slot.number], np.int32), np.array([slot.is_new])
         outputs, state = self._alone().run(state, place, fresh, x[None])
         return np.asarray(outputs)[0], state
 
     def turn_to(self, name: Hashable) -> bool:
         """Let the target's last one be that of a member; return whether it has come since it joined or was reset."""
-        return self.feeds.turn_to(name)
+        return self.feeds.select_member(name)
 
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the member whose row came last."""
@@ -258,8 +258,8 @@ class Members:
 
     def counted(self) -> dict[str, Any]:
         """Return how many members there are, and how many joined, lost their place and started anew."""
-        roster = self.feeds.roster
-        return {"members": {"present": len(roster), "joins": 0, "evictions": 0, "resets": 0} | dict(roster.counts)}
+        table = self.feeds.table
+        return {"members": {"present": len(table), "joins": 0, "evictions": 0, "resets": 0} | dict(table.counts)}
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
@@ -286,7 +286,7 @@ class Members:
         return flag
 
 
-def _labels(model: Model, dues: Sequence[Due | None]) -> tuple[np.ndarray, np.ndarray]:
+def _labels(model: Model, dues: Sequence[LabelledRow | None]) -> tuple[np.ndarray, np.ndarray]:
     """Return the labels that have come, and where there is one."""
     labels = empty_labels(model)
     mask = np.zeros(len(labels), bool)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.feed import Feed
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes
 from foretrace._rows.source import SYMBOL, Source
@@ -101,10 +101,8 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     if plan.classes:
         target = ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
     else:
-        target = NumberTarget(
-            max(config.horizon, 1), bound=config.bound, predict=config.predict, outliers=config.outliers
-        )
-    feed = Feed(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
+        target = NumberTarget(max(config.horizon, 1), bound=config.bound, mode=config.predict, outliers=config.outliers)
+    feed = DelayedLabels(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
     depth, model_size, state_size = config.sizes()
     shared = (
         *("rule", "learning_rate", "clip", "sensitivity_dtype"),
@@ -117,7 +115,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         depth=depth,
         model_size=model_size,
         state_size=state_size,
-        delay=feed.rows_late,
+        delay=feed.total_delay,
         members=None if not config.many else 1 if config.member is None else config.members,
         **{name: getattr(config, name) for name in shared},
     )

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.feed import Feed
-from foretrace._rows.number_target import NumberTarget, Predicted
+from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import ClassTarget
 from foretrace.stream._config import Size
 from foretrace.stream._estimator import OfMembers, Row, array_rows
@@ -163,7 +163,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         seed: int = 0,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
-        predicted: Predicted = "auto",
+        predicted: TargetMode = "auto",
         member: Hashable | None = None,
         members: int = 64,
     ):
@@ -178,7 +178,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget(predict=self.predicted)
+        return NumberTarget(mode=self.predicted)
 
     def learn_one(self, x: Row, y: float) -> None:
         """Learn from the next row and its target."""
@@ -239,7 +239,7 @@ class Forecaster(OfMembers, RiverForecaster):
         seed: int = 0,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
-        predicted: Predicted = "auto",
+        predicted: TargetMode = "auto",
         member: Hashable | None = None,
         members: int = 64,
     ):
@@ -258,10 +258,10 @@ class Forecaster(OfMembers, RiverForecaster):
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget(self.horizon, predict=self.predicted)
+        return NumberTarget(self.horizon, mode=self.predicted)
 
-    def _new_feed(self, encoder: Encoder) -> Feed:
-        return Feed(encoder, self._new_target(), horizon=self.horizon)
+    def _new_feed(self, encoder: Encoder) -> DelayedLabels:
+        return DelayedLabels(encoder, self._new_target(), horizon=self.horizon)
 
     def leave(self, name: Hashable) -> None:
         """Forget a member: its place is free, and if it comes again it is a new one."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._rows.feed import Due
+from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.scores import Scores, score_class, score_numbers
 from foretrace._rows.source import SYMBOL, Position, Row
 from foretrace._runs.checkpoint import load, read_extra, save
@@ -20,7 +20,7 @@ from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceEr
 from foretrace._runs.files import locked
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.metrics import MetricsLog
-from foretrace._runs.progress import Silent, ticks
+from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
@@ -91,7 +91,7 @@ def follow(
             held.enter_context(locked(run.path))
         resume_at = None if not resume else -1 if kept is None else kept["position"][0]
         board = Board(run.path / "tensorboard") if tensorboard else None
-        with MetricsLog(run.metrics, resume_at=resume_at) as log, ticks(show_progress) as show:
+        with MetricsLog(run.metrics, resume_at=resume_at) as log, ProgressBar(show_progress) as show:
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
             show.say(_what_learns(intake.model))
@@ -135,7 +135,7 @@ class _Following:
         log: MetricsLog,
         board: Board | None,
         stop: Stop,
-        show: Silent,
+        show: ProgressBar,
     ):
         self.config, self.plan, self.run, self.log = config, plan, run, log
         self.board, self.stop, self.show = board, stop, show
@@ -143,7 +143,7 @@ class _Following:
         self.target = SYMBOL if config.target is None else config.target
         self.score = score_class if plan.classes else score_numbers
         self.scores, self.steps, self.monitors = Scores(), Scores(), Monitors()
-        self.pending: deque[tuple[Outcome, Sequence[Due | None]]] = deque()
+        self.pending: deque[tuple[Outcome, Sequence[LabelledRow | None]]] = deque()
         self.position, self.refused, self.refused_in_a_row = Position(), 0, 0
         self.began = time.monotonic()
         self.state = self._restore(kept) if kept is not None else self.learner.init()
@@ -199,7 +199,7 @@ class _Following:
         while self.pending:
             self._look_at(*self.pending.popleft())
 
-    def _look_at(self, outcome: Outcome, dues: Sequence[Due | None]) -> None:
+    def _look_at(self, outcome: Outcome, dues: Sequence[LabelledRow | None]) -> None:
         # A step that was not finite is refused; what it would have predicted counts as knowing nothing.
         outputs = np.nan_to_num(np.asarray(outcome.outputs, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         loss, gradient_norm, update_norm, accepted = np.asarray(outcome.measures, np.float64).tolist()

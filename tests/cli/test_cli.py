@@ -88,7 +88,7 @@ def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole):
     assert "bits recalled" in out and "this run" in out
     for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors", "curves.png"):
         assert (path / name).stat().st_size > 0 and name in out
-    assert f"step 1/{STEPS}: loss" in err and "\x1b" not in err  # plain lines, no terminal here
+    assert f"step 1/{STEPS}, loss" in err and "\x1b" not in err  # plain lines, no terminal here
 
 
 @pytest.mark.program

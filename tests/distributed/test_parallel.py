@@ -26,9 +26,10 @@ import dataclasses, json, re, signal, sys
 from functools import partial
 from pathlib import Path
 import jax, numpy as np
+from foretrace import experiment
 from foretrace._distributed.devices import Devices, agreeing
-from foretrace._runs import progress as _progress
-from foretrace.experiment import _train as experiment
+from foretrace._runs.progress import ProgressBar
+from foretrace.experiment import _train
 from foretrace.experiment._program import evaluate, learn
 
 config = experiment.Config(
@@ -39,7 +40,7 @@ config = experiment.Config(
 )
 folder = Path(sys.argv[1])
 
-class Interrupting(_progress.Silent):
+class Interrupting(ProgressBar):
     def update(self, at, loss, accuracy):
         if at == 7:
             signal.raise_signal(signal.SIGINT)
@@ -59,9 +60,9 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     print(json.dumps([name, sorted(set(found)), len(found)]))
 scored = exchanges(partial(evaluate, config, places.spread(task), seed=0), places.same(learner.init().network), 2)
 print(json.dumps(["scores", sorted(set(scored))]))
-shown, experiment.progress = experiment.progress, lambda *_: Interrupting()
+shown, _train.ProgressBar = _train.ProgressBar, lambda *_: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None
-experiment.progress = shown
+_train.ProgressBar = shown
 experiment.train(config, folder / "moved", devices=2, resume=True, show_progress=False)
 """
 

@@ -45,12 +45,12 @@ def finished(tmp_path_factory, default_promotion):
 def interrupt_at(monkeypatch, step, number=signal.SIGINT):
     """Send a signal to this process when a step is shown."""
 
-    class Interrupting(_progress.Silent):
+    class Interrupting(_progress.ProgressBar):
         def update(self, at, loss, accuracy):
             if at == step:
                 signal.raise_signal(number)
 
-    monkeypatch.setattr(experiment, "progress", lambda *_: Interrupting())
+    monkeypatch.setattr(experiment, "ProgressBar", lambda *_: Interrupting(False))
 
 
 def without_time(records):

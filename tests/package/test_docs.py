@@ -19,7 +19,10 @@ MODULES = sorted(
 )
 DEAR = {
     "foretrace.testing._check",  # `test_cells.py` checks more
-    *(f"docs/{name}.md" for name in ("credit", "extending", "quickstart", "streaming", "streams", "sweeps")),
+    *(
+        f"docs/{name}.md"
+        for name in ("credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
+    ),
 }
 """Examples that take more than a few seconds."""
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))]

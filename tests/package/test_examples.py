@@ -1,5 +1,7 @@
 """The examples run, are short, and show what they say."""
 
+import gzip
+import json
 import os
 import re
 import subprocess
@@ -33,9 +35,29 @@ def numbers(text, pattern):
 
 def test_every_example_is_tested_and_short():
     names = sorted(path.name for path in FOLDER.glob("*.py"))
-    assert names == ["01_stream.py", "02_copy_task.py", "03_custom_cell.py", "04_compare_rules.py"]
+    assert names == ["01_stream.py", "02_copy_task.py", "03_custom_cell.py", "04_compare_rules.py", "sensors.py"]
     for name in names:
         assert len((FOLDER / name).read_text().splitlines()) < 80
+
+
+@pytest.mark.program
+def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
+    assert "5,000 rows" in run("sensors.py", "--out", tmp_path / "made.csv.gz")
+    made, shipped = (
+        gzip.decompress(path.read_bytes()) for path in (tmp_path / "made.csv.gz", FOLDER / "sensors.csv.gz")
+    )
+    assert made == shipped
+    assert (FOLDER / "sensors.csv.gz").stat().st_size < 100_000
+
+
+@pytest.mark.program
+def test_memory_beats_the_last_label_on_it(tmp_path):
+    command = [sys.executable, "-m", "foretrace", "stream", str(FOLDER / "sensors.csv.gz"), "--target", "reject"]
+    command += ["--run-dir", str(tmp_path / "run")]
+    subprocess.run(command, capture_output=True, check=True, timeout=500)
+    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    total = [line["total"] for line in lines if "total" in line][-1]
+    assert total["accuracy"] > 0.8 > 0.7 > total["majority_accuracy"] > total["no_change_accuracy"]
 
 
 @pytest.mark.program

@@ -112,7 +112,7 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
 def stop_at(monkeypatch, calls):
     """Ask to stop, as Ctrl-C does, when progress has been shown so many times."""
 
-    class Interrupting(_progress.Silent):
+    class Interrupting(_progress.ProgressBar):
         count = 0
 
         def update(self, *_, **__):
@@ -120,7 +120,7 @@ def stop_at(monkeypatch, calls):
             if Interrupting.count == calls:
                 signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(reproduce, "progress", lambda *_: Interrupting())
+    monkeypatch.setattr(reproduce, "ProgressBar", lambda *_: Interrupting(False))
 
 
 @pytest.mark.program
@@ -211,9 +211,9 @@ for devices in (jax.devices(), jax.devices()[:1]):
 assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
 """
     flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0"}
-    options = {"env": environment, "cwd": Path(__file__).parent, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", code], check=False, **options)
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0", "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4", "1"]
 
@@ -441,6 +441,7 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     assert json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"] == "run"
 
 
+@pytest.mark.program
 def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
     config = dataclasses.replace(CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100)

@@ -1,4 +1,4 @@
-"""Rows as vectors: types, running statistics, missing and absurd values, growing vocabularies."""
+"""Rows as vectors: types, running statistics, missing values and outliers, growing vocabularies."""
 
 import json
 import math
@@ -91,13 +91,13 @@ def test_what_is_not_a_number_is_masked_and_counted(value):
     assert sum(encoder.counts.values()) == 2 and is_missing(value) == (encoder.counts["missing"] == 2)
 
 
-def test_absurd_numbers_follow_the_policy():
+def test_outliers_follow_the_policy():
     clip, mask, stop = (settled(outliers=policy) for policy in ("clip", "mask", "stop"))
     z, missing = clip({"x": 1e9})
-    assert 5 < z <= 10 and missing == 0 and clip.counts["absurd"] == 1
+    assert 5 < z <= 10 and missing == 0 and clip.counts["outliers"] == 1
     assert clip.numbers["x"].mean < 1
     np.testing.assert_array_equal(mask({"x": -1e9}), [0, 1])
-    assert mask.counts["absurd"] == 1
+    assert mask.counts["outliers"] == 1
     with pytest.raises(EncodingError, match=r"column 'x' holds '1000000000.0'.*--outliers clip"):
         stop({"x": 1e9})
     with pytest.raises(EncodingError, match="holds 'inf'"):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tiers import fast
 
 import foretrace as ft
+from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.feed import Feed
-from foretrace._rows.member_feed import MemberFeed
+from foretrace._rows.member_labels import MemberLabels
 from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.roster import Roster, RosterError
 from foretrace._rows.schema import Column
+from foretrace._rows.slots import NoFreeSlotError, SlotTable
 from foretrace._rows.target import ClassTarget
 from foretrace.stream._learner import StreamLearner, own
 from foretrace.stream._member_learner import MemberLearner
@@ -274,70 +274,70 @@ def test_members_beyond_memory_are_refused():
 
 
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["seat", "start", "reset", "leave", "save"]), st.integers(0, 5)), max_size=40
+    st.tuples(st.sampled_from(["assign", "start", "reset", "leave", "save"]), st.integers(0, 5)), max_size=40
 )
 
 
 @given(capacity=st.integers(1, 4), actions=ACTIONS)
-def test_a_roster_is_its_definition(capacity, actions):
+def test_a_slot_table_is_its_definition(capacity, actions):
     """The definition: a list of (name, place, anew), the one that has been silent longest first."""
-    roster, there, counts = Roster(capacity), [], dict.fromkeys(("joins", "evictions", "resets", "leaves"), 0)
+    table, there, counts = SlotTable(capacity), [], dict.fromkeys(("joins", "evictions", "resets", "leaves"), 0)
     for action, number in actions:
         name = f"m{number}"
         found = next((entry for entry in there if entry[0] == name), None)
-        assert (name in roster) == (found is not None) and roster.find(name) == (found and tuple(found[1:]))
+        assert (name in table) == (found is not None) and table.find(name) == (found and tuple(found[1:]))
         if action == "save":
-            restored = Roster(capacity)
-            restored.restore(json.loads(json.dumps(roster.to_json())))
-            assert restored.to_json() == roster.to_json()
-            roster = restored
-        elif action in ("seat", "start"):
+            restored = SlotTable(capacity)
+            restored.restore(json.loads(json.dumps(table.to_json())))
+            assert restored.to_json() == table.to_json()
+            table = restored
+        elif action in ("assign", "start"):
             others = [entry[1] for entry in there]
-            seat = roster.seat(name, reset=action == "start")
+            slot = table.assign(name, reset=action == "start")
             if found is None:
                 counts["joins"] += 1
                 if len(there) == capacity:
-                    assert seat.place == there.pop(0)[1]
+                    assert slot.number == there.pop(0)[1]
                     counts["evictions"] += 1
                 else:
-                    assert seat.place not in others
-                assert seat.fresh and 0 <= seat.place < capacity
+                    assert slot.number not in others
+                assert slot.is_new and 0 <= slot.number < capacity
             else:
                 there.remove(found)
                 counts["resets"] += action == "start" and not found[2]
-                assert seat == (found[1], found[2] or action == "start")
-            there.append([name, seat.place, False])
+                assert slot == (found[1], found[2] or action == "start")
+            there.append([name, slot.number, False])
         elif found is None:
             with pytest.raises(KeyError, match=f"{name}.*{len(there)} members"):
-                getattr(roster, action)(name)
+                getattr(table, action)(name)
         elif action == "reset":
-            roster.reset(name)
+            table.reset(name)
             counts["resets"] += not found[2]
             found[2] = True
         else:
-            assert roster.leave(name) == found[1]
+            assert table.leave(name) == found[1]
             there.remove(found)
             counts["leaves"] += 1
-        assert list(roster) == [entry[0] for entry in there] and len(roster) == len(there)
-    assert {name: roster.counts[name] for name in counts} == counts
+        assert list(table) == [entry[0] for entry in there] and len(table) == len(there)
+    assert {name: table.counts[name] for name in counts} == counts
 
 
-def test_a_roster_that_evicts_nobody_says_what_to_do():
-    roster = Roster(1, when_full="stop")
-    roster.seat("a")
-    before = roster.to_json()
-    with pytest.raises(RosterError, match=r"all 1 places are taken and 'b' .* raise --members"):
-        roster.seat("b")
-    assert roster.to_json() == before
-    roster.leave("a")
-    assert roster.seat("b") == (0, True)
+def test_a_full_slot_table_that_evicts_nobody_says_what_to_do():
+    table = SlotTable(1, when_full="stop")
+    table.assign("a")
+    before = table.to_json()
+    with pytest.raises(NoFreeSlotError, match=r"'b' is one member more than the 1 slots; raise --members"):
+        table.assign("b")
+    assert table.to_json() == before
+    table.leave("a")
+    assert table.assign("b") == (0, True)
     with pytest.raises(ValueError, match="members=0"):
-        Roster(0)
+        SlotTable(0)
 
 
 def feed(kind, **options):
     target = ClassTarget(10) if kind == "classes" else NumberTarget(options.get("horizon", 1))
-    return Feed(Encoder([Column("x", "numeric")]), target, **options)
+    return DelayedLabels(Encoder([Column("x", "numeric")]), target, **options)
 
 
 OPTIONS = [("classes", {"delay": 2}), ("classes", {}), ("numbers", {"horizon": 2, "delay": 1})]
@@ -346,7 +346,7 @@ OPTIONS = [("classes", {"delay": 2}), ("classes", {}), ("numbers", {"horizon": 2
 @pytest.mark.parametrize(("kind", "options"), OPTIONS)
 def test_labels_and_last_targets_are_those_of_the_member(kind, options):
     """Rows of the others come in between: labels, contexts and inputs are those of a member alone."""
-    together, alone = MemberFeed(feed(kind, **options), Roster(2)), {name: feed(kind, **options) for name in "ab"}
+    together, alone = MemberLabels(feed(kind, **options), SlotTable(2)), {name: feed(kind, **options) for name in "ab"}
     rng, late = np.random.default_rng(0), {"a": 0, "b": 0}
     for i in range(30):
         name, value = "ab"[int(rng.integers(2))], float(i % 4)
@@ -355,41 +355,41 @@ def test_labels_and_last_targets_are_those_of_the_member(kind, options):
         # What both learn of the target, its classes or its mean, is that of all; which value was last is its own.
         assert (came.inputs[:2] == x[:2]).all()
         own_last = alone[name].last
-        assert together.feeds[came.seat.place].last == (
+        assert together.streams[came.slot.number].last == (
             own_last
             if kind == "numbers" or own_last is None
             else together.shared.target.classes.get(alone[name].target.classes.values[own_last])
         )
-        due = next(iter(alone[name].take(1)), None)
-        assert (came.due is None) == (due is None)
+        due = next(iter(alone[name].pop_resolved(1)), None)
+        assert (came.resolved is None) == (due is None)
         late[name] += 1
-        assert (due is not None) == (late[name] > alone[name].rows_late)
+        assert (due is not None) == (late[name] > alone[name].total_delay)
         if kind == "numbers" and due is not None:
-            assert came.due.taken == due.taken and came.due.context[1] == due.context[1]
+            assert came.resolved.targets == due.targets and came.resolved.context.last == due.context.last
 
 
 def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     def run(actions):
-        many = MemberFeed(feed("classes", delay=2), Roster(2))
+        many = MemberLabels(feed("classes", delay=2), SlotTable(2))
         for name, i, reset in actions:
             many.push(name, {"x": i}, str(i), reset=reset)
         return many
 
     rows = [("a", 0, False), ("b", 1, False), ("a", 2, False)]
     evicted = run([*rows, ("c", 3, False)])  # b has been silent longest
-    assert list(evicted.roster) == ["a", "c"] and evicted.roster.counts["labels given up"] == 1
-    assert evicted.feeds[0].own_to_json() == run(rows).feeds[0].own_to_json()
+    assert list(evicted.table) == ["a", "c"] and evicted.table.counts["labels dropped"] == 1
+    assert evicted.streams[0].own_to_json() == run(rows).streams[0].own_to_json()
     reset = run([*rows, ("a", 3, True)])
-    assert reset.feeds[0].unanswered == 1 and reset.roster.counts["labels given up"] == 2
+    assert reset.streams[0].num_pending == 1 and reset.table.counts["labels dropped"] == 2
     reset.leave("b")
-    assert reset.feeds[1] is None and reset.roster.counts["labels given up"] == 3
-    other = MemberFeed(feed("classes", delay=2), Roster(2))
+    assert reset.streams[1] is None and reset.table.counts["labels dropped"] == 3
+    other = MemberLabels(feed("classes", delay=2), SlotTable(2))
     other.restore(json.loads(json.dumps(reset.to_json())))
     for many in (reset, other):
         many.push("b", {"x": 9}, "0")
     assert reset.to_json() == other.to_json()
-    looked = reset.look("new", {"x": 1.0})
-    assert looked.seat == (2, True) and "new" not in reset.roster and not looked.inputs[2:].any()
+    looked = reset.encode("new", {"x": 1.0})
+    assert looked.slot == (2, True) and "new" not in reset.table and not looked.inputs[2:].any()
 
 
 @pytest.mark.parametrize("credit", fast([0, 2]))

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, EncodingError
-from foretrace._rows.feed import Feed
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
 from foretrace._rows.scores import Scores, score_class, score_numbers
-from foretrace._rows.target import ClassTarget
+from foretrace._rows.target import ClassContext, ClassTarget
 from foretrace.stream._learner import empty_labels, own, stream_learner
 from foretrace.stream._model import Model, decided
 
@@ -171,7 +171,7 @@ def test_a_delay_beyond_memory_is_refused():
 
 
 def feed(target, **options):
-    return Feed(Encoder([Column("x", "numeric")]), target, **options)
+    return DelayedLabels(Encoder([Column("x", "numeric")]), target, **options)
 
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
@@ -180,10 +180,10 @@ def test_late_labels_reach_their_rows(delay):
     for i in range(8):
         known = late.target.context()
         late.push({"x": i}, str(i))
-        assert known[0] == max(i - delay, 0)  # the labels of the last rows are not known yet
-    due = late.take(100)
-    assert [d.taken for d in due] == [[i] for i in range(8 - delay)]
-    assert [d.context[1] for d in due] == [i - 1 - delay if i > delay else None for i in range(8 - delay)]
+        assert known.num_classes == max(i - delay, 0)  # the labels of the last rows are not known yet
+    due = late.pop_resolved(100)
+    assert [d.targets for d in due] == [[i] for i in range(8 - delay)]
+    assert [d.context.last for d in due] == [i - 1 - delay if i > delay else None for i in range(8 - delay)]
 
 
 @pytest.mark.parametrize("delay", [0, 2])
@@ -191,10 +191,10 @@ def test_forecasts_get_the_numbers_behind_their_row(delay):
     late = feed(NumberTarget(3), horizon=3, delay=delay)
     for i in range(10):
         late.push({"x": 0}, i)
-    due = late.take(100)
-    assert [d.taken for d in due] == [[i + 1, i + 2, i + 3] for i in range(7 - delay)]
+    due = late.pop_resolved(100)
+    assert [d.targets for d in due] == [[i + 1, i + 2, i + 3] for i in range(7 - delay)]
     # What is known when row i is predicted is its own target, or that of `delay` rows before.
-    assert [d.context[1] for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
+    assert [d.context.last for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
 
 
 @pytest.mark.parametrize("horizon", [0, 2])
@@ -226,45 +226,48 @@ def test_a_feed_goes_on_from_its_state():
     values = [float(i) if i % 5 else None for i in range(40)]
     for i in range(20):
         one.push({"x": i}, values[i])
-    one.take(4)
+    one.pop_resolved(4)
     two.restore(json.loads(json.dumps(one.to_json())))
     for i in range(20, 40):
         np.testing.assert_array_equal(one.push({"x": i}, values[i]), two.push({"x": i}, values[i]))
-    assert one.take(100) == two.take(100) and one.to_json() == two.to_json()
+    assert one.pop_resolved(100) == two.pop_resolved(100) and one.to_json() == two.to_json()
 
 
 def test_classes_grow_up_to_their_capacity():
     target = ClassTarget(2)
-    assert [target.take(y) for y in ("a", "b", "c", "", "b", "b")] == [0, 1, -1, None, 1, 1]
-    assert target.context() == [2, 1, 1] and target.counts == {"classes without room": 1, "missing targets": 1}
+    assert [target.learn(y) for y in ("a", "b", "c", "", "b", "b")] == [0, 1, -1, None, 1, 1]
+    assert target.context() == ClassContext(2, 1, 1) and target.counts == {
+        "classes without room": 1,
+        "missing targets": 1,
+    }
     assert [target.label([y], target.context()) for y in (-1, None, 1)] == [None, None, 1]
-    assert [ClassTarget(9, verbatim=True).take(symbol) for symbol in "?-"] == [0, 0]
+    assert [ClassTarget(9, verbatim=True).learn(symbol) for symbol in "?-"] == [0, 0]
     with pytest.raises(ValueError, match="classes=1"):
         ClassTarget(1)
 
 
-def test_targets_that_are_no_numbers_are_counted_and_absurd_ones_bounded():
+def test_targets_that_are_no_numbers_are_counted_and_outliers_clipped():
     target = NumberTarget()
     for i in range(60):
-        target.take((-1) ** i)
-    assert [target.take(y) for y in ("NA", "inf", "x", 1e9)] == [None, None, None, 1e9]
-    assert target.counts == {"missing targets": 3, "absurd targets": 1}
+        target.learn((-1) ** i)
+    assert [target.learn(y) for y in ("NA", "inf", "x", 1e9)] == [None, None, None, 1e9]
+    assert target.counts == {"missing targets": 3, "outlier targets": 1}
     assert abs(target.moments.mean) < 1 and target.label([1e9], target.context()) == [10]
     assert target.label([None], target.context()) is None
 
 
-def test_absurd_targets_follow_the_policy():
+def test_outliers_follow_the_policy():
     clip, mask, stop = (NumberTarget(outliers=policy) for policy in ("clip", "mask", "stop"))
     for i in range(60):
-        assert [target.take((-1) ** i) for target in (clip, mask, stop)] == [(-1) ** i] * 3
+        assert [target.learn((-1) ** i) for target in (clip, mask, stop)] == [(-1) ** i] * 3
     before = mask.moments.to_json(), mask.context()
-    assert clip.take(1e9) == 1e9 and clip.moments.mean > 0 and clip.last == 1e9
-    assert mask.take(1e9) is None and (mask.moments.to_json(), mask.context()) == before
-    assert clip.counts == mask.counts == {"absurd targets": 1}
+    assert clip.learn(1e9) == 1e9 and clip.moments.mean > 0 and clip.last == 1e9
+    assert mask.learn(1e9) is None and (mask.moments.to_json(), mask.context()) == before
+    assert clip.counts == mask.counts == {"outlier targets": 1}
     with pytest.raises(EncodingError, match=r"the target is '1000000000.0', more than 10 standard .*--outliers clip"):
-        stop.take(1e9)
-    assert stop.to_json()[:2] == mask.to_json()[:2] and stop.take(1) == 1
-    clip.note(1e9), mask.note(1e9)
+        stop.learn(1e9)
+    assert stop.to_json()[:2] == mask.to_json()[:2] and stop.learn(1) == 1
+    clip.observe(1e9), mask.observe(1e9)
     assert (clip.last, mask.last) == (1e9, -1)  # nor is it the last one while a model only answers
 
 
@@ -272,14 +275,14 @@ def test_scores_by_hand():
     late = feed(ClassTarget(3))
     for label in "abbc":
         late.push({"x": 0}, label)
-    found = [score_class(due, np.log([0.5, 0.3, 0.2])) for due in late.take(4)]
+    found = [score_class(due, np.log([0.5, 0.3, 0.2])) for due in late.pop_resolved(4)]
     assert [f["accuracy"] for f in found] == [0, 0, 0, 0]  # nothing is known, b is new, then a is said, c is new
     assert [f["no_change_accuracy"] for f in found] == [0, 0, 1, 0]
     assert [f["log_loss"] for f in found] == pytest.approx([-np.log(p) for p in (0.5, 0.3, 0.3, 0.2)])
     numbers = feed(NumberTarget())
     for y in (2.0, 4.0, None):
         numbers.push({"x": 0}, y)
-    found = [score_numbers(due, np.array([1.0])) for due in numbers.take(3)]
+    found = [score_numbers(due, np.array([1.0])) for due in numbers.pop_resolved(3)]
     assert found[2] is None and found[0]["mae"] == 1 and found[1]["no_change_mae"] == 2 and found[1]["mae"] == 1
     scores = Scores()
     for one in found[:2]:

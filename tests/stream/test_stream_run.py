@@ -310,7 +310,7 @@ def test_tensorboard_gets_the_numbers(files, tmp_path):
     assert b"total/log_loss" in events.read_bytes() and b"largest_modulus" in events.read_bytes()
 
 
-def test_absurd_targets_follow_the_policy_of_the_run(tmp_path):
+def test_outlier_targets_follow_the_policy_of_the_run(tmp_path):
     rows = [f"{i % 7},{'1e9' if i in (100, 150) else (i * 5) % 11}" for i in range(200)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
     found = {}
@@ -318,7 +318,7 @@ def test_absurd_targets_follow_the_policy_of_the_run(tmp_path):
         config = StreamConfig(str(tmp_path / "a.csv"), target="y", task="regression", outliers=policy, **TINY)
         follow(config, tmp_path / policy, show_progress=False)
         found[policy] = read_metrics(tmp_path / policy / "metrics.jsonl")[-1]
-        assert found[policy]["counts"] == {"absurd targets": 2}
+        assert found[policy]["counts"] == {"outlier targets": 2}
     assert found["clip"]["scored"] == 200 and found["mask"]["scored"] == 198
     assert found["mask"]["mae"] < 20 < 1e6 < found["clip"]["mae"]
     with pytest.raises(ValueError, match="the target is '1e9'.*--outliers clip or mask"):

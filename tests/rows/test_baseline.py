@@ -1,20 +1,21 @@
-"""Numbers predicted from the last known one: what is learned, what is scored, what is missing or absurd."""
+"""Numbers predicted from the last known one: what is learned, what is scored, what is missing or an outlier."""
 
 import json
 
 import numpy as np
 import pytest
 
+from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.feed import Feed
-from foretrace._rows.number_target import Anchor, NumberTarget, number_predictions
+from foretrace._rows.number_target import Baseline, NumberTarget, number_predictions
 from foretrace._rows.running import SETTLED
 from foretrace._rows.scores import score_numbers
+from foretrace._rows.target import NumberContext
 
 
-def feed(predict, **options):
-    target = NumberTarget(max(options.get("horizon", 0), 1), predict=predict)
-    return Feed(Encoder(), target, **options)
+def feed(mode, **options):
+    target = NumberTarget(max(options.get("horizon", 0), 1), mode=mode)
+    return DelayedLabels(Encoder(), target, **options)
 
 
 def walk(count, keep=1.0, seed=0):
@@ -30,22 +31,22 @@ def test_an_output_of_zero_is_no_change_and_the_label_is_the_change_in_its_scale
     changes, ys = feed("change", **options), walk(60)
     for y in ys:
         changes.push({}, y)
-    dues = changes.take(100)
+    dues = changes.pop_resolved(100)
     late, square = options.get("delay", 0) + (not options.get("horizon")), 0.0
     for n, due in enumerate(dues):
         last = ys[n - late] if n >= late else None
-        assert due.context[1] == last
-        found = score_numbers(due, np.zeros(len(due.taken)))
+        assert due.context.last == last
+        found = score_numbers(due, np.zeros(len(due.targets)))
         if last is None:
             assert found["mae"] == found["mean_mae"]
             continue
         assert found["mae"] == pytest.approx(found["no_change_mae"], rel=1e-12)
-        change = np.asarray(due.taken) - last
+        change = np.asarray(due.targets) - last
         square = square + (change**2 - square) / (n - late + 1)
         np.testing.assert_allclose(due.label, change / np.sqrt(square), rtol=1e-9)
         # Had the network known its label, and the scale of now been that of then, it would have been right.
-        context = [*due.context[:3], np.sqrt(square)]
-        np.testing.assert_allclose(number_predictions(context, due.label), due.taken, rtol=1e-9)
+        context = due.context._replace(scale=np.sqrt(square))
+        np.testing.assert_allclose(number_predictions(context, due.label), due.targets, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("keep", "weight"), [(1.0, 0.99), (0.8, 0.8), (0.0, 0.0)])
@@ -53,43 +54,43 @@ def test_the_weight_of_the_last_number_is_found(keep, weight):
     guess = feed("auto")
     for y in walk(3000, keep):
         guess.push({}, y)
-    assert guess.target.anchor.weight[0] == pytest.approx(weight, abs=0.04)
+    assert guess.target.baseline.weight[0] == pytest.approx(weight, abs=0.04)
 
 
-def test_values_are_learned_as_if_there_were_no_anchor():
+def test_values_are_learned_from_the_running_mean():
     target = NumberTarget()
     for y in (1.0, 3.0, 5.0):
-        target.take(y)
-    assert target.context() == [3.0, 5.0, 3.0, target.moments.scale]
+        target.learn(y)
+    assert target.context() == NumberContext(3.0, 5.0, 3.0, target.moments.scale)
     assert target.describe(np.ones(1)) == [3.0 + target.moments.scale]
 
 
-def test_an_absurd_last_number_is_no_base_and_an_absurd_change_no_label():
+def test_an_outlier_is_no_baseline_and_its_residual_is_clipped():
     changes = feed("change")
     for y in walk(2 * SETTLED, keep=0.5):
         changes.push({}, y)
     for y in (1e25, None, "inf", 100.0):
         changes.push({}, y)
-    *_, absurd, missing, infinite, back = changes.take(1000)
-    assert 5 < absurd.label[0] <= 10 and missing.label is None and infinite.label is None
-    assert abs(back.context[2][0]) < 1e3 and abs(back.label[0]) <= 10 and np.isfinite(back.context[3]).all()
-    assert np.isfinite(changes.target.anchor.square).all() and changes.target.anchor.scale[0] < 100
+    *_, outlier, missing, infinite, back = changes.pop_resolved(1000)
+    assert 5 < outlier.label[0] <= 10 and missing.label is None and infinite.label is None
+    assert abs(back.context.base[0]) < 1e3 and abs(back.label[0]) <= 10 and np.isfinite(back.context.scale).all()
+    assert np.isfinite(changes.target.baseline.square).all() and changes.target.baseline.scale[0] < 100
 
 
-@pytest.mark.parametrize("predict", ["change", "auto"])
-def test_a_feed_of_changes_goes_on_from_its_state(predict):
+@pytest.mark.parametrize("mode", ["change", "auto"])
+def test_a_feed_of_changes_goes_on_from_its_state(mode):
     ys = [None if i % 7 == 3 else y for i, y in enumerate(walk(80))]
-    one, two = (feed(predict, horizon=2, delay=3) for _ in range(2))
+    one, two = (feed(mode, horizon=2, delay=3) for _ in range(2))
     for y in ys[:40]:
         one.push({}, y)
     two.restore(json.loads(json.dumps(one.to_json())))
     for y in ys[40:]:
         np.testing.assert_array_equal(one.push({}, y), two.push({}, y))
-    assert one.to_json() == two.to_json() and one.take(100) == two.take(100)
+    assert one.to_json() == two.to_json() and one.pop_resolved(100) == two.pop_resolved(100)
 
 
 def test_the_scale_stays_exact_after_a_billion_rows():
-    anchor = Anchor(1, "auto", 10.0)
-    anchor.restore([3 * 10**9, [4.0], [2.0], 4.0])
-    anchor.learn(np.array([2.0]), np.array([1.0]), 2.0)
-    assert anchor.count == 3 * 10**9 + 1 and anchor.scale[0] == 2.0 and anchor.weight[0] == 0.5
+    baseline = Baseline(1, "auto", 10.0)
+    baseline.restore([3 * 10**9, [4.0], [2.0], 4.0])
+    baseline.learn(np.array([2.0]), np.array([1.0]), 2.0)
+    assert baseline.count == 3 * 10**9 + 1 and baseline.scale[0] == 2.0 and baseline.weight[0] == 0.5

@@ -1,0 +1,154 @@
+"""Rows as inputs, and labels that come later: which label belongs to which row, whatever the delay and the horizon."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretrace._rows.encode import Encoder
+from foretrace._rows.target import Context, Target
+
+_PLAIN = str | int | float | None
+"""What JSON can hold; other values, such as decimals of a parquet file, are saved as their text."""
+
+
+class LabelledRow(NamedTuple):
+    """A row whose label has come.
+
+    Args:
+        context: what was known of the target when the row was predicted.
+        targets: the row's target, or the targets of the steps ahead, as scores need them; None for one that is missing.
+        label: the label as the loss needs it; None if there is nothing to learn.
+    """
+
+    context: Context
+    targets: list[Any]
+    label: Any
+
+
+class DelayedLabels:
+    """Turn the rows of one stream into inputs, and give each row the label that comes later.
+
+    Without a horizon a row's own label comes after its prediction. With one, the row's own target is known before the
+    steps that follow it are predicted.
+
+    Streams that share a network share `encoder` and `target`, which learn from all of them. Pending labels and the last
+    known target belong to the one stream.
+
+    Args:
+        encoder: encoder of the inputs; the target is not among them.
+        target: what is predicted.
+        delay: number of rows after which a label is known.
+        horizon: number of steps ahead: 0 to predict the target of a row from the row, h to predict the targets of the
+            next h rows.
+        previous: whether the last known target is an input.
+    """
+
+    def __init__(self, encoder: Encoder, target: Target, *, delay: int = 0, horizon: int = 0, previous: bool = True):
+        self.encoder = encoder
+        self.target = target
+        self.delay = delay
+        self.horizon = horizon
+        self.previous = previous
+        self.width = encoder.width + previous * target.features
+        self.pending_labels: deque[Any] = deque()
+        self.contexts: deque[Context] = deque()
+        self.recent: deque[Any] = deque(maxlen=max(horizon, 1))
+        self.resolved: deque[LabelledRow] = deque()
+        self.num_labels = 0
+        self.last: Any = None
+
+    @property
+    def total_delay(self) -> int:
+        """Number of rows after which all labels of a row have come."""
+        return self.delay + self.horizon
+
+    def push(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
+        """Take the next row and its target; return the inputs. Rows whose label came with it are in `resolved`."""
+        self.target.last = self.last
+        if self.horizon:
+            self._receive(value)
+        x = self.encode(row, learn=True)
+        self.contexts.append(self.target.context())
+        if not self.horizon:
+            self._receive(value)
+        return x
+
+    def encode(self, row: Mapping[Any, Any], *, learn: bool = False) -> np.ndarray:
+        """Return the inputs of a row; by default nothing changes."""
+        self.target.last = self.last
+        x = self.encoder(row, learn=learn)
+        return np.concatenate([x, self.target.previous()]) if self.previous else x
+
+    def advance(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
+        """Return the inputs of the next row without learning: only the last known target moves on."""
+        self.target.last = self.last
+        if self.horizon:
+            self._observe(value)
+        x = self.encode(row)
+        if not self.horizon:
+            self._observe(value)
+        return x
+
+    def pop_resolved(self, count: int) -> list[LabelledRow]:
+        """Remove and return the oldest rows whose labels have come, at most `count`."""
+        return [self.resolved.popleft() for _ in range(min(count, len(self.resolved)))]
+
+    @property
+    def num_pending(self) -> int:
+        """Number of rows that were predicted and not yet popped: their labels are lost if the stream ends here."""
+        return len(self.contexts) + len(self.resolved)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything that the next rows depend on."""
+        self.target.last = self.last
+        return {"encoder": self.encoder.to_json(), "target": self.target.to_json(), **self.own_to_json()}
+
+    def own_to_json(self) -> dict[str, Any]:
+        """Return what belongs to this stream alone."""
+        return {
+            "last": self.last,
+            "pending_labels": [value if isinstance(value, _PLAIN) else str(value) for value in self.pending_labels],
+            "contexts": list(self.contexts),
+            "recent": list(self.recent),
+            "num_labels": self.num_labels,
+            "resolved": [list(row) for row in self.resolved],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments."""
+        self.encoder.restore(state["encoder"])
+        self.target.restore(state["target"])
+        self.restore_own(state)
+
+    def restore_own(self, state: dict[str, Any]) -> None:
+        """Restore what `own_to_json` returned."""
+        context = self.target.context_from_json
+        self.last = state["last"]
+        self.pending_labels = deque(state["pending_labels"])
+        self.contexts = deque(context(values) for values in state["contexts"])
+        self.recent = deque(state["recent"], maxlen=self.recent.maxlen)
+        self.num_labels = state["num_labels"]
+        self.resolved = deque(LabelledRow(context(values), *rest) for values, *rest in state["resolved"])
+
+    def _observe(self, value: Any) -> None:
+        self.pending_labels.append(value)
+        if len(self.pending_labels) > self.delay:
+            self.target.observe(self.pending_labels.popleft())
+            self.last = self.target.last
+
+    def _receive(self, value: Any) -> None:
+        self.pending_labels.append(value)
+        if len(self.pending_labels) > self.delay:
+            self.recent.append(self.target.learn(self.pending_labels.popleft()))
+            self.last = self.target.last
+            self.num_labels += 1
+            # The h targets of the first row are those of the rows behind it: its own is not among them.
+            if self.num_labels > self.horizon:
+                self._resolve()
+
+    def _resolve(self) -> None:
+        targets = list(self.recent)
+        context = self.contexts.popleft()
+        self.resolved.append(LabelledRow(context, targets, self.target.label(targets, context)))

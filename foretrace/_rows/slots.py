@@ -1,0 +1,143 @@
+"""Slots for members: which member's memory lies where. The number of slots is fixed, however many members come."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator
+from typing import Any, Literal, NamedTuple
+
+WhenFull = Literal["evict", "stop"]
+
+
+class NoFreeSlotError(ValueError):
+    """All slots are taken, and no member may lose its own."""
+
+
+class Slot(NamedTuple):
+    """The slot of a member whose row has come.
+
+    Args:
+        number: number of the slot, from 0, below the number of slots.
+        is_new: whether the member starts anew with this row, because it joined or was reset.
+    """
+
+    number: int
+    is_new: bool
+
+
+class SlotTable:
+    """Assign slots to members as their rows come; each call takes the same time, however many members there are.
+
+    Args:
+        num_slots: maximum number of members.
+        when_full: what happens to one member more: "evict" gives it the slot of the member seen least recently, "stop"
+            raises an error.
+
+    >>> table = SlotTable(2)
+    >>> [table.assign(name).number for name in ("a", "b", "a", "c")]  # b was seen least recently
+    [0, 1, 0, 1]
+    >>> "b" in table, table.assign("a", reset=True), dict(table.counts)
+    (False, Slot(number=0, is_new=True), {'joins': 3, 'evictions': 1, 'resets': 1})
+    """
+
+    def __init__(self, num_slots: int, *, when_full: WhenFull = "evict"):
+        if num_slots < 1:
+            raise ValueError(f"members={num_slots} must be at least 1")
+        self.num_slots = num_slots
+        self.when_full = when_full
+        self.counts: Counter[str] = Counter()
+        self._slots: OrderedDict[Hashable, int] = OrderedDict()  # the member seen least recently comes first
+        self._free: list[int] = []
+        self._resetting: dict[Hashable, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._slots
+
+    def __iter__(self) -> Iterator[Hashable]:
+        """Yield the names; the member seen least recently comes first."""
+        return iter(self._slots)
+
+    def assign(self, name: Hashable, *, reset: bool = False) -> Slot:
+        """Return the slot of a member whose row has come; a member without one joins.
+
+        Args:
+            name: name of the member.
+            reset: whether the member starts anew with this row.
+
+        Raises:
+            NoFreeSlotError: all slots are taken, and no member may lose its own; nothing has changed.
+        """
+        if name not in self._slots:
+            return Slot(self._join(name), True)
+        self._slots.move_to_end(name)
+        if reset:
+            self.reset(name)
+        is_new = name in self._resetting
+        self._resetting.pop(name, None)
+        return Slot(self._slots[name], is_new)
+
+    def find(self, name: Hashable) -> Slot | None:
+        """Return the slot of a member, and whether its next row starts anew; None if it has none."""
+        if name not in self._slots:
+            return None
+        return Slot(self._slots[name], name in self._resetting)
+
+    def reset(self, name: Hashable) -> None:
+        """Let a member start anew with its next row.
+
+        Raises:
+            KeyError: no member of this name has a slot.
+        """
+        self._check(name)
+        if name not in self._resetting:
+            self._resetting[name] = None
+            self.counts["resets"] += 1
+
+    def leave(self, name: Hashable) -> int:
+        """Free the slot of a member and return its number; the member may join again as a new one.
+
+        Raises:
+            KeyError: no member of this name has a slot.
+        """
+        self._check(name)
+        self._resetting.pop(name, None)
+        self.counts["leaves"] += 1
+        index = self._slots.pop(name)
+        self._free.append(index)
+        return index
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything that the next rows depend on; names must be JSON."""
+        slots = [[name, index, name in self._resetting] for name, index in self._slots.items()]
+        return {"slots": slots, "free": list(self._free), "counts": dict(self.counts)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore what `to_json` returned of a table made with the same arguments."""
+        self._slots = OrderedDict((name, index) for name, index, _ in state["slots"])
+        self._resetting = {name: None for name, _, resetting in state["slots"] if resetting}
+        self._free = list(state["free"])
+        self.counts = Counter(state["counts"])
+
+    def _join(self, name: Hashable) -> int:
+        if self._free:
+            index = self._free.pop()
+        elif len(self._slots) < self.num_slots:
+            # No slot is free for a second use, so the taken ones are 0, 1, ...: the next one was never used.
+            index = len(self._slots)
+        elif self.when_full == "stop":
+            raise NoFreeSlotError(
+                f"{str(name)[:80]!r} is one member more than the {self.num_slots} slots; raise --members, or choose "
+                "--when-full evict, which gives it the slot of the member seen least recently"
+            )
+        else:
+            evicted, index = self._slots.popitem(last=False)
+            self._resetting.pop(evicted, None)
+            self.counts["evictions"] += 1
+        self._slots[name] = index
+        self.counts["joins"] += 1
+        return index
+
+    def _check(self, name: Hashable) -> None:
+        if name not in self._slots:
+            raise KeyError(f"{str(name)[:80]!r} is not among the {len(self)} members that have a slot")
