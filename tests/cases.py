@@ -46,7 +46,7 @@ RULES = (
     Case(ft.BPTT, any_chunks=False),
     Case(ft.ONLINE.with_depth(1), full=("lstm",)),
     Case(ft.RTRL.with_depth(2), fast=(), full=("gru",)),
-    Case(ft.ONLINE.with_depth(2).with_groups(1), full=("lstm",)),
+    Case(ft.ONLINE.with_depth(2).with_groups(1), fast=(), full=("lru", "lstm")),
 )
 
 

@@ -126,15 +126,33 @@ def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_predicting_changes_nothing_and_agrees_with_the_stream(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
+@pytest.mark.parametrize("delay", fast([2, 0]))
+def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_come(files, tmp_path, delay):
+    config = StreamConfig(str(files / "a.csv"), target="class", delay=delay, **TINY)
     follow(config, tmp_path / "run", rows=300, show_progress=False)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
-    names, *found = predictions(tmp_path / "run", str(files / "a.csv"), rows=5)
-    assert names == ["row", "class", "probability"] and [row for row, *_ in found] == [1, 2, 3, 4, 5]
-    assert {answer for _, answer, _ in found} <= {"up", "down"} and all(0 <= p <= 1 for *_, p in found)
+    lines = (files / "a.csv").read_text().splitlines()
+
+    def predicted(change=None, by=""):
+        """Return what is predicted for ten rows, one of which has a field changed."""
+        rows = [line.split(",") for line in lines[:11]]
+        if change is not None:
+            rows[change][rows[0].index(by)] = {"x": "2.5", "class": "down"}[by]
+        (tmp_path / "rows.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+        return list(predictions(tmp_path / "run", str(tmp_path / "rows.csv")))
+
+    def first_difference(other):
+        return next(row for row, (a, b) in enumerate(zip(found, other, strict=True)) if a != b)
+
+    names, *answers = found = predicted()
+    assert names == ["row", "class", "probability"] and [row for row, *_ in answers] == list(range(1, 11))
+    assert {answer for _, answer, _ in answers} <= {"up", "down"} and all(0 <= p <= 1 for *_, p in answers)
+    assert lines[4].split(",")[3] == "up"
+    # A row is seen by its own prediction, its label by those of the rows behind it, `delay` later.
+    assert first_difference(predicted(4, "x")) == 4
+    assert first_difference(predicted(4, "class")) == 5 + delay
+    assert predicted() == found
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
-    assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=5)) == [names, *found]
 
 
 def test_a_network_that_diverges_says_so(files, tmp_path):
