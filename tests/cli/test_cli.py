@@ -152,6 +152,32 @@ def test_help_explains(capsys, command):
 
 
 @pytest.mark.parametrize(
+    "command", ["", "train copy", "train scifar", "sweep copy", "align copy", "reproduce", "bench"]
+)
+def test_help_fits_two_screens_and_names_types_plainly(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capsys, *command.split(), "--help")
+    text = [line for line in out.splitlines() if line.strip(" -")]  # on a terminal, frames add a quarter
+    assert code == 0 and len(text) <= 66 and "{None}" not in out and "(default: None)" not in out
+    code, everything, _ = run(capsys, *command.split(), "--help-all")
+    assert code == 0 and "{None" not in everything and "(default: None)" not in everything
+    hidden = "--network.glu" in everything
+    assert hidden == (command.split()[:1] in (["train"], ["sweep"], ["align"]))
+    assert ("--network.glu" not in out) and (f"foretrace {command} --help-all" in out) == hidden
+
+
+def test_options_that_may_be_none(capsys):
+    parsed = [
+        cli._parse(f"train copy {words}".split()) for words in ("--chunk None", "--chunk 3", "--optimizer.clip None")
+    ]
+    assert [(p.config.chunk, p.config.optimizer.clip) for p in parsed] == [(None, 1.0), (3, 1.0), (None, None)]
+    cell = "train copy network.cell:s5 --network.cell.timescales"
+    assert cli._parse([*cell.split(), "1", "9.5"]).config.network.cell.timescales == (1.0, 9.5)
+    code, _, err = run(capsys, *cell.replace("s5", "lru").split(), "1")
+    assert code == 2 and "2 values or None" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("train", "copy"),
