@@ -22,13 +22,11 @@ from foretrace._cells.rg_lru import RGLRU as RGLRU
 from foretrace._cells.rtu import RTU as RTU
 from foretrace._cells.s5 import S5 as S5
 from foretrace._cells.selective_ssm import SelectiveSSM as SelectiveSSM
-from foretrace._credit.prediction import Predictor as Predictor
 from foretrace._engine.alignment import Alignment as Alignment
 from foretrace._engine.alignment import alignment as alignment
 from foretrace._engine.carry import Carry as Carry
 from foretrace._engine.carry import carry_size as carry_size
 from foretrace._engine.carry import init_carry as init_carry
-from foretrace._engine.fit import fit_predictor as fit_predictor
 from foretrace._engine.forward import forward as forward
 from foretrace._engine.gradient import gradient as gradient
 from foretrace._engine.operations import operation_count as operation_count
@@ -60,7 +58,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import `foretrace.stream` when it is asked for: it needs river, which is optional."""
+    """Import `foretrace.stream` on first access, because it needs river, which is optional."""
     if name == "stream":
         return importlib.import_module("foretrace.stream")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

@@ -31,9 +31,7 @@ class LearningRule:
             scaled likewise; 0 for all.
         groups: with depth, only the parameters of so many groups, counted from the input, have it; 1 is the encoder and
             the norm before the first recurrence; the others learn as without depth; 0 for all.
-        sketches: number of random estimates that are carried of what the carried sensitivities leave out.
-        predicted: errors of the future, as far as they would reach the layers below through the memory of a layer, are
-            predicted from its state (`foretrace._credit.prediction`).
+        sketches: number of random estimates that are carried in place of sensitivities.
     """
 
     name: str
@@ -48,7 +46,6 @@ class LearningRule:
     modules: int = 0
     groups: int = 0
     sketches: int = 0
-    predicted: bool = False
 
     def __post_init__(self) -> None:
         if self.carried and not self.own:
@@ -69,10 +66,10 @@ class LearningRule:
         if isinstance(self.sketches, bool) or not isinstance(self.sketches, int) or self.sketches < 0:
             raise ValueError(f"LearningRule(sketches={self.sketches!r}) must be an integer of at least 0")
         every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
-        if self.sketches and (self.depth or self.predicted or not every):
+        if self.sketches and (self.carried or not every):
             raise ValueError(
                 f"LearningRule(name={self.name!r}, sketches={self.sketches}): a sketch stands for all that is not "
-                "carried and leaves nothing closed; set recurrent, own, others and inputs, neither depth nor predicted"
+                "carried and leaves nothing closed; set recurrent, own, others and inputs, neither carried nor depth"
             )
         if self.depth and not self.carried:
             raise ValueError(
@@ -80,42 +77,18 @@ class LearningRule:
                 "none; use it with ONLINE (SNAP1), RTRL or HYBRID"
             )
 
-        if self.predicted and (not self.carried or self.depth):
-            raise ValueError(
-                f"{self.name}: errors are predicted for rules that carry sensitivities, without credit in depth; use "
-                "ONLINE (SNAP1), RTRL or HYBRID"
-            )
-
-    def with_predicted_errors(self) -> Self:
-        """Return the rule with errors of the future, predicted from the states by a map that is learned online.
-
-        Raises:
-            ValueError: a rule without sensitivities, or with credit in depth.
-
-        >>> print(HYBRID.with_predicted_errors())
-        HYBRID(predicted errors)
-        """
-        return dataclasses.replace(self, predicted=True)
-
     def with_sketches(self, sketches: int) -> Self:
         """Return the rule with the mean of so many independent sketches: less noise, more memory.
 
-        Under HYBRID they stand for what its sensitivities leave out, and these become exact in dense layers, too; under
-        UORO for all.
-
         Raises:
-            ValueError: less than one, or a rule that closes what a sketch would estimate.
+            ValueError: less than one, or another rule than UORO.
 
-        >>> print(UORO.with_sketches(4), HYBRID.with_sketches(1))
-        UORO(sketches=4) HYBRID(sketches=1)
+        >>> print(UORO.with_sketches(4))
+        UORO(sketches=4)
         """
-        fits = self.sketches or (self.carried and self.inputs and not self.depth and not self.predicted)
-        if not fits or isinstance(sketches, bool) or sketches < 1:
-            raise ValueError(
-                f"{self}.with_sketches({sketches}): there is at least one, of UORO, or of HYBRID without credit in "
-                "depth and predicted errors"
-            )
-        return dataclasses.replace(self, others=True, sketches=sketches)
+        if not self.sketches or isinstance(sketches, bool) or sketches < 1:
+            raise ValueError(f"{self}.with_sketches({sketches}): there is at least one, and they are for UORO")
+        return dataclasses.replace(self, sketches=sketches)
 
     def with_depth(self, depth: int) -> Self:
         """Return the rule with errors that travel through the memory of the next `depth` recurrences as well.
@@ -174,10 +147,8 @@ class LearningRule:
         return self.columns > 0 or self.modules > 0
 
     def __str__(self) -> str:
-        if self.sketches > (0 if self.carried else 1):
+        if self.sketches > 1:
             return f"{self.name}(sketches={self.sketches})"
-        if self.predicted:
-            return f"{self.name}(predicted errors)"
         parts = {"depth": self.depth, "groups": self.groups, "columns": self.columns, "modules": self.modules}
         said = ", ".join(f"{name}={value}" for name, value in parts.items() if value)
         return f"{self.name}({said})" if said else self.name

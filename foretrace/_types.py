@@ -1,4 +1,4 @@
-"""Axis glossary and array aliases: every shape in the package is written in these letters.
+"""Axis glossary and array aliases. Every shape in the package is written in these letters.
 
 | letter | axis |
 |---|---|
@@ -11,7 +11,7 @@
 | `I` | inputs of a cell or a network |
 | `O` | outputs of a network |
 
-A plural (`xs`, `hs`) has a time axis in front, a singular does not.
+A plural name (`xs`, `hs`) has a time axis in front; a singular name does not.
 """
 
 from typing import Any
@@ -23,23 +23,24 @@ State = PyTree[Inexact[Array, "N"]]
 
 
 States = PyTree[Inexact[Array, "C N"]]
-"""The states of a layer over a chunk."""
+"""States of a layer over a chunk."""
 
 
 Sensitivity = PyTree[Inexact[Array, "..."]]
-"""Derivative of a state with respect to the coefficients: one coefficient tree for each leaf of the state."""
+"""Derivative of a state with respect to the coefficients (eligibility trace): one coefficient tree for each leaf of
+the state."""
 
 
 Mask = Bool[Array, "*C"] | Float[Array, "*C"]
-"""Which steps count, or how much each counts."""
+"""Whether, or how much, the loss of each step counts."""
 
 
 Keys = PRNGKeyArray | Key[Array, "B"]
-"""A PRNG key, or one for each stream."""
+"""PRNG key, or one key for each stream."""
 
 
 Inputs = PyTree[Float[Array, "C ..."]]
-"""Inputs of a chunk as a cell takes them."""
+"""Inputs of a chunk, in the form that a cell takes."""
 
 
 __all__ = [

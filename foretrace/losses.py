@@ -1,4 +1,4 @@
-"""Losses of one step, `loss(output, y)`; `ft.losses` is this module. Means over outputs, sums nowhere."""
+"""Losses of one step, `loss(output, y)`: `ft.losses`. Each is a mean over the outputs."""
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,11 @@ def softmax_cross_entropy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Fl
     """Return `-log softmax(output)[y]`, averaged over the outputs if there are several.
 
     Args:
-        output: logits; for k outputs of c classes each, all k * c, output by output.
-        y: class, or the k classes.
+        output: logits. For k outputs of c classes each, k * c logits, output by output.
+        y: class, or k classes.
 
     Raises:
-        TypeError: y is not an integer.
+        TypeError: y does not hold integers.
         ValueError: the number of logits is not a multiple of the number of labels.
 
     >>> import jax.numpy as jnp
@@ -38,7 +38,7 @@ def squared_error(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Arra
 
 
 def accuracy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""]:
-    """Return the share of outputs whose most probable class is y; a metric, not a loss."""
+    """Return the share of outputs whose most probable class is y. This is a metric and not a loss."""
     return jnp.mean((jnp.argmax(_by_output(output, y), -1) == y).astype(output.dtype))
 
 

@@ -1,16 +1,21 @@
-"""One setting for all tests: float64, strict promotion, every shape annotation checked at run time."""
+"""One setting for all tests: float64, strict promotion, shape annotations checked at run time; and which tests run."""
 
 import os
+from pathlib import Path
 
 # Tests compile hundreds of small programs and run each a few times: leave out what makes a program fast. Set
 # XLA_FLAGS yourself (empty, for the compiler's default) to test with other ones.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 
+# Compiled programs are kept on disk between runs, and shared with the processes that tests start.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
 import hypothesis
 import jax
 import jaxtyping
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -19,33 +24,34 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 CHECKED = "losses _cells _network _recurrence _credit _engine _learner.learner"
 jaxtyping.install_import_hook([f"foretrace.{name}" for name in CHECKED.split()], "beartype.beartype")
 
-import foretrace as ft  # noqa: E402 - after the hook
+from cases import CELLS  # noqa: E402 - after the hook
+from tiers import TIERS, fast  # noqa: E402
 
-hypothesis.settings.register_profile("tests", deadline=None, max_examples=10, derandomize=True, database=None)
-hypothesis.settings.load_profile("tests")
-
-# Sizes are chosen per test, but shared wherever possible: what counts here is the number of compilations.
-CELLS = {
-    "lru": ft.LRU.factory(state_size=3),
-    "linear": ft.LinearRNN.factory(state_size=3),
-    "tanh": ft.LinearRNN.factory(state_size=3, tanh=True),
-    "gru": ft.GRU.factory(),
-    "lstm": ft.ElementwiseLSTM.factory(),
-    "mingru": ft.MinGRU.factory(),
-    "minlstm": ft.MinLSTM.factory(),
-    "rglru": ft.RGLRU.factory(),
-    "s5": ft.S5.factory(state_size=3),
-    "selective": ft.SelectiveSSM.factory(states_per_channel=2),
-    "rtu": ft.RTU.factory(state_size=3),
-    "indrnn": ft.IndRNN.factory(),
-    "lif": ft.LIF.factory(),
-}
+EXAMPLES = {"fast": 3, "full": 25}
+for profile, count in EXAMPLES.items():
+    hypothesis.settings.register_profile(profile, deadline=None, max_examples=count, derandomize=True, database=None)
 
 
-@pytest.fixture(scope="module", params=CELLS)
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="run every tier, property-based tests with 25 examples each")
+
+
+def pytest_configure(config):
+    hypothesis.settings.load_profile("full" if config.option.full else "fast")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the slower tiers, unless `--full`, `-m` or the name of a test (`file.py::test`) asks for them."""
+    if config.option.full or config.option.markexpr or any("::" in argument for argument in config.args):
+        return
+    slower = [item for item in items if any(item.get_closest_marker(tier) for tier in TIERS)]
+    config.hook.pytest_deselected(items=slower)
+    items[:] = [item for item in items if item not in set(slower)]
+
+
+@pytest.fixture(scope="module", params=fast(list(CELLS), 3))
 def cell_name(request):
-    yield request.param
-    jax.clear_caches()  # see _forget_programs; tests are ordered by cell
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +61,10 @@ def make_cell(cell_name):
 
 
 @pytest.fixture(scope="module")
-def kept_programs(tmp_path_factory):
-    """Keep compiled programs on disk, for tests that compile the same ones; JAX's default promotion."""
-    settings = {
-        "jax_numpy_dtype_promotion": "standard",  # Optax's Adam takes a float to the power of an integer
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
+def default_promotion():
+    """JAX's default promotion for a whole module: Optax's Adam takes a float to the power of an integer."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
 
 
 @pytest.fixture
@@ -88,8 +82,22 @@ def without_shape_checks():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+PROCESS = Path("/proc/self")
+MOST_MAPS, MOST_BYTES = 50_000, 4 * 2**30
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _forget_programs():
-    """Drop compiled programs with their module: each is hundreds of memory maps, and a process may have 65,530."""
+def _few_memory_maps():
+    """Drop compiled programs near the limit of Linux: each is tens of memory maps, and a process may have 65,530."""
     yield
-    jax.clear_caches()
+    maps = PROCESS / "maps"
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _bounded_memory():
+    yield
+    size = PROCESS / "statm"
+    if size.exists() and int(size.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
+        jax.clear_caches()

@@ -1,7 +1,7 @@
 """The central abstraction: a recurrent layer is its one-step recurrence, written once.
 
-Time is left to `foretrace._recurrence.unroll`, batches to `vmap`, derivatives to autodiff. Nothing else in the package
-knows any architecture.
+`foretrace._recurrence.unroll` adds time, `vmap` batches, autodiff derivatives. Nothing else in the package knows an
+architecture.
 """
 
 import abc
@@ -19,12 +19,12 @@ from foretrace._types import Array, Float, Inexact, PRNGKeyArray, State
 class Coefficients(NamedTuple):
     """The coefficients `theta` of a recurrence, computed from the stored parameters.
 
-    Every leaf has the module axis N in front: entry `[n, ...]` acts on module n alone. A coefficient that all modules
-    share is broadcast to (N,) by `AbstractCell.coefficients`; the chain rule to the shared parameter is autodiff's.
+    Every leaf has the module axis N in front: the entry `[n, ...]` acts on module n alone. `AbstractCell.coefficients`
+    broadcasts a parameter that all modules share to (N,); autodiff sums over the modules on the way back.
 
     Args:
-        recurrent: those that act on the past (λ, A, …).
-        feedforward: those that act on the input (γB, biases, …).
+        recurrent: coefficients that act on the past (λ, A, …).
+        feedforward: coefficients that act on the input (γB, biases, …).
     """
 
     recurrent: dict[str, Inexact[Array, "N ..."]]
@@ -34,8 +34,8 @@ class Coefficients(NamedTuple):
 class AbstractCell(eqx.Module):
     """A layer of N recurrent modules: `h_t = step(theta, own, others, x_t)`, `y_t = readout(h_t, x_t)`.
 
-    A subclass is an Equinox module with the fields `input_size` and `state_size` and the three methods
-    `coefficients`, `init_state` and `step`, and `readout` if its output is not the state itself. Check it with
+    A subclass is an Equinox module with the fields `input_size` and `state_size` and the methods `coefficients`,
+    `init_state` and `step`. It defines `readout` if its output is not the state itself. Check a new cell with
     `foretrace.testing.check_cell`.
     """
 
@@ -43,21 +43,21 @@ class AbstractCell(eqx.Module):
     state_size: eqx.AbstractVar[int]
 
     slow_parameters: ClassVar[tuple[str, ...]] = ()
-    """Fields that `foretrace.adamw` trains at `learning_rate * recurrent_factor` and without weight decay."""
+    """Names of the fields that `foretrace.adamw` trains at `learning_rate * recurrent_factor`, without weight decay."""
 
     @property
     def output_size(self) -> int:
-        """Number of features of `readout`; the number of modules unless a cell says otherwise."""
+        """Number of features of `readout`. Default: the number of modules."""
         return self.state_size
 
     @property
     def independent(self) -> bool:
-        """Whether the modules are independent: `step` does not read `others` at all (seen in its trace)."""
+        """Whether the modules are independent: the traced `step` does not read `others` at all."""
         return not _reads_others(self)
 
     @classmethod
     def factory(cls, **options: Any) -> Callable[..., Self]:
-        """Return `make(input_size, *, key)`, with which a network builds this cell at its own model size.
+        """Return `make(input_size, *, key)`, with which a network builds this cell at its model size.
 
         >>> import foretrace as ft, jax
         >>> make = ft.LRU.factory(state_size=4)
@@ -77,18 +77,18 @@ class AbstractCell(eqx.Module):
 
     @abc.abstractmethod
     def init_state(self) -> State:
-        """Return the state before the first step: a tree with one (N,) leaf for each state dimension of a module."""
+        """Return the state before the first step: a tree with one leaf of shape (N,) for each state dimension."""
 
     @abc.abstractmethod
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
         """Advance all modules by one step.
 
         Args:
-            theta: the result of `coefficients`.
-            own: each module's own previous state.
-            others: the previous states again, to be read where module n looks at module m. A dense product is
-                written `w @ others + diag(w) * (own - others)`.
-            x: the input of this step.
+            theta: coefficients, as returned by `coefficients`.
+            own: previous state, to be read where a module uses its own past.
+            others: the same previous state, to be read where module n looks at module m. Write a dense product as
+                `w @ others + diag(w) * (own - others)`.
+            x: input of this step.
         """
 
     def readout(self, h: State, x: Float[Array, "I"]) -> Float[Array, "H"]:
@@ -99,8 +99,8 @@ class AbstractCell(eqx.Module):
 class AbstractDiagonalCell(AbstractCell):
     """Independent modules with the linear recurrence `h_t = a_t * h_{t-1} + b_t`.
 
-    `decay_and_drive` replaces `step`: because (a_t, b_t) do not depend on the state, the whole chunk is one product
-    with the inputs and one linear scan.
+    `decay_and_drive` replaces `step`. Since (a_t, b_t) do not depend on the state, a whole chunk is one product with
+    the inputs and one linear scan.
     """
 
     @abc.abstractmethod
@@ -116,11 +116,11 @@ class AbstractDiagonalCell(AbstractCell):
 
 
 def check_interface(cell: AbstractCell) -> None:
-    """Raise a clear error if the shapes or dtypes of a cell break the contract that sensitivities rest on.
+    """Raise an error if the shapes or dtypes of a cell break the contract on which sensitivities rest.
 
     Raises:
-        TypeError: coefficients are not `Coefficients`, or are real where the state is complex.
-        ValueError: a leaf without the module axis in front, or a step that changes the state's structure.
+        TypeError: the coefficients are not `Coefficients`, or are real where the state is complex.
+        ValueError: a leaf has no module axis in front, or the step changes the structure of the state.
     """
     name, n = type(cell).__name__, cell.state_size
     theta, h, x = _shapes(cell)
@@ -154,7 +154,7 @@ def check_interface(cell: AbstractCell) -> None:
 
 
 def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
-    """Return the shapes of coefficients, state and input; the cell itself may consist of shapes only."""
+    """Return the shapes of coefficients, state and input. The cell itself may hold shapes only."""
 
     def parts(cell: AbstractCell) -> tuple[Any, Any, Any]:
         return cell.coefficients(), cell.init_state(), jnp.zeros(cell.input_size)

@@ -15,16 +15,16 @@ class ElementwiseLSTM(AbstractCell):
         f, i, o = sigmoid(W x + w * h + b) for each gate,  g = tanh(W x + w * h + b)
         c' = f * c + i * g,  h' = o * tanh(c')
 
-    Input kernels are normal over the square root of the fan-in, recurrent weights uniform in (-1, 1), biases zero but
-    for the forget gate's, which starts at one.
+    Input kernels are sampled from N(0, 1/fan-in), recurrent weights uniformly from (-1, 1). Biases are zero, except for
+    the forget gate's, which begins at one.
 
     Args:
-        input_size: number of input features H.
-        state_size: number of modules N; the input size if not given.
-        key: PRNG key of the initialisation.
+        input_size: number of input features, H.
+        state_size: number of modules, N. Default: the input size.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one.
+        ValueError: a size is below one.
 
     >>> import foretrace as ft, jax
     >>> len(ft.ElementwiseLSTM(input_size=3, key=jax.random.key(0)).init_state())
@@ -50,7 +50,7 @@ class ElementwiseLSTM(AbstractCell):
         self.b = jnp.zeros((state_size, 4)).at[:, 0].set(1.0)
 
     def coefficients(self) -> Coefficients:
-        """Return the weights with the module axis in front and the gates (f, i, o, g) on the next."""
+        """Return the weights with the module axis in front and the gates (f, i, o, g) on the second axis."""
         return Coefficients({"w": self.w}, {"W": self.W, "b": self.b})
 
     def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:

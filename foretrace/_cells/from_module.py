@@ -14,41 +14,41 @@ from foretrace._cells.parts import check_sizes
 from foretrace._types import Array, Float, PRNGKeyArray, State
 
 Call = Callable[[Any, State, Float[Array, "I"]], State]
-"""`call(module, h, x)`: the next state."""
+"""Function `call(module, h, x)` that returns the next state."""
 
 
 class FromModule(AbstractCell):
-    r"""A recurrent module that you have, as a cell of N units: `h_t = call(module, h_{t-1}, x_t)`.
+    r"""Recurrent module of another library as a cell of N units: `h_t = call(module, h_{t-1}, x_t)`.
 
-    The module is any tree with real parameters for leaves: an Equinox module, the variables of a Flax module. Nothing
-    in it is rewritten, and every law holds:
+    The module is any tree whose leaves are real parameters: an Equinox module, or the variables of a Flax module.
+    Nothing in it is rewritten, and every law holds:
 
     - A module is *elementwise* if no unit's next state depends on another unit's state. Its units are independent, and
-      `ONLINE` is exact. Any other is dense: `SNAP1` approximates, `RTRL` is exact.
-    - A parameter is *split* if along one axis (of N, or of several times N as for stacked gates) each entry acts on one
-      unit alone. It then has one sensitivity for each of its entries, as in a cell written for foretrace. Of every
-      other parameter each unit carries a sensitivity to all of it, N times as much: exact all the same, but large.
+      `ONLINE` is exact. Any other module is dense: `SNAP1` approximates, and `RTRL` is exact.
+    - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked gates) each entry acts on
+      one unit alone. Its sensitivity then has one element for each entry, as in a cell written for foretrace. For any
+      other parameter, each unit carries a sensitivity to all of it, N times as much: exact, but large.
 
     Both are found when the cell is made, from the exact zeros of the module's derivative at three random points. A
-    module whose structure depends on where it is evaluated can deceive that; `foretrace.testing.check_cell` tells.
+    module whose structure depends on where it is evaluated can be misjudged; `foretrace.testing.check_cell` shows it.
 
-    A dense module, and one with parameters that are not split, is evaluated N times for each step, once for every
+    A dense module, and a module with parameters that are not split, is evaluated N times for each step, once for every
     unit's own past. For large layers, write the cell.
 
     Args:
-        module: the module. Its arrays are the parameters; numbers and functions in it stay as they are.
-        call: `call(module, h, x)` returns the next state. Give one and the same function for equal cells: it is part
-            of what is compiled.
+        module: recurrent module. Its arrays are the parameters; numbers and functions in it stay as they are.
+        call: function `call(module, h, x)` that returns the next state. Use the same function object for equal cells,
+            because it is part of what is compiled.
         input_size: number of inputs.
-        state_size: number of units N.
-        state_dims: 1 if the state is an array (N,), else the length of the tuple of such arrays. The output is the
-            first. It begins at zero.
-        feedforward: names of parameters that do not act on the past, or parts of names between dots. This matters to
-            `SPATIAL` and `TRUNCATED` alone.
+        state_size: number of units, N.
+        state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a larger number, a
+            tuple of such arrays, of which the first is the output. The state begins at zero.
+        feedforward: names of parameters that do not act on the past, or parts of names between dots. Only `SPATIAL` and
+            `TRUNCATED` use them. Default: none.
 
     Raises:
-        TypeError: an array in the module that is not of real floating-point numbers.
-        ValueError: sizes below one, a state of other shapes than given, or an unknown name in `feedforward`.
+        TypeError: an array in the module does not hold real floating-point numbers.
+        ValueError: a size is below one, the state has other shapes than given, or a name in `feedforward` is unknown.
 
     >>> import equinox as eqx, foretrace as ft, jax
     >>> gru = eqx.nn.GRUCell(3, 4, key=jax.random.key(0))
@@ -101,7 +101,7 @@ class FromModule(AbstractCell):
 
     @classmethod
     def factory(cls, **options: Any) -> Callable[..., Self]:
-        """Return `make(input_size, *, key)`; the option `module` is `make_module(input_size, *, key)`.
+        """Return `make(input_size, *, key)`. The option `module` is a function `make_module(input_size, *, key)`.
 
         >>> import equinox as eqx, foretrace as ft, jax
         >>> def make_gru(input_size, *, key):
@@ -119,7 +119,7 @@ class FromModule(AbstractCell):
         return make
 
     def coefficients(self) -> Coefficients:
-        """Return the parameters, the axis of the units in front: split if they are, else a copy for each unit."""
+        """Return the parameters with the unit axis in front: split ones as they are, others copied for each unit."""
         axes, n = dict(self.axes), self.state_size
 
         def by_unit(name: str, leaf: Array) -> Array:
@@ -138,7 +138,7 @@ class FromModule(AbstractCell):
         return zeros if self.state_dims == 1 else (zeros,) * self.state_dims
 
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
-        """Advance by one step: unit n by the module with its coefficients, at its own past among the others'."""
+        """Advance by one step: unit n is the module at its own coefficients and past, among the others' past."""
         axes, units = dict(self.axes), jnp.arange(self.state_size)
         theta_by_name = theta.recurrent | theta.feedforward
         copies = {name: leaf for name, leaf in theta_by_name.items() if name not in axes}
@@ -155,7 +155,7 @@ class FromModule(AbstractCell):
         return jax.vmap(unit)(units, copies)
 
     def _joined(self, leaf: Array, axis: int) -> Array:
-        """Return a split parameter as the module has it."""
+        """Return a split parameter in the shape that the module expects."""
         leaf = jnp.moveaxis(leaf, 0, axis + 1)
         return leaf.reshape(*leaf.shape[:axis], -1, *leaf.shape[axis + 2 :])
 
@@ -178,22 +178,22 @@ class FromModule(AbstractCell):
 
 
 def _state_and_input(cell: FromModule) -> tuple[Any, Any]:
-    """Return the shapes of both, in the precision of the parameters."""
+    """Return the shapes of state and input, in the precision of the parameters."""
     h = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), cell.init_state())
     return h, jax.ShapeDtypeStruct((cell.input_size,), jax.tree.leaves(h)[0].dtype)
 
 
 def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
-    """Return whether a module is elementwise, and by name the axis along which a parameter is split."""
+    """Return whether a module is elementwise, and for each split parameter the axis along which it is split."""
     random, n = np.random.default_rng(0), cell.state_size
     state, x = _state_and_input(cell)
 
     def draw(leaf: Any) -> Array:
-        # Small enough, whatever the fan-in, that no tanh is flat to the last bit.
+        # Small values, whatever the fan-in: a saturated tanh would have a derivative of exactly zero.
         return jnp.asarray(random.normal(size=(3, *leaf.shape)) / max((1, *leaf.shape)) ** 0.5, leaf.dtype)
 
     def touched(parameters: dict[str, Array], h: State, x: Array, weights: Array) -> tuple:
-        """Return by unit: which units' states, and by parameter and axis which entries, its next state depends on."""
+        """Return, for each unit, the states and the entries of each parameter on which its next state depends."""
 
         def mixed(parameters: dict[str, Array], h: State) -> Array:
             after = jax.tree.leaves(cell._call(parameters, h, x))
@@ -221,7 +221,7 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
 
 
 def _is_split(reached: np.ndarray) -> bool:
-    """Whether each unit depends on entries of its own and on no others', in a matrix of units and entries."""
+    """Return whether each unit depends on its own entries and no others, given a matrix of units and entries."""
     n = len(reached)
     blocks = reached.reshape(n, -1, n).any(axis=1)
     return bool(np.all(blocks == np.eye(n, dtype=bool)))

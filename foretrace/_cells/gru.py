@@ -16,16 +16,16 @@ class GRU(AbstractCell):
         n = tanh(W_in x + b_in + r * (W_hn h + b_hn))
         h' = (1 - z) * n + z * h
 
-    In this form every row of every matrix belongs to one unit, so that SnAp-1 has one entry for each weight. The
-    output is the state. Kernels are normal over the square root of their fan-in, biases zero.
+    In this form every row of every matrix belongs to one unit, so the sensitivity of SnAp-1 has one element for each
+    weight. The output is the state. Kernels are sampled from N(0, 1/fan-in), and biases are zero.
 
     Args:
-        input_size: number of input features H.
-        state_size: number of units N; the input size if not given.
-        key: PRNG key of the initialisation.
+        input_size: number of input features, H.
+        state_size: number of units, N. Default: the input size.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one.
+        ValueError: a size is below one.
 
     >>> import foretrace as ft, jax
     >>> ft.GRU(input_size=3, key=jax.random.key(0)).output_size
@@ -53,7 +53,7 @@ class GRU(AbstractCell):
         self.b_hn = jnp.zeros(state_size)
 
     def coefficients(self) -> Coefficients:
-        """Return the kernels with the unit axis in front and the gates (r, z, n) on the next."""
+        """Return the kernels with the unit axis in front and the gates (r, z, n) on the second axis."""
         return Coefficients({"W_h": self.W_h, "b_hn": self.b_hn}, {"W_i": self.W_i, "b_i": self.b_i})
 
     def init_state(self) -> Float[Array, "N"]:
@@ -63,7 +63,7 @@ class GRU(AbstractCell):
     def step(
         self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
     ) -> Float[Array, "N"]:
-        """Advance by one step, with each unit's dependence on its own past in view of autodiff."""
+        """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
         W_h, b_hn = theta.recurrent["W_h"], theta.recurrent["b_hn"]
         W_i, b_i = theta.feedforward["W_i"], theta.feedforward["b_i"]
         past = gate_products(W_h, others) + jnp.diagonal(W_h, axis1=0, axis2=2) * (own - others)[None]

@@ -16,17 +16,17 @@ class IndRNN(AbstractCell):
 
         h_t = f(W x_t + u * h_{t-1} + b),  f a ReLU or tanh
 
-    The output is the state. u is drawn uniformly from (0, 1), W normal over the square root of the fan-in, b is zero.
-    With a ReLU, a unit whose u has grown beyond one may grow without bound; u of [0, 1] cannot.
+    The output is the state. u is sampled uniformly from (0, 1), W from N(0, 1/fan-in), and b is zero. With a ReLU, a
+    unit whose u has grown beyond one may grow without bound; a unit with u in [0, 1] cannot.
 
     Args:
-        input_size: number of input features H.
-        state_size: number of units N; the input size if not given.
-        tanh: tanh instead of the ReLU.
-        key: PRNG key of the initialisation.
+        input_size: number of input features, H.
+        state_size: number of units, N. Default: the input size.
+        tanh: whether f is a tanh instead of a ReLU.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one.
+        ValueError: a size is below one.
 
     >>> import foretrace as ft, jax
     >>> ft.IndRNN(input_size=3, key=jax.random.key(0)).independent

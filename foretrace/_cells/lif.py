@@ -15,7 +15,7 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def spike(v: Float[Array, "N"], threshold: float, dampening: float) -> Float[Array, "N"]:
-    """Return 1 where v is above the threshold, 0 elsewhere, with a triangle in place of the derivative.
+    """Return 1 where v is above the threshold and 0 elsewhere, with a triangular surrogate derivative.
 
     dz/dv := dampening / threshold * max(0, 1 - |v - threshold| / threshold)
     """
@@ -30,28 +30,29 @@ def _spike_jvp(threshold: float, dampening: float, primals: tuple, tangents: tup
 
 
 class LIF(AbstractCell):
-    r"""Leaky integrate-and-fire units without connections among them: N independent modules that put out spikes.
+    r"""Leaky integrate-and-fire units without connections among them: N independent modules that emit spikes.
 
         z_t = 1 if v_t > threshold, else 0
         v_t = alpha * v_{t-1} + W x_t - threshold * z_{t-1},  alpha = exp(-exp(rate_log))
 
-    The output is z_t, the state v_t. As in e-prop, no derivative is taken through the reset (the term with z_{t-1}),
-    so that the sensitivity of v to W is the leaky sum of the inputs. It is also the true derivative wherever no
-    infinitesimal change adds or removes a spike. The one thing that is not a derivative is that of the spike itself
-    in the readout, a triangle of height `dampening / threshold` around the threshold. alpha is trained, unlike the
-    source's. W is normal over the square root of the fan-in.
+    The output is z_t, and the state is v_t. As in e-prop, the reset (the term with z_{t-1}) is not differentiated, so
+    the sensitivity of v to W is the leaky sum of the inputs. That is the true derivative wherever no infinitesimal
+    change adds or removes a spike. Only the derivative of the spike itself, in the readout, is a surrogate: a triangle
+    of height `dampening / threshold` around the threshold. alpha is trained, unlike the source's. W is sampled from
+    N(0, 1/fan-in).
 
     Args:
-        input_size: number of input features H.
-        state_size: number of modules N; the input size if not given.
-        threshold: v above which a unit spikes, and what a spike takes off it.
-        dampening: height of the triangle, times the threshold.
-        timescales: shortest and longest time constant of the leak in steps, between which those of the modules are
-            log-uniform.
-        key: PRNG key of the initialisation.
+        input_size: number of input features, H.
+        state_size: number of modules, N. Default: the input size.
+        threshold: value of v above which a unit spikes; a spike also subtracts it from v.
+        dampening: height of the surrogate derivative, times the threshold.
+        timescales: shortest and longest time constant of the leak, in steps. The time constants of the modules are
+            log-uniform in this range.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one, a threshold or dampening that is not positive, or not 0 < shortest <= longest.
+        ValueError: a size is below one, the threshold or dampening is not positive, or the timescales are not
+            0 < shortest <= longest.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> cell = ft.LIF(input_size=3, key=jax.random.key(0))

@@ -17,17 +17,17 @@ class LinearRNN(AbstractCell):
         h_t = f(A h_{t-1} + B x_t),  f the identity or tanh
         y_t = C h_t + D * x_t
 
-    Module n is row n of A and B. A is truncated normal over sqrt(N), B and C normal over the square root of their
-    fan-in, D normal.
+    Module n is row n of A and B. A is sampled from a truncated normal distribution, divided by sqrt(N); B and C from
+    N(0, 1/fan-in); D from N(0, 1).
 
     Args:
-        input_size: number of features H of input and output.
-        state_size: number of modules N.
-        tanh: apply a tanh to the state.
-        key: PRNG key of the initialisation.
+        input_size: number of features of input and output, H.
+        state_size: number of modules, N.
+        tanh: whether f is a tanh instead of the identity.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one.
+        ValueError: a size is below one.
 
     >>> import foretrace as ft, jax
     >>> ft.LinearRNN(input_size=3, state_size=4, key=jax.random.key(0)).independent
@@ -57,11 +57,11 @@ class LinearRNN(AbstractCell):
 
     @property
     def output_size(self) -> int:
-        """Number of features of the readout, that of the input."""
+        """Number of features of the readout: the same as of the input."""
         return self.input_size
 
     def coefficients(self) -> Coefficients:
-        """Return A and B as they are stored."""
+        """Return the stored A and B."""
         return Coefficients({"A": self.A}, {"B": self.B})
 
     def init_state(self) -> Float[Array, "N"]:
@@ -71,7 +71,7 @@ class LinearRNN(AbstractCell):
     def step(
         self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
     ) -> Float[Array, "N"]:
-        """Advance by one step, with each unit's dependence on its own past in view of autodiff."""
+        """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
         A = theta.recurrent["A"]
         h = jnp.inner(others, A) + jnp.diagonal(A) * (own - others) + jnp.inner(x, theta.feedforward["B"])
         return jnp.tanh(h) if self.tanh else h

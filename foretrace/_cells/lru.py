@@ -16,25 +16,27 @@ class LRU(AbstractDiagonalCell):
     r"""Linear recurrent unit: complex, diagonal, linear; N independent modules.
 
         lam = exp(-exp(nu_log) + i exp(theta_log)),  gamma = exp(gamma_log)
-        h_t = lam * h_{t-1} + gamma * (B x_t)                                                  (Eq. 8)
-        y_t = Re[C h_t] + D * x_t                                                              (Eq. 9)
+        h_t = lam * h_{t-1} + gamma * (B x_t)    (Eq. 8)
+        y_t = Re[C h_t] + D * x_t    (Eq. 9)
 
-    The coefficients are lam (recurrent) and gamma B (feedforward). |lam| is drawn uniformly in area from the ring
-    [r_min, r_max], its phase uniformly from (0, max_phase], and gamma starts at sqrt(1 - |lam|^2) so that all modules
-    have a comparable magnitude. B ~ N(0, 1/2H) and C ~ N(0, 1/N) per real and imaginary part, D ~ N(0, 1).
+    The coefficients are `lam` (recurrent) and `gamma B` (feedforward). |lam| is sampled uniformly in area from the ring
+    [r_min, r_max], and its phase uniformly from (0, max_phase]. gamma begins at sqrt(1 - |lam|^2), so that the states
+    of all modules have a comparable magnitude. B ~ N(0, 1/2H) and C ~ N(0, 1/N) per real and imaginary part,
+    D ~ N(0, 1).
 
     Args:
-        input_size: number of features H of input and output.
-        state_size: number of modules N.
-        r_min, r_max: inner and outer radius of the ring, 0 <= r_min < r_max <= 1.
+        input_size: number of features of input and output, H.
+        state_size: number of modules, N.
+        r_min: inner radius of the ring, 0 <= r_min < r_max.
+        r_max: outer radius of the ring, r_min < r_max <= 1.
         max_phase: largest phase, in radians.
-        timescales: shortest and longest time constant -1 / log |lam| in steps, in place of the ring: those of the
-            modules are then log-uniform in this range, as for a task whose distances span orders of magnitude.
-        key: PRNG key of the initialisation.
+        timescales: shortest and longest time constant -1 / log |lam|, in steps. The time constants are then log-uniform
+            in this range, and replace the ring. Default: the ring.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one, a ring outside 0 <= r_min < r_max <= 1, timescales not 0 < shortest <= longest, or
-            both given.
+        ValueError: a size is below one, the ring is not 0 <= r_min < r_max <= 1, the timescales are not
+            0 < shortest <= longest, or both a ring and timescales are given.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.LRU(input_size=3, state_size=4, key=jax.random.key(0))
@@ -93,7 +95,7 @@ class LRU(AbstractDiagonalCell):
 
     @property
     def output_size(self) -> int:
-        """Number of features of the readout, that of the input."""
+        """Number of features of the readout: the same as of the input."""
         return self.input_size
 
     def coefficients(self) -> Coefficients:
@@ -109,7 +111,7 @@ class LRU(AbstractDiagonalCell):
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
-        """Return lam and gamma B x; the product is one, of real numbers."""
+        """Return lam and gamma B x, computed as one real product."""
         return theta.recurrent["lam"], complex_product(theta.feedforward["B"], x)
 
     def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:

@@ -10,30 +10,30 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class MinGRU(AbstractDiagonalCell):
-    r"""Gated recurrent unit whose gate and candidate see the input alone: N independent modules, linear in the state.
+    r"""Gated recurrent unit whose gate and candidate read the input alone: N independent modules, linear in the state.
 
         z_t = sigmoid(W_z x_t + b_z)
         h_t = (1 - z_t) * h_{t-1} + z_t * (W x_t + b)
 
-    The coefficients are the parameters as they are stored; W_z and b_z, which decide the decay, are the recurrent
-    ones. The output is the state. Kernels are normal over the square root of the fan-in, biases zero.
+    The coefficients are the stored parameters. W_z and b_z are the recurrent ones, because they decide the decay. The
+    output is the state. Kernels are sampled from N(0, 1/fan-in), and biases are zero.
 
     Args:
-        input_size: number of input features H.
-        state_size: number of modules N; the input size if not given.
-        timescales: shortest and longest time constant in steps. If given, b_z is such that at zero input they are
-            log-uniform in this range (else all are 1.4 steps).
-        key: PRNG key of the initialisation.
+        input_size: number of input features, H.
+        state_size: number of modules, N. Default: the input size.
+        timescales: shortest and longest time constant at zero input, in steps. b_z then makes the time constants of the
+            modules log-uniform in this range. Default: 1.4 steps for all modules.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one, or not 0 < shortest <= longest.
+        ValueError: a size is below one, or the timescales are not 0 < shortest <= longest.
 
     >>> import foretrace as ft, jax
     >>> ft.MinGRU(input_size=3, key=jax.random.key(0)).independent
     True
 
-    Source: Feng et al., Were RNNs all we needed?, 2024 (minGRU; the form with real numbers of either sign, not the
-    one in log space).
+    Source: Feng et al., Were RNNs all we needed?, 2024 (minGRU, in the form for states of either sign, not in
+    log space).
     """
 
     W_z: Float[Array, "N H"]

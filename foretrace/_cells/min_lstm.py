@@ -10,30 +10,30 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class MinLSTM(AbstractDiagonalCell):
-    r"""Long short-term memory whose gates see the input alone: N independent modules, linear in the state.
+    r"""Long short-term memory whose gates read the input alone: N independent modules, linear in the state.
 
         f_t = sigmoid(W_f x_t + b_f),  i_t = sigmoid(W_i x_t + b_i)
         h_t = f_t / (f_t + i_t) * h_{t-1} + i_t / (f_t + i_t) * (W x_t + b)
 
     The gates are normalised to a sum of one, computed as `sigmoid(log f - log i)`, which cannot be 0 / 0. The
-    coefficients are the parameters as they are stored; those of both gates, which decide the decay, are the recurrent
-    ones. The output is the state. Kernels are normal over the square root of the fan-in, biases zero but for the forget
-    gate's, which starts at one.
+    coefficients are the stored parameters. Those of both gates are the recurrent ones, because they decide the decay.
+    The output is the state. Kernels are sampled from N(0, 1/fan-in); biases are zero, except for the forget gate's,
+    which begins at one.
 
     Args:
-        input_size: number of input features H.
-        state_size: number of modules N; the input size if not given.
-        key: PRNG key of the initialisation.
+        input_size: number of input features, H.
+        state_size: number of modules, N. Default: the input size.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one.
+        ValueError: a size is below one.
 
     >>> import foretrace as ft, jax
     >>> ft.MinLSTM(input_size=3, key=jax.random.key(0)).independent
     True
 
-    Source: Feng et al., Were RNNs all we needed?, 2024 (minLSTM with normalised gates, the form with real numbers of
-    either sign, not the one in log space).
+    Source: Feng et al., Were RNNs all we needed?, 2024 (minLSTM with normalised gates, in the form for states
+    of either sign, not in log space).
     """
 
     W_f: Float[Array, "N H"]

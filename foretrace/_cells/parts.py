@@ -1,4 +1,4 @@
-"""What several cells are made of: initial values, time constants, products."""
+"""Parts that several cells share: initial values, time constants, products."""
 
 import math
 
@@ -13,17 +13,17 @@ from foretrace._types import Array, Complex, Float, PRNGKeyArray
 def decay_rates(
     owner: str, timescales: tuple[float, float], shape: tuple[int, ...], *, key: PRNGKeyArray
 ) -> Float[Array, "..."]:
-    """Return 1 / tau, with tau drawn log-uniformly from the range `timescales`.
+    """Return 1 / tau, with tau sampled log-uniformly from the range `timescales`.
 
-    tau is the number of steps in which a memory fades to 1/e: a module with the decay |a| = exp(-1 / tau) has it.
-    Log-uniform, there are as many modules between 1 and 10 steps as between 100 and 1000. (|a| uniform in area on the
-    unit disk puts 2 % of the modules above 100 steps.) Use it if the task's distances in time span orders of magnitude
-    or are not known.
+    tau is the number of steps in which a memory fades to 1/e, so the decay of its module is |a| = exp(-1 / tau).
+    Log-uniform means as many modules between 1 and 10 steps as between 100 and 1000. (|a| uniform in area on the unit
+    disk puts 2 % of the modules above 100 steps.) Use it if the task's distances in time span orders of magnitude or
+    are not known.
 
     Args:
-        owner: who asks, for the error message.
+        owner: name of the cell, for the error message.
         timescales: shortest and longest time constant, in steps.
-        shape: of the result.
+        shape: shape of the result.
         key: PRNG key.
 
     Raises:
@@ -50,28 +50,29 @@ def check_sizes(owner: str, **sizes: int) -> None:
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:
-    """Draw from N(0, 1/fan_in)."""
+    """Return samples of N(0, 1/fan_in)."""
     return jax.random.normal(key, shape) / math.sqrt(fan_in)
 
 
 def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
-    """Return `sqrt(1 - a^2)` for a decay `a = exp(log_decay)`: white input then gives a state of its own variance.
+    """Return `sqrt(1 - a^2)` for a decay `a = exp(log_decay)`.
 
-    At a = 1, where its derivative is infinite, it is the root of the smallest normal number, and its derivative zero.
+    White input, scaled by it, gives a state with the variance of the input. At a = 1 the derivative of the root would
+    be infinite; there the result is the root of the smallest normal number, and its derivative is zero.
     """
     return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
 
 
 def gate_products(W: Float[Array, "N G H"], x: Float[Array, "H"]) -> Float[Array, "G N"]:
-    """Return `W x` with the G gates in front, one product for each.
+    """Return `W x` with the G gates in front, one product for each gate.
 
-    Over many steps the units of a gate are then side by side in memory, as elementwise functions want them.
+    Over many steps, the units of a gate are then contiguous in memory, which makes elementwise functions fast.
     """
     return jnp.stack([jnp.inner(x, W[:, gate]) for gate in range(W.shape[1])])
 
 
 def complex_product(B: Complex[Array, "N H"], x: Float[Array, "H"]) -> Complex[Array, "N"]:
-    """Return `B x` as one product of real numbers, which is faster than one of complex ones."""
+    """Return `B x`, computed as one real product, which is faster than a complex one."""
     re, im = jnp.split(jnp.inner(x, jnp.concatenate([B.real, B.imag])), 2)
     return lax.complex(re, im)
 

@@ -11,28 +11,29 @@ from foretrace._cells.parts import check_sizes, normal, unit_gain
 from foretrace._types import Array, Float, PRNGKeyArray
 
 SHARPNESS = 8.0
-"""The constant c of the source: the decay goes from 1 to a^c as its gate opens."""
+"""Constant c of the source: the decay goes from 1 to a^c as its gate opens."""
 
 
 class RGLRU(AbstractDiagonalCell):
     r"""Real-gated linear recurrent unit: as many independent modules as there are inputs.
 
-        r_t = sigmoid(W_a x_t + b_a)                                                           (Eq. 1)
-        i_t = sigmoid(W_x x_t + b_x)                                                           (Eq. 2)
-        a_t = a^(8 r_t),  a = sigmoid(a_logit)                                                 (Eq. 3)
-        h_t = a_t * h_{t-1} + sqrt(1 - a_t^2) * (i_t * x_t)                                    (Eq. 4)
+        r_t = sigmoid(W_a x_t + b_a)    (Eq. 1)
+        i_t = sigmoid(W_x x_t + b_x)    (Eq. 2)
+        a_t = a^(8 r_t),  a = sigmoid(a_logit)    (Eq. 3)
+        h_t = a_t * h_{t-1} + sqrt(1 - a_t^2) * (i_t * x_t)    (Eq. 4)
 
-    The coefficients are the parameters as they are stored: a_logit, W_a and b_a, which decide the decay, are the
-    recurrent ones. The output is the state. a^8 is drawn uniformly from [a_min, a_max]; kernels are normal over the
-    square root of the fan-in, biases zero. The gates are full matrices, as in the source's equations.
+    The coefficients are the stored parameters. a_logit, W_a and b_a are the recurrent ones, because they decide the
+    decay. The output is the state. a^8 is sampled uniformly from [a_min, a_max], kernels from N(0, 1/fan-in); biases
+    are zero. The gates are full matrices, as in the source's equations.
 
     Args:
-        input_size: number of input features H, and of modules.
-        a_min, a_max: range of the decay with the gate r open, 0 < a_min < a_max < 1.
-        key: PRNG key of the initialisation.
+        input_size: number of input features and of modules, H.
+        a_min: smallest initial decay while the gate r is open, 0 < a_min < a_max.
+        a_max: largest initial decay while the gate r is open, a_min < a_max < 1.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: a size below one, or decays out of range.
+        ValueError: the size is below one, or the decays are not 0 < a_min < a_max < 1.
 
     >>> import foretrace as ft, jax
     >>> ft.RGLRU(input_size=3, key=jax.random.key(0)).output_size

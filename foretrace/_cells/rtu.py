@@ -12,28 +12,28 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class RTU(AbstractCell):
-    r"""Recurrent trace unit: N independent modules of two real numbers that turn and fade, optionally with a tanh.
+    r"""Recurrent trace unit: N independent modules with two real state dimensions that rotate and decay.
 
         r = exp(-exp(nu_log)),  g = r cos(exp(theta_log)),  phi = r sin(exp(theta_log))
         u' = f(g * u - phi * v + gamma * (B_u x)),  gamma = sqrt(1 - r^2),  f the identity or tanh
         v' = f(g * v + phi * u + gamma * (B_v x))
         y = C_u u + C_v v + D * x
 
-    The complex rotation of a linear recurrent unit in real numbers, so that f may come after it: a tanh of the real
-    and the imaginary part is not holomorphic. gamma is no parameter, unlike the LRU's. The coefficients are g and phi
-    (recurrent) and gamma B_u and gamma B_v (feedforward); both numbers of a module depend on all four. r is drawn
-    uniformly in area, and the angle uniformly, as the LRU's; the readout is the LRU's, too.
+    This is the complex rotation of a linear recurrent unit in real arithmetic, which allows f after it: a tanh of the
+    real and the imaginary part is not holomorphic. gamma is not a parameter, unlike the LRU's. The coefficients are g
+    and phi (recurrent) and gamma B_u and gamma B_v (feedforward); both state dimensions of a module depend on all four.
+    r, the angle and the readout begin as in the LRU.
 
     Args:
-        input_size: number of features H of input and output.
-        state_size: number of modules N.
-        tanh: apply a tanh to the state (the source's nonlinear unit).
-        timescales: shortest and longest time constant -1 / log r in steps. If given, those of the modules are
-            log-uniform in this range.
-        key: PRNG key of the initialisation.
+        input_size: number of features of input and output, H.
+        state_size: number of modules, N.
+        tanh: whether to apply a tanh to the state (the source's nonlinear unit).
+        timescales: shortest and longest time constant -1 / log r, in steps. The time constants are then log-uniform in
+            this range. Default: r uniform in area on the unit disk.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one, or not 0 < shortest <= longest.
+        ValueError: a size is below one, or the timescales are not 0 < shortest <= longest.
 
     >>> import foretrace as ft, jax
     >>> len(ft.RTU(input_size=3, state_size=4, key=jax.random.key(0)).init_state())
@@ -83,7 +83,7 @@ class RTU(AbstractCell):
 
     @property
     def output_size(self) -> int:
-        """Number of features of the readout, that of the input."""
+        """Number of features of the readout: the same as of the input."""
         return self.input_size
 
     def coefficients(self) -> Coefficients:

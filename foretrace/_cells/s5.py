@@ -1,4 +1,4 @@
-"""Diagonal state space layer with a zero-order hold and learned steps."""
+"""Diagonal state space layer with a zero-order hold and learned step sizes."""
 
 from typing import ClassVar
 
@@ -13,27 +13,27 @@ from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
 
 class S5(AbstractDiagonalCell):
-    r"""Diagonal state space model, sampled by a zero-order hold: complex, linear; N independent modules.
+    r"""Diagonal state space model, discretised by a zero-order hold: complex, linear; N independent modules.
 
         dh/dt = lam * h + B x,  lam = -exp(A_log) + i A_im,  step = exp(step_log)
         h_t = exp(lam * step) * h_{t-1} + (exp(lam * step) - 1) / lam * (B x_t)
         y_t = Re[C h_t] + D * x_t
 
-    The coefficients are the sampled ones, exp(lam * step) (recurrent) and (exp(lam * step) - 1) / lam * B
-    (feedforward), so that the sensitivity is as small as the LRU's. All inputs drive all modules, as in S5; the
-    eigenvalues begin as in S4D-Lin, lam = -1/2 + i pi n for n = 0 … N - 1, and each module has its own step. With
-    Re lam = -1/2, a step is 2 / tau for a time constant of tau steps. B and C are drawn as the LRU's; each module
-    stands for a conjugate pair, whose factor 2 is left to C.
+    The coefficients are the discretised ones, exp(lam * step) (recurrent) and (exp(lam * step) - 1) / lam * B
+    (feedforward), so the sensitivity is as small as the LRU's. All inputs drive all modules, as in S5. The eigenvalues
+    begin as in S4D-Lin, lam = -1/2 + i pi n for n = 0 … N - 1, and each module has its own step size. With Re lam =
+    -1/2, a time constant of tau steps has the step size 2 / tau. B and C are sampled as in the LRU. Each module stands
+    for a conjugate pair; C learns the factor of 2.
 
     Args:
-        input_size: number of features H of input and output.
-        state_size: number of modules N.
-        timescales: shortest and longest time constant in steps, between which those of the modules are log-uniform;
-            as it is, steps lie in [0.001, 0.1].
-        key: PRNG key of the initialisation.
+        input_size: number of features of input and output, H.
+        state_size: number of modules, N.
+        timescales: shortest and longest time constant, in steps. The time constants of the modules are log-uniform in
+            this range. With the default, step sizes lie in [0.001, 0.1].
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one, or not 0 < shortest <= longest.
+        ValueError: a size is below one, or the timescales are not 0 < shortest <= longest.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.S5(input_size=3, state_size=4, key=jax.random.key(0))
@@ -80,11 +80,11 @@ class S5(AbstractDiagonalCell):
 
     @property
     def output_size(self) -> int:
-        """Number of features of the readout, that of the input."""
+        """Number of features of the readout: the same as of the input."""
         return self.input_size
 
     def coefficients(self) -> Coefficients:
-        """Return the sampled decay (N,) and the sampled B (N, H), both complex."""
+        """Return the discretised decay (N,) and B (N, H), both complex."""
         lam = lax.complex(-jnp.exp(self.A_log), self.A_im)
         grown = lam * jnp.exp(self.step_log).astype(lam.dtype)
         held = jnp.expm1(grown) / lam
@@ -97,7 +97,7 @@ class S5(AbstractDiagonalCell):
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
-        """Return the sampled decay and the sampled B x; the product is one, of real numbers."""
+        """Return the discretised decay and B x, computed as one real product."""
         return theta.recurrent["a"], complex_product(theta.feedforward["B"], x)
 
     def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:

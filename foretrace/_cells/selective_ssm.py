@@ -1,4 +1,4 @@
-"""Selective state space layer: a diagonal recurrence whose step, input and output weights depend on the input."""
+"""Selective state space layer: a diagonal recurrence whose step size, input and output weights depend on the input."""
 
 from typing import ClassVar
 
@@ -12,35 +12,37 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class SelectiveSSM(AbstractDiagonalCell):
-    r"""Selective state space model as in Mamba: every one of H channels has K numbers of state of its own.
+    r"""Selective state space model as in Mamba: each of H channels has K state elements of its own.
 
         step_t[d] = softplus(b_step[d] + W_step[d] x_t),  A = -exp(A_log)
         h_t[d, k] = exp(step_t[d] A[d, k]) * h_{t-1}[d, k]
                     + (exp(step_t[d] A[d, k]) - 1) / A[d, k] * (W_B[k] x_t) * x_t[d]
         y_t[d] = sum_k (W_C[k] x_t) * h_t[d, k] + D[d] * x_t[d]
 
-    A module is one number of state, h[d, k]: N = H K independent modules with the coefficients A_log[d, k], b_step[d],
-    W_step[d] (recurrent: they decide the decay) and W_B[k] (feedforward), what several modules share broadcast to
-    each. All of them get their exact credit through time, the projections W_step and W_B included. W_C and D act
-    on the output alone and need no sensitivity. So the sensitivity has N (2 H + 2) numbers. With channels as modules
-    of K state dimensions it would have N (K H + H + K + 1): every one of them would carry the coefficients of all K.
+    A module is one state element, h[d, k], so there are N = H K independent modules. Their coefficients are A_log[d,
+    k], b_step[d] and W_step[d] (recurrent: they decide the decay) and W_B[k] (feedforward). Parameters that several
+    modules share are broadcast to each. All of them get exact credit through time, including the projections W_step
+    and W_B. W_C and D act on the output alone and need no sensitivity. So the sensitivity has N (2 H + 2) elements.
+    With channels as modules of K state dimensions it would have N (K H + H + K + 1), because each element would carry
+    the coefficients of all K.
 
-    What makes this cell larger than an LRU is its state: for each number of state, the sensitivity and the products
-    with the input have the same size within a factor of two. `W_step` is a full matrix, where Mamba's code takes one
-    of low rank: a factor shared by all channels would cost each module a sensitivity to the whole of it. The short
-    convolution and the gate around Mamba's recurrence are no part of this cell.
+    This cell is larger than an LRU because of its state: per state element, the sensitivity and the products with the
+    input have the same size within a factor of two. `W_step` is a full matrix where Mamba's code uses a low-rank one; a
+    factor shared by all channels would cost each module a sensitivity to all of it. Mamba's short convolution and the
+    gate around its recurrence are not part of this cell.
 
-    A begins as -(k + 1) in every channel (S4D-Real), the steps at zero input log-uniform; kernels are normal over the
-    square root of the fan-in, D is one.
+    A begins as -(k + 1) in every channel (S4D-Real), and the step sizes at zero input are log-uniform. Kernels are
+    sampled from N(0, 1/fan-in), and D is one.
 
     Args:
-        input_size: number of channels H.
-        states_per_channel: numbers of state of a channel, K.
-        step_min, step_max: range of the steps at zero input.
-        key: PRNG key of the initialisation.
+        input_size: number of channels, H.
+        states_per_channel: number of state elements of a channel, K.
+        step_min: smallest step size at zero input.
+        step_max: largest step size at zero input.
+        key: PRNG key for the initial values.
 
     Raises:
-        ValueError: sizes below one, or steps out of order.
+        ValueError: a size is below one, or the step sizes are not 0 < step_min <= step_max.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.SelectiveSSM(input_size=3, states_per_channel=4, key=jax.random.key(0))
@@ -87,11 +89,11 @@ class SelectiveSSM(AbstractDiagonalCell):
 
     @property
     def output_size(self) -> int:
-        """Number of features of the readout, that of the input."""
+        """Number of features of the readout: the same as of the input."""
         return self.input_size
 
     def coefficients(self) -> Coefficients:
-        """Return what acts on each number of state: A_log, b_step (N,), W_step, W_B (N, H)."""
+        """Return the coefficients of each state element: A_log, b_step (N,), W_step, W_B (N, H)."""
         k = self.A_log.shape[1]
         recurrent = {
             "A_log": self.A_log.ravel(),
@@ -101,15 +103,15 @@ class SelectiveSSM(AbstractDiagonalCell):
         return Coefficients(recurrent, {"W_B": jnp.tile(self.W_B, (self.input_size, 1))})
 
     def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state; channel by channel."""
+        """Return the zero state, ordered channel by channel."""
         return jnp.zeros_like(self.A_log).ravel()
 
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
-        """Return the sampled decay and drive."""
+        """Return the discretised decay and drive."""
         A, own = -jnp.exp(theta.recurrent["A_log"]), jnp.repeat(x, self.state_size // self.input_size)
         grown = A * jax.nn.softplus(jnp.inner(x, theta.recurrent["W_step"]) + theta.recurrent["b_step"])
         return jnp.exp(grown), jnp.expm1(grown) / A * jnp.inner(x, theta.feedforward["W_B"]) * own
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:
-        """Return each channel's state, weighted by W_C x, plus `D * x`."""
+        """Return the state of each channel, weighted by W_C x, plus `D * x`."""
         return h.reshape(self.A_log.shape) @ (self.W_C @ x) + self.D * x

@@ -10,11 +10,6 @@ so that nothing is left out, in memory of |theta| + |h|, at the price of noise. 
 in which derivatives are exact; rho_0 and rho_1 make both summands of s as long as those of t. Several independent
 sketches are averaged.
 
-Where the layers carry the sensitivities e to their own coefficients as they are, only the rest is sketched: with e'
-after the chunk, dh/dtheta = e + E[s t^T] and
-
-    t <- t / rho_0 + (nu^T (J e + F - e')) / rho_1
-
 Source: Tallec and Ollivier, Unbiased online recurrent optimization, 2018.
 """
 
@@ -30,8 +25,7 @@ from jax.flatten_util import ravel_pytree
 
 from foretrace._credit.noise import seed_of
 from foretrace._network import Network
-from foretrace._recurrence.sensitivity import attach
-from foretrace._types import Array, Float, PyTree, Sensitivity
+from foretrace._types import Array, Float, PyTree
 
 _TINY = 1e-30
 
@@ -50,13 +44,10 @@ class Sketch(NamedTuple):
     Args:
         states: s, the shapes of the states behind that axis.
         parameters: t, the parameters of encoder and blocks as one vector.
-        own: without that axis, the sensitivity of each layer to its own coefficients, which is carried as it is;
-            None where all is sketched.
     """
 
     states: Stack
     parameters: Float[Array, "..."]
-    own: Sensitivity | None
 
 
 def parameters_below(network: Network) -> Parameters:
@@ -64,19 +55,13 @@ def parameters_below(network: Network) -> Parameters:
     return (network.encoder, network.blocks)
 
 
-def init_sketch(network: Network, h: Stack, own: Sensitivity | None, number: int) -> Sketch:
+def init_sketch(network: Network, h: Stack, number: int) -> Sketch:
     """Return the sketch before the first step, zero."""
 
     def zeros(leaf: Array) -> Array:
         return jnp.zeros((number, *leaf.shape), leaf.dtype)
 
-    return Sketch(jax.tree.map(zeros, h), zeros(_vector(parameters_below(network))), own)
-
-
-def decayed_sketch(sketch: Sketch, share: float) -> Sketch:
-    """Return sketches of so much of the sensitivity: a product decays as one of its factors does."""
-    own = jax.tree.map(lambda leaf: leaf * share, sketch.own)
-    return sketch._replace(parameters=share * sketch.parameters, own=own)
+    return Sketch(jax.tree.map(zeros, h), zeros(_vector(parameters_below(network))))
 
 
 def attach_sketch(h: Stack, sketch: Sketch, parameters: Parameters) -> Stack:
@@ -92,43 +77,32 @@ def advance_sketch(
     parameters: Parameters,
     h: Stack,
     sketch: Sketch,
-    own: Sensitivity | None,
 ) -> Sketch:
     """Return the sketches after a chunk.
 
     Args:
-        function: the states after the chunk, from parameters and states before it; its derivative by the parameters has
-            the layers' own sensitivities before the chunk in it.
+        function: the states after the chunk, from parameters and states before it.
         parameters: those that act on states.
         h: the states before the chunk.
         sketch: of these.
-        own: the layers' own sensitivities after the chunk; None if they carry none.
     """
     after, pull = jax.vjp(function, parameters, h)
     # The transpose of the transpose: the linear scan knows its derivative in reverse only.
     _, push = jax.vjp(lambda cotangent: pull(cotangent)[1], jax.tree.map(jnp.zeros_like, after))
-    _, pull_own = jax.vjp(lambda p: attach_own(after, own, p), parameters)
 
     def one(number: Array, states: Stack, numbers: Array) -> tuple[Stack, Array]:
-        nu = signs(after, Sketch(states, numbers, None), number)
+        nu = signs(after, Sketch(states, numbers), number)
         (moved,) = push(states)
         # A cotangent c of a complex state reads Re[c dh].
         conjugate = jax.tree.map(jnp.conj, nu)
-        read = _vector(pull(conjugate)[0]) - _vector(pull_own(conjugate)[0])
+        read = _vector(pull(conjugate)[0])
         rho_0 = _balance(numbers, moved)
         rho_1 = _balance(read, nu)
         moved = jax.tree.map(lambda m, n: rho_0.astype(m.dtype) * m + rho_1.astype(m.dtype) * n, moved, nu)
         return moved, numbers / rho_0 + read / rho_1
 
     number = jnp.arange(len(sketch.parameters), dtype=jnp.uint32)
-    return Sketch(*jax.vmap(one)(number, sketch.states, sketch.parameters), own)
-
-
-def attach_own(h: Stack, own: Sensitivity | None, parameters: Parameters) -> Stack:
-    """Make the states of each layer a function of its own coefficients, with the sensitivity that it carries."""
-    if own is None:
-        return h
-    return jax.vmap(lambda h, e, block: attach(h, e, block.cell.coefficients()))(h, own, parameters[1])
+    return Sketch(*jax.vmap(one)(number, sketch.states, sketch.parameters))
 
 
 def signs(h: Stack, old: Sketch, number: Array) -> Stack:

@@ -8,9 +8,8 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._credit.prediction import Predictor
 from foretrace._engine.carry import init_carry
-from foretrace._engine.checks import check_chunk, check_predictor
+from foretrace._engine.checks import check_chunk
 from foretrace._engine.gradient import Loss, jitted_evaluate
 from foretrace._network import Network
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -45,7 +44,6 @@ def alignment(
     mask: Mask | None = None,
     reset: Array | None = None,
     chunk: int | None = None,
-    predictor: Predictor | None = None,
 ) -> Alignment:
     """Compare a rule's gradient of whole sequences with that of backpropagation through time.
 
@@ -60,7 +58,6 @@ def alignment(
         mask: which steps count.
         reset: steps that start an episode.
         chunk: length of the chunks the rule runs in; all if not given. It matters for HYBRID, BPTT, UORO.
-        predictor: of errors, such as `fit_predictor` returns, under a rule that has them predicted.
 
     Raises:
         ValueError: as in `gradient`, or a chunk below 1.
@@ -73,11 +70,10 @@ def alignment(
     True
     """
     check_chunk(network, xs, ys, mask, reset)
-    check_predictor(network, as_rule(rule), predictor)
     if chunk is not None and chunk < 1:
         raise ValueError(f"alignment(chunk={chunk}) must be at least 1, or None for the whole sequence")
     arguments = (network, xs, ys, mask, reset)
-    grads = _whole_gradient(*arguments, rule=as_rule(rule), loss=loss, chunk=chunk, predictor=predictor)
+    grads = _whole_gradient(*arguments, rule=as_rule(rule), loss=loss, chunk=chunk)
     exact = _whole_gradient(*arguments, rule=BPTT, loss=loss, chunk=None)
     return compare(network, grads, exact)
 
@@ -112,10 +108,9 @@ def _whole_gradient(
     rule: LearningRule,
     loss: Loss,
     chunk: int | None,
-    predictor: Predictor | None = None,
 ) -> Network:
     """Return the gradient of whole sequences, run in chunks and summed."""
-    run = partial(jitted_evaluate, network, predictor=predictor, rule=rule, loss=loss)
+    run = partial(jitted_evaluate, network, rule=rule, loss=loss)
     if chunk is None:
         return run(None, xs, ys, mask, reset, keep_carry=False).grads
     axis = jnp.ndim(xs) - 2

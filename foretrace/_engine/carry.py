@@ -1,6 +1,5 @@
 """What a stream carries from chunk to chunk: states, and the sensitivities that a rule asks for."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,12 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._credit.groups import init_deep_sensitivity
-from foretrace._credit.prediction import watched
-from foretrace._credit.sketch import Sketch, decayed_sketch, init_sketch
+from foretrace._credit.sketch import init_sketch
 from foretrace._network import Network
 from foretrace._recurrence.sensitivity import init_sensitivity
 from foretrace._rule import LearningRule, as_rule
-from foretrace._types import Array, PyTree, Sensitivity, State
+from foretrace._types import PyTree, Sensitivity, State
 
 
 class Carry(NamedTuple):
@@ -25,7 +23,7 @@ class Carry(NamedTuple):
         h: states.
         e: sensitivities of h to the coefficients, None under a rule that carries none; of a rule with depth a tuple
             of these and of those to the layers below, and where only columns or modules are carried of the seed that
-            these are drawn from; where there are sketches a `Sketch` of them, with the layers' own sensitivities.
+            these are drawn from; where there are sketches a `Sketch` of them.
     """
 
     h: State
@@ -51,13 +49,11 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
     rule = as_rule(rule)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream")
-    carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(watched(block.cell, rule), rule)))(
-        network.blocks
-    )
+    carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule)))(network.blocks)
     if rule.depth:
         carry = carry._replace(e=init_deep_sensitivity(network, rule, carry.e))
     if rule.sketches:
-        carry = carry._replace(e=init_sketch(network, carry.h, carry.e, rule.sketches))
+        carry = carry._replace(e=init_sketch(network, carry.h, rule.sketches))
     if batch_size is None:
         return carry
     carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
@@ -85,24 +81,13 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
     return real_numbers(eqx.filter_eval_shape(init_carry, network, rule))
 
 
-def decayed(carry: Carry, share: float) -> Carry:
-    """Return a carry with so much of its sensitivity; what is no number of it, such as a seed, stays."""
-    if isinstance(carry.e, Sketch):
-        return carry._replace(e=decayed_sketch(carry.e, share))
-    return _changed(carry, lambda leaf: leaf * share)
-
-
 def cleared(carry: Carry) -> Carry:
     """Return a carry with a sensitivity of zero; what is no number of it, such as a seed, stays."""
-    return _changed(carry, jnp.zeros_like)
+    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
+    return carry._replace(e=eqx.combine(jax.tree.map(jnp.zeros_like, numbers), others))
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
     """Return how many real numbers arrays of these shapes hold; a complex one counts as two."""
     leaves = jax.tree.leaves(shapes)
     return sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)
-
-
-def _changed(carry: Carry, change: Callable[[Array], Array]) -> Carry:
-    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
-    return carry._replace(e=eqx.combine(jax.tree.map(change, numbers), others))

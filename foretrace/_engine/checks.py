@@ -1,4 +1,4 @@
-"""Clear errors for chunks, carries and predictors that do not fit a network."""
+"""Clear errors for chunks and carries that do not fit a network."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._credit.prediction import Predictor, init_predictor
 from foretrace._engine.carry import Carry, init_carry
 from foretrace._network import Network
 from foretrace._rule import LearningRule
@@ -53,19 +52,6 @@ def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: A
         raise ValueError(
             f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what a previous call "
             "with the same network, rule and number of streams returned"
-        )
-
-
-def check_predictor(network: Network, rule: LearningRule, predictor: Predictor | None) -> None:
-    """Raise a clear error for a predictor that does not belong to this network and rule."""
-    if predictor is None:
-        return
-    if not rule.predicted:
-        raise ValueError(f"predictor is for a rule with_predicted_errors(), got {rule}")
-    want = jax.eval_shape(lambda: init_predictor(network)).weights.shape
-    if predictor.weights.shape != want:
-        raise ValueError(
-            f"predictor has weights of shape {predictor.weights.shape}, expected {want}: fit one to this network"
         )
 
 

@@ -11,7 +11,6 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from foretrace._credit.depth import deep_stack
-from foretrace._credit.prediction import Guess, init_predictor, unroll_watched, watch, watched
 from foretrace._credit.sketch import Parameters, Stack, advance_sketch, attach_sketch, parameters_below
 from foretrace._engine.carry import Carry, init_carry
 from foretrace._network import Block, Network
@@ -59,12 +58,10 @@ class Outcome(NamedTuple):
     Args:
         outputs: of the network.
         carry: after the chunk; None if not kept.
-        gram: of each layer, where errors are predicted: what `Predictor.gram` sums.
     """
 
     outputs: Float[Array, "*B C O"]
     carry: Carry | None
-    gram: Float[Array, "D F F"] | None
 
 
 def forward(
@@ -94,7 +91,7 @@ def forward(
     Raises:
         ValueError: a carry for a network that runs on whole sequences only.
     """
-    return run(network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry)[:2]
+    return run(network, carry, xs, rule=rule, reset=reset, key=key, keep_carry=keep_carry)
 
 
 def run(
@@ -107,8 +104,6 @@ def run(
     key: Keys | None = None,
     keep_carry: bool = True,
     through: bool = False,
-    guess: Guess | None = None,
-    live: Bool[Array, "*B C"] | None = None,
     merged: bool = False,
 ) -> Outcome:
     """Do what `forward` does, and more.
@@ -117,50 +112,44 @@ def run(
         network, carry, xs, rule, reset, key, keep_carry: as there.
         through: the chunk is a part of a sequence that is differentiated as a whole: the states before and after it
             are open to the derivative as the rule says, and there are no sensitivities.
-        guess: predicts errors, under a rule that has them predicted; they are zero without it.
-        live: for the same: steps that count or are followed by one that does; all if None.
         merged: for training: take steps and streams as one axis where there is no state, see `each_step_and_stream`.
 
     Raises:
-        ValueError: as there; through under a rule with depth or predicted errors.
+        ValueError: as there; through under a rule with depth.
     """
     batched = xs.ndim == 3
     if batched and xs.shape[0] == 1:
         # Axes of one element in the middle keep XLA on a CPU from its fast sums: nearly half of a step.
         key = jax.random.split(key, 1) if key is not None and key.ndim == 0 else key
-        told: dict[str, Any] = jax.tree.map(lambda leaf: leaf[0], {"reset": reset, "key": key, "live": live})
-        told |= {"rule": rule, "keep_carry": keep_carry, "through": through, "guess": guess}
+        told: dict[str, Any] = jax.tree.map(lambda leaf: leaf[0], {"reset": reset, "key": key})
+        told |= {"rule": rule, "keep_carry": keep_carry, "through": through}
         out = run(network, jax.tree.map(lambda leaf: jnp.squeeze(leaf, 1), carry), xs[0], **told)
         after = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), out.carry)
-        return Outcome(out.outputs[None], after, out.gram)
+        return Outcome(out.outputs[None], after)
     if batched:
         # Time in front, streams behind it: scans and weight products then find their operands in place.
         xs = jnp.swapaxes(xs, 0, 1)
-        reset, live = (None if leaf is None else jnp.swapaxes(leaf, 0, 1) for leaf in (reset, live))
+        reset = None if reset is None else jnp.swapaxes(reset, 0, 1)
     keep = None
     if key is not None:
         # Drawn here for all blocks: within a block the random bits would be made again wherever the masks are used.
         streams = jax.random.split(key, xs.shape[1]) if batched and key.ndim == 0 else key
         keep = each_stream(network.keep, batched, out_axes=1)(streams)
-    if (rule.depth or rule.predicted) and through:
+    if rule.depth and through:
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
-    if rule.predicted and guess is None:
-        nothing = init_predictor(network).weights
-        guess = Guess(nothing, nothing)
-    gram = None
     if rule.depth:
         x, after = _run_deep(network, carry, xs, rule, reset, keep, keep_carry)
     elif rule.sketches and not through:
         x, after = _run_sketched(network, carry, xs, rule, reset, keep, keep_carry)
     else:
-        x, after, gram = _run(network, carry, xs, rule, reset, keep, keep_carry, through, guess, live, merged)
+        x, after = _run(network, carry, xs, rule, reset, keep, keep_carry, through, merged)
     if network.cumulative_mean:
         if carry is not None:
             raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
         counts = jnp.arange(1, xs.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = also_differentiate(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
     outputs = each_step_and_stream(network.decoder, batched, merged)(x)
-    return Outcome(jnp.swapaxes(outputs, 0, 1) if batched else outputs, after, gram)
+    return Outcome(jnp.swapaxes(outputs, 0, 1) if batched else outputs, after)
 
 
 def _run(
@@ -172,21 +161,18 @@ def _run(
     keep: Float[Array, "D *B 2 H"] | None,
     keep_carry: bool,
     through: bool,
-    guess: Guess | None = None,
-    live: Bool[Array, "C *B"] | None = None,
     merged: bool = False,
-) -> tuple[Float[Array, "C *B H"], Carry | None, Float[Array, "D F F"] | None]:
+) -> tuple[Float[Array, "C *B H"], Carry | None]:
     """Run encoder and blocks."""
     x = each_step_and_stream(network.encoder, xs.ndim == 3, merged)(xs)
     if xs.shape[0] == 1:
-        blocks = (network.blocks, carry, keep, guess)
+        blocks = (network.blocks, carry, keep)
 
-        def step(x: Array, now: tuple[Block, Carry | None, Array | None, Guess | None]) -> tuple[Array, tuple]:
-            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through, now[3], live, merged)
+        def step(x: Array, now: tuple[Block, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
+            return _layer(now[0], now[1], x, rule, reset, now[2], keep_carry, through, merged)
 
         # In a loop, weights and sensitivities are copied out of their stack and back: a third of a step of one row.
-        x, (after, gram) = lax.scan(step, x, blocks, unroll=4)
-        return x, after, gram
+        return lax.scan(step, x, blocks, unroll=4)
     # Vectors come by a product with a row of the identity: sliced, they are fused into the loops over features that use
     # them, where XLA on a CPU then reads them through the layer's number and does not vectorise (7 % of a step).
     vectors, others = eqx.partition(network.blocks, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 2)
@@ -194,15 +180,13 @@ def _run(
     # The backward pass computes a block again instead of storing its insides, but for the states of linear scans and
     # the readout: more operations and much less memory traffic, which is what limits a CPU here (dev/LOG.md).
     @partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(STATES, _READOUT))
-    def layer(x: Array, now: tuple) -> tuple[Array, tuple]:
-        others, one_hot, before, keep, guess = now
+    def layer(x: Array, now: tuple) -> tuple[Array, Carry | None]:
+        others, one_hot, before, keep = now
         own = jax.tree.map(partial(_row, one_hot), vectors)
         block = eqx.combine(own, others)
-        return _layer(block, before, x, rule, reset, keep, keep_carry, through, guess, live, merged)
+        return _layer(block, before, x, rule, reset, keep, keep_carry, through, merged)
 
-    rows = (others, jnp.eye(network.depth, dtype=bool), carry, keep, guess)
-    x, (after, gram) = lax.scan(layer, x, rows)
-    return x, after, gram
+    return lax.scan(layer, x, (others, jnp.eye(network.depth, dtype=bool), carry, keep))
 
 
 def _run_deep(
@@ -238,7 +222,7 @@ def _run_sketched(
 
         def run(parameters: Parameters, h: Stack) -> tuple[Array, Carry | None]:
             whole = eqx.tree_at(parameters_below, network, parameters)
-            return _run(whole, Carry(h, e.own), xs, rule, reset, keep, keep_carry, through=True)[:2]
+            return _run(whole, Carry(h, None), xs, rule, reset, keep, keep_carry, through=True)
 
         x, after = run(parameters, h if before is None else attach_sketch(h, e, parameters))
         if after is None:
@@ -249,7 +233,7 @@ def _run_sketched(
             assert after is not None
             return after.h
 
-        e = advance_sketch(states, lax.stop_gradient(parameters), h, e, lax.stop_gradient(after.e))
+        e = advance_sketch(states, lax.stop_gradient(parameters), h, e)
         return x, lax.stop_gradient(Carry(after.h, e))
 
     return each_stream(stack, xs.ndim == 3, in_axes=1, out_axes=1)(carry, xs, reset, keep)
@@ -264,46 +248,31 @@ def _layer(
     keep: Float[Array, "*B 2 H"] | None,
     keep_carry: bool,
     through: bool,
-    guess: Guess | None,
-    live: Bool[Array, "C *B"] | None,
     merged: bool,
-) -> tuple[Float[Array, "C *B H"], tuple[Carry | None, Float[Array, "F F"] | None]]:
-    own = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
-    cell, theta = watched(own, rule), own.coefficients()
-    if guess is not None:
-        theta = watch(theta, own.init_state(), guess.probe)
+) -> tuple[Float[Array, "C *B H"], Carry | None]:
+    cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
+    theta = cell.coefficients()
     batched = xs.ndim == 3
 
-    def recur(
-        carry: Carry | None, zs: Array, reset: Array | None, live: Array | None
-    ) -> tuple[Any, Carry | None, Array | None]:
+    def recur(carry: Carry | None, zs: Array, reset: Array | None) -> tuple[Any, Carry | None]:
         h, e = carry if carry is not None else (cell.init_state(), None)
         h = h if through else lax.stop_gradient(h)
         before = h if e is None else attach(h, e, theta)
-        inputs: Any = zs
-        gram = None
-        if guess is None:
-            hs, emitted = unroll(cell, theta, before, zs, rule, reset)
-        else:
-            told: dict[str, Any] = {"ends": not keep_carry, "share": 1 / xs.shape[1] if batched else 1.0}
-            hs, emitted, inputs, gram = unroll_watched(
-                cell, theta, before, zs, guess.weights, rule, reset, live, **told
-            )
+        hs, emitted = unroll(cell, theta, before, zs, rule, reset)
         if not keep_carry:
-            return emitted, None, gram
+            return emitted, None
         last = jax.tree.map(lambda leaf: leaf[-1], hs)
         e = init_sensitivity(cell, rule) if e is None and not through else e
-        after = None if e is None else advance(cell, theta, h, e, inputs, hs, rule, reset)
-        return emitted, Carry(last if through else lax.stop_gradient(last), lax.stop_gradient(after)), gram
+        after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
+        return emitted, Carry(last if through else lax.stop_gradient(last), lax.stop_gradient(after))
 
     each = partial(each_step_and_stream, batched=batched, merged=merged)
     zs = each(block.before)(xs)
     # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
-    emitted, after, gram = each_stream(recur, batched, in_axes=(0, 1, 1, 1), out_axes=(1, 0, 0))(carry, zs, reset, live)
-    gram = gram.mean(axis=0) if gram is not None and batched else gram
-    ys = checkpoint_name(each(own.readout)(emitted, zs), _READOUT)
+    emitted, after = each_stream(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0))(carry, zs, reset)
+    ys = checkpoint_name(each(cell.readout)(emitted, zs), _READOUT)
     keeps = None if keep is None else jnp.broadcast_to(keep, (xs.shape[0], *keep.shape))
-    return each(block.after)(xs, ys, keeps), (after, gram)
+    return each(block.after)(xs, ys, keeps), after
 
 
 def _row(one_hot: Bool[Array, "D"], leaf: Array) -> Array:

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._credit.prediction import Guess, Predictor, init_predictor
 from foretrace._engine.carry import Carry, init_carry
-from foretrace._engine.checks import check_carry, check_chunk, check_predictor
+from foretrace._engine.checks import check_carry, check_chunk
 from foretrace._engine.forward import Outcome, run
 from foretrace._network import Network
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -30,7 +29,6 @@ def gradient(
     mask: Mask | None = None,
     reset: Array | None = None,
     key: PRNGKeyArray | None = None,
-    predictor: Predictor | None = None,
 ) -> tuple[Float[Array, ""], Network, Carry]:
     """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
 
@@ -51,16 +49,13 @@ def gradient(
         mask: which steps count, (C,) or (B, C): booleans, or weights.
         reset: steps that start an episode, same shape, booleans: state, sensitivity and errors are cut before them.
         key: PRNG key for dropout; none without it.
-        predictor: what predicts errors, under a rule `with_predicted_errors`; without it they are zero. The chunk is
-            taken to go on: an error is predicted for its last state, too.
 
     Returns:
         `(value, grads, carry)`; grads has the structure of the network.
 
     Raises:
         TypeError: inputs that are not floating point, a reset that is not boolean.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a predictor under a rule that
-            predicts no errors.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -74,26 +69,17 @@ def gradient(
     rule = as_rule(rule)
     check_chunk(network, xs, ys, mask, reset)
     check_carry(network, rule, carry, xs)
-    check_predictor(network, rule, predictor)
-    out = jitted_evaluate(network, carry, xs, ys, mask, reset, key, predictor, rule=rule, loss=loss)
+    out = jitted_evaluate(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss)
     return out.loss, out.grads, out.carry
 
 
-class Moments(NamedTuple):
-    """What a chunk adds to the sums of a predictor; see there."""
-
-    gram: Float[Array, "D F F"]
-    cross: Float[Array, "D F P"]
-
-
 class Evaluation(NamedTuple):
-    """Loss, gradient, carry and outputs of one chunk, and its moments where errors are predicted."""
+    """Loss, gradient, carry and outputs of one chunk."""
 
     loss: Float[Array, ""]
     grads: Network
     carry: Carry | None
     outputs: Float[Array, "*B C O"]
-    moments: Moments | None
 
 
 def evaluate(
@@ -104,7 +90,6 @@ def evaluate(
     mask: Mask | None = None,
     reset: Array | None = None,
     key: Keys | None = None,
-    predictor: Predictor | None = None,
     *,
     rule: LearningRule,
     loss: Loss,
@@ -117,17 +102,6 @@ def evaluate(
     memory of one part, see `segmented_loss`.
     """
     data = (xs, ys, mask, reset, key)
-    if rule.predicted:
-        predictor = init_predictor(network) if predictor is None else predictor
-        weights = predictor.weights
-
-        def watched(network: Network, probe: Array) -> tuple[Array, Outcome]:
-            guess = Guess(weights, probe)
-            return chunk_loss(network, carry, *data, rule=rule, loss=loss, keep_carry=keep_carry, guess=guess)
-
-        differentiated = jax.value_and_grad(watched, argnums=(0, 1), has_aux=True)
-        (value, out), (grads, cross) = differentiated(network, jnp.zeros_like(weights))
-        return Evaluation(value, grads, out.carry, out.outputs, Moments(out.gram, cross))
 
     def total(network: Network) -> tuple[Array, Outcome]:
         if segment is not None and segment < xs.shape[-2]:
@@ -135,7 +109,7 @@ def evaluate(
         return chunk_loss(network, carry, *data, rule=rule, loss=loss, keep_carry=keep_carry)
 
     (value, out), grads = jax.value_and_grad(total, has_aux=True)(network)
-    return Evaluation(value, grads, out.carry, out.outputs, None)
+    return Evaluation(value, grads, out.carry, out.outputs)
 
 
 def chunk_loss(
@@ -151,15 +125,10 @@ def chunk_loss(
     loss: Loss,
     keep_carry: bool,
     through: bool = False,
-    guess: Guess | None = None,
 ) -> tuple[Float[Array, ""], Outcome]:
     """Return the mean over streams of `sum_t mask_t * loss_t`, and what the run gave."""
     options: dict[str, Any] = {"reset": reset, "key": key, "keep_carry": keep_carry, "through": through, "merged": True}
-    live = None
-    if guess is not None and mask is not None and not keep_carry:
-        # Steps that count may come in the next chunk, unless there is none.
-        live = jnp.flip(jnp.cumsum(jnp.flip(mask.astype(bool), -1), axis=-1), -1) > 0
-    out = run(network, carry, xs, rule=rule, guess=guess, live=live, **options)
+    out = run(network, carry, xs, rule=rule, **options)
     outputs = out.outputs
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
@@ -209,7 +178,7 @@ def segmented_loss(
     if xs.shape[-2] % segment:
         _, (last, rest) = part(h, jax.tree.map(lambda leaf: leaf[count * segment :], in_time))
         value, outputs = value + last, jnp.concatenate([outputs, rest])
-    return value, Outcome(jnp.swapaxes(outputs, 0, 1) if batched else outputs, None, None)
+    return value, Outcome(jnp.swapaxes(outputs, 0, 1) if batched else outputs, None)
 
 
 jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry", "segment"))

@@ -11,7 +11,6 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
-from foretrace._credit.prediction import Predictor
 from foretrace._engine.carry import Carry
 from foretrace._engine.gradient import Evaluation, evaluate
 from foretrace._network import Network
@@ -27,7 +26,6 @@ def evaluate_spread(
     mask: Mask | None,
     reset: Array | None,
     key: PRNGKeyArray | None,
-    predictor: Predictor | None = None,
     **options: Any,
 ) -> Evaluation:
     """Return what `evaluate` returns for a batch, but for rounding.
@@ -41,27 +39,25 @@ def evaluate_spread(
         mask: which steps count.
         reset: which start an episode.
         key: of the dropout masks.
-        predictor: the same on all.
         options: rule, loss and the rest of what `evaluate` is told.
     """
     (axis,) = mesh.axis_names
     same, streams, layers = PartitionSpec(), PartitionSpec(axis), PartitionSpec(None, axis)
 
-    def own(network: Network, predictor: Predictor | None, carry: Carry | None, *batch: Any) -> Evaluation:
-        told: Any = options | {"predictor": predictor}
-        found = evaluate(network, carry, *batch, **told)
-        vector, restore = ravel_pytree((found.loss, found.grads, found.moments))
-        value, grads, moments = restore(lax.pmean(vector, axis))
-        return Evaluation(value, grads, found.carry, found.outputs, moments)
+    def own(network: Network, carry: Carry | None, *batch: Any) -> Evaluation:
+        found = evaluate(network, carry, *batch, **options)
+        vector, restore = ravel_pytree((found.loss, found.grads))
+        value, grads = restore(lax.pmean(vector, axis))
+        return Evaluation(value, grads, found.carry, found.outputs)
 
-    places: Any = (same, same, layers, streams, same)
+    places: Any = (same, same, layers, streams)
     run = jax.shard_map(
         own,
         mesh=mesh,
-        in_specs=(same, same, layers, streams, streams, streams, streams, streams),
+        in_specs=(same, layers, streams, streams, streams, streams, streams),
         out_specs=Evaluation(*places),
         check_vma=False,
     )
     # Each stream keeps the masks that it has on one device.
     keys = None if key is None else jax.random.split(key, xs.shape[0])
-    return run(network, predictor, carry, xs, ys, mask, reset, keys)
+    return run(network, carry, xs, ys, mask, reset, keys)

@@ -11,10 +11,9 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._credit.groups import check_drawn
-from foretrace._credit.prediction import added, init_predictor, next_round
-from foretrace._engine.carry import Carry, cleared, decayed, init_carry
+from foretrace._engine.carry import Carry, cleared, init_carry
 from foretrace._engine.checks import check_chunk, check_finite
-from foretrace._engine.forward import forward, run
+from foretrace._engine.forward import forward
 from foretrace._engine.gradient import Loss, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_spread
@@ -35,19 +34,12 @@ def check_options(learner: Any) -> None:
         raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
     if learner.accumulate and whole:
         raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
-    if learner.rule.predicted and not (learner.accumulate or whole):
-        raise ValueError(
-            f"under {learner.rule} the parameters must stand still while errors are learned and predicted: set "
-            "accumulate=True or whole_sequences=True"
-        )
-    if learner.rule.predicted and learner.rule.inputs and whole:
-        raise ValueError(f"under {learner.rule} on whole sequences nothing is left to be predicted; run it in chunks")
     segment, rule = learner.segment, learner.rule
-    in_parts = whole and not (rule.depth or rule.predicted or learner.network.cumulative_mean)
+    in_parts = whole and not (rule.depth or learner.network.cumulative_mean)
     if segment is not None and (segment < 1 or not in_parts):
         raise ValueError(
             f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit in "
-            "depth or predicted errors and networks without a cumulative mean"
+            "depth and networks without a cumulative mean"
         )
     if rule.drawn and whole:
         raise ValueError(
@@ -64,19 +56,15 @@ def check_options(learner: Any) -> None:
 
 
 def _check_sensitivities(learner: Any) -> None:
-    decay, dtype, rule = learner.sensitivity_decay, learner.sensitivity_dtype, learner.rule
-    if not 0 < decay <= 1:
-        raise ValueError(f"Learner(sensitivity_decay={decay}) must lie in (0, 1]")
+    dtype, rule = learner.sensitivity_dtype, learner.rule
     if dtype not in (None, *get_args(SensitivityDtype)):
         raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
-    if decay < 1 and (learner.accumulate or learner.whole_sequences):
-        raise ValueError("sensitivity_decay is for updates in the middle of a stream; here a sequence ends with each")
     carried = not learner.whole_sequences and (rule.carried or rule.sketches)
-    if not carried and (dtype is not None or decay < 1):
+    if not carried and dtype is not None:
         where = "on whole sequences" if learner.whole_sequences else f"under {rule}"
         raise ValueError(
-            f"sensitivity_decay={decay} and sensitivity_dtype={dtype!r} are for sensitivities that are carried from "
-            f"call to call; {where} there are none: leave them out, or use a rule such as ONLINE in chunks"
+            f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; {where} there are "
+            "none: leave it out, or use a rule such as ONLINE in chunks"
         )
 
 
@@ -88,11 +76,8 @@ class Learner:
 
     By default every call updates the parameters. Sensitivities then belong to the parameters of the past and are
     stale, as always in real-time recurrent learning: little at small rates, much at large ones (docs/streaming.md
-    has figures); `sensitivity_decay` lets them forget sooner. With `accumulate=True` the gradient is summed until a
+    has figures). With `accumulate=True` the gradient is summed until a
     call with `end=True`: one update for each sequence, exact (the paper's setting).
-
-    Under a rule `with_predicted_errors` sequences take turns: to one (or one batch) the predictor is fitted, from the
-    next the network learns; one update for two.
 
     Args:
         network: the network to begin with.
@@ -105,8 +90,6 @@ class Learner:
             backpropagation through time costs.
         segment: with whole_sequences, for long ones: keep the insides of so many steps at a time and compute the rest
             again; the same gradient in memory that hardly grows with the sequence, for one forward pass more.
-        sensitivity_decay: share of the sensitivities that is kept at every update, in (0, 1]; 1 keeps all. Less is
-            less stale, and reaches less far back: about 1 / (1 - share) updates.
         sensitivity_dtype: "bfloat16" keeps sensitivities in half the memory between calls, rounded at random so that
             nothing is lost on average; as the parameters if None. docs/streaming.md has the error.
         mesh: one axis of devices that share the streams of a batch; gradients are averaged in one exchange.
@@ -114,8 +97,7 @@ class Learner:
 
     Raises:
         ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
-            that cannot share the batch, a decay out of range or one where no sensitivity outlives an update; accumulate
-            together with whole_sequences.
+            that cannot share the batch, or accumulate together with whole_sequences.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -137,14 +119,13 @@ class Learner:
         accumulate: bool = False,
         whole_sequences: bool = False,
         segment: int | None = None,
-        sensitivity_decay: float = 1.0,
         sensitivity_dtype: SensitivityDtype | None = None,
         mesh: Mesh | None = None,
         warn: bool = True,
     ):
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
         self.batch_size, self.accumulate, self.whole_sequences = batch_size, accumulate, whole_sequences
-        self.segment, self.sensitivity_decay, self.sensitivity_dtype = segment, sensitivity_decay, sensitivity_dtype
+        self.segment, self.sensitivity_dtype = segment, sensitivity_dtype
         self.mesh = mesh
         check_options(self)
         self._evaluate = evaluate if mesh is None else partial(evaluate_spread, mesh)
@@ -172,7 +153,6 @@ class Learner:
             step=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
             key=jax.random.key(0) if key is None else key,
-            predictor=init_predictor(self.network) if self.rule.predicted else None,
         )
 
     def step(
@@ -236,10 +216,12 @@ class Learner:
 
     def init_carry(self, network: Network, batch_size: int | None) -> Carry:
         """Return the carry of a stream before its first step, as this learner keeps it."""
-        return self._closed(init_carry(network, self.rule, batch_size), batch_size)
+        carry = self._closed(init_carry(network, self.rule, batch_size), batch_size)
+        assert carry is not None
+        return carry
 
-    def _closed(self, carry: Carry, batch_size: int | None) -> Carry:
-        if self.sensitivity_dtype is None:
+    def _closed(self, carry: Carry | None, batch_size: int | None) -> Carry | None:
+        if carry is None or self.sensitivity_dtype is None:
             return carry
         # Stream by stream: what one draws depends on no other, and on no other device.
         return rounded(carry) if batch_size is None else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
@@ -248,13 +230,6 @@ class Learner:
         if carry is None or self.sensitivity_dtype is None:
             return carry
         return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
-
-    def _kept(self, carry: Carry | None) -> Carry | None:
-        if carry is None:
-            return carry
-        if self.sensitivity_decay < 1:
-            carry = decayed(carry, self.sensitivity_decay)
-        return self._closed(carry, self.batch_size)
 
     def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
         check_chunk(self.network, x, y, mask, reset)
@@ -285,7 +260,6 @@ class Learner:
             mask,
             reset,
             jax.random.fold_in(state.key, 1),
-            state.predictor,
             rule=self.rule,
             loss=self.loss,
             keep_carry=not self.whole_sequences and not end,
@@ -299,10 +273,6 @@ class Learner:
             accepted &= jnp.isfinite(h).all()
         grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
         network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(gradient_norm)
-        predictor = state.predictor
-        if predictor is not None and found.moments is not None:
-            predictor = added(predictor, *found.moments)
-            accepted &= jnp.isfinite(norm(found.moments))
         if end or not self.accumulate:
             # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
             known = {} if self.accumulate else {"value": found.loss}
@@ -311,19 +281,13 @@ class Learner:
             network, update_norm = optax.apply_updates(network, updates), norm(updates)
             accepted &= jnp.isfinite(update_norm)
             grads = jax.tree.map(jnp.zeros_like, grads)
-            if predictor is not None:
-                # Sequences to fit the predictor to, then sequences to learn from.
-                held, learned = (state.network, state.opt_state, 0 * gradient_norm), (network, opt_state, update_norm)
-                network, opt_state, update_norm = jax.tree.map(partial(jnp.where, predictor.fitted), learned, held)
-                predictor = next_round(predictor)
         after = state._replace(
             network=network,
             opt_state=opt_state,
-            carry=self.fresh_carry() if end else self._kept(found.carry),
+            carry=self.fresh_carry() if end else self._closed(found.carry, self.batch_size),
             grads=grads if self.accumulate else None,
             step=optax.safe_increment(state.step),
             key=key,
-            predictor=predictor,
         )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
         after = jax.tree.map(partial(jnp.where, accepted), after, before)
@@ -339,14 +303,11 @@ class Learner:
     def _traced_predict(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
     ) -> tuple[Array, dict[str, Any]]:
-        network, before, predictor = state.network, state.carry, state.predictor
+        network, before = state.network, state.carry
         if before is not None and not sensitivity:
             outputs, after = forward(network, before._replace(e=None), x, reset=reset)
             assert after is not None
             return outputs, {"carry": cleared(after._replace(e=before.e))}
         kept = before is not None
-        outputs, after, gram = run(network, self._opened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
-        changed: dict[str, Any] = {"carry": None if after is None else self._closed(after, self.batch_size)}
-        if predictor is not None and gram is not None:
-            changed["predictor"] = added(predictor, gram, jnp.zeros_like(predictor.cross))
-        return outputs, changed
+        outputs, after = forward(network, self._opened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
+        return outputs, {"carry": self._closed(after, self.batch_size)}

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import optax
 
-from foretrace._credit.prediction import Predictor
 from foretrace._engine.carry import Carry
 from foretrace._network import Network
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
@@ -21,7 +20,6 @@ class LearnerState(NamedTuple):
         step: number of calls of `Learner.step` that learned; it stays at 2^31 - 1, as does the count of Optax.
         skipped: number of calls that were refused because loss, gradient or update was NaN or infinite.
         key: PRNG key of the dropout masks.
-        predictor: of errors, under a rule that has them predicted; None otherwise.
     """
 
     network: Network
@@ -31,7 +29,6 @@ class LearnerState(NamedTuple):
     step: Int[Array, ""]
     skipped: Int[Array, ""]
     key: PRNGKeyArray
-    predictor: Predictor | None = None
 
 
 class Info(NamedTuple):

@@ -1,9 +1,11 @@
 """Checkpoints: one safetensors file of named arrays with a JSON header; data only, nothing in it is ever executed.
 
-    network.blocks.cell.nu_log   (D, N) float32          header: format, version, rule, PRNG implementations,
-    opt_state.0.mu.…             …                               which arrays are complex, a digest of all bytes,
-    carry.h, carry.e…, step, key …                               and what the caller wants to keep (data position, …)
+    network.blocks.cell.nu_log   (D, N) float32      header: format, version, PRNG implementations,
+    opt_state.0.mu.…             …                           which arrays are complex, and a digest
+    carry.h, carry.e…, step, key …                           of the header's other fields and of all arrays
+    __extra__                    bytes               what the caller keeps as JSON (data position, vocabularies, …)
 
+`__extra__` is an array because safetensors limits its header to 100 MB and arrays are not limited.
 A file is complete or absent: it is written beside its name, synced and renamed.
 """
 
@@ -22,10 +24,11 @@ from safetensors.numpy import save as to_bytes
 
 from foretrace._runs.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 
 _HEADER = "foretrace"
+_EXTRA = "__extra__"
 
 
 class HasInit(Protocol):
@@ -43,13 +46,13 @@ def save(path: str | os.PathLike, state: Any, *, extra: dict[str, Any] | None = 
     """Write a learner's state to a file, atomically.
 
     Args:
-        path: the file; its folder must exist. An existing file stays as it was until the new one is complete.
-        state: from `Learner.init` or `Learner.step`. It holds all that is needed to go on exactly.
-        extra: what else to keep, as JSON: the position in the data, a configuration, …
+        path: file to write; its folder must exist. An existing file stays as it was until the new one is complete.
+        state: state from `Learner.init` or `Learner.step`. It holds all that is needed to go on exactly.
+        extra: values to keep beside the state, as JSON: the position in the data, a configuration, …
 
     Raises:
         TypeError: `extra` cannot be written as JSON.
-        OSError: the folder is missing or not writable; the existing file is unharmed.
+        OSError: the folder is missing or not writable, or the path is a folder; an existing file is unharmed.
 
     >>> import foretrace as ft, jax, optax, tempfile, os
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -61,7 +64,12 @@ def save(path: str | os.PathLike, state: Any, *, extra: dict[str, Any] | None = 
     >>> state = ft.load(path, learner)
     """
     path = Path(path)
-    arrays, keys, complex_names = {}, {}, []
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot save to {path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot save to {path}: it is a folder; give the path of a file in it")
+    text = json.dumps({} if extra is None else extra)
+    arrays, keys, complex_names = {_EXTRA: np.frombuffer(text.encode(), np.uint8)}, {}, []
     for name, leaf in _named(state):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             keys[name] = str(jax.random.key_impl(leaf))
@@ -77,9 +85,8 @@ def save(path: str | os.PathLike, state: Any, *, extra: dict[str, Any] | None = 
         "version": importlib.metadata.version("foretrace"),
         "prng": keys,
         "complex": complex_names,
-        "sha256": _digest(arrays),
-        "extra": {} if extra is None else extra,
     }
+    header["sha256"] = _digest(header, arrays)
     data = to_bytes(arrays, metadata={_HEADER: json.dumps(header)})
     write_atomically(path, data)
 
@@ -88,8 +95,8 @@ def load(path: str | os.PathLike, learner: HasInit) -> Any:
     """Read the state of a learner back; training goes on from it as if it had never stopped.
 
     Args:
-        path: a file that `save` wrote.
-        learner: a learner made as the saved one was: same network sizes, rule, optimiser and number of streams.
+        path: file that `save` wrote.
+        learner: learner made like the saved one: same network sizes, rule, optimiser and number of streams.
 
     Raises:
         FileNotFoundError: no such file.
@@ -107,17 +114,15 @@ def load(path: str | os.PathLike, learner: HasInit) -> Any:
         )
     leaves = []
     for name, leaf in want.items():
-        array = jnp.asarray(arrays[name])
-        key = name in header["prng"]
-        if key:
-            array = jax.random.wrap_key_data(array, impl=header["prng"][name])
-        # The user may have chosen another kind of PRNG key than the default.
-        if array.shape != leaf.shape or (array.dtype != leaf.dtype and not key):
-            raise CheckpointError(
-                f"{path} belongs to another learner: {name} is {array.dtype}{list(array.shape)} in the file and "
-                f"{leaf.dtype}{list(leaf.shape)} in the learner"
-            )
-        leaves.append(array)
+        # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32 without a word.
+        array = arrays[name]
+        if name in header["prng"]:  # the user may have chosen another kind of key than the default
+            array = jax.random.wrap_key_data(jnp.asarray(array), impl=header["prng"][name])
+        elif array.dtype != leaf.dtype:
+            raise _differs(path, name, array, leaf)
+        if array.shape != leaf.shape:
+            raise _differs(path, name, array, leaf)
+        leaves.append(jnp.asarray(array))
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -129,6 +134,15 @@ def read_extra(path: str | os.PathLike) -> dict[str, Any]:
         CheckpointError: as in `load`.
     """
     return _read(Path(path))[0]["extra"]
+
+
+def _differs(path: str | os.PathLike, name: str, array: Any, leaf: Any) -> CheckpointError:
+    wide = array.dtype in (np.float64, np.complex128, np.int64) and not jax.config.read("jax_enable_x64")
+    return CheckpointError(
+        f"{path} belongs to another learner: {name} is {array.dtype}{list(array.shape)} in the file and "
+        f"{leaf.dtype}{list(leaf.shape)} in the learner"
+        + ("; it was saved in 64-bit mode: set jax_enable_x64 before the learner is made" if wide else "")
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -143,8 +157,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if text is None:
         raise CheckpointError(f"{path} is a safetensors file, but not one that foretrace.save wrote")
     header = _parse(path, text)
-    if _digest(arrays) != header["sha256"]:
+    if _digest({name: value for name, value in header.items() if name != "sha256"}, arrays) != header["sha256"]:
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
+    if _EXTRA not in arrays:
+        raise CheckpointError(f"{path} has an incomplete header")
+    header["extra"] = json.loads(arrays.pop(_EXTRA).tobytes())
     for name in header["complex"]:
         pair = arrays[name]
         arrays[name] = np.ascontiguousarray(pair).view(np.result_type(pair.dtype, np.complex64))[..., 0]
@@ -162,7 +179,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
             f"{path} has format {number}, this version of foretrace reads {FORMAT}; "
             f"it was written by foretrace {header.get('version')}"
         )
-    if not {"prng", "complex", "sha256", "extra"} <= set(header):
+    if not {"prng", "complex", "sha256"} <= set(header):
         raise CheckpointError(f"{path} has an incomplete header")
     return header
 
@@ -172,8 +189,9 @@ def _named(state: Any) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]
 
 
-def _digest(arrays: dict[str, np.ndarray]) -> str:
-    total = hashlib.sha256()
+def _digest(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """Return the SHA-256 of the header without its digest, and of the names, types, shapes and bytes of all arrays."""
+    total = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
         total.update(f"{name} {array.dtype} {array.shape}".encode())

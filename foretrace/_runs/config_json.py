@@ -1,26 +1,22 @@
-"""Configurations as JSON, each object with its type."""
+"""Configurations as JSON: every dataclass is an object that names its type, and is read back along its type hints."""
 
 import dataclasses
+import types
 import typing
 from typing import Any
 
 Kind = typing.TypeVar("Kind")
 
 
-_TYPES: dict[str, type] = {}
-
-
-def recorded(kind: type[Kind]) -> type[Kind]:
-    """Let `from_json` read configurations of this type, too."""
-    _TYPES[kind.__name__] = kind
-    return kind
+_PLAIN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
 
 
 def to_json(config: Any) -> Any:
     """Return a configuration as JSON objects, each with its type.
 
-    >>> to_json(LRU())
-    {'type': 'LRU', 'state_size': 64, 'r_min': 0.0, 'r_max': 1.0, 'timescales': None}
+    >>> from foretrace.tasks.copy import Copy
+    >>> to_json(Copy())
+    {'type': 'Copy', 'pattern_length': 20, 'padding': 7, 'bits': 7, 'samples': None}
     """
     if not dataclasses.is_dataclass(config):
         return config
@@ -28,24 +24,42 @@ def to_json(config: Any) -> Any:
     return {"type": type(config).__name__, **values}
 
 
-def from_json(data: Any) -> Any:
-    """Return the configuration that `to_json` wrote.
+def from_json(kind: type[Kind], data: Any, *, skip_unused: bool = False) -> Kind:
+    """Return the configuration that `to_json` wrote; settings that the data lack have their default.
+
+    Args:
+        kind: dataclass that is expected.
+        data: parsed JSON.
+        skip_unused: ignore settings that `kind` does not have if they are None, False or 0. This reads configurations
+            of earlier versions, whose settings may have been deleted since.
 
     Raises:
-        ValueError: an unknown type or setting.
+        ValueError: an unknown setting, a value of another type, or a value that the configuration refuses. The message
+            names the place, the value and what is expected there.
     """
-    if not isinstance(data, dict):
-        return data
-    values = {name: from_json(value) for name, value in data.items() if name != "type"}
-    try:
-        return _TYPES[data["type"]](**values)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not a configuration of this version of foretrace: {error}") from error
+    return _read(kind, data, "", skip_unused)
+
+
+def check_types(config: Any) -> None:
+    """Check the fields of a frozen dataclass against their type hints; lists become tuples, and whole numbers floats.
+
+    Raises:
+        ValueError: a value of another type.
+
+    >>> from foretrace.experiment import Config
+    >>> Config(rule=7)
+    Traceback (most recent call last):
+      ...
+    ValueError: rule=7 must be one of reservoir, spatial, truncated, snap1, online, rtrl, hybrid, bptt, uoro
+    """
+    for name, hint in _hints(type(config)).items():
+        object.__setattr__(config, name, _read(hint, getattr(config, name), name, False))
 
 
 def differences(a: Any, b: Any, place: str = "") -> list[str]:
     """List the settings in which two configurations differ, as "place: a, b".
 
+    >>> from foretrace.experiment import Config
     >>> differences(Config(steps=3), Config(steps=4))
     ['steps: 3, 4']
     """
@@ -55,3 +69,60 @@ def differences(a: Any, b: Any, place: str = "") -> list[str]:
             found += differences(getattr(a, field.name), getattr(b, field.name), f"{place}.{field.name}")
         return found
     return [] if a == b else [f"{place.lstrip('.')}: {a}, {b}"]
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _read(kind: Any, value: Any, place: str, skip_unused: bool) -> Any:
+    members = _members(kind)
+    for member in members:
+        if dataclasses.is_dataclass(member):
+            if isinstance(value, member):  # type: ignore[arg-type]
+                return value
+            if isinstance(value, dict) and value.get("type") == member.__name__:  # type: ignore[union-attr]
+                return _read_object(member, value, place, skip_unused)
+        elif typing.get_origin(member) is tuple and isinstance(value, list | tuple):
+            each = typing.get_args(member)
+            each = each[:1] * len(value) if each[-1] is ... else each
+            if len(each) == len(value):
+                parts = zip(each, value, strict=True)
+                return tuple(_read(one, part, f"{place}[{i}]", skip_unused) for i, (one, part) in enumerate(parts))
+        elif typing.get_origin(member) is typing.Literal:
+            if value in typing.get_args(member):
+                return value
+        elif member in _PLAIN and type(value) is member:
+            return value
+        elif member is float and type(value) is int:
+            return float(value)
+    raise ValueError(f"{place or 'configuration'}={value!r} must be {' or '.join(map(_described, members))}")
+
+
+def _read_object(kind: Any, data: dict[str, Any], place: str, skip_unused: bool) -> Any:
+    hints, values = _hints(kind), {}
+    for name, value in data.items():
+        where = f"{place}.{name}".lstrip(".")
+        if name in hints:
+            values[name] = _read(hints[name], value, where, skip_unused)
+        elif name != "type" and not (skip_unused and not value):
+            raise ValueError(f"{where}={value!r} is not a setting of {kind.__name__}; expected {', '.join(hints)}")
+    try:
+        return kind(**values)
+    except TypeError as error:  # a setting without a default is missing
+        raise ValueError(f"{place or 'configuration'} is incomplete: {error}") from error
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the type itself."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _described(kind: Any) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(kind)))
+    if typing.get_origin(kind) is tuple:
+        each = typing.get_args(kind)
+        return f"a list, each item {_described(each[0])}" if each[-1] is ... else f"a pair, such as {(1, 1000)}"
+    return _PLAIN.get(kind) or kind.__name__

@@ -1,6 +1,5 @@
 """A run directory: configuration and surroundings, record, checkpoint, figure. Nothing in it is overwritten."""
 
-import dataclasses
 import datetime
 import json
 import os
@@ -103,31 +102,34 @@ def read_config_as(path: str | os.PathLike, kind: type[Kind]) -> Kind:
     Raises:
         RunError: there is none, it cannot be read, or is of another type.
     """
-    config = _read(Run(Path(path)))[0]
-    if not isinstance(config, kind):
-        raise RunError(f"{path} holds a run of another command: its {type(config).__name__} is not a {kind.__name__}")
-    return config
+    run = Run(Path(path))
+    config = _read(run)["config"]
+    if config["type"] != kind.__name__:
+        raise RunError(f"{path} holds a run of another command: its {config['type']} is not a {kind.__name__}")
+    try:
+        return from_json(kind, config)
+    except ValueError as error:
+        raise RunError(f"{run.config} is not a configuration of this version of foretrace: {error}") from error
 
 
 def is_run_of(path: str | os.PathLike, kind: type) -> bool:
     """Say whether there is a run with a configuration of a certain type."""
     run = Run(Path(path))
-    return run.config.exists() and isinstance(_read(run)[0], kind)
+    return run.config.exists() and _read(run)["config"]["type"] == kind.__name__
 
 
 def changed_packages(path: str | os.PathLike) -> list[str]:
     """List the packages whose version is another one than when the run began."""
-    then, now = _read(Run(Path(path)))[1].get("packages", {}), surroundings()["packages"]
+    then, now = _read(Run(Path(path))).get("surroundings", {}).get("packages", {}), surroundings()["packages"]
     return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]
 
 
-def _read(run: Run) -> tuple[Any, dict[str, Any]]:
+def _read(run: Run) -> dict[str, Any]:
     try:
         data = json.loads(run.config.read_text())
-        config = from_json(data["config"])
-        if not dataclasses.is_dataclass(config):
+        if not isinstance(data["config"]["type"], str):
             raise ValueError("no configuration in it")
-        return config, data.get("surroundings", {})
+        return data
     except OSError as error:
         raise RunError(f"no run at {run.path}: {run.config.name} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -1,38 +1,80 @@
-"""One process at a time in a folder; the lock goes with the process, even by kill -9."""
+"""Files that are whole or absent, and one process at a time in a folder, whatever is killed when."""
 
 import contextlib
+import glob
 import importlib
-import importlib.metadata
 import os
-import tempfile
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+FILE = ".lock"
+
+_TEMPORARY = ".tmp"
+
+_A_DAY = 86_400.0
+
+_WRITING = threading.Lock()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that there is the old one or the new one at any moment, whatever happens.
 
+    Temporary files that killed processes of this machine left beside it are removed.
+
     Raises:
         OSError: it cannot be written; the old one is still there.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
+    with _WRITING:
+        _remove_temporaries(path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk; Windows does not open folders."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
-FILE = ".lock"
+def _remove_temporaries(path: Path) -> None:
+    """Remove what killed processes left of earlier writes of this file."""
+    start = f".{path.name}."
+    for file in path.parent.glob(f"{glob.escape(start)}*-*{_TEMPORARY}"):
+        host, _, process = file.name.removeprefix(start).removesuffix(_TEMPORARY).rpartition("-")
+        if process.isdigit() and _is_abandoned(file, host, int(process)):
+            file.unlink(missing_ok=True)
+
+
+def _is_abandoned(file: Path, host: str, process: int) -> bool:
+    """Say whether nobody will finish a temporary file: its process is gone, or it is a day old."""
+    if host == socket.gethostname() and os.name == "posix":
+        try:
+            os.kill(process, 0)  # only asks whether there is such a process
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass
+    try:
+        return time.time() - file.stat().st_mtime > _A_DAY
+    except OSError:  # it was renamed or removed meanwhile
+        return False
 
 
 class LockedError(ValueError):

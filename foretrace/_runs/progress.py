@@ -1,158 +1,87 @@
-"""What a running experiment shows: a live line on a terminal, plain lines elsewhere, or nothing."""
+"""Progress of a long run on standard error: a bar on a terminal, a line every few seconds elsewhere, or nothing."""
 
 import sys
 import time
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
+
+from tqdm import tqdm
 
 _SECONDS_BETWEEN_LINES = 5.0
 
 
-class Silent:
-    """Show nothing; also the interface of the others."""
+class _Bar(tqdm):
+    monitor_interval = 0  # no thread that watches the bar
+
+
+class _Lines:
+    """A file that ends each state of a bar with a line break, where a terminal would redraw it in place."""
+
+    def __init__(self, file: TextIO):
+        self._file, self._last = file, ""
+
+    def write(self, text: str) -> None:
+        """Write a line, unless it is empty or that of before."""
+        if (line := text.strip()) and line != self._last:
+            self._last = line
+            print(line, file=self._file, flush=True)
+
+    def flush(self) -> None:
+        """Do nothing: every line is flushed."""
+
+
+class ProgressBar:
+    """Progress of a run.
+
+    Args:
+        show: whether to show anything.
+        total: number of steps of the run; None for a stream without a known end.
+    """
+
+    def __init__(self, show: bool, total: int | None = None):
+        terminal = sys.stderr.isatty()
+        file: Any = sys.stderr if terminal else _Lines(sys.stderr)
+        known = "{desc}step {n_fmt}/{total_fmt}" + (" |{bar}|" if terminal else "") + "{postfix}"
+        self._bar = _Bar(
+            total=total,
+            disable=not show,
+            file=file,
+            bar_format="{desc}" if total is None else known + ", {rate_noinv_fmt}, {remaining} left",
+            unit=" steps",
+            mininterval=0.1 if terminal else _SECONDS_BETWEEN_LINES,
+            miniters=1,
+            dynamic_ncols=terminal,
+            delay=1e-9,  # nothing before the first step
+        )
+        self._first = True
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
 
     def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
         """Report the newest step."""
+        self._bar.set_description_str(f"{label}; " if label else "", refresh=False)
+        self._bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}", refresh=False)
+        self._advance(step if self._first else step - self._bar.n)
 
     def tick(self, text: str) -> None:
         """Report how a stream without a known end goes on."""
-
-    def say(self, text: str) -> None:
-        """Report anything else."""
-
-
-class Plain(Silent):
-    """Lines for a file or a pipe, at most one every few seconds."""
-
-    def __init__(self, start: int, steps: int):
-        self._start, self._steps = start, steps
-        self._began = self._last = time.monotonic()
-
-    def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
-        """Print a line if it is time, and for the first and the last step."""
-        now = time.monotonic()
-        first = step == self._start + 1
-        if first:
-            self._began = now  # without compilation
-        elif step < self._steps and now - self._last < _SECONDS_BETWEEN_LINES:
-            return
-        self._last = now
-        rate = (step - self._start - 1) / max(now - self._began, 1e-9)
-        left = f", {(self._steps - step) / rate:.0f} s left" if rate else ""
-        speed = f", {rate:.1f} steps/s" if rate else ""
-        head = f"{label}; " if label else ""
-        self.say(f"{head}step {step}/{self._steps}: loss {loss:.4f}, accuracy {accuracy:.2%}{speed}{left}")
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        print(text, file=sys.stderr, flush=True)
-
-
-class Live(Silent):
-    """A bar that is redrawn in place."""
-
-    def __init__(self, start: int, steps: int, console: Any):
-        from rich import progress
-
-        columns = (
-            progress.TextColumn("{task.fields[label]}step {task.completed}/{task.total}"),
-            progress.BarColumn(bar_width=None),
-            progress.TextColumn("loss {task.fields[loss]}"),
-            progress.TextColumn("accuracy {task.fields[accuracy]}"),
-            progress.TextColumn("{task.fields[rate]} steps/s"),
-            progress.TimeRemainingColumn(),
-            progress.TextColumn("left"),
-        )
-        self._bar = progress.Progress(*columns, console=console, refresh_per_second=4)
-        self._task = self._bar.add_task("", total=steps, completed=start, label="", loss="…", accuracy="…", rate="…")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._bar.stop()
-
-    def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
-        """Move the bar."""
-        speed = self._bar.tasks[0].speed
-        self._bar.update(
-            self._task,
-            completed=step,
-            label=f"{label}; " if label else "",
-            loss=f"{loss:.4f}",
-            accuracy=f"{accuracy:.2%}",
-            rate=f"{speed:.1f}" if speed else "…",
-        )
+        self._bar.set_description_str(text, refresh=False)
+        self._advance(1)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        self._bar.console.print(text, highlight=False, markup=False)
+        if not self._bar.disable:
+            self._bar.write(text, file=sys.stderr)
 
-
-class PlainTicks(Silent):
-    """Lines for a stream without a known end, at most one every few seconds."""
-
-    def __init__(self) -> None:
-        self._last = -_SECONDS_BETWEEN_LINES
-
-    def tick(self, text: str) -> None:
-        """Print a line if it is time."""
-        now = time.monotonic()
-        if now - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = now
-            self.say(text)
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        print(text, file=sys.stderr, flush=True)
-
-
-class LiveTicks(Silent):
-    """One line that is redrawn in place."""
-
-    def __init__(self, console: Any):
-        self._console, self._status = console, console.status("waiting for rows")
-
-    def __enter__(self) -> Self:
-        self._status.start()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._status.stop()
-
-    def tick(self, text: str) -> None:
-        """Redraw the line."""
-        self._status.update(text)
-
-    def say(self, text: str) -> None:
-        """Print a line above it."""
-        self._console.print(text, highlight=False, markup=False)
-
-
-def ticks(show: bool) -> Silent:
-    """Return what suits standard error for a stream without a known end."""
-    if not show:
-        return Silent()
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return LiveTicks(console) if console.is_terminal else PlainTicks()
-
-
-def progress(show: bool, start: int, steps: int) -> Silent:
-    """Return what suits standard error."""
-    if not show:
-        return Silent()
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return Live(start, steps, console) if console.is_terminal else Plain(start, steps)
+    def _advance(self, steps: int) -> None:
+        if self._first:
+            # The rate is measured from here: the first step is mostly compilation.
+            self._first = False
+            self._bar.initial = self._bar.n = self._bar.last_print_n = steps
+            self._bar.start_t = self._bar.last_print_t = time.time()
+            self._bar.refresh()
+        else:
+            self._bar.update(steps)

@@ -100,10 +100,12 @@ def _network_in(checkpoint: Path, asked: Config) -> Network:
 
 
 def _config_in(checkpoint: Path) -> Config:
-    config = from_json(read_extra(checkpoint).get("config"))
-    if not isinstance(config, Config):
-        raise ValueError(f"{checkpoint} does not say how its network is made; `foretrace train` writes one that does")
-    return config
+    try:
+        return from_json(Config, read_extra(checkpoint).get("config"))
+    except ValueError as error:
+        raise ValueError(
+            f"{checkpoint} does not say how its network is made; `foretrace train` writes one that does ({error})"
+        ) from error
 
 
 def _checkpoint_file(path: Path) -> Path:

@@ -14,8 +14,6 @@ from foretrace._rule import LearningRule, as_rule
 from foretrace._types import PRNGKeyArray
 from foretrace.experiment._config import Config
 from foretrace.tasks import Task
-from foretrace.tasks.imdb import IMDB
-from foretrace.tasks.listops import ListOps, ReleasedListOps
 
 
 class Built(NamedTuple):
@@ -34,8 +32,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
         mesh: devices that share the sequences of a batch.
 
     Raises:
-        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth or
-            predicted errors.
+        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
         DataError: the task's data are missing.
 
     >>> import foretrace as ft
@@ -54,18 +51,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
             raise ValueError(
                 f"{name}={value} is for runs in chunks, because whole sequences carry nothing; set chunk, or 0 here"
             )
-    if config.predict_errors:
-        if config.optimizer.warmup_steps >= config.updates:
-            raise ValueError(
-                f"warmup_steps={config.optimizer.warmup_steps} must be less than the {config.updates} updates that "
-                f"predict_errors makes of steps={config.steps}"
-            )
-        if config.chunk is not None and isinstance(task, IMDB | ListOps | ReleasedListOps):
-            raise ValueError(
-                f"predict_errors with chunk={config.chunk} is not for {type(task).__name__}, whose sequences differ in "
-                "length: where one ends is not known in a chunk before; leave chunk out"
-            )
-    schedule = {**dataclasses.asdict(config.optimizer), "steps": config.updates}
+    schedule = {**dataclasses.asdict(config.optimizer), "steps": config.steps}
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),
         rule=rule,
@@ -84,11 +70,10 @@ def rule_of(config: Config) -> LearningRule:
     """Return the rule of a configuration.
 
     Raises:
-        ValueError: a rule without credit in depth or predicted errors; groups, columns or modules without depth.
+        ValueError: a rule without credit in depth; groups, columns or modules without depth.
     """
     rule = as_rule(config.rule).with_depth(config.credit_depth).with_groups(config.credit_groups)
-    rule = rule.with_columns(config.credit_columns).with_modules(config.credit_modules)
-    return rule.with_predicted_errors() if config.predict_errors else rule
+    return rule.with_columns(config.credit_columns).with_modules(config.credit_modules)
 
 
 def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:

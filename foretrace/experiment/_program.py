@@ -8,12 +8,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._engine.alignment import Alignment, alignment
-from foretrace._engine.fit import fit_predictor
 from foretrace._engine.forward import forward
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
-from foretrace._rule import LearningRule, as_rule
+from foretrace._rule import LearningRule
 from foretrace._types import Array, Float
 from foretrace.experiment._config import Config
 from foretrace.experiment._precision import matrix_products
@@ -95,16 +94,7 @@ def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, seque
 
 
 def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
-    """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time.
-
-    If the rule has errors predicted, by what is fitted to the second one.
-    """
+    """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time."""
     draw = jax.jit(lambda index: task.evaluation("validation", config.seed, index, config.batch_size))
     xs, ys, mask = draw(0)
-    predictor = None
-    if as_rule(rule).predicted:
-        other = draw(1)
-        # As the learner does: each batch is gone through once.
-        predictor = fit_predictor(network, other.xs, other.ys, rule=rule, loss=task.loss, mask=other.mask, passes=1)
-    options: dict[str, Any] = {"rule": rule, "loss": task.loss, "mask": mask, "chunk": config.chunk}
-    return alignment(network, xs, ys, predictor=predictor, **options)
+    return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)

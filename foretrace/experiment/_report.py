@@ -43,8 +43,7 @@ def published(config: Config) -> float | None:
     task = config.task
     same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (20, 7, 7)
     same_network = net.cell == LRU() and (net.depth, net.model_size) == (4, 128) and net.glu and net.norm == "pre"
-    beyond = config.credit_depth or config.predict_errors
-    return TABLE_1.get(config.rule) if same_task and same_network and not beyond else None
+    return TABLE_1.get(config.rule) if same_task and same_network and not config.credit_depth else None
 
 
 def table(run_dir: str | os.PathLike) -> Any:
@@ -82,7 +81,6 @@ def _title(config: Config) -> str:
     drawn = {"columns": config.credit_columns, "modules": config.credit_modules}
     by = " and ".join(f"{count} {name}" for name, count in drawn.items() if count)
     rule = f"{rule} by {by}" if by else rule
-    rule = f"{rule}, predicted errors" if config.predict_errors else rule
     return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
 
 

@@ -28,7 +28,7 @@ from foretrace._runs.directory import Run, RunError, changed_packages, create, d
 from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
 from foretrace._runs.files import locked
 from foretrace._runs.metrics import MetricsLog, Unwritten, read_metrics
-from foretrace._runs.progress import Silent, progress
+from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace._types import Array
 from foretrace.experiment._build import build
@@ -173,11 +173,11 @@ def train(
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
         log: MetricsLog = Unwritten()
-        show = Silent()
+        show = ProgressBar(False)
         if places.leads:
             stack.enter_context(locked(run.path))
             log = stack.enter_context(MetricsLog(run.metrics, resume_at=progressed.step if resume else None))
-            show = stack.enter_context(progress(show_progress, max(progressed.step, 0), config.steps))
+            show = stack.enter_context(ProgressBar(show_progress, config.steps))
         if resume and (changed := changed_packages(run.path)):
             show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
         if places.idle:
@@ -207,7 +207,7 @@ class _Training:
         run: Run,
         log: MetricsLog,
         stop: Stop,
-        show: Silent,
+        show: ProgressBar,
         progressed: Progressed,
         places: Devices,
         watch: Callable[[int, Scores], bool] | None,

@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from foretrace.paper._experiment import Experiment, Scale, Settings
+from foretrace.paper._experiment import SCALES, Experiment, Scale, Settings
 
 Name = Literal["figure2ab", "figure2cd", "figure2ef", "table1", "table2", "table3"]
 
@@ -14,7 +14,8 @@ def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experi
     """Return an experiment by its name on the command line.
 
     Raises:
-        ValueError: no such experiment.
+        ValueError: no such experiment, or not at this scale: `long` is for sequences of the paper's length on real
+            tasks (Tables 2 and 3); the sequences of the copy task have their full length at every scale.
 
     >>> load("table1", "paper").entries[0].published
     0.00844
@@ -31,4 +32,15 @@ def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experi
     }
     if name not in makers:
         raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
+    if scale not in scales(name):
+        raise ValueError(f"no scale {scale!r} of {name}; there are {', '.join(scales(name))}")
     return makers[name](scale, settings)
+
+
+def scales(name: str) -> tuple[Scale, ...]:
+    """Return the scales of an experiment.
+
+    >>> scales("table1")
+    ('smoke', 'cpu', 'paper')
+    """
+    return SCALES if name in ("table2", "table3") else tuple(scale for scale in SCALES if scale != "long")

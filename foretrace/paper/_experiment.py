@@ -13,14 +13,14 @@ Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023
 
 import dataclasses
 import os
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from foretrace.experiment._cells import LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
 
-Scale = Literal["smoke", "cpu", "paper"]
+Scale = Literal["smoke", "cpu", "long", "paper"]
 
 
 Settings = Literal["runs", "text"]
@@ -103,9 +103,8 @@ def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
     """Return the network, or a tiny one of the same kind at the scale `smoke`."""
     if scale != "smoke":
         return network
-    cell = (
-        dataclasses.replace(network.cell, state_size=8) if isinstance(network.cell, LRU | LinearRNN) else network.cell
-    )
+    small: dict[str, Any] = {"state_size": 8} if isinstance(network.cell, LRU | LinearRNN) else {}
+    cell = dataclasses.replace(network.cell, **small)
     readout = None if network.readout_size is None else 16
     return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)
 

@@ -1,5 +1,6 @@
 """Records of finished runs: `records.jsonl`, one JSON object for each run, from which tables and figures are made."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -48,20 +49,35 @@ def recorded(config: Config) -> dict[str, Any]:
 
 
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
-    """Return a digest of what makes a run the same run: its full configuration, and what it is for."""
-    plain = recorded(config)
-    # Runs that were begun before there were these options go on.
-    for name in ("predict_errors", "credit_groups", "credit_columns", "credit_modules"):
-        if not getattr(config, name):
-            del plain[name]
-    return hashlib.sha256(json.dumps([experiment, scale, entry, purpose, plain], sort_keys=True).encode()).hexdigest()
+    """Return a digest of what makes a run the same run: its purpose, and the settings that are not the default.
+
+    So a run stays the same run when a setting is added, and when one is deleted that was off in it.
+    """
+    plain = _chosen(config)
+    plain.get("task", {}).pop("data_dir", None)
+    return _digest(experiment, scale, entry, purpose, plain)
 
 
 def identity_of(record: dict[str, Any]) -> str:
-    """Return the identity of a recorded run; a setting that is newer than the record has its default.
+    """Return the identity of a recorded run.
 
-    Raises:
-        ValueError: a configuration that this version cannot read.
+    A run with a setting that this version does not have is none of those that this version plans.
     """
-    config = from_json(record["config"])
-    return identity(record["experiment"], record["scale"], record["entry"], record["purpose"], config)
+    purpose = (record["experiment"], record["scale"], record["entry"], record["purpose"])
+    try:
+        return identity(*purpose, from_json(Config, record["config"], skip_unused=True))
+    except ValueError:
+        return _digest(*purpose, record["config"])
+
+
+def _chosen(config: Any) -> Any:
+    """Return a configuration as JSON without the settings that have their default."""
+    if not dataclasses.is_dataclass(config):
+        return config
+    fields = ((field, getattr(config, field.name)) for field in dataclasses.fields(config))
+    values = {field.name: _chosen(value) for field, value in fields if value != field.default}
+    return {"type": type(config).__name__, **values}
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

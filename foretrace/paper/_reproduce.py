@@ -21,7 +21,7 @@ from foretrace._runs.checkpoint import load, read_extra, save
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import locked
 from foretrace._runs.machine import peak_memory_mib, surroundings
-from foretrace._runs.progress import Silent, progress
+from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace.paper._experiment import Experiment
 from foretrace.paper._group import Group, GroupState
@@ -93,7 +93,7 @@ def run(
     with (
         locked(folder),
         Stop() as stop,
-        progress(show_progress, done_steps, sum(planned_steps(experiment, e) for e in entries)) as show,
+        ProgressBar(show_progress, sum(planned_steps(experiment, e) for e in entries)) as show,
     ):
         runner = _Runner(experiment, folder, deadline, save_every, stop, show, done_steps)
         complete = all(runner.finish(job) for entry in entries for job in jobs(experiment, entry, folder, together))
@@ -134,7 +134,7 @@ class _Runner:
         deadline: float,
         save_every: float,
         stop: Stop,
-        show: Silent,
+        show: ProgressBar,
         done_steps: int,
     ):
         self.experiment, self.folder, self.deadline, self.save_every = experiment, folder, deadline, save_every

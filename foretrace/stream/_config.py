@@ -11,13 +11,11 @@ from foretrace._rows.lines import Encoding
 from foretrace._rows.number_target import TargetMode
 from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
-from foretrace._runs.config_json import recorded
 from foretrace.stream._model_config import ModelConfig
 
 Task = Literal["auto", "classification", "regression"]
 
 
-@recorded
 @dataclasses.dataclass(frozen=True)
 class StreamConfig:
     """A stream, how its rows are read, and the model that learns from it.

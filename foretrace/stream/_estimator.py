@@ -43,7 +43,6 @@ class OnlineEstimator:
     rule = property(lambda self: self.config.rule)
     learning_rate = property(lambda self: self.config.learning_rate)
     clip = property(lambda self: self.config.clip)
-    overshoot = property(lambda self: self.config.overshoot)
     train_encoder = property(lambda self: self.config.train_encoder)
     credit_depth = property(lambda self: self.config.credit_depth)
     seed = property(lambda self: self.config.seed)

@@ -18,7 +18,7 @@ from foretrace._runs.directory import Run
 from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.metrics import MetricsLog
-from foretrace._runs.progress import Silent
+from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
@@ -57,7 +57,7 @@ class StreamLoop:
         log: MetricsLog,
         board: Board | None,
         stop: Stop,
-        show: Silent,
+        show: ProgressBar,
     ):
         self.config = config
         self.plan = plan

@@ -9,7 +9,7 @@ from foretrace._cells.lru import LRU
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
-from foretrace._learner.wrappers import bounded, holding, in_front_of_recurrences
+from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._network import Network
 from foretrace._rule import as_rule
 from foretrace.losses import softmax_cross_entropy, squared_error
@@ -102,15 +102,14 @@ def _network(config: ModelConfig, shape: StreamShape) -> Network:
 def build_learner(model: Model) -> Learner:
     """Return a learner of a new network, for as many streams as learn in one step."""
     config, shape = model.config, model.shape
-    optimizer = adamw(config.learning_rate, clip=config.clip, eps=config.eps, recurrent_factor=config.recurrent_factor)
+    optimizer = adamw(config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor)
     if not model.train_encoder:
         optimizer = holding(optimizer, in_front_of_recurrences)
     return Learner(
         _network(config, shape),
         rule=as_rule(config.rule).with_depth(model.credit_depth),
-        optimizer=optimizer if config.overshoot is None else bounded(optimizer, config.overshoot),
+        optimizer=optimizer,
         loss=softmax_cross_entropy if shape.classes else squared_error,
-        sensitivity_decay=config.sensitivity_decay,
         sensitivity_dtype=config.sensitivity_dtype,
         # A batch of one would cost an axis in every array: one stream is faster unbatched.
         batch_size=None if shape.together == 1 else shape.together,

@@ -5,7 +5,6 @@ from typing import Literal
 
 from foretrace._learner.learner import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
-from foretrace._runs.config_json import recorded
 
 Size = Literal["tiny", "small", "medium", "paper"]
 
@@ -18,7 +17,6 @@ SIZES: dict[Size, tuple[int, int, int]] = {
 """Depth, model size and state size of each preset."""
 
 
-@recorded
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Options of the network, its learning rule and its optimiser.
@@ -38,11 +36,6 @@ class ModelConfig:
         learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but was seen to lose what
             it had learned after some thousand rows.
         clip: maximum norm of a gradient; None for no clipping.
-        overshoot: largest predicted fall of the loss in one update, as a share of the loss; a larger update is scaled
-            down. None for no limit.
-        eps: number added to the root of AdamW's second moment; 1e-2 keeps a larger learning rate stable.
-        sensitivity_decay: share of the sensitivities kept at every update; below 1 they forget old parameters sooner,
-            and reach about 1 / (1 - share) updates back.
         sensitivity_dtype: number format in which sensitivities are stored; bfloat16 halves their memory and rounds
             them at random. Default: the format of the network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if their
@@ -66,9 +59,6 @@ class ModelConfig:
     credit_depth: int | None = None
     learning_rate: float = 1e-3
     clip: float | None = 1.0
-    overshoot: float | None = None
-    eps: float = 1e-8
-    sensitivity_decay: float = 1.0
     sensitivity_dtype: SensitivityDtype | None = None
     train_encoder: bool | None = None
     r_min: float = 0.0
@@ -84,10 +74,6 @@ class ModelConfig:
         as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
-        if not 0 < self.sensitivity_decay <= 1:
-            raise ValueError(
-                f"sensitivity_decay={self.sensitivity_decay} must lie in (0, 1]; 1 keeps the sensitivities"
-            )
         if not 0 <= self.r_min < self.r_max <= 1:
             raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
         if not self.recurrent_factor >= 0:

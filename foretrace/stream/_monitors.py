@@ -103,8 +103,8 @@ class Monitors:
 @jax.jit
 def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
     sensitivity = _norm(carry.e)
-    if isinstance(carry.e, Sketch):  # a product of two vectors, beside sensitivities carried exactly
-        sensitivity = jnp.hypot(_norm(carry.e.own), _norm(carry.e.states) * _norm(carry.e.parameters))
+    if isinstance(carry.e, Sketch):  # a product of two vectors
+        sensitivity = _norm(carry.e.states) * _norm(carry.e.parameters)
     values = {"sensitivity_norm": sensitivity, "parameter_norm": _norm(network)}
     if isinstance(network.blocks.cell, AbstractDiagonalCell):
         decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)

@@ -10,7 +10,7 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 
 _BASELINES = {
-    "no_change_": "the last known one",
+    "no_change_": "predicting the last one known",
     "majority_": "the most frequent class",
     "mean_": "the mean",
 }

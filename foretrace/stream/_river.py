@@ -55,7 +55,6 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         classes: maximum number of classes.
         previous: whether the last known label is an input.
         seed: seed of the initial network.
-        overshoot: largest predicted fall of the loss in one update, as a share of the loss; None for no limit.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
             goes through all layers, else no, because that was seen to undo in long runs what was learned.
         credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
@@ -82,7 +81,6 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         classes: int = 16,
         previous: bool = False,
         seed: int = 0,
-        overshoot: float | None = None,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         member: Hashable | None = None,
@@ -94,7 +92,6 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             learning_rate=learning_rate,
             clip=clip,
             seed=seed,
-            overshoot=overshoot,
             train_encoder=train_encoder,
             credit_depth=credit_depth,
         )
@@ -158,7 +155,6 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             ignored.
         previous: whether the last known target is an input.
         seed: seed of the initial network.
-        overshoot: largest predicted fall of the loss in one update, as a share of the loss; None for no limit.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
             goes through all layers, else no, because that was seen to undo in long runs what was learned.
         credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
@@ -186,7 +182,6 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         features: int = 64,
         previous: bool = False,
         seed: int = 0,
-        overshoot: float | None = None,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         target_mode: TargetMode = "auto",
@@ -199,7 +194,6 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             learning_rate=learning_rate,
             clip=clip,
             seed=seed,
-            overshoot=overshoot,
             train_encoder=train_encoder,
             credit_depth=credit_depth,
         )
@@ -257,7 +251,6 @@ class Forecaster(OnlineEstimator, RiverForecaster):
         features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
             ignored.
         seed: seed of the initial network.
-        overshoot: largest predicted fall of the loss in one update, as a share of the loss; None for no limit.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
             goes through all layers, else no, because that was seen to undo in long runs what was learned.
         credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
@@ -285,7 +278,6 @@ class Forecaster(OnlineEstimator, RiverForecaster):
         clip: float | None = 1.0,
         features: int = 64,
         seed: int = 0,
-        overshoot: float | None = None,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         target_mode: TargetMode = "auto",
@@ -298,7 +290,6 @@ class Forecaster(OnlineEstimator, RiverForecaster):
             learning_rate=learning_rate,
             clip=clip,
             seed=seed,
-            overshoot=overshoot,
             train_encoder=train_encoder,
             credit_depth=credit_depth,
         )

@@ -11,7 +11,7 @@ from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.directory import Run, changed_packages, create, read_config_as, reopen
 from foretrace._runs.files import locked
 from foretrace._runs.metrics import MetricsLog
-from foretrace._runs.progress import ticks
+from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
@@ -69,7 +69,7 @@ def follow(
             stack.enter_context(locked(run.path))
         resume_at = None if not resume else -1 if saved is None else saved["position"][0]
         board = Board(run.path / "tensorboard") if tensorboard else None
-        with MetricsLog(run.metrics, resume_at=resume_at) as log, ticks(show_progress) as show:
+        with MetricsLog(run.metrics, resume_at=resume_at) as log, ProgressBar(show_progress) as show:
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
             for line in (*describe(config, plan), _describe_model(intake.model)):

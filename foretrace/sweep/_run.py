@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from foretrace._runs.directory import Run, RunError, create, read_config_as, reopen
-from foretrace._runs.progress import Silent, ticks
+from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._study import (
@@ -108,7 +108,7 @@ def run(
     address = default_storage(folder) if storage is None else storage
     study = connect(folder, address, sweep, heartbeat)
     plan(study, folder, sweep)
-    with Stop() as stop, ticks(show_progress) as show, _crew(folder, address, heartbeat, workers) as crew:
+    with Stop() as stop, ProgressBar(show_progress) as show, _crew(folder, address, heartbeat, workers) as crew:
         display = _Display(folder, sweep, show)
         while crew.present(study):
             if stop.asked:
@@ -188,7 +188,7 @@ class _Crew:
     def _start(self) -> None:
         folder, heartbeat = self._arguments
         name = uuid.uuid4().hex
-        command = [sys.executable, "-m", "foretrace._sweep_worker", folder, name, heartbeat]
+        command = [sys.executable, "-m", "foretrace.sweep._worker", folder, name, heartbeat]
         # In a session of its own, for Ctrl-C of the terminal comes to all processes, and a second signal ends them.
         self._at_work[name] = subprocess.Popen(command, env=self._environment, start_new_session=True)
 
@@ -209,7 +209,7 @@ def _crew(folder: Path, storage: str, heartbeat: int, workers: int) -> Iterator[
 class _Display:
     """Says what became of each trial, how far the whole is, and keeps `sweep.jsonl` up to date."""
 
-    def __init__(self, folder: Path, sweep: Sweep, show: Silent):
+    def __init__(self, folder: Path, sweep: Sweep, show: ProgressBar):
         self.folder, self.sweep, self.show = folder, sweep, show
         self._began, self._steps_before, self._seen = time.monotonic(), -1, set[int]()
         self._written: list[Trial] | None = None

@@ -1,20 +1,21 @@
 """What a sweep searches: options of `foretrace train`, each with some values or a range."""
 
-import dataclasses
-import difflib
+import contextlib
+import functools
+import io
 import itertools
 import math
 import re
-import types
-import typing
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from foretrace.experiment._cells import CELLS
+import tyro
+
 from foretrace.experiment._config import Config
 
 Value = str | int | float
-"""Of an option: a number drawn from a range, or a text as on the command line."""
+"""Value of an option: a number sampled from a range, or a text as on the command line."""
 
 
 class Choice(NamedTuple):
@@ -28,11 +29,11 @@ class Range(NamedTuple):
     """A number from `low` to `high`, both included.
 
     Args:
-        option: which has it.
-        low: the smallest.
-        high: the largest.
-        log: every order of magnitude is as likely.
-        whole: without a fraction.
+        option: name of the option.
+        low: smallest value.
+        high: largest value.
+        log: whether to sample uniformly in the logarithm.
+        whole: whether the values are whole numbers.
     """
 
     option: str
@@ -85,149 +86,112 @@ def combinations(dimensions: Sequence[Choice]) -> list[dict[str, str]]:
 
 
 def applied(config: Config, values: Mapping[str, Value]) -> Config:
-    """Return a configuration with other values of some options.
+    """Return a configuration with other values of some options, as `foretrace train` would read them.
 
     Raises:
         ValueError: an option that is none of this configuration's, or a value that it refuses.
 
     >>> applied(Config(), {"network.cell": "min-gru", "optimizer.clip": "None"}).network.cell
-    MinGRU(timescales=None)
+    MinGRU(state_size=None, timescales=None)
     """
-    # A cell comes before its settings.
-    for option in sorted(values, key=len):
-        config = _replaced(config, option.replace("-", "_").split("."), values[option])
-    return config
+    arguments: list[str] = []
+    for option, value in values.items():
+        if option == _CELL:
+            arguments.insert(0, f"{option}:{value}")
+        else:
+            text = str(value)
+            words = [text.capitalize()] if text.lower() in ("true", "false", "none") else shlex.split(text)
+            arguments += [f"--{option}", *words]
+    return _parsed(config, tuple(arguments))
+
+
+_CELL = "network.cell"
+"""The option that is a subcommand on the command line."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(config: Config, arguments: tuple[str, ...]) -> Config:
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            options = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagConversionOff)
+            return tyro.cli(Config, prog="foretrace train", args=arguments, default=config, config=options)
+    except SystemExit:
+        raise ValueError(_complaint(said.getvalue())) from None
+
+
+def _complaint(said: str) -> str:
+    """Return what tyro says about an option without its frame, and without the help that it adds."""
+    _, *parts = (" ".join(part.split()).strip("│ ") for part in re.split(r"[-─]{9,}", said))
+    shown = [part for part in parts if part and not part.startswith(("For full helptext", "Argument helptext"))]
+    if any(part.startswith("Perhaps") for part in shown):
+        shown = [part for part in shown if not part.startswith("Available subcommands")]
+    return "; ".join(shown)
 
 
 def _each(argument: str, texts: Sequence[str], config: Config, read: Callable[..., Any]) -> list[Any]:
-    kinds, found = _options(config), list[Dimension]()
+    found = list[Dimension]()
     for text in texts:
         option, equals, rest = text.partition("=")
         option = option.strip().removeprefix("--").replace("_", "-")
         try:
             if not equals:
                 raise ValueError("expected OPTION=VALUES")
-            if option not in kinds:
-                raise ValueError(f"no option {option!r}{_near(option, list(kinds))}")
             if any(dimension.option == option for dimension in found):
                 raise ValueError("this option is named twice")
-            found.append(read(option, rest.strip(), kinds[option]))
+            found.append(read(option, rest.strip(), config))
         except ValueError as error:
             raise ValueError(f"{argument} {text}: {error}") from error
     return found
 
 
-def _options(config: Any, place: str = "") -> dict[str, Any]:
-    """Return the options of a configuration, named as on the command line, with their types."""
-    found, kinds = {}, typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        name, value = place + field.name.replace("_", "-"), getattr(config, field.name)
-        if not dataclasses.is_dataclass(value) or isinstance(value, CELLS):
-            found[name] = kinds[field.name]
-        if dataclasses.is_dataclass(value):
-            found |= _options(value, name + ".")
-    return found
-
-
-def _near(option: str, options: Sequence[str]) -> str:
-    # Who leaves out the first part of a name means those that end like it.
-    near = [name for name in options if name.endswith(f".{option}")] or difflib.get_close_matches(option, options)
-    return f"; perhaps {' or '.join(near)}" if near else "; `foretrace train --help` lists them"
-
-
-def _choice(option: str, text: str, kind: Any) -> Choice:
+def _choice(option: str, text: str, config: Config) -> Choice:
+    if _is_range(option, text, config):
+        raise ValueError(f"{text} is a range, for --search; a grid needs values, such as 1,2")
     values = tuple(part.strip() for part in text.split(","))
-    for value in values:
-        if _is_range(value, kind):
-            raise ValueError(f"{value} is a range, for --search; a grid needs values, such as 1,2")
-    if len({repr(_read(value, kind)) for value in values}) < len(values):
+    if len({_value(config, option, value) for value in values}) < len(values):
         raise ValueError("the same value twice")
     return Choice(option, values)
 
 
-def _choice_or_range(option: str, text: str, kind: Any) -> Dimension:
-    if not _is_range(text, kind):
-        return _choice(option, text, kind)
-    log, *ends = [text.startswith("log:"), *text.removeprefix("log:").split(":")]
+def _choice_or_range(option: str, text: str, config: Config) -> Dimension:
+    if not _is_range(option, text, config):
+        return _choice(option, text, config)
+    ends = text.removeprefix("log:").split(":")
     if len(ends) != 2:
         raise ValueError("expected a range LOW:HIGH or log:LOW:HIGH")
-    whole = float not in _kinds(kind)
-    low, high = (_read(end, int if whole else float) for end in ends)
+    low, high = (_value(config, option, end) for end in ends)
     if not low < high:
         raise ValueError("a range goes from a smaller to a larger number")
+    log = text.startswith("log:")
     if log and low <= 0:
         raise ValueError("a range over orders of magnitude begins above zero")
-    return Range(option, float(low), float(high), bool(log), whole)
+    return Range(option, float(low), float(high), log, whole=isinstance(low, int))
 
 
-def _is_range(text: str, kind: Any) -> bool:
-    return ":" in text and bool({int, float} & set(_kinds(kind)))
+def _is_range(option: str, text: str, config: Config) -> bool:
+    """Say whether a text with a colon is a range; it may also be a value, such as a path."""
+    if not re.fullmatch(r"(log:)?[^:,]+(:[^:,]+)+", text):
+        return False
+    try:
+        applied(config, {option: text})
+    except ValueError:
+        return True
+    return False
 
 
-def _kinds(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union, None first for every text is a text, or the type itself."""
-    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    return tuple(sorted(members, key=lambda one: one is not type(None)))
-
-
-def _read(text: str, kind: Any) -> Any:
-    """Return what a text means as a value of a type.
+def _value(config: Config, option: str, text: str) -> Any:
+    """Return what a text means as a value of an option.
 
     Raises:
-        ValueError: nothing.
+        ValueError: no such option, or no such value of it.
 
-    >>> _read("1 100", tuple[float, float] | None)
+    >>> _value(Config(), "network.cell.timescales", "1 100")
     (1.0, 100.0)
     """
-    for one in _kinds(kind):
-        try:
-            return _read_as(text, one)
-        except (ValueError, KeyError):
-            continue
-    raise ValueError(f"{text!r} is not {' or '.join(_described(kind))}")
-
-
-def _read_as(text: str, kind: Any) -> Any:
-    if typing.get_origin(kind) is typing.Literal:
-        return {name: name for name in typing.get_args(kind)}[text]
-    if typing.get_origin(kind) is tuple:
-        return tuple(_read_as(part, one) for part, one in zip(text.split(), typing.get_args(kind), strict=True))
-    if kind is type(None) or kind is bool:
-        return {"none": None}[text.lower()] if kind is not bool else {"true": True, "false": False}[text.lower()]
-    if kind in CELLS:
-        return {_cell_name(kind): kind}[text]()
-    value = kind(text)
-    if not text or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(text)
+    value: Any = applied(config, {option: text})
+    for name in option.replace("-", "_").split("."):
+        value = getattr(value, name)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{text!r} is not a finite number")
     return value
-
-
-def _described(kind: Any) -> list[str]:
-    """Say what is expected."""
-    plain = {int: "a whole number", float: "a number", bool: "True or False", type(None): "None", str: "a text"}
-    found = [plain[one] for one in _kinds(kind) if one in plain]
-    for one in _kinds(kind):
-        if typing.get_origin(one) is typing.Literal:
-            found.append("one of " + ", ".join(typing.get_args(one)))
-        elif typing.get_origin(one) is tuple:
-            found.append(f"{len(typing.get_args(one))} numbers with spaces between")
-    cells = [_cell_name(one) for one in _kinds(kind) if one in CELLS]
-    return [*found, "one of " + ", ".join(cells)] if cells else found
-
-
-def _cell_name(kind: Any) -> str:
-    """Return the name of a cell as `foretrace train` has it: `MinGRU` is `min-gru`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
-
-
-def _replaced(node: Any, way: Sequence[str], value: Value) -> Any:
-    name, *rest = way
-    kinds = typing.get_type_hints(type(node))
-    if name not in kinds:
-        raise ValueError(f"{type(node).__name__} has no setting {name.replace('_', '-')}")
-    present = getattr(node, name)
-    if rest:
-        return dataclasses.replace(node, **{name: _replaced(present, rest, value)})
-    new = _read(value, kinds[name]) if isinstance(value, str) else value
-    # The cell that is there already keeps its settings.
-    return node if type(new) is type(present) and isinstance(new, CELLS) else dataclasses.replace(node, **{name: new})

@@ -1,6 +1,6 @@
 """A worker of a sweep: a process that takes one trial after another, until none is left.
 
-It runs as `python -m foretrace._sweep_worker FOLDER NAME HEARTBEAT`, the database's address in its environment, where
+It runs as `python -m foretrace.sweep._worker FOLDER NAME HEARTBEAT`, the database's address in its environment, where
 other users of the machine do not see it.
 """
 

@@ -19,7 +19,7 @@ from foretrace.bench._report import markdown, png
 from foretrace.bench._timing import Shape, operations, products, ratio, timed
 from foretrace.cli import _main as cli
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
+pytestmark = pytest.mark.usefixtures("default_promotion")
 
 
 @pytest.fixture
@@ -49,6 +49,7 @@ def test_calls_are_timed_in_turn_and_ratios_are_of_rounds():
     assert ratio(seconds, "slow", "b") > 1
 
 
+@pytest.mark.program
 def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
     out = tmp_path / "bench"
     arguments = ["--shapes", "copy", "--rounds", "2", "--chunks", "1", "4", "--streams", "2", "--lengths", "64", "1024"]
@@ -79,6 +80,7 @@ def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
     assert json.loads((out / "bench.json").read_text()) == record
 
 
+@pytest.mark.program
 def test_a_peer_that_is_installed_is_measured(monkeypatch):
     class LSTMClassifier:
         def __init__(self, **options):

@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from conftest import CELLS
 
 import foretrace as ft
 from foretrace.testing._check import check_cell
@@ -13,13 +12,10 @@ N = 3
 KEY = jax.random.key(0)
 
 
-# The linear dense layer is the one with a tanh to these laws, and all else is common to them.
-SLOW = {"linear": pytest.mark.slow}
 # A spike has a surrogate; and inputs that do not leave every ReLU shut.
 OPTIONS = {"lif": {"surrogate": True}, "indrnn": {"key": jax.random.key(1)}}
 
 
-@pytest.mark.parametrize("cell_name", [pytest.param(name, marks=SLOW.get(name, ())) for name in CELLS], indirect=True)
 def test_cell_obeys_every_law(make_cell, cell_name):
     report = check_cell(make_cell(N, key=KEY), **OPTIONS.get(cell_name, {}))
     assert len(report.laws) > 40
@@ -52,6 +48,7 @@ def gated_diagonal():
     return GatedDiagonal(jnp.ones(()), W, B)
 
 
+@pytest.mark.full
 def test_a_gated_cell_with_a_shared_coefficient_and_an_initial_state_obeys_every_law():
     check_cell(gated_diagonal())
 
@@ -232,11 +229,12 @@ class HasAWrongDerivative(Dense):
         return 0.9 * h + jax.lax.stop_gradient(0.1 * h)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_right_complex_cell_passes():
     check_cell(Rotation())
 
 
+@pytest.mark.full
 def test_the_right_dense_cell_passes_in_float32_with_a_parameter_declared_frozen():
     with jax.enable_x64(False):
         cell = HasAnUnusedParameter()

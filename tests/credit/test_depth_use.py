@@ -40,7 +40,7 @@ def test_a_depth_is_part_of_a_rule():
 
 def test_a_configuration_has_a_depth():
     assert build(Config(credit_depth=2)).learner.rule == ft.ONLINE.with_depth(2)
-    assert from_json(to_json(Config(credit_depth=2))).credit_depth == 2
+    assert from_json(Config, to_json(Config(credit_depth=2))).credit_depth == 2
     with pytest.raises(ValueError, match="credit_depth=-1"):
         Config(credit_depth=-1)
     with pytest.raises(ValueError, match="carries none"):

@@ -5,17 +5,9 @@ from functools import partial
 
 import jax
 import pytest
-from conftest import CELLS
-from test_depth import (
-    DEEP,
-    D,
-    apart,
-    assert_equal,
-    by_definition,
-    make_network,
-    run,
-    run_in_chunks,
-)
+from gradients import D, apart, assert_equal, make_network, run, run_in_chunks
+from test_depth import DEEP, by_definition
+from tiers import fast
 
 import foretrace as ft
 from foretrace._runs.config_json import from_json, to_json
@@ -23,18 +15,16 @@ from foretrace.experiment import _train as experiment
 from foretrace.experiment._build import rule_of
 from foretrace.paper._records import identity
 
+CASES = [
+    ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
+    ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
+    ("lstm", ft.ONLINE.with_depth(2).with_groups(2)),
+    ("gru", ft.RTRL.with_depth(2).with_groups(2)),
+    ("lru", ft.ONLINE.with_depth(2).with_groups(3)),
+]
 
-@pytest.mark.parametrize(
-    ("cell", "rule"),
-    [
-        ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
-        ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
-        pytest.param("lstm", ft.ONLINE.with_depth(2).with_groups(2), marks=pytest.mark.slow),
-        ("gru", ft.RTRL.with_depth(D).with_groups(2)),
-        pytest.param("lru", ft.ONLINE.with_depth(2).with_groups(3), marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
+
+@pytest.mark.parametrize(("cell", "rule"), fast(CASES), ids=str)
 def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
     network, part = make_network(cell), {"depth": rule.depth, "groups": rule.groups, "own_only": not rule.others}
     want = by_definition(network, **part)
@@ -78,7 +68,6 @@ def test_groups_are_counted_and_refused():
         ft.ONLINE.with_groups(1)
 
 
-@pytest.mark.parametrize("cell_name", CELLS, indirect=True)
 def test_every_cell_has_the_gradient_of_its_past_at_the_full_depth(make_cell):
     network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
     rule = (ft.ONLINE if network.block(0).cell.independent else ft.RTRL).with_depth(2)
@@ -90,11 +79,11 @@ def test_a_configuration_gives_some_groups_credit():
     plain = experiment.Config(task=task, credit_depth=2)
     config = dataclasses.replace(plain, credit_groups=1)
     assert rule_of(config) == ft.ONLINE.with_depth(2).with_groups(1)
-    assert from_json(to_json(config)) == config
+    assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
     older = to_json(plain)
     del older["credit_groups"]
-    assert from_json(older) == plain
+    assert from_json(experiment.Config, older) == plain
     with pytest.raises(ValueError, match="credit_groups=1 needs credit_depth"):
         dataclasses.replace(config, credit_depth=0)

@@ -26,8 +26,10 @@ import dataclasses, json, re, signal, sys
 from functools import partial
 from pathlib import Path
 import jax, numpy as np
-from foretrace import _progress, experiment
+from foretrace import experiment
 from foretrace._distributed.devices import Devices, agreeing
+from foretrace._runs.progress import ProgressBar
+from foretrace.experiment import _train
 from foretrace.experiment._program import evaluate, learn
 
 config = experiment.Config(
@@ -38,7 +40,7 @@ config = experiment.Config(
 )
 folder = Path(sys.argv[1])
 
-class Interrupting(_progress.Silent):
+class Interrupting(ProgressBar):
     def update(self, at, loss, accuracy):
         if at == 7:
             signal.raise_signal(signal.SIGINT)
@@ -58,9 +60,9 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     print(json.dumps([name, sorted(set(found)), len(found)]))
 scored = exchanges(partial(evaluate, config, places.spread(task), seed=0), places.same(learner.init().network), 2)
 print(json.dumps(["scores", sorted(set(scored))]))
-shown, experiment.progress = experiment.progress, lambda *_: Interrupting()
+shown, _train.ProgressBar = _train.ProgressBar, lambda *_: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None
-experiment.progress = shown
+_train.ProgressBar = shown
 experiment.train(config, folder / "moved", devices=2, resume=True, show_progress=False)
 """
 
@@ -96,6 +98,7 @@ def assert_same_but_for_rounding(a, b):
                 np.testing.assert_allclose(x[name], y[name], rtol=1e-9)
 
 
+@pytest.mark.program
 def test_eight_devices_are_one(tmp_path):
     environment = surroundings(XLA_FLAGS=f"{ONE_CORE} --xla_force_host_platform_device_count=8")
     done = subprocess.run(
@@ -136,6 +139,7 @@ def children(process):
     return sorted(found)
 
 
+@pytest.mark.program
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc to find the processes of a run")
 def test_two_processes_are_one_and_one_that_is_lost_is_not_missed_for_long(tmp_path, alone):
     whole = start("--run-dir", tmp_path / "two", "--processes", 2)
@@ -154,6 +158,7 @@ def test_two_processes_are_one_and_one_that_is_lost_is_not_missed_for_long(tmp_p
     assert saved >= 10
 
 
+@pytest.mark.program
 def test_hosts_that_lose_one_of_them_end_at_once(tmp_path):
     hosts = [
         "--hosts",
@@ -174,6 +179,7 @@ def test_hosts_that_lose_one_of_them_end_at_once(tmp_path):
     assert "another process of this run was lost" in finish(first, 1)
 
 
+@pytest.mark.program
 def test_a_stopped_run_of_two_processes_goes_on_in_one(tmp_path, alone):
     path = tmp_path / "stopped"
     run = start("--run-dir", path, "--processes", 2)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace._recurrence.sensitivity import attach
 from foretrace.bench import _run as bench
 from foretrace.experiment import _train as experiment
 from foretrace.experiment._program import evaluate, learn
@@ -61,7 +62,7 @@ def test_attached_sensitivities_are_not_rounded():
     cell = network.block(0).cell
 
     def error(h, e, theta):
-        return jax.grad(lambda theta: ft._sensitivity.attach(h, e, theta).sum())(theta)
+        return jax.grad(lambda theta: attach(h, e, theta).sum())(theta)
 
     with jax.default_matmul_precision("BF16_BF16_F32"):
         first = jax.tree.map(lambda leaf: leaf[0], e)

@@ -21,7 +21,7 @@ from foretrace.experiment._cells import CELLS
 from foretrace.experiment._train import read_config
 from foretrace.tasks.listops import ListOps
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
+pytestmark = pytest.mark.usefixtures("default_promotion")
 
 CONFIG = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
@@ -38,19 +38,19 @@ CONFIG = experiment.Config(
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, kept_programs):
+def finished(tmp_path_factory, default_promotion):
     return experiment.train(CONFIG, tmp_path_factory.mktemp("runs") / "whole", show_progress=False)
 
 
 def interrupt_at(monkeypatch, step, number=signal.SIGINT):
     """Send a signal to this process when a step is shown."""
 
-    class Interrupting(_progress.Silent):
+    class Interrupting(_progress.ProgressBar):
         def update(self, at, loss, accuracy):
             if at == step:
                 signal.raise_signal(number)
 
-    monkeypatch.setattr(experiment, "progress", lambda *_: Interrupting())
+    monkeypatch.setattr(experiment, "ProgressBar", lambda *_: Interrupting(False))
 
 
 def without_time(records):
@@ -93,23 +93,48 @@ def test_the_configuration_is_recorded_with_its_surroundings(finished):
 )
 def test_configurations_survive_json(cell):
     config = experiment.Config(network=experiment.NetworkConfig(cell=cell), chunk=3)
-    assert from_json(json.loads(json.dumps(to_json(config)))) == config
-    with pytest.raises(ValueError, match="not a configuration"):
-        from_json({"type": "LRU", "size": 3})
+    assert from_json(experiment.Config, json.loads(json.dumps(to_json(config)))) == config
     assert differences(config, dataclasses.replace(config, chunk=None)) == ["chunk: 3, None"]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rule": 7}, r"^rule=7 must be one of reservoir, .*uoro$"),
+        ({"steps": "many"}, r"^steps='many' must be a whole number$"),
+        ({"steps": True}, r"^steps=True must be a whole number$"),
+        ({"chunk": 2.5}, r"^chunk=2.5 must be a whole number or None$"),
+        ({"stepz": 3}, r"^stepz=3 is not a setting of Config; expected task, network, .*final_sequences$"),
+        ({"network": {"type": "NetworkConfig", "glu": 1}}, r"^network.glu=1 must be True or False$"),
+        ({"network": {"type": "Network"}}, r"^network=\{'type': 'Network'\} must be NetworkConfig$"),
+        ({"task": None}, r"^task=None must be Copy or SelectiveCopy or .*ReleasedListOps$"),
+        ({"optimizer": {"type": "OptimizerConfig", "clip": "1"}}, r"^optimizer.clip='1' must be a number or None$"),
+        ({"steps": 0}, r"^steps=0 must be at least 1$"),
+    ],
+)
+def test_json_that_is_no_configuration_is_refused_by_place_value_and_what_is_expected(change, message):
+    with pytest.raises(ValueError, match=message):
+        from_json(experiment.Config, {"type": "Config"} | change)
+
+
+def test_settings_of_an_earlier_version_can_be_skipped_if_they_were_off():
+    older = to_json(CONFIG) | {"gone": False} | {"network": to_json(CONFIG.network) | {"went": None}}
+    assert from_json(experiment.Config, older, skip_unused=True) == CONFIG
+    with pytest.raises(ValueError, match="gone=2 is not a setting"):
+        from_json(experiment.Config, older | {"gone": 2}, skip_unused=True)
+
+
 @pytest.mark.parametrize("timescales", [64, (1.0,), (1.0, 2.0, 3.0), "ab"])
-def test_time_constants_that_are_no_pair_are_named(timescales, without_shape_checks):
-    with pytest.raises(ValueError, match="MinGRU.timescales=.* must be a pair"):
-        experiment.MinGRU(timescales)
+def test_time_constants_that_are_no_pair_are_named(timescales):
+    with pytest.raises(ValueError, match=r"^timescales=.* must be a pair, such as \(1, 1000\) or None$"):
+        experiment.MinGRU(timescales=timescales)
 
 
 @pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.__name__)
 def test_every_cell_of_the_command_line_fits_a_network(kind):
     network = experiment.NetworkConfig(model_size=5, depth=1, cell=kind())
     config = experiment.Config(network=network)
-    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+    assert from_json(experiment.Config, json.loads(json.dumps(to_json(config)))) == config
     made = jax.eval_shape(lambda: initial_network(config, config.task, jax.random.key(0)))
     assert type(made.blocks.cell).__name__ == kind.__name__
 

@@ -1,9 +1,11 @@
 """What streaming costs: a carry of fixed size, memory that does not grow, one compilation for each shape."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import CELLS
 
 import foretrace as ft
 from foretrace._engine.gradient import jitted_evaluate
@@ -12,9 +14,13 @@ LOSS = ft.losses.softmax_cross_entropy
 INPUTS, CLASSES, SIZE, DEPTH = 2, 3, 6, 2
 
 
+def make_network(cell, key):
+    return ft.Network(INPUTS, CLASSES, model_size=SIZE, depth=DEPTH, cell=cell, key=key)
+
+
 @pytest.fixture(scope="module")
 def network(make_cell):
-    return ft.Network(INPUTS, CLASSES, model_size=SIZE, depth=DEPTH, cell=make_cell, key=jax.random.key(0))
+    return make_network(make_cell, jax.random.key(0))
 
 
 def make_lru(state_size, model_size):
@@ -34,18 +40,24 @@ def temporary_bytes(network, rule, steps, *, carried=True):
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
-def test_the_carry_of_a_layer_is_n_plus_theta_numbers(network):
+@pytest.mark.parametrize("cell_name", CELLS, indirect=True)
+def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell):
     """For each state dimension of a module: its state, and one sensitivity for each of its coefficients."""
-    cell = network.block(0).cell
-    h, theta = jax.eval_shape(lambda: (cell.init_state(), cell.coefficients()))
+
+    network = eqx.filter_eval_shape(make_network, make_cell, jax.random.key(0))
+
+    def carried(rule, **options):
+        return numbers(jax.eval_shape(lambda network: ft.init_carry(network, rule, **options), network))
+
+    cell = eqx.filter_eval_shape(make_cell, SIZE, key=jax.random.key(0))
+    h, theta = jax.eval_shape(lambda cell: (cell.init_state(), cell.coefficients()), cell)
     n, dimensions = cell.state_size, len(jax.tree.leaves(h))
     full = 1 if cell.independent else n
-    assert numbers(ft.init_carry(network, ft.ONLINE)) == DEPTH * dimensions * (n + numbers(theta))
-    assert numbers(ft.init_carry(network, ft.RTRL)) == DEPTH * dimensions * (n + full * numbers(theta))
+    assert carried(ft.ONLINE) == DEPTH * dimensions * (n + numbers(theta))
+    assert carried(ft.RTRL) == DEPTH * dimensions * (n + full * numbers(theta))
     for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.BPTT):
-        assert numbers(ft.init_carry(network, rule)) == DEPTH * dimensions * n
-    three = ft.init_carry(network, ft.ONLINE, batch_size=3)
-    assert numbers(three) == 3 * numbers(ft.init_carry(network, ft.ONLINE))
+        assert carried(rule) == DEPTH * dimensions * n
+    assert carried(ft.ONLINE, batch_size=3) == 3 * carried(ft.ONLINE)
 
 
 @pytest.mark.parametrize("cell_name", ["lru", "gru"], indirect=True)

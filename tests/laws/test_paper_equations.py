@@ -154,7 +154,7 @@ def test_the_recursions_are_the_exact_gradient_of_one_layer():
 @pytest.mark.parametrize(
     "cell",
     [
-        pytest.param(ft.LinearRNN.factory(state_size=3), marks=pytest.mark.slow),
+        pytest.param(ft.LinearRNN.factory(state_size=3), marks=pytest.mark.full),
         ft.LinearRNN.factory(state_size=3, tanh=True),
         ft.GRU.factory(),
         ft.ElementwiseLSTM.factory(),

@@ -36,6 +36,7 @@ def test_the_page_is_what_the_records_say(benchmark, tmp_path):
             assert (ROOT / "docs" / "streams_compared" / f"{name}.png").stat().st_size < 300_000
 
 
+@pytest.mark.program
 def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_truncated(benchmark):
     baselines = benchmark("credit_baselines")
     task = Copy(pattern_length=4, padding=1, bits=2)
@@ -61,6 +62,7 @@ def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_trun
     assert max(jax.tree.leaves(apart)) < 1e-10
 
 
+@pytest.mark.program
 def test_a_grown_network_learns_by_its_newest_block_alone(benchmark):
     baselines = benchmark("credit_baselines")
     one, two = (
@@ -114,6 +116,7 @@ def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
     assert found["mae"] == pytest.approx((1 + 1 + 2) / 3) and found["scored"] == 3 and found["state_kib"] == 1
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("reach", "chunk"), [(6, 2), (8, 4), (2, 4)])
 def test_the_rolling_window_is_backpropagation_through_its_last_steps(benchmark, reach, chunk):
     """Held parameters: the gradient of the newest label through `reach` steps from the state before them."""

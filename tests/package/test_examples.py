@@ -1,5 +1,7 @@
 """The examples run, are short, and show what they say."""
 
+import gzip
+import json
 import os
 import re
 import subprocess
@@ -33,11 +35,33 @@ def numbers(text, pattern):
 
 def test_every_example_is_tested_and_short():
     names = sorted(path.name for path in FOLDER.glob("*.py"))
-    assert names == ["01_stream.py", "02_copy_task.py", "03_custom_cell.py", "04_compare_rules.py"]
+    assert names == ["01_stream.py", "02_copy_task.py", "03_custom_cell.py", "04_compare_rules.py", "sensors.py"]
     for name in names:
         assert len((FOLDER / name).read_text().splitlines()) < 80
 
 
+@pytest.mark.program
+def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
+    assert "5,000 rows" in run("sensors.py", "--out", tmp_path / "made.csv.gz")
+    made, shipped = (
+        gzip.decompress(path.read_bytes()) for path in (tmp_path / "made.csv.gz", FOLDER / "sensors.csv.gz")
+    )
+    assert made == shipped
+    assert (FOLDER / "sensors.csv.gz").stat().st_size < 100_000
+
+
+@pytest.mark.program
+def test_memory_beats_the_last_label_on_it(tmp_path):
+    command = [sys.executable, "-m", "foretrace", "stream", str(FOLDER / "sensors.csv.gz"), "--target", "reject"]
+    command += ["--run-dir", str(tmp_path / "run")]
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # optimised: many rows
+    subprocess.run(command, env=env, capture_output=True, check=True, timeout=500)
+    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    total = [line["total"] for line in lines if "total" in line][-1]
+    assert total["accuracy"] > 0.8 > 0.7 > total["majority_accuracy"] > total["no_change_accuracy"]
+
+
+@pytest.mark.program
 def test_stream(run):
     out = run("01_stream.py", "--steps", 900, "--report", 300)
     losses, right = numbers(out, r"loss ([\d.]+)"), numbers(out, r"accuracy ([\d.]+)%")
@@ -45,6 +69,7 @@ def test_stream(run):
     assert "carried from step to step" in out
 
 
+@pytest.mark.program
 def test_copy_task(run, tmp_path):
     out = run("02_copy_task.py", "--steps", 120, "--run-dir", tmp_path / "run")
     assert "120 of 120" in out and (tmp_path / "run" / "curves.png").exists()
@@ -52,6 +77,7 @@ def test_copy_task(run, tmp_path):
     assert loss < 0.6
 
 
+@pytest.mark.program
 def test_custom_cell(run):
     out = run("03_custom_cell.py", "--steps", 100)
     (laws,) = numbers(out, r"obeys (\d+) laws")
@@ -59,6 +85,7 @@ def test_custom_cell(run):
     assert laws > 30 and losses[-1] < 0.55 < losses[0]
 
 
+@pytest.mark.program
 def test_compare_rules(run):
     names = ["SPATIAL", "ONLINE", "BPTT"]
     out = run("04_compare_rules.py", "--steps", 60, "--rules", *names)

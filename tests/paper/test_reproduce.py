@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -31,8 +32,10 @@ from foretrace.paper._tables import collect, markdown
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.listops import ListOps
 
-pytestmark = pytest.mark.usefixtures("kept_programs")
+pytestmark = pytest.mark.usefixtures("default_promotion")
 
+RESULTS = Path(__file__).parents[2] / "results"
+EARLIER = {"online, predicted errors, LRU x 4"}
 CONFIG = Config(
     task=Copy(pattern_length=3, padding=1, bits=2, samples=20),
     network=NetworkConfig(depth=2, model_size=6, cell=LRU(4), dropout=0.1),
@@ -54,7 +57,7 @@ EXPERIMENT = paper.Experiment(
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, kept_programs):
+def whole(tmp_path_factory, default_promotion):
     folder = tmp_path_factory.mktemp("whole")
     outcome = reproduce.run(EXPERIMENT, folder, show_progress=False)
     assert outcome == (6, 6, None)
@@ -81,6 +84,7 @@ def assert_same(a, b, tolerance=0.0):
         )
 
 
+@pytest.mark.program
 def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
     records = read_records(whole)
     assert [(r["entry"].split(",")[0], r["purpose"], r["seed"]) for r in records] == [
@@ -99,7 +103,7 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
     assert [point["step"] for point in one["curve"]] == [5, 10, 12] and one["curve"][-1]["accepted"] == 2
     assert all(len(point["alignment"]["layers"]) == 2 for point in one["curve"])
     assert "alignment" not in records[0]["curve"][0]
-    config = from_json(one["config"])
+    config = from_json(Config, one["config"])
     assert config.seed == 0 and config.optimizer.learning_rate == one["rate"] and config.rule == "online"
     assert one["surroundings"]["packages"]["jax"] and one["peak_memory_mib"]["host"] > 1
     assert not (whole / "work").exists()
@@ -108,7 +112,7 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
 def stop_at(monkeypatch, calls):
     """Ask to stop, as Ctrl-C does, when progress has been shown so many times."""
 
-    class Interrupting(_progress.Silent):
+    class Interrupting(_progress.ProgressBar):
         count = 0
 
         def update(self, *_, **__):
@@ -116,9 +120,10 @@ def stop_at(monkeypatch, calls):
             if Interrupting.count == calls:
                 signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(reproduce, "progress", lambda *_: Interrupting())
+    monkeypatch.setattr(reproduce, "ProgressBar", lambda *_: Interrupting(False))
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("calls", [1, 4, 9])
 def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path, whole, calls):
     stop_at(monkeypatch, calls)
@@ -132,6 +137,7 @@ def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path,
     assert (tmp_path / "records.jsonl").read_bytes() == before
 
 
+@pytest.mark.program
 def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     assert len(records_of(EXPERIMENT, list(ENTRIES), whole)) == 6
     others = dataclasses.replace(EXPERIMENT, seeds=(7,))
@@ -143,6 +149,7 @@ def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     assert records_of(EXPERIMENT, longer, whole) == []
 
 
+@pytest.mark.program
 def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tmp_path, whole):
     assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped == "time is up"
     assert read_records(tmp_path) == []
@@ -152,6 +159,7 @@ def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tm
     assert_same(tmp_path, whole)
 
 
+@pytest.mark.program
 def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path, whole):
     reproduce.run(EXPERIMENT, tmp_path, together=2, show_progress=False)
     assert {r["runs_in_program"] for r in read_records(tmp_path)} == {2}
@@ -159,22 +167,38 @@ def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path, whole):
 
 
 def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
-    members = (Member(0, 1e-3), Member(1, 1e-2))
+    """Each with its own initial network and data; and the best network on validation is kept, not the last."""
+    members = (Member(0, 1e-2), Member(1, 1e-2))
     monkeypatch.setattr(_group, "one_after_another", lambda device: False)
     batched = Group(CONFIG, members)
-    losses = batched.judge(batched.advance(batched.init(), 0, 5), 5)[1]
+    begun = batched.init()
+    for run, member in enumerate(members):
+        own = initial_network(CONFIG, CONFIG.task, jax.random.key(member.seed))
+        for found, expected in zip(*map(jax.tree.leaves, (begun.learner.network, own)), strict=True):
+            np.testing.assert_allclose(found[run], expected, rtol=1e-5)
+    state, losses = batched.judge(batched.advance(begun, 0, 5), 5)
     monkeypatch.undo()
     _group._programs.cache_clear()
     for member, row in zip(members, losses, strict=True):
         single = Group(CONFIG, (member,))
         expected = single.judge(single.advance(single.init(), 0, 5), 5)[1][0]
         assert row == pytest.approx(expected, rel=1e-5)
+    best = jax.tree.map(np.asarray, state.best)
+    spoiled = jax.tree.map(lambda leaf: 1e3 * leaf, state.learner.network)
+    state, _ = batched.judge(state._replace(learner=state.learner._replace(network=spoiled)), 6)
+    assert state.best_step.tolist() == [5, 5]
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, state.best), best)
+    # Two runs that are the same in all but their seeds see other data.
+    twice = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[0]]), batched.init())
+    one, other = batched.judge(batched.advance(twice, 0, 1), 1)[1]
+    assert one["training_loss"] != other["training_loss"]
 
 
+@pytest.mark.program
 def test_runs_spread_over_devices():
     code = """
 import jax
-from tests.test_reproduce import CONFIG
+from test_reproduce import CONFIG
 from foretrace.paper._group import Group, Member
 members = tuple(Member(seed, 1e-2) for seed in range(4))
 found = []
@@ -187,12 +211,14 @@ for devices in (jax.devices(), jax.devices()[:1]):
 assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
 """
     flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0"}
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0", "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4", "1"]
 
 
+@pytest.mark.program
 def test_what_is_there_is_left_alone(tmp_path, whole):
     with pytest.raises(RunError, match="holds records already; go on with --resume"):
         reproduce.run(EXPERIMENT, whole, show_progress=False)
@@ -203,6 +229,7 @@ def test_what_is_there_is_left_alone(tmp_path, whole):
         reproduce.run(EXPERIMENT, tmp_path / "file", show_progress=False)
 
 
+@pytest.mark.program
 def test_one_process_at_a_time(tmp_path):
     hold = """
 import sys, time
@@ -237,13 +264,46 @@ def test_the_best_rate_is_the_best_on_validation_and_never_nan():
     assert best_rate(EXPERIMENT, ENTRIES[0], records[:1]) is None
 
 
-def test_a_record_keeps_its_identity_when_settings_are_added(whole):
+@pytest.mark.program
+def test_a_record_keeps_its_identity_when_settings_come_and_go(whole):
     record = read_records(whole)[0]
     before = identity_of(record)
     del record["config"]["network"]["cumulative_mean"]
+    record["config"]["an_option_that_is_gone"] = False
     assert identity_of(record) == before
+    record["config"]["an_option_that_is_gone"] = True
+    assert identity_of(record) != before
+    record["config"]["an_option_that_is_gone"] = None
     record["config"]["network"]["dropout"] = 0.2
     assert identity_of(record) != before
+
+
+def test_a_record_keeps_its_identity_when_settings_are_deleted_that_were_off(whole):
+    record = read_records(whole)[0]
+    before = identity_of(record)
+    record["config"]["gone"] = False
+    assert identity_of(record) == before
+    record["config"]["gone"] = True
+    assert identity_of(record) != before
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in RESULTS.glob("*/records.jsonl")))
+def test_every_committed_record_is_one_of_the_runs_that_are_planned(folder):
+    records = read_records(RESULTS / folder)
+    experiment = paper.load(records[0]["experiment"], records[0]["scale"])
+    for entry in experiment.entries:
+        own = [record for record in records if record["entry"] == entry.name]
+        rates = tuple(sorted({record["rate"] for record in own})) or entry.rates
+        searched = {record["step"] for record in own if record["purpose"] == "search"} or {entry.config.steps}
+        plan = dataclasses.replace(
+            experiment.with_options(rates, None),
+            seeds=tuple({record["seed"] for record in own if record["purpose"] == "report"}),
+            search_share=max(searched) / entry.config.steps,
+        )
+        entries = [one for one in plan.entries if one.name == entry.name]
+        assert records_of(plan, entries, RESULTS / folder) == own
+    # Entries whose settings were deleted stay in the records, and are planned no more.
+    assert {record["entry"] for record in records} - {entry.name for entry in experiment.entries} <= EARLIER
 
 
 def test_a_record_does_not_say_where_the_data_lie():
@@ -256,7 +316,7 @@ def test_a_record_does_not_say_where_the_data_lie():
 @pytest.mark.parametrize("name", paper.NAMES)
 @pytest.mark.parametrize("settings", ["runs", "text"])
 def test_experiments_are_as_large_as_they_say(name, settings):
-    for scale in paper.SCALES:
+    for scale in paper.scales(name):
         experiment = paper.load(name, scale, settings)
         assert experiment.name == name and experiment.scale == scale and experiment.note
         assert len({entry.name for entry in experiment.entries}) == len(experiment.entries)
@@ -264,6 +324,16 @@ def test_experiments_are_as_large_as_they_say(name, settings):
             epoch = entry.config.task.samples // entry.config.batch_size
             assert entry.config.steps % epoch == 0 and entry.config.evaluate_every == epoch
     assert paper.load(name, "paper").entries[0].config.steps >= 25 * 400
+
+
+def test_long_sequences_are_those_of_the_paper():
+    for long, paper_size in zip(
+        paper.load("table2", "long").entries, paper.load("table2", "paper").entries, strict=True
+    ):
+        for field in ("pool", "max_length", "min_length"):
+            assert getattr(long.config.task, field, None) == getattr(paper_size.config.task, field, None)
+    with pytest.raises(ValueError, match="no scale 'long' of table1; there are smoke, cpu, paper"):
+        paper.load("table1", "long")
 
 
 def test_published_cells_have_the_published_sizes():
@@ -278,6 +348,7 @@ def test_published_cells_have_the_published_sizes():
     assert counts["ListOps"] == 1_063_178 and counts["sCIFAR, linear RNN"] == 1_068_086
 
 
+@pytest.mark.program
 def test_the_report_has_the_papers_number_beside_ours(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(paper, "load", lambda *_: EXPERIMENT)
     records = read_all([whole, whole])
@@ -289,8 +360,8 @@ def test_the_report_has_the_papers_number_beside_ours(whole, tmp_path, monkeypat
     )
     assert "scale `smoke`" in text and "tiny" in text and "search" in text
     written = write_report(records, tmp_path / "out")
-    page = written.html.read_text()
-    assert "<table>" in page and "data:image/png;base64," in page and "http" not in page.split("</style>")[1]
+    page = written.markdown.read_text()
+    assert text in page and all(f"]({path.name})" in page for path in written.figures)
     assert all(path.stat().st_size > 1000 for path in written.figures)
     with pytest.raises(RunError, match="holds no records"):
         read_all([tmp_path])
@@ -334,6 +405,7 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
     assert not list(tmp_path.rglob("records.jsonl"))
 
 
+@pytest.mark.program
 def test_kill_and_resume_on_the_command_line(tmp_path):
     environment = os.environ | {
         "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
@@ -349,7 +421,7 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
 
     out, err = (undisturbed := start("whole")).communicate(timeout=300)
     assert undisturbed.returncode == 0, err
-    assert "paper 8.44e-03" in out and "report.html" in out and "report; step" in err
+    assert "paper 8.44e-03" in out and "report.md" in out and "report; step" in err
     killed = start("killed")
     for _ in range(2400):
         if (tmp_path / "killed" / "records.jsonl").exists():
@@ -369,6 +441,7 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     assert json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"] == "run"
 
 
+@pytest.mark.program
 def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
     config = dataclasses.replace(CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100)

@@ -3,13 +3,19 @@
 import json
 import os
 import pickle
+import socket
+import subprocess
+import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import CELLS
 from safetensors.numpy import save_file
+from tiers import fast
 
 import foretrace as ft
 
@@ -18,9 +24,12 @@ LOSS = ft.losses.softmax_cross_entropy
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
-def make_learner(cell=None, state_size=3, optimizer=None, rule=ft.ONLINE, **options):
-    cell = ft.LRU.factory(state_size=state_size) if cell is None else cell
-    network = ft.Network(2, 3, model_size=4, depth=2, cell=cell, dropout=0.3, key=jax.random.key(0))
+def make_network(cell):
+    return ft.Network(2, 3, model_size=4, depth=2, cell=cell, dropout=0.3, key=jax.random.key(0))
+
+
+def make_learner(cell=None, optimizer=None, rule=ft.ONLINE, network=None, **options):
+    network = make_network(ft.LRU.factory(state_size=3) if cell is None else cell) if network is None else network
     optimizer = ft.adamw(1e-2, steps=50) if optimizer is None else optimizer
     return ft.Learner(network, rule=rule, optimizer=optimizer, loss=LOSS, **options)
 
@@ -28,6 +37,14 @@ def make_learner(cell=None, state_size=3, optimizer=None, rule=ft.ONLINE, **opti
 def chunk(seed):
     xs = jax.random.normal(jax.random.key(seed), (4, 2))
     return xs, jax.random.randint(jax.random.key(seed + 100), (4,), 0, 3)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, default_promotion):
+    """Return the file of a state before the first step."""
+    path = tmp_path_factory.mktemp("checkpoints") / "state"
+    ft.save(path, make_learner().init())
+    return path
 
 
 def raw(state):
@@ -39,7 +56,7 @@ def same(a, b):
     return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(raw(a), raw(b), strict=True))
 
 
-@pytest.mark.parametrize("cell", [ft.LRU.factory(state_size=3), ft.GRU.factory(), ft.ElementwiseLSTM.factory()])
+@pytest.mark.parametrize("cell", fast([CELLS["lru"], CELLS["gru"], CELLS["lstm"]]), ids=["lru", "gru", "lstm"])
 def test_a_resumed_run_is_bit_identical(tmp_path, cell):
     learner = make_learner(cell=cell)
     state = learner.init(jax.random.key(7))
@@ -81,21 +98,68 @@ def test_a_truncated_file_is_a_clear_error(tmp_path):
     path = tmp_path / "state"
     ft.save(path, learner.init())
     whole = path.read_bytes()
-    for size in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+    for size in {0, 5, len(whole) - 1, *(len(whole) * percent // 100 for percent in range(100))}:
         path.write_bytes(whole[:size])
         with pytest.raises(ft.CheckpointError, match="not a complete"):
             ft.load(path, learner)
 
 
-def test_a_flipped_bit_is_found(tmp_path):
-    learner = make_learner()
+def test_a_flipped_bit_anywhere_is_found(tmp_path):
+    """Every bit of the header counts, as every bit of an array does: positions and running means are in there."""
     path = tmp_path / "state"
-    ft.save(path, learner.init())
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(bytes(data))
-    with pytest.raises(ft.CheckpointError, match="damaged"):
-        ft.load(path, learner)
+    arrays = {"weight": np.arange(60, dtype=np.float32), "key": jax.random.key(3)}
+    ft.save(path, arrays, extra={"position": 1234567, "means": {"temperature": 21.5}, "note": "é"})
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    places = np.random.default_rng(0).integers(0, 8 * len(whole), 400)
+    for place in {*places, *range(8 * 8, 8 * header, 17)}:
+        data = bytearray(whole)
+        data[place // 8] ^= 1 << (place % 8)
+        path.write_bytes(bytes(data))
+        with pytest.raises(ft.CheckpointError):
+            ft.read_extra(path)
+    path.write_bytes(whole)
+    assert ft.read_extra(path)["position"] == 1234567
+
+
+def test_what_is_kept_beside_the_state_may_be_large(tmp_path):
+    extra = {"labels": "x" * 101_000_000}  # safetensors refuses a header of more than 100 MB
+    ft.save(tmp_path / "state", {"weight": np.zeros(3)}, extra=extra)
+    assert ft.read_extra(tmp_path / "state") == extra
+
+
+def test_a_64_bit_checkpoint_is_not_rounded_silently(tmp_path):
+    class Weights:
+        def init(self):
+            return {"weight": jnp.ones(3)}
+
+    ft.save(tmp_path / "state", Weights().init())
+    with jax.enable_x64(False), pytest.raises(ft.CheckpointError, match=r"float64.*set jax_enable_x64"):
+        ft.load(tmp_path / "state", Weights())
+
+
+def test_saving_to_a_wrong_place_says_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder .*make it first"):
+        ft.save(tmp_path / "absent" / "state", {"weight": np.zeros(3)})
+    with pytest.raises(IsADirectoryError, match="is a folder; give the path of a file"):
+        ft.save(tmp_path, {"weight": np.zeros(3)})
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path):
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from foretrace._runs import files
+        files.os.replace = lambda *_: os.kill(os.getpid(), 9)
+        files.write_atomically(Path(sys.argv[1]), b"half")
+    """
+    path = tmp_path / "state"
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    at_work = tmp_path / f".state.{socket.gethostname()}-{os.getppid()}.tmp"
+    at_work.write_bytes(b"of a process that is alive")
+    ft.save(path, {"weight": np.zeros(3)})
+    assert {file.name for file in tmp_path.iterdir()} == {"state", at_work.name}
 
 
 class Bomb:
@@ -126,18 +190,20 @@ def test_foreign_files_are_clear_errors_and_nothing_is_executed(tmp_path, monkey
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"state_size": 5}, "nu_log"),
+        ({"cell": ft.LRU.factory(state_size=5)}, "nu_log"),
         ({"rule": ft.SPATIAL, "warn": False}, "carry.e"),
         ({"optimizer": optax.sgd(0.1)}, "opt_state"),
         ({"batch_size": 2}, "carry"),
         ({"accumulate": True}, "grads"),
     ],
 )
-def test_another_learner_is_a_clear_error(tmp_path, other, message):
-    path = tmp_path / "state"
-    ft.save(path, make_learner().init())
+def test_another_learner_is_a_clear_error(saved, other, message):
+    """Shapes are enough to see it: no network is computed."""
+    other = dict(other)
+    shapes = eqx.filter_eval_shape(make_network, other.pop("cell", ft.LRU.factory(state_size=3)))
+    network = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     with pytest.raises(ft.CheckpointError, match=f"another learner.*{message}"):
-        ft.load(path, make_learner(**other))
+        ft.load(saved, make_learner(network=network, **other))
 
 
 def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

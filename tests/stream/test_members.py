@@ -9,6 +9,7 @@ import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import fast
 
 import foretrace as ft
 from foretrace._rows.delayed_labels import DelayedLabels
@@ -87,7 +88,7 @@ def orders():
     return st.lists(st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True), max_size=STEPS)
 
 
-@pytest.mark.parametrize(("together", "delay"), [(1, 0), (1, 2), (3, 0), (3, 2)])
+@pytest.mark.parametrize(("together", "delay"), fast([(1, 0), (3, 2), (1, 2), (3, 0)], 2))
 @given(groups=orders())
 def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
     model, alone = many(0.0, together, delay), MADE.setdefault(delay, StreamLearner(learner(0.0), delay=delay))
@@ -112,7 +113,7 @@ def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
     assert_same(place(state, MEMBERS), place(model.init(), MEMBERS))
 
 
-@pytest.mark.parametrize(("delay", "credit"), [(0, 0), (2, 0), (2, 2)])
+@pytest.mark.parametrize(("delay", "credit"), fast([(2, 0), (0, 0), (2, 2)]))
 def test_members_in_lock_step_are_a_batch(delay, credit):
     rule = ft.ONLINE.with_depth(credit)
     model = MemberLearner(learner(0.05, 3, rule), members=MEMBERS, delay=delay) if credit else many(0.05, 3, delay)
@@ -137,7 +138,7 @@ def test_members_in_lock_step_are_a_batch(delay, credit):
     assert_close(one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[slots], 0, 1), state.learner.carry))
 
 
-@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("delay", fast([2, 0]))
 def test_missing_rows_and_rows_without_a_label_do_not_dilute_the_gradient(delay):
     xs, ys = data()
     found = []
@@ -156,7 +157,7 @@ def test_missing_rows_and_rows_without_a_label_do_not_dilute_the_gradient(delay)
     assert_close(found[:size], found[2 * size :])
 
 
-@pytest.mark.parametrize(("together", "delay"), [(1, 0), (1, 2), (3, 0), (3, 2)])
+@pytest.mark.parametrize(("together", "delay"), fast([(3, 2), (1, 0), (1, 2), (3, 0)]))
 def test_a_member_that_starts_anew_equals_a_new_one_and_touches_no_other(together, delay):
     model, (xs, ys) = many(0.05, together, delay), data()
     state = model.init()
@@ -394,8 +395,8 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     assert looked.slot == (2, True) and "new" not in reset.table and not looked.inputs[2:].any()
 
 
-@pytest.mark.parametrize("credit", [0, 2])
-@pytest.mark.parametrize(("together", "delay"), [(1, 0), (1, 2), (3, 2)])
+@pytest.mark.parametrize("credit", fast([0, 2]))
+@pytest.mark.parametrize(("together", "delay"), fast([(1, 2), (1, 0), (3, 2)]))
 def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, delay, credit):
     def temporary(members):
         model, (xs, ys) = MemberLearner(alone, members=members, delay=delay), data()

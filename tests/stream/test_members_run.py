@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from test_stream_run import COUNT, TINY, assert_same_run, finish, start, state, table
+from tiers import fast
 
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
@@ -51,7 +52,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", fast(["everything", "late, side by side", "episodes"]))
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS[name])
     whole = follow(config, tmp_path / "whole", show_progress=False)
@@ -92,6 +93,7 @@ def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
     assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=20)) == [names, *found]
 
 
+@pytest.mark.program
 def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
     with open(files / "long.csv", "w") as file:
         lines = (files / "a.csv").read_text().splitlines(keepends=True)

@@ -210,7 +210,27 @@ def test_forecasts_get_the_numbers_behind_their_row(delay):
     assert [d.context.last for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
 
 
-def test_late_labels_go_on_from_its_state():
+@pytest.mark.parametrize("horizon", [0, 2])
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_who_only_answers_sees_the_same_last_targets(delay, horizon):
+    """None before its time: the target of a row is known `delay` rows behind it."""
+
+    def make():
+        target = NumberTarget(horizon) if horizon else ClassTarget(9)
+        one = make_labels(target, horizon=horizon, delay=delay)
+        for i in range(9):
+            one.push({"x": i}, i % 5)
+        return one
+
+    learns, answers = make(), make()
+    for i in range(9, 20):
+        value = i % 5 if i % 4 else None
+        learns.push({"x": i}, value), answers.advance({"x": i}, value)
+        assert learns.last == answers.last
+    assert learns.last is not None
+
+
+def test_late_labels_go_on_from_their_state():
     def make():
         return make_labels(NumberTarget(2), horizon=2, delay=3)
 

@@ -28,6 +28,7 @@ if importlib.util.find_spec("sklearn") is not None:  # river's checks import it,
     CHECKS = [(name, i) for name, kind in MODELS.items() for i, _ in enumerate(checks.yield_checks(make(kind)))]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize(("name", "i"), CHECKS)
 def test_rivers_own_checks(name, i):
     model = make(MODELS[name])
@@ -58,6 +59,7 @@ def test_what_is_pickled_goes_on_exactly():
         assert model.clone().predict_one(xs[0]) in (None, 0.0)
 
 
+@pytest.mark.program
 def test_it_remembers_what_memoryless_models_cannot():
     xs, _ = rows(1500)
     model = stream.Classifier("tiny", features=4)

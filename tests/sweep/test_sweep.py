@@ -95,6 +95,7 @@ def records(path):
     return [{k: v for k, v in r.items() if k != "seconds"} for r in read_metrics(path / "metrics.jsonl")]
 
 
+@pytest.mark.program
 def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole):
     folder, out, err = whole
     trials = read_trials(folder)
@@ -112,6 +113,7 @@ def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole):
     assert (folder / "sweep.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.program
 def test_report_reads_a_sweep_and_each_of_its_trials(whole, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)  # the records are enough
     (whole[0] / "sweep.png").unlink()
@@ -121,13 +123,14 @@ def test_report_reads_a_sweep_and_each_of_its_trials(whole, capsys, monkeypatch)
     assert code == 0 and f"{STEPS} of {STEPS}" in out
 
 
+@pytest.mark.program
 def test_a_killed_worker_and_a_stopped_sweep_change_nothing(whole, tmp_path, monkeypatch):
     folder, workers = tmp_path / "sweep", []
 
     class Recorded(subprocess.Popen):
         def __init__(self, command, **options):
             super().__init__(command, **options)
-            if "foretrace._sweep_worker" in command:
+            if "foretrace.sweep._worker" in command:
                 workers.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Recorded)
@@ -189,7 +192,8 @@ def states(study):
     return [trial.state for trial in standing(study)]
 
 
-@pytest.mark.usefixtures("kept_programs")
+@pytest.mark.program
+@pytest.mark.usefixtures("default_promotion")
 def test_a_bad_trial_is_pruned(begun):
     study, worker = begun(Sweep(SMALL, grid=("optimizer.learning-rate=3e-2,1e-6",), prune="median"))
     assert worker().work()
@@ -340,7 +344,7 @@ def test_values_are_those_of_the_options():
     assert (changed.network.glu, changed.optimizer.clip) == (False, 2.0)
     assert applied(SMALL, {"network.cell": "lru"}) == SMALL
     other = applied(SMALL, {"network.cell.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"})
-    assert other.network.cell == MinGRU((1.0, 9.0)) and other.chunk == 3
+    assert other.network.cell == MinGRU(timescales=(1.0, 9.0)) and other.chunk == 3
     assert Sweep(SMALL, search=("chunk=log:2:8", "optimizer.clip=1:2")).dimensions[0].whole
     assert not Sweep(SMALL, search=("optimizer.clip=1:2",)).dimensions[0].whole
 
@@ -351,13 +355,22 @@ def test_values_are_those_of_the_options():
         ("", "--grid or --search"),
         (
             "--grid learning-rate=1",
-            "--grid learning-rate=1: no option 'learning-rate'; perhaps optimizer.learning-rate",
+            "--grid learning-rate=1: Unrecognized options: --learning-rate, 1; Perhaps you meant: --optimizer.l",
         ),
-        ("--grid network.dept=1,2", "no option 'network.dept'; perhaps network.depth"),
-        ("--grid network.depth=1,two", "--grid network.depth=1,two: 'two' is not a whole number"),
-        ("--grid optimizer.clip=1,nan", "'nan' is not None or a number"),
-        ("--grid rule=online,bptt2", "'bptt2' is not one of reservoir, spatial"),
-        ("--grid network.cell=lru,lstm", "'lstm' is not one of lru, linear-rnn"),
+        ("--grid network.dept=1,2", "Unrecognized options: --network.dept, 1; Perhaps you meant: --network.depth"),
+        (
+            "--grid network.depth=1,two",
+            "--grid network.depth=1,two: Error parsing --network.depth: invalid literal for int() with base 10: 'two'",
+        ),
+        ("--grid optimizer.clip=1,nan", "'nan' is not a finite number"),
+        (
+            "--grid rule=online,bptt2",
+            "invalid choice 'bptt2' for argument '--rule'. Expected one of ('reservoir', 'spatial'",
+        ),
+        (
+            "--grid network.cell=lru,lstm",
+            "network.cell:lstm; Available subcommands: network.cell:lru, network.cell:linear-rnn",
+        ),
         ("--grid network.depth=1:4", "for --search"),
         ("--grid network.depth=1,1", "the same value twice"),
         ("--grid network.depth", "expected OPTION=VALUES"),
@@ -366,7 +379,7 @@ def test_values_are_those_of_the_options():
         ("--search optimizer.learning-rate=1e-2:1e-4", "from a smaller to a larger number"),
         ("--search optimizer.learning-rate=log:0:1", "begins above zero"),
         ("--search network.depth=1:2:3", "LOW:HIGH"),
-        ("--search network.depth=1:2.5", "'2.5' is not a whole number"),
+        ("--search network.depth=1:2.5", "invalid literal for int() with base 10: '2.5'"),
         ("--search network.dropout=0:1", "network.dropout=1.0 cannot run"),
         ("--search rule=online --grid network.depth=1,2", "exclude each other"),
         ("--grid rule=online --trials 3", "--trials is for --search"),
@@ -419,7 +432,8 @@ def test_the_table_shows_every_state(capsys, tmp_path):
 def test_help_explains(capsys):
     code, out, _ = run(capsys, "sweep", "copy", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text and "--prune" in text
+    assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text and "--prune" not in text
+    assert "--prune" in run(capsys, "sweep", "copy", "--help-all")[1]
 
 
 def test_what_was_planned_for_a_trial_survives_that_it_never_asked_for_it():

@@ -281,7 +281,7 @@ def test_real_cifar_test_images():
     assert abs(task.evaluation("test", 0, 0, 50).xs.mean()) < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_real_cifar_statistics():
     pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
     task = SequentialCIFAR10(data_dir=real_data("cifar10"))

@@ -1,0 +1,61 @@
+"""The cells and the rules that the laws are tested for: a new one is one line here."""
+
+from typing import NamedTuple
+
+import pytest
+
+import foretrace as ft
+
+# The first three are the fast tier: a complex diagonal, a dense layer, two state dimensions.
+CELLS = {
+    "lru": ft.LRU.factory(state_size=3),
+    "gru": ft.GRU.factory(),
+    "lstm": ft.ElementwiseLSTM.factory(),
+    "linear": ft.LinearRNN.factory(state_size=3),
+    "tanh": ft.LinearRNN.factory(state_size=3, tanh=True),
+    "mingru": ft.MinGRU.factory(),
+    "minlstm": ft.MinLSTM.factory(),
+    "rglru": ft.RGLRU.factory(),
+    "s5": ft.S5.factory(state_size=3),
+    "selective": ft.SelectiveSSM.factory(states_per_channel=2),
+    "rtu": ft.RTU.factory(state_size=3),
+    "indrnn": ft.IndRNN.factory(),
+    "lif": ft.LIF.factory(),
+}
+
+
+class Case(NamedTuple):
+    """A rule, the cells that it is tested with, and which of the optional laws it obeys."""
+
+    rule: ft.LearningRule
+    fast: tuple[str, ...] = ("lru",)
+    full: tuple[str, ...] = ("gru", "tanh", "lstm")
+    any_chunks: bool = True
+    """The gradient does not depend on how a sequence is cut into chunks."""
+    segments: bool = True
+    """A whole sequence can be run in segments."""
+
+
+RULES = (
+    Case(ft.RESERVOIR),
+    Case(ft.SPATIAL),
+    Case(ft.TRUNCATED),
+    Case(ft.SNAP1),
+    Case(ft.RTRL, fast=("gru",), full=("lru", "tanh", "lstm")),
+    Case(ft.HYBRID, any_chunks=False),
+    Case(ft.BPTT, any_chunks=False),
+    Case(ft.ONLINE.with_depth(1), full=("lstm",)),
+    Case(ft.RTRL.with_depth(2), fast=(), full=("gru",)),
+    Case(ft.ONLINE.with_depth(2).with_groups(1), fast=(), full=("lru", "lstm")),
+)
+
+
+def every_case(obeys=lambda case: True):
+    """Parametrise a law by cell and rule, for the rules that must obey it."""
+    cases = [
+        pytest.param(cell, case.rule, id=f"{cell}-{case.rule}", marks=() if cell in case.fast else pytest.mark.full)
+        for case in RULES
+        if obeys(case)
+        for cell in (*case.fast, *case.full)
+    ]
+    return pytest.mark.parametrize(("cell_name", "rule"), cases, indirect=["cell_name"])
