@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import fast
 
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, EncodingError
@@ -65,8 +66,8 @@ def assert_equal(a, b, **tolerance):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), **({"rtol": 1e-9, "atol": 1e-12} | tolerance))
 
 
-@pytest.mark.parametrize("deep", [{}, {"depth": 2, "credit_depth": 2}], ids=["", "credit in depth"])
-@pytest.mark.parametrize(("chunk", "delay"), [(1, 0), (1, 1), (1, 3), (4, 0), (4, 3), (4, 6)])
+@pytest.mark.parametrize("deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"])
+@pytest.mark.parametrize(("chunk", "delay"), fast([(1, 0), (1, 3), (4, 6), (1, 1), (4, 0), (4, 3)], 3))
 def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     model = Model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
     xs, ys = rows(24)
@@ -90,7 +91,7 @@ def test_nothing_is_compiled_twice():
     assert learner._step._cache_size() == 1
 
 
-@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("delay", fast([2, 0]))
 def test_without_labels_nothing_is_learned_but_the_state_goes_on(delay):
     model = Model(3, 4, classes=True, delay=delay, **TINY)
     xs, ys = rows(20)
@@ -151,7 +152,7 @@ def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked,
     assert (model.credit_depth, model.train_encoder) == found
 
 
-@pytest.mark.parametrize("deep", [{}, {"depth": 2, "credit_depth": 2}], ids=["", "credit in depth"])
+@pytest.mark.parametrize("deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"])
 def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
     def temporary(delay):
         model = Model(3, 4, classes=True, delay=delay, **TINY | deep)
