@@ -5,6 +5,7 @@ from functools import partial
 
 import jax
 import pytest
+from cases import CELLS
 from gradients import D, apart, assert_equal, make_network, run, run_in_chunks
 from test_depth import DEEP, by_definition
 from tiers import fast
@@ -68,6 +69,7 @@ def test_groups_are_counted_and_refused():
         ft.ONLINE.with_groups(1)
 
 
+@pytest.mark.parametrize("cell_name", fast(["lstm", *(name for name in CELLS if name != "lstm")]), indirect=True)
 def test_every_cell_has_the_gradient_of_its_past_at_the_full_depth(make_cell):
     network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
     rule = (ft.ONLINE if network.block(0).cell.independent else ft.RTRL).with_depth(2)
