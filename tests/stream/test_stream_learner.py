@@ -214,7 +214,7 @@ def test_who_only_answers_sees_the_same_last_targets(delay, horizon):
     learns, answers = make(), make()
     for i in range(9, 20):
         value = i % 5 if i % 4 else None
-        seen, asked = learns.push({"x": i}, value), answers.pass_by({"x": i}, value)
+        seen, asked = learns.push({"x": i}, value), answers.advance({"x": i}, value)
         assert learns.last == answers.last
         if not horizon:  # numbers are told in a scale, which goes on for who learns
             np.testing.assert_array_equal(asked[2:], seen[2:])
