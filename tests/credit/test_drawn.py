@@ -85,6 +85,7 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, cell, rule,
     assert_equal(mean, jax.tree.map(np.asarray, want))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule", "reset", "norm"),
     fast(
@@ -118,6 +119,7 @@ def test_what_is_carried_is_carried_exactly(cell, rule, reset, norm):
     assert narrow >= 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("cell", "reset"), fast([("lru", NEVER), ("lstm", RESET)]))
 def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset):
     """Of lag one; at a higher lag it is made of some modules in between, and right on average."""
@@ -135,6 +137,7 @@ def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset
         assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(got)) > 1e-3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ALL.with_columns(9).with_modules(9), ALL.with_columns(4), ALL.with_modules(3)]))
 def test_enough_are_all(rule):
     want, got = (run_in_chunks(make_network(), each, (3, 3)) for each in (ALL, rule))
@@ -160,6 +163,7 @@ def test_each_sequence_and_each_stream_draws_its_own(rule):
     assert after.e.seed.shape == (3, 2) and after.e.seed[0, 0] != after.e.seed[0, 1] >= _groups.DRAWN
 
 
+@pytest.mark.full
 def test_it_is_closer_to_backpropagation_than_without_depth():
     network = make_network()
     want = run(network, ft.BPTT, reset=NEVER)[1]
@@ -218,6 +222,7 @@ def test_bad_numbers_are_named(name):
         ft.Learner(make_network(), rule=thin(ALL, 2), whole_sequences=True, **options)
 
 
+@pytest.mark.full
 def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
     network = make_network()
     learner = ft.Learner(network, rule=FEW, optimizer=ft.adamw(1e-2, steps=9), loss=LOSS, warn=False)

@@ -39,11 +39,13 @@ def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
     assert more > 1e-6 if rule.groups < D else more == 0  # nothing is above the last group
 
 
+@pytest.mark.full
 def test_groups_follow_the_norm():
     network, rule = make_network(norm="post"), ft.ONLINE.with_depth(2).with_groups(2)
     assert_equal(run_in_chunks(network, rule, (3, 2, 1))[:2], by_definition(network, 2, norm="post", groups=2))
 
 
+@pytest.mark.full
 def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
     network, rule = make_network(), ft.HYBRID.with_depth(D).with_groups(1)
     _, exact, _ = run(network, ft.BPTT)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tiers import fast
 
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
@@ -27,7 +28,7 @@ def write(path, task, burst):
     return str(path)
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("task", fast(["regression", "classification"]))
 def test_a_burst_of_rubbish_poisons_nothing(tmp_path, task):
     sizes = {"depth": 1, "model_size": 8, "state_size": 4, "chunk": 4, "learning_rate": 1e-2, "log_every": 500}
     last = {}
