@@ -32,6 +32,8 @@ class Case(NamedTuple):
     full: tuple[str, ...] = ("gru", "tanh", "lstm")
     any_chunks: bool = True
     """The gradient does not depend on how a sequence is cut into chunks."""
+    segments: bool = True
+    """A whole sequence can be run in segments."""
 
 
 RULES = (
@@ -42,9 +44,9 @@ RULES = (
     Case(ft.RTRL, fast=("gru",), full=("lru", "tanh", "lstm")),
     Case(ft.HYBRID, any_chunks=False),
     Case(ft.BPTT, any_chunks=False),
-    Case(ft.ONLINE.with_depth(1), full=("lstm",)),
-    Case(ft.RTRL.with_depth(2), fast=(), full=("gru",)),
-    Case(ft.ONLINE.with_depth(2).with_groups(1), fast=(), full=("lru", "lstm")),
+    Case(ft.ONLINE.with_depth(1), full=("lstm",), segments=False),
+    Case(ft.RTRL.with_depth(2), fast=(), full=("gru",), segments=False),
+    Case(ft.ONLINE.with_depth(2).with_groups(1), fast=(), full=("lru", "lstm"), segments=False),
 )
 
 

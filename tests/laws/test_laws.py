@@ -249,7 +249,7 @@ def test_jit_changes_nothing(cell, rule):
     assert_equal(got, want)
 
 
-@every_case(slow=(ft.RTRL, ft.HYBRID, ft.ONLINE.with_depth(1)))
+@every_case(lambda case: case.segments, slow=(ft.RTRL, ft.HYBRID))
 def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
     """Segments of four and the two steps that are left; mask and reset in both."""
     xs, ys, mask, reset = jnp.asarray(XS), jnp.asarray(YS), np.stack([WEIGHTS] * 2), np.stack([RESET, NONE])
