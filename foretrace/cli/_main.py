@@ -4,6 +4,7 @@ import dataclasses
 import importlib.metadata
 import logging
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -19,6 +20,7 @@ from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import read_config_as
 from foretrace._runs.divergence import DivergenceError
 from foretrace._runs.signals import STOPPED
+from foretrace.cli._help import HelpRegistry
 from foretrace.cli._options import Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Sweep, Train
 from foretrace.cli._reproduce import _bench, _report, _reproduce
 from foretrace.cli._stream import predict, stream
@@ -43,11 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("foretrace").setLevel(logging.INFO)
     # Optax notes on every schedule without a warm-up that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
+    if {"-h", "--help", "--help-all"} & set(arguments):
+        return _show_help(arguments)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             warnings.simplefilter("always", UntrainedParameters)
-            return _run(_parse(arguments), arguments)
+            with HelpRegistry(only_common=False):
+                command = _parse(arguments)
+            return _run(command, arguments)
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
         return STOPPED
@@ -77,6 +83,20 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
             return _bench(command)
         case Report():
             return _report(command)
+
+
+def _show_help(arguments: list[str]) -> int:
+    """Print the help of a command: its common options, or all of them for `--help-all`."""
+    full = "--help-all" in arguments
+    words = [word for word in arguments if word not in ("-h", "--help", "--help-all")]
+    with HelpRegistry(only_common=not full):
+        try:
+            _parse_with([*words, "--help"], _default_for(arguments))
+        except SystemExit as end:
+            if not full and words and words[0] in ("train", "sweep", "align", "stream"):
+                print(f"These are the common options; all of them: foretrace {shlex.join(words)} --help-all")
+            return int(end.code or 0)
+    return 0
 
 
 def _parse(arguments: list[str]) -> Subcommand:

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 from foretrace._distributed.processes import PORT
 from foretrace._rows.source import Format
 from foretrace._rule import RuleName
+from foretrace._runs.options import Advanced
 from foretrace.bench._run import Part
 from foretrace.bench._timing import ShapeName
 from foretrace.experiment._config import Config, NetworkConfig, TaskConfig, TaskName
@@ -26,29 +27,29 @@ class Train:
     """Train a network on a task; on the copy task by default the paper's network, online, in about two minutes.
 
     Args:
-        task: what to learn.
-        config: the run.
-        run_dir: where records go; runs/<task>-<time> if not given.
+        task: task to learn.
+        config: configuration of the run.
+        run_dir: folder for the records of the run; default: runs/<task>-<time>.
         resume: go on with the run in --run-dir, with its configuration, on any number of devices and processes.
-        devices: spread each batch over so many devices; by default over as many as can share it evenly.
-        processes: run in so many processes on this machine.
-        hosts: run in one process on each of these machines: give the same command, with the same --run-dir on a file
-            system that they share, on all of them.
-        process: which of --hosts this is, from 0, if its name does not say.
-        port: of the first of --hosts, where the processes meet.
-        cluster: run in the processes that Slurm or Open MPI started.
+        devices: number of devices that share each batch; default: as many as divide it evenly.
+        processes: number of processes on this machine that share the run; default: this process alone.
+        hosts: names of the machines that share the run, with one process each. Give the same command on all of them,
+            with the same --run-dir on a file system that they share.
+        process: number of this machine among --hosts, from 0; default: by its name.
+        port: port of the first of --hosts where the processes meet.
+        cluster: join the other processes that Slurm or Open MPI started.
     """
 
     task: Positional[TaskName]
     config: Annotated[Config, tyro.conf.arg(name="")] = Config()
     run_dir: Path | None = None
     resume: bool = False
-    devices: int | None = None
-    processes: int | None = None
-    hosts: tuple[str, ...] = ()
-    process: int | None = None
-    port: int = PORT
-    cluster: bool = False
+    devices: Advanced[int | None] = None
+    processes: Advanced[int | None] = None
+    hosts: Advanced[tuple[str, ...]] = ()
+    process: Advanced[int | None] = None
+    port: Advanced[int] = PORT
+    cluster: Advanced[bool] = False
 
     def __post_init__(self) -> None:
         ways = {"--processes": self.processes is not None, "--hosts": bool(self.hosts), "--cluster": self.cluster}
@@ -64,18 +65,18 @@ class Train:
 class Sweep:
     """Train many runs that differ in some options of `foretrace train`, and compare them on validation sequences.
 
-    Trials are run directories that `foretrace report` reads. A worker that is lost takes nothing with it: its trial
-    goes on in another from its checkpoint. With --storage, the same command on more machines joins.
+    Every option of `foretrace train`, such as --optimizer.learning-rate, can also be given here; it then holds for all
+    trials. Each trial is a run directory that `foretrace report` reads. If a worker is lost, another one continues its
+    trial from the checkpoint. With --storage, the same command on another machine joins the sweep.
 
     Args:
-        task: what to learn.
-        config: what is tried, and what all trials have in common.
-        run_dir: where trials and their table go; runs/sweep-<task>-<time> if not given.
-        resume: go on with the sweep in --run-dir, with its configuration, or join it; with more --trials, make it
-            longer.
-        workers: processes on this machine, each with one trial at a time.
-        storage: address of a database for many machines, such as postgresql://host/name; a file in the folder if not
-            given.
+        task: task to learn.
+        config: configuration of the trials, and what is searched.
+        run_dir: folder for the trials and their table; default: runs/sweep-<task>-<time>.
+        resume: go on with the sweep in --run-dir, with its configuration, or join it; more --trials make it longer.
+        workers: number of processes on this machine, each with one trial at a time.
+        storage: address of a database for workers on several machines, such as postgresql://host/name; default: a file
+            in the folder.
     """
 
     task: Positional[TaskName]
@@ -83,7 +84,7 @@ class Sweep:
     run_dir: Path | None = None
     resume: bool = False
     workers: int = 1
-    storage: str | None = None
+    storage: Advanced[str | None] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +118,11 @@ class Predict:
     row is an input of the next, as in the stream.
 
     Args:
-        run_dir: of `foretrace stream`.
+        run_dir: run directory of `foretrace stream`.
         source: file, or - for standard input.
-        format: of the source; by default by its name.
-        rows: stop after so many rows.
-        out: CSV file to write; standard output if not given.
+        format: format of the source; auto takes it from the name.
+        rows: number of rows after which to stop; default: all.
+        out: CSV file to write; default: standard output.
     """
 
     run_dir: Positional[Path]
@@ -138,14 +139,15 @@ class Align:
     The network is a new one, or that of a checkpoint.
 
     Args:
-        task: whose sequences.
-        data: the settings of the task.
-        network: the network.
-        rule: whose gradient is shown by parameter.
+        task: task whose sequences are used.
+        data: settings of the task.
+        network: network whose gradients are compared.
+        rule: learning rule whose gradient is shown for each parameter.
         batch_size: number of sequences.
-        chunk: length of the chunks that the rules run in; whole sequences if None.
-        seed: of the initialisation and the data.
-        checkpoint: a checkpoint of `foretrace train`, or a run directory with one: its network and settings.
+        chunk: number of steps of the chunks that the rules run in; default: whole sequences.
+        seed: seed of the initialisation and the data.
+        checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and settings to use;
+            default: a new network.
     """
 
     task: Positional[TaskName]
@@ -163,19 +165,20 @@ class Reproduce:
     """Run an experiment of the paper and put its numbers beside ours; stop it at any moment and go on with --resume.
 
     Args:
-        experiment: a table or the panels of a figure.
-        scale: smoke to see that it runs, cpu for about an hour on two cores, long for sequences of the paper's
-            length with smaller networks (Tables 2 and 3; days on two cores), paper for all of it.
-        settings: where the paper's text and the authors' runs differ, the settings of which.
-        seeds: of the reported runs; as many as the scale has if not given.
-        rates: learning rates to choose from; a single one needs no search.
-        search_share: length of a run that is tried for its rate, as a share of a whole run.
-        only: entries whose name contains one of these texts, such as "online, LRU".
-        budget: time after which to save and stop, such as 9m, 90s or 2h.
-        together: most runs in one compiled program; by default one on a CPU, all of an entry elsewhere.
-        data_dir: where the data sets are; what FORETRACE_DATA names if not given.
-        out: folder for the records; results/<experiment>-<scale> if not given.
-        resume: go on with what is there.
+        experiment: table, or panels of a figure.
+        scale: size of the experiment: smoke only shows that it runs, cpu takes about an hour on two cores, long
+            has sequences of the paper's length with smaller networks (Tables 2 and 3; days on two cores), paper is all
+            of it.
+        settings: whether to follow the authors' runs or the paper's text where they differ.
+        seeds: seeds of the reported runs; default: those of the scale.
+        rates: learning rates to choose from, where a single one needs no search; default: those of the scale.
+        search_share: length of a run of the search, as a share of a whole run; default: that of the scale.
+        only: parts of the names of the entries to run, such as "online, LRU"; default: all entries.
+        budget: time after which to save and stop, such as 90s, 9m or 2h; default: no limit.
+        together: largest number of runs in one compiled program; default: one on a CPU, all of an entry elsewhere.
+        data_dir: folder of the data sets; default: the one that FORETRACE_DATA names.
+        out: folder for the records; default: results/<experiment>-<scale>.
+        resume: go on with the records that are there.
     """
 
     experiment: Positional[Name]
@@ -200,15 +203,15 @@ class Bench:
     it on a machine that does nothing else; it takes about five minutes.
 
     Args:
-        parts: what to measure.
-        shapes: sizes of training steps; by default all that the device runs in minutes.
-        rounds: timed rounds, of which medians are reported.
-        chunks: lengths of the chunks of a stream.
+        parts: measurements to make.
+        shapes: sizes of the training steps; default: all that the device runs in minutes.
+        rounds: number of timed rounds, of which medians are reported.
+        chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.
-        lengths: lengths of sequences whose memory is asked for; nothing of these is run.
-        matmul_precision: of matrix products, those of the floor as well; as JAX does on the device if None. Parts that
-            start processes of their own (first, processes) do without.
-        out: folder for bench.json, bench.md, bench.png; runs/bench-<time> if not given.
+        lengths: lengths of the sequences for which memory is reported; nothing of these sizes is run.
+        matmul_precision: precision of matrix products, those of the floor included; default: that of JAX on the
+            device. Parts that start processes (first, processes) always use the default.
+        out: folder for bench.json, bench.md and bench.png; default: runs/bench-<time>.
     """
 
     parts: tuple[Part, ...] = get_args(Part)
@@ -226,10 +229,10 @@ class Report:
     """Print the table of a run and draw its curves, or put records of the paper's experiments into one page.
 
     Args:
-        paths: the directory of a run or of a sweep; or folders of `foretrace reproduce`.
-        out: folder for report.md, report.html and figures of experiments, or a file NAME.md with the rest in the folder
-            NAME; the first of the paths if not given.
-        head: Markdown file to begin the report with.
+        paths: run directory of a training run, a stream or a sweep; or folders of `foretrace reproduce`.
+        out: folder for report.md and the figures of experiments, or a file NAME.md whose figures go into the folder
+            NAME; default: the first of the paths.
+        head: Markdown file that the report begins with; default: none.
     """
 
     paths: Positional[tuple[Path, ...]]

@@ -71,5 +71,5 @@ def _report(command: Report) -> int:
 def _report_experiments(folders: Sequence[Path], out: Path, head: str = "") -> int:
     written = write_report(read_all(folders), out, head=head)
     print(written.markdown.read_text())
-    print(f"written: {written.markdown}, {written.html}, " + ", ".join(map(str, written.figures)))
+    print(f"written: {written.markdown}, " + ", ".join(map(str, written.figures)))
     return 0

@@ -11,6 +11,7 @@ import tyro
 from foretrace._network import NormPlace
 from foretrace._rule import RuleName
 from foretrace._runs.config_json import check_types
+from foretrace._runs.options import Advanced
 from foretrace.experiment._cells import LRU, CellConfig, SelectiveSSM
 from foretrace.experiment._precision import MatmulPrecision
 from foretrace.tasks.copy import Copy
@@ -29,23 +30,23 @@ class NetworkConfig:
     Args:
         depth: number of blocks.
         model_size: number of features between the blocks.
-        cell: the recurrent layer of every block.
-        glu: whether the blocks have a gated linear unit.
-        norm: where the blocks normalise.
+        cell: recurrent layer of every block.
+        glu: whether each block has a gated linear unit.
+        norm: place of the normalisation in a block.
         dropout: probability that a feature is dropped.
-        readout_size: hidden units of the decoder; a linear decoder if not given.
-        cumulative_mean: decode the mean of the features so far, differentiated as if it were the present features;
-            whole sequences only.
+        readout_size: number of hidden units of the decoder; default: a linear decoder.
+        cumulative_mean: decode the mean of the features so far instead of the features of the step, with the gradient
+            of the latter; for whole sequences only.
     """
 
     depth: int = 4
     model_size: int = 128
     cell: CellConfig = LRU()
-    glu: bool = True
-    norm: NormPlace = "pre"
-    dropout: float = 0.0
-    readout_size: int | None = None
-    cumulative_mean: bool = False
+    glu: Advanced[bool] = True
+    norm: Advanced[NormPlace] = "pre"
+    dropout: Advanced[float] = 0.0
+    readout_size: Advanced[int | None] = None
+    cumulative_mean: Advanced[bool] = False
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -56,17 +57,18 @@ class OptimizerConfig:
     """AdamW with linear warm-up and cosine decay to zero at the last step.
 
     Args:
-        learning_rate: the largest rate.
-        warmup_steps: steps over which the rate rises to it.
-        recurrent_factor: rate of the recurrence (LRU: nu_log, theta_log, gamma_log) relative to the rest.
-        weight_decay: decay of everything but the recurrence.
-        clip: largest global norm of a gradient; no clipping if None.
+        learning_rate: largest learning rate.
+        warmup_steps: number of steps over which the learning rate rises to its largest value.
+        recurrent_factor: learning rate of the recurrent parameters (LRU: nu_log, theta_log, gamma_log), relative to
+            that of the others.
+        weight_decay: weight decay of all parameters but the recurrent ones.
+        clip: largest global norm of a gradient; None for no clipping.
     """
 
     learning_rate: float = 4e-3
-    warmup_steps: int = 0
-    recurrent_factor: float = 1.0
-    weight_decay: float = 0.0
+    warmup_steps: Advanced[int] = 0
+    recurrent_factor: Advanced[float] = 1.0
+    weight_decay: Advanced[float] = 0.0
     clip: float | None = 1.0
 
     def __post_init__(self) -> None:
@@ -78,34 +80,33 @@ class Config:
     """One training run.
 
     Args:
-        task: what is learned.
-        network: what learns.
-        optimizer: how its parameters change.
-        rule: what is differentiated through time.
-        credit_depth: through the memory of how many recurrences above a parameter its errors travel as well, for the
-            rules online, rtrl and hybrid; 0 is the paper's.
-        credit_groups: give it to so many groups of parameters alone, counted from the input: 1 is the encoder and the
-            norm before the first recurrence; the others learn by the rule itself. All by default.
-        credit_columns: of the credit in depth, carry only that of so many columns of each matrix, drawn for every
-            sequence and right on average; all by default. For runs in chunks: whole sequences carry nothing.
-        credit_modules: of the modules of each recurrence, only so many carry it, drawn likewise; in chunks, too, with
-            fewer operations.
-        steps: number of batches, one update for each.
-        batch_size: sequences for each update.
-        chunk: run sequences in chunks of this length, one update for each sequence all the same; whole sequences if
-            None. For the rules without `hybrid`, `bptt` and `uoro` both give the same gradient.
-        segment: of long whole sequences, keep the insides of so many steps at a time: the same gradient in less memory,
-            for a forward pass more.
-        matmul_precision: of matrix products, on a device that has others than float32, as CPUs have not; states and
-            sensitivities are float32 in any case. As JAX does on the device if None: tensorfloat32 on NVIDIA's GPUs.
-        seed: of the initialisation, the data and dropout.
-        log_every: steps between lines of metrics, which are means over these steps.
-        evaluate_every: steps between evaluations on validation sequences.
-        align_every: steps between measurements of the gradient's alignment with backpropagation through time; never
-            if None.
-        checkpoint_every: steps between checkpoints.
-        validation_sequences: sequences of an evaluation during training.
-        final_sequences: sequences of the evaluation at the end.
+        task: task that is learned.
+        network: network that learns.
+        optimizer: optimiser of its parameters.
+        rule: learning rule: what is differentiated through time.
+        credit_depth: number of recurrent layers above a parameter through whose memory its errors also travel
+            (multi-layer credit); 0 for the paper's rule.
+        credit_groups: number of parameter groups that receive multi-layer credit, counted from the input; 1 is the
+            encoder and the norm before the first recurrent layer, 0 all groups.
+        credit_columns: number of columns of each weight matrix whose multi-layer credit is carried, sampled once per
+            sequence and rescaled so that the gradient is unbiased; 0 for all. Only for runs in chunks.
+        credit_modules: number of modules of each recurrent layer that carry multi-layer credit, sampled and rescaled
+            like the columns; 0 for all. Only for runs in chunks.
+        steps: number of batches, with one update for each.
+        batch_size: number of sequences of a batch.
+        chunk: number of steps of a chunk, with one update for each sequence in any case; default: whole sequences.
+        segment: number of steps whose intermediate values are stored at a time, which saves memory and costs one more
+            forward pass; for whole sequences. Default: all steps.
+        matmul_precision: precision of matrix products on accelerators (CPUs always use float32); states and
+            sensitivities stay float32. Default: that of JAX on the device, tensorfloat32 on NVIDIA GPUs.
+        seed: seed of the initialisation, the data and dropout.
+        log_every: number of steps between lines of metrics, each the mean over these steps.
+        evaluate_every: number of steps between evaluations on validation sequences.
+        align_every: number of steps between measurements of the alignment with backpropagation through time; None for
+            never.
+        checkpoint_every: number of steps between checkpoints.
+        validation_sequences: number of sequences of an evaluation during training.
+        final_sequences: number of sequences of the evaluation at the end.
 
     Raises:
         ValueError: a value of another type, or a number out of range; `build` checks what depends on the task.
@@ -116,21 +117,21 @@ class Config:
     optimizer: OptimizerConfig = OptimizerConfig()
     rule: RuleName = "online"
     credit_depth: int = 0
-    credit_groups: int = 0
-    credit_columns: int = 0
-    credit_modules: int = 0
+    credit_groups: Advanced[int] = 0
+    credit_columns: Advanced[int] = 0
+    credit_modules: Advanced[int] = 0
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
-    segment: int | None = None
-    matmul_precision: MatmulPrecision | None = None
+    segment: Advanced[int | None] = None
+    matmul_precision: Advanced[MatmulPrecision | None] = None
     seed: int = 0
-    log_every: int = 50
-    evaluate_every: int = 500
-    align_every: int | None = 500
-    checkpoint_every: int = 500
-    validation_sequences: int = 100
-    final_sequences: int = 1000
+    log_every: Advanced[int] = 50
+    evaluate_every: Advanced[int] = 500
+    align_every: Advanced[int | None] = 500
+    checkpoint_every: Advanced[int] = 500
+    validation_sequences: Advanced[int] = 100
+    final_sequences: Advanced[int] = 1000
 
     def __post_init__(self) -> None:
         check_types(self)

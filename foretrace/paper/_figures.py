@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from foretrace.paper._tables import Found
+from foretrace.paper._tables import ExperimentResults
 
 
-def png(found: Found) -> bytes:
+def png(found: ExperimentResults) -> bytes:
     """Return a figure of an experiment: curves over training for a figure, ours beside the paper's for a table."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ def png(found: Found) -> bytes:
     return file.getvalue()
 
 
-def _curves(page: Any, found: Found) -> None:
+def _curves(page: Any, found: ExperimentResults) -> None:
     cosine, loss = page.subplots(1, 2)
     for number, cell in enumerate(cell for cell in found.cells if cell.records):
         color = f"C{number}"
@@ -49,7 +49,7 @@ def _mean_over_layers(point: dict[str, Any]) -> float:
     return float(np.mean(layers)) if layers else math.nan
 
 
-def _comparison(page: Any, found: Found) -> None:
+def _comparison(page: Any, found: ExperimentResults) -> None:
     columns = list(dict.fromkeys(cell.entry.column for cell in found.cells))
     # Rules that neither we nor the paper ran would be empty lines.
     known = [cell for cell in found.cells if cell.values or cell.entry.published is not None]

@@ -35,14 +35,14 @@ class Cell(NamedTuple):
         return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
 
 
-class Found(NamedTuple):
+class ExperimentResults(NamedTuple):
     """An experiment at a scale, and its cells."""
 
     experiment: Experiment
     cells: list[Cell]
 
 
-def collect(records: Sequence[dict[str, Any]]) -> list[Found]:
+def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
     """Return the cells of every experiment and scale that the records know, in the order of the paper's tables.
 
     Raises:
@@ -54,7 +54,9 @@ def collect(records: Sequence[dict[str, Any]]) -> list[Found]:
             mine = [r for r in records if (r["experiment"], r["scale"]) == (name, scale)]
             if mine:
                 experiment = load(name, scale)
-                found.append(Found(experiment, [_cell(experiment, entry, mine) for entry in experiment.entries]))
+                found.append(
+                    ExperimentResults(experiment, [_cell(experiment, entry, mine) for entry in experiment.entries])
+                )
     known = {(f.experiment.name, f.experiment.scale) for f in found}
     for record in records:
         if (record["experiment"], record["scale"]) not in known:
@@ -91,7 +93,7 @@ def _cell(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -
     return Cell(entry, values, reported, [r for r in mine if r["purpose"] == "search"])
 
 
-def _section(found: Found) -> str:
+def _section(found: ExperimentResults) -> str:
     experiment, cells = found
     columns = list(dict.fromkeys(cell.entry.column for cell in cells))
     rows = list(dict.fromkeys(cell.entry.row for cell in cells))

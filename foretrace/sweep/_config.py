@@ -9,6 +9,7 @@ import jax
 import tyro
 
 from foretrace._learner.state import LearnerState
+from foretrace._runs.options import Advanced
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
 from foretrace.sweep import _space as _sweep_space
@@ -26,15 +27,15 @@ class Sweep:
     """Many runs that differ in some options.
 
     Args:
-        config: of every trial, but for what is searched.
-        grid: an option of the run and its values, such as optimizer.learning-rate=1e-3,2e-3; give it again for more
-            options: every combination is tried.
-        search: an option and a range LOW:HIGH or log:LOW:HIGH, or values; give it again for more options. What is
-            tried next depends on what was good (TPE).
-        trials: of a search; 20 if not given.
-        score: on validation sequences at the last step, by which trials are compared: the least loss or the largest
-            accuracy or share of whole sequences.
-        prune: end trials early that do worse at an evaluation than the median of the others, or than the best third of
+        config: configuration of the trials, but for the options that are searched.
+        grid: option and its values, such as optimizer.learning-rate=1e-3,2e-3. Give it again for more options: every
+            combination is a trial.
+        search: option and a range LOW:HIGH or log:LOW:HIGH, or values. Give it again for more options: the next trial
+            depends on the scores so far (TPE).
+        trials: number of trials of a search; default: 20.
+        score: validation score at the last step by which trials are compared: smallest loss, or largest accuracy or
+            share of whole sequences.
+        prune: whether to stop trials early that score worse than the median of the others, or than the best third of
             them (successive halving).
 
     Raises:
@@ -44,12 +45,12 @@ class Sweep:
     4
     """
 
-    config: Annotated[Config, tyro.conf.arg(name="")] = Config()
+    config: Advanced[Annotated[Config, tyro.conf.arg(name="")]] = Config()
     grid: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     search: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     trials: int | None = None
     score: Score = "loss"
-    prune: Literal["none", "median", "halving"] = "none"
+    prune: Advanced[Literal["none", "median", "halving"]] = "none"
 
     def __post_init__(self) -> None:
         # JSON has lists. Whoever goes on may give the same command again, and what it says comes on top.

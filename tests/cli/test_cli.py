@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import foretrace as ft
 from foretrace._runs import directory as _run
 from foretrace.cli import _main as cli
 from foretrace.experiment._train import Config
@@ -78,8 +79,10 @@ def assert_same_run(a, b):
     assert records(a) == records(b)
     first, second = (load_file(path / "checkpoint.safetensors") for path in (a, b))
     assert set(first) == set(second)
-    for name in first:
+    for name in set(first) - {"__extra__"}:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    first, second = (ft.read_extra(path / "checkpoint.safetensors") for path in (a, b))
+    assert first["progress"] | {"seconds": 0} == second["progress"] | {"seconds": 0}
 
 
 @pytest.mark.program
@@ -146,6 +149,32 @@ def test_help_explains(capsys, command):
     assert expected[command[0] if command else ""] in text
     if command[:1] == ["train"]:
         assert "largest global norm of a gradient" in text and "network.cell:elementwise-lstm" in text
+
+
+@pytest.mark.parametrize(
+    "command", ["", "train copy", "train scifar", "sweep copy", "align copy", "reproduce", "bench"]
+)
+def test_help_fits_two_screens_and_names_types_plainly(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capsys, *command.split(), "--help")
+    text = [line for line in out.splitlines() if line.strip(" -")]  # on a terminal, frames add a quarter
+    assert code == 0 and len(text) <= 66 and "{None}" not in out and "(default: None)" not in out
+    code, everything, _ = run(capsys, *command.split(), "--help-all")
+    assert code == 0 and "{None" not in everything and "(default: None)" not in everything
+    hidden = "--network.glu" in everything
+    assert hidden == (command.split()[:1] in (["train"], ["sweep"], ["align"]))
+    assert ("--network.glu" not in out) and (f"foretrace {command} --help-all" in out) == hidden
+
+
+def test_options_that_may_be_none(capsys):
+    parsed = [
+        cli._parse(f"train copy {words}".split()) for words in ("--chunk None", "--chunk 3", "--optimizer.clip None")
+    ]
+    assert [(p.config.chunk, p.config.optimizer.clip) for p in parsed] == [(None, 1.0), (3, 1.0), (None, None)]
+    cell = "train copy network.cell:s5 --network.cell.timescales"
+    assert cli._parse([*cell.split(), "1", "9.5"]).config.network.cell.timescales == (1.0, 9.5)
+    code, _, err = run(capsys, *cell.replace("s5", "lru").split(), "1")
+    assert code == 2 and "2 values or None" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

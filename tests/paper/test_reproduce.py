@@ -360,8 +360,8 @@ def test_the_report_has_the_papers_number_beside_ours(whole, tmp_path, monkeypat
     )
     assert "scale `smoke`" in text and "tiny" in text and "search" in text
     written = write_report(records, tmp_path / "out")
-    page = written.html.read_text()
-    assert "<table>" in page and "data:image/png;base64," in page and "http" not in page.split("</style>")[1]
+    page = written.markdown.read_text()
+    assert text in page and all(f"]({path.name})" in page for path in written.figures)
     assert all(path.stat().st_size > 1000 for path in written.figures)
     with pytest.raises(RunError, match="holds no records"):
         read_all([tmp_path])
@@ -421,7 +421,7 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
 
     out, err = (undisturbed := start("whole")).communicate(timeout=300)
     assert undisturbed.returncode == 0, err
-    assert "paper 8.44e-03" in out and "report.html" in out and "report; step" in err
+    assert "paper 8.44e-03" in out and "report.md" in out and "report; step" in err
     killed = start("killed")
     for _ in range(2400):
         if (tmp_path / "killed" / "records.jsonl").exists():

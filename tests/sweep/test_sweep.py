@@ -432,7 +432,8 @@ def test_the_table_shows_every_state(capsys, tmp_path):
 def test_help_explains(capsys):
     code, out, _ = run(capsys, "sweep", "copy", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text and "--prune" in text
+    assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text and "--prune" not in text
+    assert "--prune" in run(capsys, "sweep", "copy", "--help-all")[1]
 
 
 def test_what_was_planned_for_a_trial_survives_that_it_never_asked_for_it():
