@@ -19,6 +19,7 @@ MODULES = sorted(
 )
 DEAR = {
     "foretrace.testing._check",  # `test_cells.py` checks more
+    "foretrace.stream._river",
     *(
         f"docs/{name}.md"
         for name in ("credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tiers import fast
 
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
@@ -28,7 +29,7 @@ def write(path, task, burst):
     return str(path)
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("task", fast(["regression", "classification"]))
 def test_a_burst_of_rubbish_poisons_nothing(tmp_path, task):
     model = ModelConfig(depth=1, model_size=8, state_size=4, learning_rate=1e-2)
     sizes = {"model": model, "chunk": 4, "log_every": 500}

@@ -153,7 +153,7 @@ def rows(count, seed=0):
     return [({"x": float(rng.normal()), "who": "ab"[int(rng.integers(2))]}, float(rng.normal())) for _ in range(count)]
 
 
-@pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor])
+@pytest.mark.parametrize("kind", fast([stream.Classifier, stream.Regressor]))
 def test_an_estimator_keeps_its_members_apart(kind):
     model = kind("tiny", features=4, member="who", members=2)
     for x, y in rows(20):

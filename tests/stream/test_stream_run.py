@@ -97,7 +97,9 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", fast(list(RUNS), 3))
+@pytest.mark.parametrize(
+    "name", fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "the paper's rule"], 2)
+)
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     file, options, model = RUNS[name]
     config = StreamConfig(str(files / file), **TINY | options | {"model": ModelConfig(**SIZES | model)})
@@ -120,6 +122,7 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
         assert last["accuracy"] > last["majority_accuracy"]
 
 
+@pytest.mark.full
 def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     config = StreamConfig(str(tmp_path / "b.csv"), target="class", chunk=8, delay=3, **TINY)
