@@ -29,9 +29,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import foretrace as ft
+from foretrace import experiment
 from foretrace._engine.operations import operations
 from foretrace.experiment import _program
-from foretrace.experiment import _train as experiment
 from foretrace.tasks.copy import Copy
 
 TASK = Copy(pattern_length=12, padding=4, bits=4)

@@ -24,7 +24,7 @@ from jax.flatten_util import ravel_pytree
 from jax.interpreters import mlir
 
 import foretrace as ft
-from foretrace.experiment import _train as experiment
+from foretrace import experiment
 from foretrace.experiment._precision import matrix_products
 
 FILE = ledger.RECORDS / "precision.jsonl"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jax
 
-from foretrace.experiment import _train as experiment
+from foretrace import experiment
 from foretrace.experiment._config import TASKS
 
 CELLS = {

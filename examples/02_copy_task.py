@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from foretrace import experiment
 from foretrace.experiment import _report as report
-from foretrace.experiment import _train as experiment
 
 
 def configuration(steps: int | None, paper: bool) -> experiment.Config:

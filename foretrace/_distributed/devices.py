@@ -1,14 +1,14 @@
-"""Training on several devices, of one process or of many: sequences are spread, parameters are the same everywhere.
+"""Training on several devices, of one process or of many: batches are sharded, parameters are replicated.
 
-    batch    (B, T, ...)   B / devices sequences on each device, and with them their states and sensitivities
-    network, optimiser     a copy on each device; gradients are averaged over all, once an update
+    batch    (B, T, ...)   B / devices sequences on each device, with their states and sensitivities
+    network, optimiser     a copy on each device; gradients are averaged over all of them, once an update
 
-A learner that was made with the mesh of the devices computes the gradient of each device's sequences there, and
-averages over devices in one exchange; the result is that of one device but for rounding.
+A learner with the mesh of the devices computes the gradient of each device's sequences on that device, and averages
+the gradients in one exchange. The result is that of a single device up to rounding.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,40 +18,85 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from foretrace._runs.signals import Stop
 from foretrace._types import Array, Bool, Int
-from foretrace.tasks import Batch, EvaluationSplit, Task
+from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss, Task
 
 _AXIS = "sequences"
 
 
-class Spread:
-    """A task whose batches lie spread over devices; nothing else of it differs."""
+class ShardedTask:
+    """A task whose batches are sharded over devices.
+
+    Args:
+        task: task that makes the batches.
+        mesh: one-dimensional device mesh; its size divides the batch.
+    """
 
     def __init__(self, task: Task, mesh: Mesh):
-        self._task, self._place = task, NamedSharding(mesh, PartitionSpec(_AXIS))
+        self._task, self._mesh, self._sharding = task, mesh, NamedSharding(mesh, PartitionSpec(_AXIS))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
+    @property
+    def input_size(self) -> int:
+        """Number of inputs at each step."""
+        return self._task.input_size
+
+    @property
+    def output_size(self) -> int:
+        """Number of outputs of the network at each step."""
+        return self._task.output_size
+
+    @property
+    def length(self) -> int:
+        """Number of steps of the longest sequence."""
+        return self._task.length
+
+    @property
+    def loss(self) -> Loss:
+        """Loss of one step."""
+        return self._task.loss
+
+    @property
+    def labels(self) -> Labels:
+        """What is predicted."""
+        return self._task.labels
+
+    @property
+    def recalled(self) -> str | None:
+        """What is recalled at single steps."""
+        return self._task.recalled
+
+    @property
+    def provenance(self) -> str:
+        """Origin of the training sequences."""
+        return self._task.provenance
 
     def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step."""
-        return jax.lax.with_sharding_constraint(self._task.batch(seed, step, size), self._place)
+        return jax.lax.with_sharding_constraint(self._task.batch(seed, step, size), self._sharding)
 
     def evaluation(
         self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
     ) -> Batch:
         """Return batch `index` of a split."""
-        return jax.lax.with_sharding_constraint(self._task.evaluation(split, seed, index, size), self._place)
+        return jax.lax.with_sharding_constraint(self._task.evaluation(split, seed, index, size), self._sharding)
+
+    def evaluation_steps(self, split: EvaluationSplit, size: int) -> int | None:
+        """Return the number of batches of a split; None if it has no end."""
+        return self._task.evaluation_steps(split, size)
+
+    def with_data_dir(self, data_dir: str) -> Self:
+        """Return the task with its data in another directory."""
+        return type(self)(self._task.with_data_dir(data_dir), self._mesh)
 
 
 class Devices:
-    """The devices that a run is spread over.
+    """The devices that share the batches of a run.
 
     Args:
-        batch_size: sequences of a batch.
-        number: how many devices; if not given, as many as there are, of which the batch is a multiple.
+        batch_size: number of sequences of a batch.
+        number: number of devices; default: as many as divide the batch size.
 
     Raises:
-        ValueError: fewer devices than asked for, or a batch that they cannot share evenly.
+        ValueError: fewer devices than asked for, or a batch size that is no multiple of their number.
     """
 
     def __init__(self, batch_size: int, number: int | None = None):
@@ -70,46 +115,50 @@ class Devices:
                 f"batch_size={batch_size} cannot be shared evenly by {number} devices; make it a multiple of {number}, "
                 "or use fewer devices"
             )
-        self.number, self.idle = number, len(there) - number if chosen else 0
-        self.leads, self.several = jax.process_index() == 0, several
+        self.number, self.num_unused = number, len(there) - number if chosen else 0
+        self.is_main_process, self.several = jax.process_index() == 0, several
         self._mesh = Mesh(np.array(there[:number]), (_AXIS,))
         self._same = NamedSharding(self._mesh, PartitionSpec())
 
     @property
     def mesh(self) -> Mesh | None:
-        """The devices as an axis, for `Learner`; None if there is one."""
+        """One-dimensional device mesh, for `Learner`; None for a single device."""
         return None if self.number == 1 else self._mesh
 
-    def spread(self, task: Task) -> Task:
-        """Return a task whose batches lie spread over the devices."""
-        return task if self.number == 1 else Spread(task, self._mesh)
+    def shard(self, task: Task) -> Task:
+        """Return the task with sharded batches."""
+        return task if self.number == 1 else ShardedTask(task, self._mesh)
 
     def compile(self, function: Callable, **options: Any) -> Callable:
-        """Return a function compiled for the devices; its results are the same on all."""
+        """Return a function compiled for the devices; its results are replicated."""
         return (
             jax.jit(function, **options) if self.number == 1 else jax.jit(function, out_shardings=self._same, **options)
         )
 
-    def same(self, tree: Any) -> Any:
-        """Return arrays that are the same in every process, copied to every device."""
+    def replicate(self, tree: Any) -> Any:
+        """Copy arrays, which are equal in all processes, to every device."""
         if self.number == 1:
             return jax.tree.map(jnp.copy, tree)
         return jax.tree.map(self._copy_to_all, tree)
 
-    def one(self, tree: Any) -> Any:
-        """Return arrays that are the same on every device as arrays of one."""
+    def unreplicate(self, tree: Any) -> Any:
+        """Return the first addressable shard of replicated arrays."""
         return tree if self.number == 1 else jax.tree.map(_of_first, tree)
 
-    def from_each(self, value: bool) -> Bool[Array, "devices"]:
-        """Return what the process of each device says."""
+    def gather_flags(self, value: bool) -> Bool[Array, "devices"]:
+        """Return the flags of all processes, one for each device."""
         mine, place = np.full(1, value), NamedSharding(self._mesh, PartitionSpec(_AXIS))
         return jax.make_array_from_callback((self.number,), place, lambda _: mine)
 
     def check_agreed(self, what: str, value: int) -> None:
-        """Wait for all processes, and make sure that they agree.
+        """Wait for all processes, and check that they have the same value.
+
+        Args:
+            what: name of the value, for the error.
+            value: value of this process.
 
         Raises:
-            ValueError: they do not.
+            ValueError: the values differ.
         """
         if not self.several:
             return
@@ -130,12 +179,12 @@ class Devices:
 
 
 class Steps:
-    """A step of training compiled for devices, and the wish to stop, which all processes learn of at the same step.
+    """A compiled training step that carries the stop request of any process to all processes at the same step.
 
     Args:
-        devices: where it runs.
-        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is used up.
-        stop: the wish of this process.
+        devices: devices that it runs on.
+        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is donated.
+        stop: stop request of this process.
     """
 
     def __init__(self, devices: Devices, function: Callable, stop: Stop):
@@ -143,10 +192,10 @@ class Steps:
         self._program = devices.compile(agreeing(function) if devices.several else function, donate_argnums=0)
 
     def __call__(self, state: Any, step: np.int32) -> tuple[Any, Array]:
-        """Return the state after a step and what is to be looked at."""
+        """Return the state after a step, and the row of the function for `look`."""
         if not self._devices.several:
             return self._program(state, step)
-        return self._program(state, step, self._devices.from_each(self._stop.asked))
+        return self._program(state, step, self._devices.gather_flags(self._stop.asked))
 
     def look(self, row: Array) -> np.ndarray:
         """Return the row that the function returned."""
@@ -158,12 +207,12 @@ class Steps:
 
     @property
     def stopped(self) -> bool:
-        """Whether to stop: with several processes, once a step that was looked at says that one of them is asked to."""
+        """Whether to stop; with several processes, as of the last row that `look` has read."""
         return self._agreed if self._devices.several else self._stop.asked
 
 
 def agreeing(function: Callable) -> Callable:
-    """Return a step that is told in addition what each device is asked, to stop or not, and says how many are."""
+    """Return a step that also takes the stop flags of all devices, and appends their number to its row."""
 
     def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
         state, row = function(state, step)

@@ -17,13 +17,10 @@ from typing import Any, NamedTuple
 import jax
 
 PORT = 29400
-"""Where processes on several hosts meet if nothing else is said."""
+"""Default port where processes on several hosts meet."""
 
 
 _PLACE = "FORETRACE_PLACE"
-
-
-_GRACE = 20.0
 
 
 class LostProcessError(ConnectionError):
@@ -207,7 +204,7 @@ def _until_all_end(children: list[subprocess.Popen]) -> int:
 
 
 def _end(children: list[subprocess.Popen]) -> None:
-    """End what still runs; what waits for a process that is gone does not hear a polite word."""
+    """Kill the remaining children; SIGTERM is ignored while a collective is pending."""
     _each(children, subprocess.Popen.kill)
     for child in children:
         child.wait()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foretrace._runs.config_json import Kind, differences, from_json, to_json
+from foretrace._runs.files import create_atomically
 from foretrace._runs.machine import surroundings
 
 
@@ -72,8 +73,7 @@ def create(path: str | os.PathLike, config: Any) -> Run:
             )
         run.path.mkdir(parents=True, exist_ok=True)
         data = {"config": to_json(config), "surroundings": surroundings()}
-        with open(run.config, "x") as file:
-            file.write(json.dumps(data, indent=2) + "\n")
+        create_atomically(run.config, f"{json.dumps(data, indent=2)}\n".encode())
     except OSError as error:
         raise RunError(f"cannot write the run directory {run.path}: {error.strerror or error}") from error
     return run

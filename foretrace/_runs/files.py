@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-FILE = ".lock"
+LOCK_FILE = ".lock"
 
 _TEMPORARY = ".tmp"
 
@@ -40,6 +40,27 @@ def write_atomically(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
+
+
+def create_atomically(path: Path, data: bytes) -> None:
+    """Write a new file so that whoever finds it finds all of it.
+
+    Raises:
+        FileExistsError: there is such a file; it stays as it is.
+        OSError: the file cannot be written.
+    """
+    # Beside the folder, because others may look into it and take it for one in use.
+    folder = path.parent.resolve()
+    temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(folder)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -90,7 +111,7 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
     Raises:
         LockedError: another process holds it.
     """
-    with open(Path(folder) / FILE, "ab") as file:
+    with open(Path(folder) / LOCK_FILE, "ab") as file:
         try:
             fcntl = importlib.import_module("fcntl")
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,6 @@
 """The record of a run: one JSON object a line, appended while the run goes on and readable at any moment."""
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -16,8 +15,7 @@ class MetricsError(ValueError):
 class MetricsLog:
     """Append to a `metrics.jsonl`, one line for each call of `write`, flushed at once.
 
-    The lines are strict JSON: a number that is NaN or infinite is written as null, and `notes` says what it was.
-    `read_metrics` puts it back.
+    Numbers that are not finite are written as NaN and Infinity, which Python's json reads.
 
     Args:
         path: the file.
@@ -55,11 +53,7 @@ class MetricsLog:
             step: number of training steps done; never below that of the line before.
             values: numbers, arrays, strings, or dictionaries and lists of them.
         """
-        notes: dict[str, str] = {}
-        record = _strict({"kind": kind, "step": step, **values}, "", notes)
-        if notes:
-            record["notes"] = notes
-        line = json.dumps(record, allow_nan=False, separators=(", ", ": "))
+        line = json.dumps({"kind": kind, "step": step, **values}, default=_plain)
         self._file.write(line.encode() + b"\n")
         self._file.flush()
 
@@ -78,8 +72,8 @@ class MetricsLog:
         self.close()
 
 
-class Unwritten(MetricsLog):
-    """A record that nobody writes: that of the processes of a run which are not its first."""
+class NullMetricsLog(MetricsLog):
+    """A record that is not written, for the processes of a run other than the first."""
 
     def __init__(self) -> None:
         pass
@@ -102,12 +96,7 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
         MetricsError: a line that is not one of `MetricsLog`; the message has its number.
     """
     path = Path(path)
-    records = []
-    for _, record in _parse(path, path.read_bytes()):
-        for place, text in record.pop("notes", {}).items():
-            _put(record, place.split("/"), float(text))
-        records.append(record)
-    return records
+    return [record for _, record in _parse(path, path.read_bytes())]
 
 
 def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
@@ -126,22 +115,8 @@ def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
     return found
 
 
-def _strict(value: Any, place: str, notes: dict[str, str]) -> Any:
-    """Return `value` as plain JSON, and note under its place every number that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {k: _strict(v, f"{place}/{k}" if place else k, notes) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(v, f"{place}/{i}", notes) for i, v in enumerate(value)]
-    if hasattr(value, "dtype"):
-        return _strict(np.asarray(value).tolist(), place, notes)
-    if isinstance(value, float) and not math.isfinite(value):
-        notes[place] = str(value)
-        return None
-    return value
-
-
-def _put(record: Any, place: list[str], number: float) -> None:
-    *way, last = place
-    for part in way:
-        record = record[int(part) if isinstance(record, list) else part]
-    record[int(last) if isinstance(record, list) else last] = number
+def _plain(value: Any) -> Any:
+    """Return an array as numbers and lists of them."""
+    if not hasattr(value, "dtype"):
+        raise TypeError(f"a {type(value).__name__} cannot be recorded")
+    return np.asarray(value).tolist()

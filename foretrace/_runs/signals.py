@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop, so that a program can save first."""
+"""Ctrl-C and SIGTERM as a stop request, so that a program can save first."""
 
 import signal
 import threading
@@ -10,14 +10,14 @@ STOPPED = 130
 
 
 class Interrupted(Exception):
-    """The wish to stop came while the program waited for data."""
+    """A stop request came while the program waited for data."""
 
 
 class Stop:
-    """Turn Ctrl-C and SIGTERM into a flag; a second one ends the program as ever.
+    """Turn Ctrl-C and SIGTERM into a flag; the second signal ends the program as usual.
 
-    While `waiting` is true, the first one also raises `Interrupted`: data that one waits for may never come. Where one
-    is inside another, the outer one learns of it, too.
+    While `waiting` is true, the first signal also raises `Interrupted`, because the data may never come. An instance
+    passes its request on to the instance around it.
     """
 
     def __init__(self) -> None:

@@ -42,10 +42,10 @@ class Setting(NamedTuple):
 
     Args:
         shapes: names of `SHAPES`.
-        rounds: timed rounds; medians are reported.
-        chunks: lengths of the chunks of a stream.
+        rounds: number of timed rounds, of which medians are reported.
+        chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.
-        lengths: lengths of sequences whose memory is asked for.
+        lengths: lengths of the sequences for which memory is reported.
     """
 
     shapes: tuple[ShapeName, ...]

@@ -37,7 +37,7 @@ PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
 """What can be measured."""
 
 
-FILE = "bench.json"
+BENCH_FILE = "bench.json"
 
 
 def run(
@@ -57,15 +57,15 @@ def run(
     noisy machine disturbs both sides alike. Run it on a machine that does nothing else.
 
     Args:
-        out: the folder, made if it is not there.
-        parts: what to measure.
-        shapes: sizes of training steps; by default all that the device runs in minutes.
-        rounds: timed rounds.
-        chunks: lengths of the chunks of a stream.
+        out: folder of the results, made if it is not there.
+        parts: measurements to make.
+        shapes: sizes of the training steps; default: all that the device runs in minutes.
+        rounds: number of timed rounds.
+        chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.
-        lengths: lengths of sequences whose memory is asked for.
-        matmul_precision: of matrix products, those of the floor as well; as JAX does on the device if None. Parts that
-            start processes of their own (first, processes) do without.
+        lengths: lengths of the sequences for which memory is reported.
+        matmul_precision: precision of matrix products, those of the floor included; default: that of JAX on the
+            device. Parts that start processes (first, processes) always use the default.
 
     Returns:
         The record: where, when and with what, and the rows of each part.
@@ -108,7 +108,7 @@ def _told(part: str, rows: Iterator[Row]) -> Iterator[Row]:
 
 def _folder(out: str | os.PathLike) -> Path:
     folder = Path(out)
-    if (folder / FILE).exists():
+    if (folder / BENCH_FILE).exists():
         raise RunError(f"{folder} holds a measurement already; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _folder(out: str | os.PathLike) -> Path:
 
 
 def _write(folder: Path, record: dict[str, Any]) -> None:
-    write_atomically(folder / FILE, (json.dumps(record, indent=1) + "\n").encode())
+    write_atomically(folder / BENCH_FILE, (json.dumps(record, indent=1) + "\n").encode())
     write_atomically(folder / "bench.md", markdown(record).encode())
     write_atomically(folder / "bench.png", png(record))
 

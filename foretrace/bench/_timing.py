@@ -32,7 +32,7 @@ class Shape(NamedTuple):
         state: modules of a layer.
         model: features between layers.
         inputs: features of the input.
-        outputs: of the output.
+        outputs: features of the output.
     """
 
     batch: int
@@ -137,7 +137,7 @@ def products_alone(shape: Shape) -> Call:
 
 
 def copy_of(size: int) -> Call:
-    """Return a call that reads and writes so many bytes, a number each of four."""
+    """Return a call that copies an array of this number of bytes."""
     run, values = jax.jit(lambda x: x + 1), jnp.zeros(max(1, size // 4))
     return lambda: run(values)
 

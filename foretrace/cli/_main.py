@@ -78,7 +78,7 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
         case Align():
             return _align(command)
         case Reproduce():
-            return _reproduce(command)
+            return _reproduce(command, arguments)
         case Bench():
             return _bench(command)
         case Report():

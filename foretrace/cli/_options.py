@@ -96,11 +96,11 @@ class Stream:
     SIGTERM; --resume goes on exactly, at the right row of a file or with the next row of a pipe.
 
     Args:
-        config: the stream and what learns.
-        run_dir: where records go; runs/stream-<time> if not given.
+        config: configuration of the stream and of the network.
+        run_dir: folder for the records of the run; default: runs/stream-<time>.
         resume: go on with the run in --run-dir, with its configuration.
-        rows: stop after so many rows.
-        tensorboard: write the metrics for TensorBoard, too, into the run directory.
+        rows: number of rows after which to stop; default: none, the stream decides.
+        tensorboard: also write the metrics for TensorBoard into the run directory.
     """
 
     config: Annotated[StreamConfig, tyro.conf.arg(name="")]

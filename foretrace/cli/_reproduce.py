@@ -2,7 +2,6 @@
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ from foretrace.cli._options import Bench, Report, Reproduce
 from foretrace.cli._train import _report_run
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper._page import read_all, write_report
-from foretrace.paper._records import FILE
+from foretrace.paper._records import RECORDS_FILE
 from foretrace.paper._reproduce import seconds
 
 TIME_IS_UP = 75
 """Exit code of an experiment whose budget of time is spent: try again later."""
 
 
-def _reproduce(command: Reproduce) -> int:
+def _reproduce(command: Reproduce, arguments: Sequence[str]) -> int:
     experiment = paper.load(command.experiment, command.scale, command.settings)
     changes: dict[str, Any] = {}
     if command.seeds is not None:
@@ -45,7 +44,7 @@ def _reproduce(command: Reproduce) -> int:
     if outcome.stopped is None:
         return 0
     print(f"{outcome.stopped} after {outcome.finished} of {outcome.planned} runs; the state is saved. Go on with:")
-    print(f"    foretrace {' '.join(map(shlex.quote, sys.argv[1:]))}" + ("" if command.resume else " --resume"))
+    print(f"    foretrace {' '.join(map(shlex.quote, arguments))}" + ("" if command.resume else " --resume"))
     return STOPPED if outcome.stopped == "stopped" else TIME_IS_UP
 
 
@@ -53,14 +52,14 @@ def _bench(command: Bench) -> int:
     out = command.out or default_path("bench")
     options = {name: value for name, value in vars(command).items() if name != "out"}
     print(markdown(bench.run(out, **options)))
-    print(f"written: {out / 'bench.md'}, {out / 'bench.png'}, {out / bench.FILE}")
+    print(f"written: {out / 'bench.md'}, {out / 'bench.png'}, {out / bench.BENCH_FILE}")
     return 0
 
 
 def _report(command: Report) -> int:
     if not command.paths:
         raise ValueError("report needs the directory of a run, or folders of `foretrace reproduce`")
-    if (command.paths[0] / FILE).exists():
+    if (command.paths[0] / RECORDS_FILE).exists():
         head = "" if command.head is None else command.head.read_text() + "\n"
         return _report_experiments(command.paths, command.out or command.paths[0], head)
     if len(command.paths) > 1:

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import get_args
 
+from foretrace import experiment
 from foretrace._distributed.processes import is_first, join, launch, launched, loss_explained, place_among
 from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
@@ -18,9 +19,8 @@ from foretrace.cli._options import Align, Train
 from foretrace.cli._stream import report_stream
 from foretrace.cli._sweep import report_sweep
 from foretrace.experiment import _report as report
-from foretrace.experiment import _train as experiment
+from foretrace.experiment._config import Config
 from foretrace.experiment._program import align
-from foretrace.experiment._train import Config
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 

@@ -16,20 +16,22 @@ from foretrace.experiment._config import Config
 from foretrace.tasks import Task
 
 
-class Built(NamedTuple):
-    """What a configuration describes."""
+class TaskAndLearner(NamedTuple):
+    """The task and the learner of a configuration."""
 
     task: Task
     learner: Learner
 
 
-def build(config: Config, optimizer: optax.GradientTransformation | None = None, mesh: Mesh | None = None) -> Built:
+def build(
+    config: Config, optimizer: optax.GradientTransformation | None = None, mesh: Mesh | None = None
+) -> TaskAndLearner:
     """Make the task and the learner of a configuration.
 
     Args:
-        config: what to make.
-        optimizer: in place of the configuration's.
-        mesh: devices that share the sequences of a batch.
+        config: configuration of a run.
+        optimizer: optimiser that replaces the configuration's.
+        mesh: one-dimensional mesh of the devices that share a batch.
 
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
@@ -63,7 +65,7 @@ def build(config: Config, optimizer: optax.GradientTransformation | None = None,
         segment=config.segment,
         mesh=mesh,
     )
-    return Built(task, learner)
+    return TaskAndLearner(task, learner)
 
 
 def rule_of(config: Config) -> LearningRule:

@@ -23,10 +23,7 @@ from foretrace.tasks import Batch, EvaluationSplit, Task
 def learn(
     config: Config, task: Task, learner: Learner, state: LearnerState, step: Array, seed: int | Array
 ) -> tuple[LearnerState, Float[Array, "4"]]:
-    """Draw the batch of a step and learn from it; return loss, accuracy, gradient norm and whether it was accepted.
-
-    In chunks, the norm is the largest of any chunk's gradient.
-    """
+    """Draw the batch of a step and learn from it; return the `StepMetrics` as one array, which leaves the device."""
     batch = task.batch(seed, step, config.batch_size)
     with matrix_products(config.matmul_precision):
         if config.chunk is None:
@@ -35,6 +32,7 @@ def learn(
         else:
             state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
     right = jnp.asarray(_tally(task, outputs, batch).scores().accuracy, loss.dtype)
+    # In the order of `StepMetrics`.
     return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
 
 

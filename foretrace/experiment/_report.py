@@ -17,7 +17,6 @@ from foretrace.experiment._build import initial_network, rule_of
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config
 from foretrace.experiment._train import read_config
-from foretrace.tasks._drawn import AbstractDrawnTask
 from foretrace.tasks.copy import Copy
 
 TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "snap1": 8.44e-3, "bptt": 7.59e-6}
@@ -58,7 +57,7 @@ def table(run_dir: str | os.PathLike) -> Any:
     last = next((r for r in reversed(records) if r["kind"] in ("result", "validation")), None)
     if last is None:
         raise RunError(f"{run_dir} has nothing to report yet")
-    what = _recalled(config)
+    what = config.task.recalled
     names = [f"{what} recalled", "whole sequences"] if what else ["classified rightly"]
     grid = Table("", "loss", *names, title=_title(config))
     shares = [f"{last[name]:.2%}" for name in ("accuracy", "sequences")[: len(names)]]
@@ -67,10 +66,6 @@ def table(run_dir: str | os.PathLike) -> Any:
         grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
     grid.caption = f"{_caption(config, last)} {_cost(config)}"
     return grid
-
-
-def _recalled(config: Config) -> str | None:
-    return config.task.recalled if isinstance(config.task, AbstractDrawnTask) else None
 
 
 def _title(config: Config) -> str:
@@ -87,13 +82,10 @@ def _title(config: Config) -> str:
 def _caption(config: Config, last: dict[str, Any]) -> str:
     split = "test" if last["kind"] == "result" else "validation"
     sequences = config.final_sequences if split == "test" else config.validation_sequences
-    if isinstance(config.task, AbstractDrawnTask):
-        data = "fresh sequences" if config.task.samples is None else f"{config.task.samples} sequences drawn once"
-        on = f"{sequences} new sequences"
-    else:
-        data, on = config.task.provenance, f"at most {sequences} sequences of the {split} split"
+    drawn = config.task.recalled is not None
+    on = f"{sequences} new sequences" if drawn else f"at most {sequences} sequences of the {split} split"
     ours = (
-        f"This run: evaluated on {on}; trained on {data}, "
+        f"This run: evaluated on {on}; trained on {config.task.provenance}, "
         f"{config.steps} steps of {config.batch_size}, seed {config.seed}, {last['seconds']:.0f} s."
     )
     theirs = " The paper: training loss, mean of 5 seeds, 20,000 patterns drawn once, 25 epochs."
@@ -134,7 +126,7 @@ def figure(run_dir: str | os.PathLike) -> str:
         loss.axhline(reference, color="0.5", linestyle=":", label="the paper, Table 1")
     loss.legend()
     _curves(right, records, "accuracy")
-    what = _recalled(config)
+    what = config.task.recalled
     right.set(title=f"share of {what} recalled" if what else "accuracy")
     aligned = [r for r in records if r["kind"] == "alignment"]
     steps = [r["step"] for r in aligned]

@@ -25,6 +25,22 @@ class Scores(NamedTuple):
     sequences: Float[Array, ""] | float
 
 
+class StepMetrics(NamedTuple):
+    """Measurements of a training step, which leave the device as one array.
+
+    Args:
+        loss: loss of the batch.
+        accuracy: its accuracy, as in `Scores`.
+        gradient_norm: norm of the gradient; in chunks, the largest of any chunk's gradient.
+        accepted: 1 if the step was accepted, 0 if it was refused because loss or gradient was not finite.
+    """
+
+    loss: float
+    accuracy: float
+    gradient_norm: float
+    accepted: float
+
+
 class _Tally(NamedTuple):
     """Sums over sequences, so that batches that are not equally full can be added up."""
 
@@ -54,7 +70,7 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
     return _Tally(*(jnp.where(counts, values, 0).sum() for values in (losses, right, whole, jnp.ones_like(losses))))
 
 
-class Hits(NamedTuple):
+class SequenceHits(NamedTuple):
     """Which sequences of a batch are classified rightly; the hits of several batches may be concatenated or summed.
 
     Args:
@@ -76,7 +92,7 @@ def mean_logits(outputs: Float[Array, "B T O"], mask: Float[Array, "B T"]) -> Fl
     return total / jnp.maximum(valid.sum(axis=1), 1).astype(outputs.dtype)
 
 
-def mean_logit_hits(outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]) -> Hits:
+def mean_logit_hits(outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]) -> SequenceHits:
     """Return which sequences are classified rightly by the mean of their logits.
 
     Args:
@@ -88,21 +104,4 @@ def mean_logit_hits(outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask:
     counts = valid.any(axis=1)
     label = jnp.take_along_axis(ys, jnp.argmax(valid, axis=1, keepdims=True), axis=1)[:, 0]
     predicted = jnp.argmax(mean_logits(outputs, mask), axis=1).astype(label.dtype)
-    return Hits((predicted == label) & counts, counts)
-
-
-def mean_logit_accuracy(
-    outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]
-) -> Float[Array, ""]:
-    """Return the share of sequences classified rightly by the mean of their logits; NaN if none counts.
-
-    The mean of this over batches that are not equally full is not the share over all of their sequences: for that,
-    add up `mean_logit_hits`.
-
-    >>> import jax.numpy as jnp
-    >>> outputs = jnp.array([[[2.0, 0.0], [0.0, 1.0], [0.0, 9.0]]])
-    >>> float(mean_logit_accuracy(outputs, jnp.zeros((1, 3), int), jnp.array([[0.5, 0.5, 0.0]])))
-    1.0
-    """
-    hits = mean_logit_hits(outputs, ys, mask)
-    return hits.right.sum().astype(outputs.dtype) / hits.counts.sum().astype(outputs.dtype)
+    return SequenceHits((predicted == label) & counts, counts)

@@ -17,8 +17,6 @@ from typing import Any, Literal, Self, get_args
 
 from foretrace.experiment._cells import LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig
-from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
-from foretrace.tasks.imdb import IMDB
 
 Scale = Literal["smoke", "cpu", "long", "paper"]
 
@@ -34,12 +32,12 @@ class Entry:
     """One cell of a table or one curve of a figure.
 
     Args:
-        row: its row, or what distinguishes the curve.
-        column: its column, or the panel.
-        config: its runs but for seed and learning rate.
-        published: the paper's number; None where it has none.
+        row: row of the table, or what distinguishes the curve.
+        column: column of the table, or panel of the figure.
+        config: configuration of the runs, but for seed and learning rate.
+        published: number in the paper; None where it has none.
         rates: learning rates to choose from.
-        note: what to know about it, such as "corrected".
+        note: remark for the table, such as "corrected".
     """
 
     row: str
@@ -60,16 +58,16 @@ class Experiment:
     """A table or a figure.
 
     Args:
-        name: as on the command line.
-        title: what it shows.
-        scale: how much of it.
-        entries: its cells, most valuable first.
-        metric: the score that the paper reports: "training_loss", "loss" or "accuracy".
+        name: name on the command line.
+        title: title of the table or figure.
+        scale: size of the runs.
+        entries: cells of the table, most valuable first.
+        metric: score that the paper reports: "training_loss", "loss" or "accuracy".
         seeds: seeds of the reported runs.
         search_seed: seed of the search for the learning rate.
         search_share: length of a run of the search, as a share of the whole run.
-        best: report the network that was best on validation instead of the last one.
-        note: how it differs from the paper's.
+        best: whether to report the network with the best validation score instead of the last one.
+        note: differences from the paper's experiment.
     """
 
     name: str
@@ -110,7 +108,7 @@ def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
 
 
 def _changed(entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Entry:
-    config, task = entry.config, entry.config.task
-    if data_dir is not None and isinstance(task, SequentialCIFAR10 | SequentialMNIST | IMDB):
-        config = dataclasses.replace(config, task=dataclasses.replace(task, data_dir=str(data_dir)))
+    config = entry.config
+    if data_dir is not None:
+        config = dataclasses.replace(config, task=config.task.with_data_dir(str(data_dir)))
     return dataclasses.replace(entry, config=config, rates=entry.rates if rates is None else rates)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from foretrace.experiment._config import Config
 from foretrace.paper._experiment import Entry, Experiment
-from foretrace.paper._group import Member
 from foretrace.paper._records import identity, identity_of, read_records
+from foretrace.paper._vmapped_runs import SeedAndRate
 
 Purpose = Literal["search", "report"]
 
@@ -19,18 +19,18 @@ class Job:
     """Runs of one entry for one purpose.
 
     Args:
-        entry: which cell.
-        purpose: to choose a learning rate, or to be reported.
-        config: what the runs share.
-        members: seed and learning rate of each.
+        entry: cell of the table.
+        purpose: whether the runs choose a learning rate or are reported.
+        config: configuration that the runs share.
+        members: seed and learning rate of each run.
     """
 
     entry: Entry
     purpose: Purpose
     config: Config
-    members: tuple[Member, ...]
+    members: tuple[SeedAndRate, ...]
 
-    def config_of(self, member: Member) -> Config:
+    def config_of(self, member: SeedAndRate) -> Config:
         """Return the whole configuration of a run."""
         optimizer = dataclasses.replace(self.config.optimizer, learning_rate=member.rate)
         return dataclasses.replace(self.config, seed=member.seed, optimizer=optimizer)
@@ -57,7 +57,7 @@ def jobs(experiment: Experiment, entry: Entry, folder: Path, together: int) -> I
         yield from _left(experiment, search, folder, together)
         rate = best_rate(experiment, entry, read_records(folder))
     assert rate is not None
-    members = tuple(Member(seed, rate) for seed in experiment.seeds)
+    members = tuple(SeedAndRate(seed, rate) for seed in experiment.seeds)
     yield from _left(experiment, Job(entry, "report", entry.config, members), folder, together)
 
 
@@ -68,7 +68,7 @@ def _search(experiment: Experiment, entry: Entry) -> Job | None:
     steps = max(round(experiment.search_share * entry.config.steps), 1)
     every = min(entry.config.evaluate_every, steps)
     config = dataclasses.replace(entry.config, steps=steps, evaluate_every=every, align_every=None)
-    return Job(entry, "search", config, tuple(Member(experiment.search_seed, rate) for rate in entry.rates))
+    return Job(entry, "search", config, tuple(SeedAndRate(experiment.search_seed, rate) for rate in entry.rates))
 
 
 def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iterator[Job]:
@@ -78,7 +78,7 @@ def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iter
         yield dataclasses.replace(job, members=tuple(members[first : first + together]))
 
 
-def run_identity(experiment: Experiment, job: Job, member: Member) -> str:
+def run_identity(experiment: Experiment, job: Job, member: SeedAndRate) -> str:
     """Return what makes a run of a job the same run."""
     return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config_of(member))
 
@@ -87,7 +87,7 @@ def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> li
     """Return the records in a folder of the runs that the experiment plans, as it plans them now."""
     planned = set()
     for entry in entries:
-        members = tuple(Member(seed, rate) for seed in experiment.seeds for rate in entry.rates)
+        members = tuple(SeedAndRate(seed, rate) for seed in experiment.seeds for rate in entry.rates)
         for job in (_search(experiment, entry), Job(entry, "report", entry.config, members)):
             planned |= {run_identity(experiment, job, member) for member in job.members} if job else set()
     return [record for record in read_records(folder) if identity_of(record) in planned]

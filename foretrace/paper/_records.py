@@ -12,7 +12,7 @@ from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.metrics import MetricsLog, read_metrics
 from foretrace.experiment._config import Config
 
-FILE = "records.jsonl"
+RECORDS_FILE = "records.jsonl"
 
 
 _ALL = sys.maxsize
@@ -24,7 +24,7 @@ def read_records(folder: str | os.PathLike) -> list[dict[str, Any]]:
     Raises:
         MetricsError: the file holds something else.
     """
-    path = Path(folder) / FILE
+    path = Path(folder) / RECORDS_FILE
     return [r for r in read_metrics(path) if r["kind"] == "run"] if path.exists() else []
 
 
@@ -35,7 +35,7 @@ def append_records(folder: str | os.PathLike, records: list[dict[str, Any]]) -> 
         OSError: the file cannot be written.
         MetricsError: it holds something else.
     """
-    with MetricsLog(Path(folder) / FILE, resume_at=_ALL) as log:
+    with MetricsLog(Path(folder) / RECORDS_FILE, resume_at=_ALL) as log:
         for record in records:
             log.write("run", record["step"], **{k: v for k, v in record.items() if k != "step"})
         log.sync()

@@ -20,25 +20,26 @@ import jax
 from foretrace._runs.checkpoint import load, read_extra, save
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import locked
+from foretrace._runs.loop import Clock, Schedule
 from foretrace._runs.machine import peak_memory_mib, surroundings
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace.paper._experiment import Experiment
-from foretrace.paper._group import Group, GroupState
 from foretrace.paper._jobs import Job, jobs, planned_runs, planned_steps, records_of, run_identity
 from foretrace.paper._records import append_records, read_records, recorded
+from foretrace.paper._vmapped_runs import RunBatch, RunBatchState
 
 SECONDS_PER_CALL = 2.0
 """How long one call of the compiled program should take: short enough to stop soon, long enough to cost nothing."""
 
 
-class Outcome(NamedTuple):
-    """How far an experiment got.
+class ReproductionStatus(NamedTuple):
+    """State of an experiment when `run` returns.
 
     Args:
-        finished: number of runs that are recorded, searches included.
-        planned: number of runs in all.
-        stopped: "time is up" or "stopped"; None if there is nothing left to do.
+        finished: number of recorded runs, searches included.
+        planned: number of planned runs, searches included.
+        stopped: reason why runs are left, "time is up" or "stopped"; None if none are left.
     """
 
     finished: int
@@ -56,17 +57,17 @@ def run(
     only: Sequence[str] = (),
     save_every: float = 60.0,
     show_progress: bool = True,
-) -> Outcome:
+) -> ReproductionStatus:
     """Run an experiment until it is complete, the time is up, or Ctrl-C or SIGTERM asks it to stop.
 
     Args:
-        experiment: what to run.
-        folder: where its records go.
-        resume: go on with what is there.
-        budget: seconds after which to save and stop; none if not given.
-        together: most runs in one program; on a CPU one if not given, elsewhere all of an entry.
-        only: entries whose name contains one of these texts; all if empty.
-        save_every: seconds between checkpoints: what a power cut may cost.
+        experiment: experiment to run.
+        folder: folder of its records.
+        resume: continue with the records that are there.
+        budget: seconds after which to save and stop; default: no limit.
+        together: largest number of runs in one program; default: one on a CPU, all of an entry elsewhere.
+        only: parts of the names of the entries to run; default: all entries.
+        save_every: seconds between checkpoints, which is what a power cut may cost.
         show_progress: show the progress over all runs on standard error.
 
     Raises:
@@ -99,10 +100,10 @@ def run(
         complete = all(runner.finish(job) for entry in entries for job in jobs(experiment, entry, folder, together))
     finished = len(records_of(experiment, entries, folder))
     if not complete:
-        return Outcome(finished, planned, "stopped" if stop.asked else "time is up")
+        return ReproductionStatus(finished, planned, "stopped" if stop.asked else "time is up")
     if not any((folder / "work").iterdir()):
         (folder / "work").rmdir()
-    return Outcome(finished, planned, None)
+    return ReproductionStatus(finished, planned, None)
 
 
 def seconds(text: str) -> float:
@@ -142,16 +143,15 @@ class _Runner:
 
     def finish(self, job: Job) -> bool:
         """Train the runs of a job and record them; False if it was stopped before its end."""
-        config, group = job.config, Group(job.config, job.members)
+        config, group = job.config, RunBatch(job.config, job.members)
         checkpoint = self.folder / "work" / (self._digest(job) + ".safetensors")
         state, step, curve, seconds = self._begin(group, checkpoint)
-        began, calls, saved_at = time.monotonic() - seconds, _CallLength(), time.monotonic()
+        clock, schedule, calls = Clock(seconds), Schedule(config.steps), _CallLength()
         while step < config.steps:
             if self.stop.asked or time.monotonic() > self.deadline:
-                self._save(checkpoint, state, step, curve, time.monotonic() - began)
+                self._save(checkpoint, state, step, curve, clock.seconds)
                 return False
-            to_evaluation = config.evaluate_every - step % config.evaluate_every
-            count = min(calls.steps, to_evaluation, config.steps - step)
+            count = min(calls.steps, schedule.steps_until_due(step, config.evaluate_every))
             with calls:
                 state = jax.block_until_ready(group.advance(state, step, count))
             calls.adapt(count)
@@ -163,29 +163,30 @@ class _Runner:
                 float(right / accepted),
                 label=f"{job.entry.name}: {job.purpose}",
             )
-            if step % config.evaluate_every == 0 or step == config.steps:
+            if schedule.is_due(step, config.evaluate_every):
                 state, rows = group.judge(state, step)
                 curve.append({"step": step, "runs": rows})
                 if config.align_every is not None:
                     curve[-1]["alignment"] = [_aligned(found) for found in group.align(state)]
-            if time.monotonic() - saved_at > self.save_every:
-                self._save(checkpoint, state, step, curve, time.monotonic() - began)
-                saved_at = time.monotonic()
-        self._record(job, group, state, curve, time.monotonic() - began)
+            if clock.rings(self.save_every):
+                self._save(checkpoint, state, step, curve, clock.seconds)
+        self._record(job, group, state, curve, clock.seconds)
         self.done_steps += config.steps * len(job.members)
         checkpoint.unlink(missing_ok=True)
         return True
 
-    def _begin(self, group: Group, checkpoint: Path) -> tuple[GroupState, int, list[dict[str, Any]], float]:
+    def _begin(self, group: RunBatch, checkpoint: Path) -> tuple[RunBatchState, int, list[dict[str, Any]], float]:
         if not checkpoint.exists():
             return group.init(), 0, [], 0.0
         kept = read_extra(checkpoint)
         return load(checkpoint, group), kept["step"], kept["curve"], kept["seconds"]
 
-    def _save(self, path: Path, state: GroupState, step: int, curve: list[dict[str, Any]], seconds: float) -> None:
+    def _save(self, path: Path, state: RunBatchState, step: int, curve: list[dict[str, Any]], seconds: float) -> None:
         save(path, state, extra={"step": step, "curve": curve, "seconds": seconds})
 
-    def _record(self, job: Job, group: Group, state: GroupState, curve: list[dict[str, Any]], seconds: float) -> None:
+    def _record(
+        self, job: Job, group: RunBatch, state: RunBatchState, curve: list[dict[str, Any]], seconds: float
+    ) -> None:
         best = self.experiment.best
         validation = group.score(state, "validation", best=best)
         test = group.score(state, "test", best=best) if job.purpose == "report" else [None] * len(job.members)

@@ -13,10 +13,10 @@ class Cell(NamedTuple):
     """What the records say about an entry.
 
     Args:
-        entry: which.
-        values: the reported score of each seed, in the order of the seeds.
-        records: the runs that are reported.
-        searched: the runs that chose the learning rate.
+        entry: entry of the experiment.
+        values: reported score of each seed, in the order of the seeds.
+        records: records of the reported runs.
+        searched: records of the runs that chose the learning rate.
     """
 
     entry: Entry

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretrace._runs.directory import Run, RunError, create, read_config_as, reopen
 from foretrace._runs.progress import ProgressBar
-from foretrace._runs.signals import Stop
+from foretrace._runs.signals import STOPPED, Stop
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._study import (
     HEARTBEAT,
-    STOPPED,
     STORAGE,
     connect,
     default_storage,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     import optuna
 
 
-__all__ = ["Outcome", "Sweep", "Trial", "WorkerError", "run"]
+__all__ = ["SweepResult", "Sweep", "Trial", "WorkerError", "run"]
 
 
 _ATTENTION = 0.05
@@ -57,13 +56,13 @@ class WorkerError(RuntimeError):
     """A worker failed in a way that is no trial's fault."""
 
 
-class Outcome(NamedTuple):
-    """How far a sweep got.
+class SweepResult(NamedTuple):
+    """State of a sweep when `run` returns.
 
     Args:
-        trials: all of them.
-        best: the finished one with the best score on validation sequences; None if there is none.
-        stopped: whether it was stopped before its end.
+        trials: all trials.
+        best: finished trial with the best score on validation sequences; None if no trial is finished.
+        stopped: whether the sweep was stopped before its end.
     """
 
     trials: list[Trial]
@@ -80,19 +79,19 @@ def run(
     resume: bool = False,
     heartbeat: int = HEARTBEAT,
     show_progress: bool = True,
-) -> Outcome:
+) -> SweepResult:
     """Run the trials of a sweep until none is left, or until Ctrl-C or SIGTERM; `resume` goes on from there.
 
     Whoever calls this with the same sweep, folder and storage takes part, from this or another machine.
 
     Args:
-        sweep: what is tried.
-        folder: a new or empty directory, or that of the sweep to go on with or to join.
-        workers: processes on this machine, each with one trial at a time.
-        storage: address of a database for workers on many machines; a file in the folder if not given.
-        resume: go on with the sweep that is there. More `trials` than before make a search longer.
-        heartbeat: seconds between signs of life of a worker; one that gives none for six times as long is lost.
-        show_progress: show how many trials are done, the best score and the time left on standard error.
+        sweep: configuration of the sweep.
+        folder: new or empty directory, or the directory of the sweep to continue or to join.
+        workers: number of processes on this machine, each with one trial at a time.
+        storage: address of a database for workers on several machines; default: a file in the folder.
+        resume: continue the sweep that is there. More `trials` than before make a search longer.
+        heartbeat: seconds between signs of life of a worker; after six times as long without one it is lost.
+        show_progress: show the number of finished trials, the best score and the time left on standard error.
 
     Raises:
         ValueError: nothing to search, a value that makes no network, no Optuna, or no such database.
@@ -108,18 +107,18 @@ def run(
     address = default_storage(folder) if storage is None else storage
     study = connect(folder, address, sweep, heartbeat)
     plan(study, folder, sweep)
-    with Stop() as stop, ProgressBar(show_progress) as show, _crew(folder, address, heartbeat, workers) as crew:
+    with Stop() as stop, ProgressBar(show_progress) as show, _worker_pool(folder, address, heartbeat, workers) as pool:
         display = _Display(folder, sweep, show)
-        while crew.present(study):
+        while pool.poll(study):
             if stop.asked:
-                crew.send_home()
+                pool.stop()
             if display.due:
                 display.update(standing(study))
             time.sleep(_ATTENTION)
         trials = standing(study)
         display.update(trials)
     unfinished = any(trial.state in ("waiting", "running") for trial in trials)
-    return Outcome(trials, best(trials, sweep.sign), unfinished)
+    return SweepResult(trials, best(trials, sweep.sign), unfinished)
 
 
 def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
@@ -130,7 +129,6 @@ def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
         except RunError:
             if not join or not Run(folder).config.exists():
                 raise
-            time.sleep(1)  # another machine was faster; let it write
     elif there and not resume and not join:
         raise RunError(f"{folder} holds a run already; go on with a sweep by --resume, or choose another directory")
     # How many trials there shall be is no other sweep.
@@ -138,48 +136,48 @@ def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
     return reopen(folder, same)
 
 
-class _Crew:
+class WorkerPool:
     """The workers of this machine."""
 
     def __init__(self, folder: Path, storage: str, heartbeat: int, workers: int):
         self._arguments = str(folder), str(heartbeat)
         self._environment = os.environ | {STORAGE: storage}
-        self._at_work: dict[str, subprocess.Popen] = {}
-        self._going_home, self._lost_idle = False, 0
+        self._processes: dict[str, subprocess.Popen] = {}
+        self._stopping, self._lost_idle = False, 0
         for _ in range(workers):
             self._start()
 
-    def present(self, study: "optuna.Study") -> bool:
-        """Look after the workers: replace one that was lost; False when all have ended.
+    def poll(self, study: "optuna.Study") -> bool:
+        """Check the workers and replace those that were lost; return False when all have ended.
 
         Raises:
             WorkerError: one failed, and not by its trial.
         """
-        for name, process in list(self._at_work.items()):
+        for name, process in list(self._processes.items()):
             code = process.poll()
             if code is None:
                 continue
-            del self._at_work[name]
+            del self._processes[name]
             left = give_up(study, name)
             # One that had no trial was lost by chance, not by what it ran; but a machine may kill all of them.
             self._lost_idle += code < 0 and not left
-            if code < 0 and not self._going_home and (left or self._lost_idle <= _LOST_IDLE):
+            if code < 0 and not self._stopping and (left or self._lost_idle <= _LOST_IDLE):
                 self._start()
-            elif code not in (0, STOPPED) and not self._going_home:
+            elif code not in (0, STOPPED) and not self._stopping:
                 raise WorkerError(f"a worker ended with code {code}; what is done is recorded: go on with --resume")
-        return bool(self._at_work)
+        return bool(self._processes)
 
-    def send_home(self) -> None:
-        """Ask all workers, once, to save and stop."""
-        if not self._going_home:
-            self._going_home = True
-            for process in self._at_work.values():
+    def stop(self) -> None:
+        """Request once that all workers save and stop."""
+        if not self._stopping:
+            self._stopping = True
+            for process in self._processes.values():
                 process.terminate()
 
-    def dismiss(self, patience: float) -> None:
-        """Let nobody go on without us: ask first, then insist."""
-        self.send_home()
-        for process in self._at_work.values():
+    def close(self, patience: float) -> None:
+        """Terminate all workers, then kill those that do not exit in time."""
+        self.stop()
+        for process in self._processes.values():
             try:
                 process.wait(patience)
             except subprocess.TimeoutExpired:
@@ -190,20 +188,20 @@ class _Crew:
         name = uuid.uuid4().hex
         command = [sys.executable, "-m", "foretrace.sweep._worker", folder, name, heartbeat]
         # In a session of its own, for Ctrl-C of the terminal comes to all processes, and a second signal ends them.
-        self._at_work[name] = subprocess.Popen(command, env=self._environment, start_new_session=True)
+        self._processes[name] = subprocess.Popen(command, env=self._environment, start_new_session=True)
 
 
 @contextmanager
-def _crew(folder: Path, storage: str, heartbeat: int, workers: int) -> Iterator[_Crew]:
-    crew = _Crew(folder, storage, heartbeat, workers)
+def _worker_pool(folder: Path, storage: str, heartbeat: int, workers: int) -> Iterator[WorkerPool]:
+    pool = WorkerPool(folder, storage, heartbeat, workers)
     patience = 60.0
     try:
-        yield crew
+        yield pool
     except KeyboardInterrupt:  # the second one
         patience = 0.0
         raise
     finally:
-        crew.dismiss(patience)
+        pool.close(patience)
 
 
 class _Display:

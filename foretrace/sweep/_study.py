@@ -32,10 +32,6 @@ STORAGE = "FORETRACE_SWEEP_STORAGE"
 """Variable of the environment with the address of the database."""
 
 
-STOPPED = 130
-"""Exit code of a worker that was asked to stop."""
-
-
 HEARTBEAT = 10
 """Seconds between signs of life of a trial."""
 
@@ -80,9 +76,9 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
     """Return the study of a sweep, which is begun if there is none.
 
     Args:
-        folder: of the sweep; whoever shares it shares the study.
+        folder: folder of the sweep; all who share it share the study.
         storage: address of the database.
-        sweep: what is searched.
+        sweep: configuration of the sweep.
         heartbeat: seconds between signs of life.
 
     Raises:
@@ -153,6 +149,11 @@ def put_back(study: "optuna.Study", trial: Any) -> None:
     # What was planned for it counts even if it ended before it asked for its values.
     values = {**known.system_attrs.get("fixed_params", {}), **known.params}
     study.enqueue_trial(values, user_attrs={k: v for k, v in known.user_attrs.items() if k != _OWNER})
+
+
+def is_over(study: "optuna.Study", number: int) -> bool:
+    """Say whether a trial, by Optuna's number, has ended."""
+    return study.get_trials(deepcopy=False)[number].state.is_finished()
 
 
 def recover(study: "optuna.Study", heartbeat: int) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from foretrace._runs.files import write_atomically
 from foretrace.sweep._space import Value
 
-FILE = "sweep.jsonl"
+TRIALS_FILE = "sweep.jsonl"
 
 
 State = Literal["finished", "pruned", "running", "waiting", "failed"]
@@ -24,15 +24,15 @@ _ORDER: tuple[State, ...] = ("finished", "pruned", "running", "waiting", "failed
 
 
 class Trial(NamedTuple):
-    """How far a trial is.
+    """State of a trial.
 
     Args:
-        number: of the trial; its run directory is `trials/<number>`.
-        state: what became of it.
-        values: of the options that are searched.
-        step: of the last evaluation.
-        score: of that evaluation, on validation sequences; None before the first, or if it is not a number.
-        reason: why it failed.
+        number: number of the trial; its run directory is `trials/<number>`.
+        state: state of the trial.
+        values: values of the options that are searched.
+        step: step of the last evaluation.
+        score: validation score of that evaluation; None before the first, or if it is not finite.
+        reason: reason of a failure.
     """
 
     number: int
@@ -52,7 +52,7 @@ def ranked(trials: Sequence[Trial], sign: int) -> list[Trial]:
     """Sort trials: finished ones by their score, then those that were pruned, run, wait or failed.
 
     Args:
-        trials: of a sweep.
+        trials: trials of a sweep.
         sign: 1 where a smaller score is better, -1 where a larger one is.
 
     >>> [trial.number for trial in ranked([Trial(0, "finished", {}, 9, 0.3), Trial(1, "finished", {}, 9, 0.2)], 1)]
@@ -99,7 +99,7 @@ def described(trial: Trial, score: str) -> str:
 def write_trials(folder: str | os.PathLike, trials: Sequence[Trial]) -> None:
     """Write the trials of a sweep, in one go: whoever reads finds the old ones or the new ones."""
     lines = "".join(json.dumps(trial._asdict(), allow_nan=False) + "\n" for trial in trials)
-    write_atomically(Path(folder) / FILE, lines.encode())
+    write_atomically(Path(folder) / TRIALS_FILE, lines.encode())
 
 
 def read_trials(folder: str | os.PathLike) -> list[Trial]:
@@ -108,7 +108,7 @@ def read_trials(folder: str | os.PathLike) -> list[Trial]:
     Raises:
         ValueError: the file holds something else.
     """
-    path = Path(folder) / FILE
+    path = Path(folder) / TRIALS_FILE
     try:
         return [Trial(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
     except (ValueError, TypeError) as error:

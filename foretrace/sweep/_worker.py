@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from foretrace import experiment
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.divergence import DivergenceError
 from foretrace._runs.files import LockedError
 from foretrace._runs.metrics import read_metrics
-from foretrace._runs.signals import Stop
-from foretrace.experiment import _train as experiment
+from foretrace._runs.signals import STOPPED, Stop
+from foretrace.experiment._config import Config
 from foretrace.experiment._scores import Scores
-from foretrace.experiment._train import Config
 from foretrace.sweep._config import Sweep
-from foretrace.sweep._study import STOPPED, STORAGE, connect, explain, library, put_back, recover, standing, take
+from foretrace.sweep._study import STORAGE, connect, explain, is_over, library, put_back, recover, standing, take
 from foretrace.sweep._trials import run_dir
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _FAULTS = (DivergenceError, ValueError, jax.errors.JaxRuntimeError)
 
 
 class _Unfinished(Exception):
-    """The wish to stop came in the middle of a trial, or its directory is in use."""
+    """A stop request came in the middle of a trial, or its directory is in use."""
 
 
 class _Failed(Exception):
@@ -50,9 +50,9 @@ class Worker:
     """Runs the trials of a sweep.
 
     Args:
-        folder: of the sweep.
+        folder: folder of the sweep.
         storage: address of the database.
-        name: of this worker; no other one has had it.
+        name: unique name of this worker.
         heartbeat: seconds between signs of life.
     """
 
@@ -61,6 +61,7 @@ class Worker:
         self.sweep = read_config_as(folder, Sweep)
         self.study = connect(folder, storage, self.sweep, heartbeat)
         self.stop, self._parent = Stop(), os.getppid()
+        self._taken: int | None = None
 
     def work(self) -> bool:
         """Run trials until none is left, also of other workers, who may yet be lost; False if asked to stop."""
@@ -82,11 +83,12 @@ class Worker:
         return self.stop.asked or os.getppid() != self._parent
 
     def _run_one(self) -> None:
+        self._taken = None
         try:
             self.study.optimize(self._score, n_trials=1, catch=(_Unfinished, _Failed))
-        except ValueError as error:
-            # A machine that slept: the others take its trial for lost, and one of them goes on with it.
-            if not str(error).startswith("Cannot tell"):
+        except ValueError:
+            # This machine slept, and the others took its trial for lost: one of them goes on with it.
+            if self._taken is None or not is_over(self.study, self._taken):
                 raise
         jax.clear_caches()
 
@@ -95,7 +97,8 @@ class Worker:
         if taken is None:
             raise library().TrialPruned
         number, values = taken
-        watch = _Watch(self, trial)
+        self._taken = trial.number  # whatever is wrong with its values is caught below
+        watch = _TrialReporter(self, trial)
         try:
             config = self.sweep.of(values)
             watch.steps = config.steps
@@ -122,7 +125,7 @@ class Worker:
             raise _Failed
         return watch.score
 
-    def _train(self, config: Config, path: Path, watch: "_Watch") -> int:
+    def _train(self, config: Config, path: Path, watch: "_TrialReporter") -> int:
         """Train a trial from its checkpoint on, if it has one; return the steps done."""
         run = Run(path)
         resume = run.config.exists()
@@ -133,7 +136,7 @@ class Worker:
         return experiment.train(config, path, resume=resume, show_progress=False, watch=watch).step
 
 
-class _Watch:
+class _TrialReporter:
     """Reports the evaluations of a trial, and says whether to end it."""
 
     def __init__(self, worker: Worker, trial: "optuna.Trial"):

@@ -1,7 +1,7 @@
 """Tasks: where sequences come from. A batch is a function of seed and step, so a run resumes from one integer."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, Self
 
 from foretrace._types import Array, Float, Int
 
@@ -56,6 +56,17 @@ class Task(Protocol):
     @property
     def labels(self) -> Labels:
         """What is predicted."""
+
+    @property
+    def recalled(self) -> str | None:
+        """What is recalled at single steps, such as "bits"; None for a task that classifies sequences."""
+
+    @property
+    def provenance(self) -> str:
+        """Origin of the training sequences, for tables."""
+
+    def with_data_dir(self, data_dir: str) -> Self:
+        """Return the task with its data in another directory; the same task if it reads none."""
 
     def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step."""

@@ -1,7 +1,7 @@
 """Tasks whose sequences are drawn at random: afresh for every step, or once and gone through in epochs."""
 
 import abc
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,15 @@ class AbstractDrawnTask(abc.ABC):
     def labels(self) -> Labels:
         """Something at single steps."""
         return "step"
+
+    @property
+    def provenance(self) -> str:
+        """Whether the sequences are fresh."""
+        return "fresh sequences" if self.samples is None else f"{self.samples} sequences drawn once"
+
+    def with_data_dir(self, data_dir: str) -> Self:
+        """Return the task itself: it reads no data."""
+        return self
 
     def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step.

@@ -6,8 +6,9 @@ targets and mask is traced, so that a 4,000-step sequence of one-hot vectors cro
 """
 
 import abc
+import dataclasses
 import functools
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -91,8 +92,10 @@ class AbstractStoredTask(abc.ABC):
     """Classify stored sequences: the class is the target at every valid step, and each counts 1 / their number.
 
     So the loss of a sequence is the mean over its valid steps. A prediction is the class with the largest mean of the
-    logits over valid steps (`_classify.mean_logit_accuracy`).
+    logits over valid steps.
     """
+
+    recalled: ClassVar[None] = None
 
     @property
     @abc.abstractmethod
@@ -113,6 +116,11 @@ class AbstractStoredTask(abc.ABC):
     @abc.abstractmethod
     def provenance(self) -> str:
         """What the rows are, for tables."""
+
+    def with_data_dir(self, data_dir: str) -> Self:
+        """Return the task with its data in another directory, if it has the field `data_dir`."""
+        fields = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return dataclasses.replace(self, data_dir=data_dir) if "data_dir" in fields else self  # type: ignore[type-var]
 
     @abc.abstractmethod
     def split(self, name: SplitName) -> Split:

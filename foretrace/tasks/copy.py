@@ -25,11 +25,11 @@ class Copy(AbstractDrawnTask):
     bits: ln 2 for a network that knows nothing.
 
     Args:
-        pattern_length: steps of the pattern.
-        padding: silent steps between the pattern and the token.
-        bits: bits of each step of the pattern.
-        samples: size of a data set drawn once and gone through in epochs, each in an order of its own; patterns
-            are drawn afresh for every step if None. An epoch leaves out what does not fill a batch.
+        pattern_length: number of steps of the pattern.
+        padding: number of silent steps between the pattern and the token.
+        bits: number of bits of each step of the pattern.
+        samples: number of sequences of a data set that is drawn once and used for every epoch, each in an order of its
+            own; an epoch leaves out what does not fill a batch. Default: fresh sequences at every step.
 
     Raises:
         ValueError: a length below one, or negative padding.

@@ -85,11 +85,11 @@ class SequentialCIFAR10(AbstractImages):
     """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel, or of its grey value.
 
     Args:
-        grey: one input, the luma 0.299 R + 0.587 G + 0.114 B, instead of three.
-        pool: average blocks of this side, for shorter sequences: 1,024 / pool² steps.
-        samples: training images; all 45,000 that validation leaves if None.
-        data_dir: where the data are; what `FORETRACE_DATA` names if None.
-        verify: refuse files that are not the public ones.
+        grey: whether to use one input, the luma 0.299 R + 0.587 G + 0.114 B, instead of three colours.
+        pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool² steps.
+        samples: number of training images; default: all 45,000 that validation leaves.
+        data_dir: directory of the data; default: the one that `FORETRACE_DATA` names.
+        verify: whether to refuse files that are not the public ones.
 
     Raises:
         ValueError: a side of blocks that does not divide 32.
@@ -137,11 +137,12 @@ class SequentialMNIST(AbstractImages):
     """Sequential MNIST: 784 steps of one pixel, row by row or in one fixed random order.
 
     Args:
-        permuted: in the order `numpy.random.RandomState(92916).permutation(784)`, which others use too.
-        pool: average blocks of this side, for shorter sequences: 784 / pool² steps.
-        samples: training images; all 54,000 that validation leaves if None.
-        data_dir: where the data are; what `FORETRACE_DATA` names if None.
-        verify: refuse files that are not the public ones.
+        permuted: whether to use the fixed random order `numpy.random.RandomState(92916).permutation(784)`, which is
+            common in the literature.
+        pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool² steps.
+        samples: number of training images; default: all 54,000 that validation leaves.
+        data_dir: directory of the data; default: the one that `FORETRACE_DATA` names.
+        verify: whether to refuse files that are not the public ones.
 
     Raises:
         ValueError: a side of blocks that does not divide 28.

@@ -16,10 +16,10 @@ class IMDB(AbstractStoredTask):
     """Sentiment of a review from its UTF-8 bytes: one of 256 inputs is 1 at each step, and none after the end.
 
     Args:
-        max_length: bytes that are read of a longer review, from its beginning.
-        samples: training reviews; all 22,500 that validation leaves if None.
-        data_dir: where the data are; what `FORETRACE_DATA` names if None.
-        verify: refuse files that are not the public ones.
+        max_length: largest number of bytes that are read of a review, from its beginning.
+        samples: number of training reviews; default: all 22,500 that validation leaves.
+        data_dir: directory of the data; default: the one that `FORETRACE_DATA` names.
+        verify: whether to refuse files that are not the public ones.
 
     Raises:
         ValueError: a length below one.

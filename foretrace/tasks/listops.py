@@ -47,11 +47,11 @@ class ListOps(AbstractListOps):
     of training samples.
 
     Args:
-        samples: training sequences.
-        held_out: sequences of the validation split, and of the test split.
-        data_seed: of the sequences, in [0, 2^32); not that of a run.
-        min_length: sequences have more tokens than this,
-        max_length: and fewer than this.
+        samples: number of training sequences.
+        held_out: number of sequences of the validation split, and of the test split.
+        data_seed: seed of the sequences, in [0, 2^32); independent of the seed of a run.
+        min_length: number of tokens that every sequence exceeds.
+        max_length: number of tokens that no sequence reaches.
 
     Raises:
         ValueError: lengths that leave nothing, or sizes below one.
@@ -124,8 +124,9 @@ class ReleasedListOps(AbstractListOps):
     """ListOps as the Long Range Arena released it: `basic_train.tsv`, `basic_val.tsv`, `basic_test.tsv`.
 
     Args:
-        samples: training sequences, from the first; all if None.
-        data_dir: where the folder `listops` with these files is; what `FORETRACE_DATA` names if None.
+        samples: number of training sequences, from the first on; default: all.
+        data_dir: directory that contains the folder `listops` with these files; default: the one that
+            `FORETRACE_DATA` names.
 
     Source: Tay et al., Long Range Arena, 2021.
     """

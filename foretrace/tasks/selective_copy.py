@@ -26,11 +26,11 @@ class SelectiveCopy(AbstractDrawnTask):
     knows nothing.
 
     Args:
-        span: steps among which the symbols are scattered.
+        span: number of steps among which the symbols are scattered.
         count: number of symbols to remember.
         symbols: number of different symbols.
-        samples: size of a data set drawn once and gone through in epochs, each in an order of its own; sequences
-            are drawn afresh for every step if None. An epoch leaves out what does not fill a batch.
+        samples: number of sequences of a data set that is drawn once and used for every epoch, each in an order of its
+            own; an epoch leaves out what does not fill a batch. Default: fresh sequences at every step.
 
     Raises:
         ValueError: a number below one, fewer than two symbols, or more to remember than the span has places.

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 import foretrace as ft
 from foretrace._runs import directory as _run
 from foretrace.cli import _main as cli
-from foretrace.experiment._train import Config
+from foretrace.experiment._config import Config
 
 NETWORK = "--network.depth=2 --network.model-size=6 --network.cell.state-size=4"
 TASK = "--task.pattern-length=3 --task.padding=1 --task.bits=2 --batch-size=2"

@@ -11,11 +11,11 @@ from gradients import LOSS, RESET, WEIGHTS, XS, YS, apart, assert_equal, make_ne
 from tiers import fast
 
 import foretrace as ft
+from foretrace import experiment
 from foretrace._credit import depth as _depth
 from foretrace._credit import groups as _groups
 from foretrace._engine.gradient import evaluate
 from foretrace._runs.config_json import from_json, to_json
-from foretrace.experiment import _train as experiment
 from foretrace.experiment._build import rule_of
 from foretrace.paper._records import identity
 

@@ -11,8 +11,8 @@ from test_depth import DEEP, by_definition
 from tiers import fast
 
 import foretrace as ft
+from foretrace import experiment
 from foretrace._runs.config_json import from_json, to_json
-from foretrace.experiment import _train as experiment
 from foretrace.experiment._build import rule_of
 from foretrace.paper._records import identity
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace import experiment
 from foretrace._recurrence.sensitivity import attach
 from foretrace.bench import _run as bench
-from foretrace.experiment import _train as experiment
 from foretrace.experiment._program import evaluate, learn
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")

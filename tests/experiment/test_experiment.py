@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace import experiment
 from foretrace._runs import progress as _progress
 from foretrace._runs.config_json import differences, from_json, to_json
 from foretrace._runs.directory import default_path
+from foretrace._runs.divergence import IN_FLIGHT
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
-from foretrace.experiment import _train as experiment
 from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import CELLS
 from foretrace.experiment._train import read_config
@@ -50,7 +51,7 @@ def interrupt_at(monkeypatch, step, number=signal.SIGINT):
             if at == step:
                 signal.raise_signal(number)
 
-    monkeypatch.setattr(experiment, "ProgressBar", lambda *_: Interrupting(False))
+    monkeypatch.setattr("foretrace.experiment._train.ProgressBar", lambda *_: Interrupting(False))
 
 
 def without_time(records):
@@ -146,7 +147,7 @@ def stopped_run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at(patch, 17)
         stopped = experiment.train(CONFIG, tmp_path_factory.mktemp("runs") / "stopped")
-    assert stopped.scores is None and 17 <= stopped.step <= 17 + experiment.IN_FLIGHT + 1
+    assert stopped.scores is None and 17 <= stopped.step <= 17 + IN_FLIGHT + 1
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     return stopped.run
 

@@ -22,13 +22,13 @@ from foretrace.cli import _main as cli
 from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
-from foretrace.paper import _group
 from foretrace.paper import _reproduce as reproduce
-from foretrace.paper._group import Group, Member
+from foretrace.paper import _vmapped_runs
 from foretrace.paper._jobs import best_rate, records_of
 from foretrace.paper._page import read_all, write_report
 from foretrace.paper._records import append_records, identity_of, read_records, recorded
 from foretrace.paper._tables import collect, markdown
+from foretrace.paper._vmapped_runs import RunBatch, SeedAndRate
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.listops import ListOps
 
@@ -168,9 +168,9 @@ def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path, whole):
 
 def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
     """Each with its own initial network and data; and the best network on validation is kept, not the last."""
-    members = (Member(0, 1e-2), Member(1, 1e-2))
-    monkeypatch.setattr(_group, "one_after_another", lambda device: False)
-    batched = Group(CONFIG, members)
+    members = (SeedAndRate(0, 1e-2), SeedAndRate(1, 1e-2))
+    monkeypatch.setattr(_vmapped_runs, "one_after_another", lambda device: False)
+    batched = RunBatch(CONFIG, members)
     begun = batched.init()
     for run, member in enumerate(members):
         own = initial_network(CONFIG, CONFIG.task, jax.random.key(member.seed))
@@ -178,9 +178,9 @@ def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
             np.testing.assert_allclose(found[run], expected, rtol=1e-5)
     state, losses = batched.judge(batched.advance(begun, 0, 5), 5)
     monkeypatch.undo()
-    _group._programs.cache_clear()
+    _vmapped_runs._programs.cache_clear()
     for member, row in zip(members, losses, strict=True):
-        single = Group(CONFIG, (member,))
+        single = RunBatch(CONFIG, (member,))
         expected = single.judge(single.advance(single.init(), 0, 5), 5)[1][0]
         assert row == pytest.approx(expected, rel=1e-5)
     best = jax.tree.map(np.asarray, state.best)
@@ -199,11 +199,11 @@ def test_runs_spread_over_devices():
     code = """
 import jax
 from test_reproduce import CONFIG
-from foretrace.paper._group import Group, Member
-members = tuple(Member(seed, 1e-2) for seed in range(4))
+from foretrace.paper._vmapped_runs import RunBatch, SeedAndRate
+members = tuple(SeedAndRate(seed, 1e-2) for seed in range(4))
 found = []
 for devices in (jax.devices(), jax.devices()[:1]):
-    group = Group(CONFIG, members, tuple(devices))
+    group = RunBatch(CONFIG, members, tuple(devices))
     state, rows = group.judge(group.advance(group.init(), 0, 5), 5)
     found.append(rows)
     shards = {s.device for s in jax.tree.leaves(state.best)[0].addressable_shards}

@@ -22,33 +22,31 @@ from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._types import Array, Float
-from foretrace.experiment._build import Built, build, initial_network
+from foretrace.experiment._build import TaskAndLearner, build, initial_network
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align, evaluate, evaluation_batches, learn
 from foretrace.tasks import EvaluationSplit
 
 
-class Member(NamedTuple):
-    """What is a run's own.
+class SeedAndRate(NamedTuple):
+    """What distinguishes the runs of a batch.
 
     Args:
-        seed: of its initialisation, data and dropout.
-        rate: its learning rate, in place of the configuration's.
+        seed: seed of the initialisation, the data and dropout.
+        rate: learning rate, in place of the configuration's.
     """
 
     seed: int
     rate: float
 
 
-class GroupState(NamedTuple):
+class RunBatchState(NamedTuple):
     """The state of all runs; every leaf has an axis of runs in front.
 
     Args:
-        learner: what they have learned.
-        best: the network that was best on validation so far.
-        score: its validation score, larger is better.
-        best_step: when that was.
-        sums: loss, accuracy and number of accepted steps since the last evaluation.
+        config: configuration that the runs share.
+        members: seed and learning rate of each run.
+        devices: devices that the runs are distributed over; default: all local devices.
     """
 
     learner: LearnerState
@@ -58,8 +56,8 @@ class GroupState(NamedTuple):
     sums: Float[Array, "R 3"]
 
 
-class Group:
-    """Runs that are trained together.
+class RunBatch:
+    """Runs of one configuration that are trained in one compiled program.
 
     Args:
         config: what they share.
@@ -71,9 +69,9 @@ class Group:
         DataError: the task's data are missing.
     """
 
-    def __init__(self, config: Config, members: tuple[Member, ...], devices: tuple[jax.Device, ...] | None = None):
+    def __init__(self, config: Config, members: tuple[SeedAndRate, ...], devices: tuple[jax.Device, ...] | None = None):
         if not members:
-            raise ValueError("a group needs at least one member")
+            raise ValueError("a batch of runs needs at least one run")
         for member in members:
             if not member.rate >= 0:
                 raise ValueError(f"a learning rate of {member.rate} must not be negative")
@@ -84,30 +82,30 @@ class Group:
         devices = tuple(jax.local_devices()) if devices is None else devices
         self._programs = _programs(rest, len(members), devices)
 
-    def init(self) -> GroupState:
+    def init(self) -> RunBatchState:
         """Return the state of all runs before their first step."""
         return self._programs.init(self._seeds, self._rates)
 
-    def advance(self, state: GroupState, first: int, count: int) -> GroupState:
-        """Learn `count` steps from step `first` on; the state that is passed in is used up."""
+    def advance(self, state: RunBatchState, first: int, count: int) -> RunBatchState:
+        """Learn `count` steps from step `first` on; the state that is passed in is donated."""
         return self._programs.advance(state, self._seeds, np.int32(first), np.int32(count))
 
-    def judge(self, state: GroupState, step: int) -> tuple[GroupState, list[dict[str, float]]]:
+    def judge(self, state: RunBatchState, step: int) -> tuple[RunBatchState, list[dict[str, float]]]:
         """Evaluate on the validation split, keep the best networks, and return what each run did since the last time.
 
-        The state that is passed in is used up.
+        The state that is passed in is donated.
         """
         batches = np.int32(self._batches("validation", self.config.validation_sequences))
         state, rows = self._programs.judge(state, self._seeds, batches, np.int32(step))
         return state, _by_run(rows)
 
-    def score(self, state: GroupState, split: EvaluationSplit, *, best: bool) -> list[dict[str, float]]:
+    def score(self, state: RunBatchState, split: EvaluationSplit, *, best: bool) -> list[dict[str, float]]:
         """Return loss, accuracy and whole sequences of each run on a split, by its last or its best network."""
         networks = state.best if best else state.learner.network
         batches = np.int32(self._batches(split, self.config.final_sequences))
         return _by_run(self._programs.score(networks, self._seeds, batches, split=split))
 
-    def align(self, state: GroupState) -> list[Alignment]:
+    def align(self, state: RunBatchState) -> list[Alignment]:
         """Return the alignment of each run's gradient with backpropagation through time, on validation sequences."""
         found = []
         for run, member in enumerate(self.members):
@@ -131,29 +129,29 @@ class _Programs:
         self.judge = jax.jit(self._over_runs(self._judge_one, shared=2), donate_argnums=0)
         self.score = jax.jit(self._over_runs(self._score_one, shared=1), static_argnames="split")
 
-    def _init_one(self, seed: Array, rate: Array) -> GroupState:
+    def _init_one(self, seed: Array, rate: Array) -> RunBatchState:
         key = jax.random.key(seed)
         network = initial_network(self.config, self.task, key)
         state = self.learner.init(jax.random.fold_in(key, 1))
         opt_state = optax.tree.set(self.learner.optimizer.init(network), step_size=rate)
         state = state._replace(network=network, opt_state=opt_state)
         worst = jnp.full((), -jnp.inf)
-        return GroupState(state, network, worst, jnp.zeros((), jnp.int32), jnp.zeros(3))
+        return RunBatchState(state, network, worst, jnp.zeros((), jnp.int32), jnp.zeros(3))
 
-    def _advance_one(self, state: GroupState, seed: Array, first: Array, count: Array) -> GroupState:
+    def _advance_one(self, state: RunBatchState, seed: Array, first: Array, count: Array) -> RunBatchState:
         def one(i: Array, now: tuple[LearnerState, Array]) -> tuple[LearnerState, Array]:
             learner_state, sums = now
             learner_state, row = learn(self.config, self.task, self.learner, learner_state, first + i, seed)
-            loss, right, _, accepted = row
-            counted = jnp.where(accepted > 0, jnp.stack([loss, right, jnp.ones_like(loss)]), 0)
+            loss, accuracy, _, accepted = row
+            counted = jnp.where(accepted > 0, jnp.stack([loss, accuracy, jnp.ones_like(loss)]), 0)
             return learner_state, sums + counted
 
         learner_state, sums = lax.fori_loop(0, count, one, (state.learner, state.sums))
         return state._replace(learner=learner_state, sums=sums)
 
     def _judge_one(
-        self, state: GroupState, seed: Array, batches: Array, step: Array
-    ) -> tuple[GroupState, dict[str, Array]]:
+        self, state: RunBatchState, seed: Array, batches: Array, step: Array
+    ) -> tuple[RunBatchState, dict[str, Array]]:
         network = state.learner.network
         scores = evaluate(self.config, self.task, network, batches, seed=seed)
         # What a sequence is classified as is all that counts; recalled bits saturate, their loss does not.
@@ -207,7 +205,7 @@ class _Programs:
 
 
 def one_after_another(device: jax.Device) -> bool:
-    """Whether runs follow one another on a device: on a CPU, batched small products are slower than single ones."""
+    """Say whether runs take turns on a device: on a CPU, batched small products are slower than single ones."""
     return device.platform == "cpu"
 
 
@@ -215,8 +213,8 @@ def one_after_another(device: jax.Device) -> bool:
 _programs = functools.lru_cache(maxsize=2)(_Programs)
 
 
-def _build_for_any_rate(config: Config) -> Built:
-    """Build with an optimiser whose rate is a number in its state: AdamW's update is proportional to the rate."""
+def _build_for_any_rate(config: Config) -> TaskAndLearner:
+    """Build with an optimiser whose learning rate is part of its state; AdamW's update is proportional to the rate."""
     options = dataclasses.asdict(config.optimizer) | {"learning_rate": 1.0}
     optimizer = optax.chain(adamw(**options, steps=config.steps), optax.inject_hyperparams(optax.scale)(step_size=1.0))
     with warnings.catch_warnings():

@@ -1,0 +1,103 @@
+"""What the loop of a long run needs: what is due, results that are still in flight, refused steps, and a clock."""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
+
+T = TypeVar("T")
+
+
+class Schedule(NamedTuple):
+    """When something is due: at every multiple of an interval, and at the last step.
+
+    >>> [step for step in range(12) if Schedule(10).is_due(step, every=4)]
+    [0, 4, 8, 10]
+
+    Args:
+        last: last step of the run.
+    """
+
+    last: int
+
+    def is_due(self, step: int, every: int | None) -> bool:
+        """Say whether a step is one of these; never if the interval is None."""
+        return every is not None and (step % every == 0 or step == self.last)
+
+    def steps_until_due(self, step: int, every: int) -> int:
+        """Return the number of steps to the next one of these.
+
+        >>> Schedule(10).steps_until_due(8, every=4), Schedule(10).steps_until_due(4, every=4)
+        (2, 4)
+        """
+        return min(every - step % every, self.last - step)
+
+
+class Pending(Generic[T]):
+    """Results of the latest steps, which the device may still compute.
+
+    Reading an older one lets the device work on while the host writes and draws.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, T]] = deque()
+
+    def add(self, step: int, result: T) -> None:
+        """Add the result of a step."""
+        self._waiting.append((step, result))
+
+    def take(self, *, all: bool) -> Iterator[tuple[int, T]]:
+        """Yield steps and results, oldest first: all of them, or those that are not among the latest."""
+        while len(self._waiting) > (0 if all else IN_FLIGHT):
+            yield self._waiting.popleft()
+
+
+class Refusals:
+    """Count of the steps in a row that were refused because loss or gradient was NaN or infinite.
+
+    Args:
+        advice: what to try when the run diverges.
+        in_a_row: count of an earlier part of the run.
+    """
+
+    def __init__(self, advice: str, in_a_row: int = 0):
+        self.in_a_row, self._advice = in_a_row, advice
+
+    def see(self, accepted: bool, place: str) -> None:
+        """Count a step.
+
+        Raises:
+            DivergenceError: too many in a row were refused.
+        """
+        self.in_a_row = 0 if accepted else self.in_a_row + 1
+        if self.in_a_row >= REFUSED_IN_A_ROW:
+            raise DivergenceError(
+                f"training has diverged: loss or gradient was NaN or infinite in {self.in_a_row} steps in a row, up to "
+                f"{place}; {self._advice}"
+            )
+
+
+class Clock:
+    """Seconds of a run.
+
+    Args:
+        before: seconds of its earlier parts.
+    """
+
+    def __init__(self, before: float = 0.0):
+        self._began = self._rang = time.monotonic()
+        self._before = before
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all parts of the run."""
+        return round(time.monotonic() - self._began + self._before, 3)
+
+    def rings(self, every: float) -> bool:
+        """Say whether so many seconds have passed since this was last true, or since the start."""
+        if time.monotonic() - self._rang <= every:
+            return False
+        self._rang = time.monotonic()
+        return True

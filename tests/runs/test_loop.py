@@ -1,0 +1,49 @@
+"""What the loops of all long runs share."""
+
+import time
+
+import pytest
+
+from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
+from foretrace._runs.loop import Clock, Pending, Refusals, Schedule
+
+
+@pytest.mark.parametrize("last", [7, 8])
+def test_a_loop_that_stops_where_something_is_due_misses_nothing(last):
+    schedule, step, stops = Schedule(last), 0, []
+    while step < last:
+        step += schedule.steps_until_due(step, every=4)
+        stops.append(step)
+    assert stops == [s for s in range(1, last + 1) if schedule.is_due(s, every=4)]
+    assert not schedule.is_due(last, every=None)
+
+
+def test_results_are_read_in_order_and_late():
+    pending, read = Pending(), []
+    for step in range(5):
+        pending.add(step, f"result {step}")
+        read += [found for found, _ in pending.take(all=False)]
+        assert len(read) == max(0, step + 1 - IN_FLIGHT)
+    assert read + [found for found, _ in pending.take(all=True)] == [0, 1, 2, 3, 4]
+    assert list(pending.take(all=True)) == []
+
+
+def test_only_refusals_in_a_row_end_a_run():
+    refusals = Refusals("try less", in_a_row=REFUSED_IN_A_ROW - 2)
+    refusals.see(False, "step 1")
+    refusals.see(True, "step 2")
+    for step in range(REFUSED_IN_A_ROW - 1):
+        refusals.see(False, f"step {step}")
+    assert refusals.in_a_row == REFUSED_IN_A_ROW - 1
+    with pytest.raises(DivergenceError, match=r"20 steps in a row, up to step 9; try less"):
+        refusals.see(False, "step 9")
+
+
+def test_a_clock_goes_on_and_rings(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = Clock(before=5.0)
+    now[0] = 103.0
+    assert clock.seconds == 8.0 and clock.rings(2.0) and not clock.rings(2.0)
+    now[0] = 105.5
+    assert clock.rings(2.0)
