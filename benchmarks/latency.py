@@ -88,6 +88,7 @@ def command(cell):
     import jax
 
     from foretrace.stream._config import StreamConfig
+    from foretrace.stream._model_config import ModelConfig
     from foretrace.stream._run import follow
 
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +98,7 @@ def command(cell):
         for _ in range(cell["rows"]):
             lines.append(",".join([*(f"{draw.gauss(0, 1):.4f}" for _ in range(FEATURES)), str(draw.randrange(2))]))
         path.write_text("\n".join(lines) + "\n")
-        config = StreamConfig(str(path), target="y", size=cell["size"], chunk=cell["chunk"])
+        config = StreamConfig(str(path), target="y", chunk=cell["chunk"], model=ModelConfig(size=cell["size"]))
         warm = dataclasses.replace(config, log_every=WARM // 2)  # a line of metrics has a program of its own
         follow(warm, f"{folder}/warm", rows=WARM, show_progress=False)
         began = time.process_time()

@@ -165,6 +165,8 @@ def differences(one, two):
     if lines(one) != lines(two):
         found.append("metrics.jsonl")
     states = [load_file(run / "checkpoint.safetensors") for run in (one, two)]
+    for state in states:
+        del state["__extra__"]  # compared below, without its seconds
     names = states[0].keys() | states[1].keys()
     found += [
         n for n in sorted(names) if not all(n in s for s in states) or not np.array_equal(*(s[n] for s in states))

@@ -83,13 +83,16 @@ def network(cell, stream, path):
     import jax
 
     from foretrace.stream._config import StreamConfig
+    from foretrace.stream._model_config import ModelConfig
     from foretrace.stream._run import follow
 
-    options = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
-    text = {"target": None} if path.suffix == ".txt" else {"target": "target", "previous": stream.previous, **options}
+    columns = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
+    text = {"target": None} if path.suffix == ".txt" else {"target": "target", "previous": stream.previous, **columns}
     task = {} if path.suffix == ".txt" else {"task": "classification" if stream.classes else "regression"}
     count = cell["rows"] or None
-    config = StreamConfig(str(path), **text, **task, **WAYS[cell["way"]], log_every=max((count or 40_000) // 10, 1))
+    options = dict(WAYS[cell["way"]])
+    steps = {"chunk": options.pop("chunk", 1), "log_every": max((count or 40_000) // 10, 1)}
+    config = StreamConfig(str(path), **text, **task, **steps, model=ModelConfig(**options))
     with tempfile.TemporaryDirectory() as folder:
         warm = dataclasses.replace(config, log_every=WARM // 2)  # a line of metrics has a program of its own
         follow(warm, f"{folder}/warm", rows=WARM, show_progress=False)

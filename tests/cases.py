@@ -37,25 +37,25 @@ class Case(NamedTuple):
 
 
 RULES = (
-    Case(ft.RESERVOIR),
-    Case(ft.SPATIAL),
-    Case(ft.TRUNCATED),
+    Case(ft.RESERVOIR, fast=(), full=("lru", "gru")),
+    Case(ft.SPATIAL, fast=(), full=("lru", "gru")),
+    Case(ft.TRUNCATED, fast=(), full=("lru", "gru")),
     Case(ft.SNAP1),
     Case(ft.RTRL, fast=("gru",), full=("lru", "tanh", "lstm")),
     Case(ft.HYBRID, any_chunks=False),
     Case(ft.BPTT, any_chunks=False),
-    Case(ft.ONLINE.with_depth(1), full=("lstm",)),
-    Case(ft.RTRL.with_depth(2), fast=(), full=("gru",)),
-    Case(ft.ONLINE.with_depth(2).with_groups(1), full=("lstm",)),
+    Case(ft.ONLINE.with_depth(1), full=("lstm",), segments=False),
+    Case(ft.RTRL.with_depth(2), fast=(), full=("gru",), segments=False),
+    Case(ft.ONLINE.with_depth(2).with_groups(1), fast=(), full=("lru", "lstm"), segments=False),
 )
 
 
-def every_case(obeys=lambda case: True):
-    """Parametrise a law by cell and rule, for the rules that must obey it."""
-    cases = [
-        pytest.param(cell, case.rule, id=f"{cell}-{case.rule}", marks=() if cell in case.fast else pytest.mark.full)
-        for case in RULES
-        if obeys(case)
-        for cell in (*case.fast, *case.full)
-    ]
+def every_case(obeys=lambda case: True, slow=()):
+    """Parametrise a law by cell and rule, for the rules that must obey it; those in `slow` are in the full tier."""
+    cases = []
+    for case in filter(obeys, RULES):
+        for cell in (*case.fast, *case.full):
+            quick = cell in case.fast and case.rule not in slow
+            marks = () if quick else pytest.mark.full
+            cases.append(pytest.param(cell, case.rule, id=f"{cell}-{case.rule}", marks=marks))
     return pytest.mark.parametrize(("cell_name", "rule"), cases, indirect=["cell_name"])

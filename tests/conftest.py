@@ -82,13 +82,22 @@ def without_shape_checks():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-MAPS = Path("/proc/self/maps")
-MOST_MAPS = 50_000
+PROCESS = Path("/proc/self")
+MOST_MAPS, MOST_BYTES = 50_000, 4 * 2**30
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_memory_maps():
-    """Drop compiled programs near the limit of Linux: each is hundreds of memory maps, a process may have 65,530."""
+    """Drop compiled programs near the limit of Linux: each is tens of memory maps, and a process may have 65,530."""
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+    maps = PROCESS / "maps"
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _bounded_memory():
+    yield
+    size = PROCESS / "statm"
+    if size.exists() and int(size.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
         jax.clear_caches()

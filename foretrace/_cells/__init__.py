@@ -1,1 +1,1 @@
-"""Recurrent cells: each is its one-step recurrence, and nothing else."""
+"""Recurrent cells: each file holds one step of one architecture."""

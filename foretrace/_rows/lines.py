@@ -4,6 +4,7 @@ import gzip
 import io
 import sys
 import zlib
+from collections import deque
 from pathlib import Path
 from typing import BinaryIO, Literal, Self
 
@@ -64,6 +65,8 @@ class _Gzip(gzip.GzipFile):
 class Lines:
     """Iterate over the lines of a file; `offset` bytes and `number` lines have been returned.
 
+    `is_torn` says that the last line of a file has no line break: whoever writes the file may not be done with it.
+
     Args:
         path: path of the file, or "-" for standard input.
         encoding: encoding of its text.
@@ -74,6 +77,9 @@ class Lines:
         self.encoding = encoding
         self._file = open_bytes(path)
         self.offset = self.number = 0
+        self.is_torn = False
+        self._row_lines: list[bytes] = []
+        self._again: deque[bytes] = deque()
         self._row_began = 0
 
     def seek(self, offset: int, number: int) -> None:
@@ -94,6 +100,15 @@ class Lines:
     def begin_row(self) -> None:
         """Mark the begin of a row: all lines of a row together may not exceed `MAX_LINE`."""
         self._row_began = self.offset
+        self._row_lines.clear()
+
+    def retry_from_second_line(self) -> None:
+        """Go back to the second line of the present row, if it has more than one."""
+        rest = self._row_lines[1:]
+        self._again.extendleft(reversed(rest))
+        self._row_lines.clear()
+        self.offset -= sum(map(len, rest))
+        self.number -= len(rest)
 
     def read(self, size: int) -> bytes:
         """Return the next bytes; empty at the end."""
@@ -112,12 +127,17 @@ class Lines:
 
     def __next__(self) -> str:
         with explained(self.name):
-            line = self._file.readline(MAX_LINE + 1)
+            line = self._again.popleft() if self._again else self._file.readline(MAX_LINE + 1)
         if not line:
             raise StopIteration
-        self.offset, self.number = self.offset + len(line), self.number + 1
+        self._row_lines.append(line)
+        self.offset += len(line)
+        self.number += 1
+        # What comes through a pipe is over at its end; a file may still be written.
+        self.is_torn = not line.endswith(b"\n") and self.name != "standard input"
         if self.offset - self._row_began > MAX_LINE:
-            raise SourceError(
+            # A single line may be too long to be held; of several lines the first may be at fault.
+            raise (SourceError if len(self._row_lines) == 1 else BadRow)(
                 f"{self.name}, line {self.number}: a row of more than {MAX_LINE} bytes; is a line break or a closing "
                 "quote missing, or is this not a text file?"
             )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from foretrace._runs.escape import for_terminal
+
 Kind = Literal["numeric", "categorical", "time"]
 
 
@@ -73,7 +75,10 @@ def as_time(value: Any) -> float | None:
     if not isinstance(value, datetime.datetime):
         return None
     if value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+        try:
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+        except OverflowError:  # in UTC the year is 0 or 10,000
+            return None
     return (value - _EPOCH).total_seconds()
 
 
@@ -115,7 +120,7 @@ def check_column(name: str, names: Sequence[str]) -> None:
     if name not in names:
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        shown = for_terminal(", ".join(names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
         raise ValueError(f"the source has no column {name!r}, only {shown}{hint}")
 
 

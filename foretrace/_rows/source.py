@@ -47,12 +47,14 @@ class Position(NamedTuple):
         line: number of lines read, including the header.
         offset: number of bytes read, of the decompressed text.
         bad: number of rows that were skipped because they could not be read.
+        is_torn: whether the last row has no line break, so that it may not be complete; reading must not go on here.
     """
 
     row: int = 0
     line: int = 0
     offset: int = 0
     bad: int = 0
+    is_torn: bool = False
 
 
 class Source:
@@ -191,15 +193,19 @@ class Source:
         while True:
             try:
                 values = read_row()
-            except BadRow:
+            except BadRow as error:
                 if self.bad_rows == "stop":
+                    if lines.is_torn:
+                        raise BadRow(f"{error}. It is the last line, without a line break: is it complete?") from error
                     raise
+                # An open quote takes in the rows behind it: only its own line is bad.
+                lines.retry_from_second_line()
                 bad += 1
                 continue
             if values is None:
                 return Position(row, lines.number, lines.offset, bad)
             row += 1
-            yield values, Position(row, lines.number, lines.offset, bad)
+            yield values, Position(row, lines.number, lines.offset, bad, lines.is_torn)
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"
@@ -217,7 +223,7 @@ class Source:
         return values
 
     def _text(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
-        row, line, offset, bad = after if self.path != STDIN else Position(row=after.row)
+        row, line, offset, bad, _ = after if self.path != STDIN else Position(row=after.row)
         if offset:
             lines.seek(offset, line)
         decoder = codecs.getincrementaldecoder(self.encoding)()

@@ -27,8 +27,8 @@ def read_all(folders: Sequence[str | os.PathLike]) -> list[dict[str, Any]]:
     """Return the records of several folders.
 
     Raises:
-        RunError: a folder without records.
-        MetricsError: a file that is damaged.
+        RunError: a folder holds no records.
+        MetricsError: a file is damaged.
     """
     records = []
     for folder in folders:

@@ -1,175 +1,177 @@
-"""From rows to learning steps: the rows of one stream in chunks, or those of many members side by side."""
+"""From rows to learning steps: the rows of one stream in chunks, or the rows of many members side by side."""
 
+import abc
 import dataclasses
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from foretrace._engine.carry import Carry
 from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
-from foretrace._rows.encode import Encoder
 from foretrace._rows.member_labels import MemberLabels
 from foretrace._rows.schema import as_flag
-from foretrace._rows.slots import SlotTable, WhenFull
-from foretrace._rows.target import Target
-from foretrace.stream._learner import Outcome, StreamLearner, StreamState, empty_labels, stream_learner
+from foretrace._rows.slots import Slot, SlotTable, WhenFull
+from foretrace.stream._learner import StreamLearner, StreamState, StreamStep, empty_labels, stream_learner
 from foretrace.stream._member_learner import MemberLearner, member_learner
 from foretrace.stream._model import Model
 
 Row = Mapping[Any, Any]
 
 
-class Learned(NamedTuple):
-    """What a step gives back.
+class IntakeStep(NamedTuple):
+    """Result of learning from some rows.
 
     Args:
-        state: after it.
-        outcome: outputs and measures.
-        dues: for each of the outputs, the row whose label has come.
-        inputs: of the rows that came.
+        state: state after the step.
+        step: outputs and measures.
+        resolved: for each of the outputs, the row whose label has come; None if there is none.
+        inputs: inputs of the rows that came.
     """
 
     state: StreamState
-    outcome: Outcome
-    dues: Sequence[LabelledRow | None]
+    step: StreamStep
+    resolved: Sequence[LabelledRow | None]
     inputs: np.ndarray
 
 
-class Intake(Protocol):
-    """What `OneStream` and `Members` have in common; `size` is the number of rows of a full step of the model."""
+class AbstractIntake(abc.ABC):
+    """Turn rows and their targets into steps of a learner.
 
-    size: int
-    model: Model
+    Args:
+        labels: inputs and pending labels of a stream before its first row.
+        model: model that learns.
+        size: number of rows of a full step.
+    """
+
+    def __init__(self, labels: DelayedLabels, model: Model, size: int):
+        self.encoder = labels.encoder
+        self.target = labels.target
+        self.width = labels.width
+        self.model = model
+        self.size = size
 
     @property
+    @abc.abstractmethod
     def learner(self) -> StreamLearner | MemberLearner:
-        """What learns."""
+        """The learner of the model."""
 
-    @property
-    def encoder(self) -> Encoder:
-        """What turns rows into inputs."""
+    @abc.abstractmethod
+    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
+        """Learn from rows with their targets, at most `size`; `state` is donated."""
 
-    @property
-    def target(self) -> Target:
-        """What is predicted."""
-
-    def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
-        """Say whether a row may be learned in one step with others that came before it, each with whatever else."""
-
-    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> Learned:
-        """Learn from rows with their targets; `state` is used up."""
-
-    def look(self, state: StreamState, row: Row) -> np.ndarray:
+    @abc.abstractmethod
+    def predict(self, state: StreamState, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next; nothing changes."""
 
-    def answer(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
-        """Return the outputs for the next row and the state behind it, without learning; `state` is used up."""
+    @abc.abstractmethod
+    def advance(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
+        """Return the outputs for the next row and the state behind it, without learning; `state` is donated."""
 
-    def turn_to(self, name: Hashable) -> bool:
-        """Let the target's last one be that of a member; return whether it has come since it joined or was reset."""
-
+    @abc.abstractmethod
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the stream whose row came last."""
 
-    def counted(self) -> dict[str, Any]:
-        """Return what is counted, to be looked at."""
-
+    @abc.abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
 
+    @abc.abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `to_json` returned."""
+        """Restore what `to_json` returned of an object made with the same arguments."""
+
+    def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
+        """Return whether a row may be learned in one step with rows that came before it."""
+        return True
+
+    def select_member(self, name: Hashable) -> bool:
+        """Set the target's last value to that of a member; return False if it has had no row since its start."""
+        return True
+
+    def counts(self) -> dict[str, Any]:
+        """Return what is counted beside the encoder and the target."""
+        return {}
+
+    def _label_arrays(self, resolved: Sequence[LabelledRow | None]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the labels that have come as the learner takes them, and the mask of those that there are."""
+        labels = empty_labels(self.model.shape)
+        mask = np.zeros(len(labels), bool)
+        for i, row in enumerate(resolved):
+            if row is not None and row.label is not None:
+                labels[i] = row.label
+                mask[i] = True
+        return labels, mask
 
 
-class OneStream:
-    """The rows of one stream, so many in each step.
+class OneStream(AbstractIntake):
+    """The rows of one stream, a chunk in each step.
 
     Args:
-        feed: inputs and labels.
-        model: what learns.
+        labels: inputs and pending labels of the stream.
+        model: model that learns.
     """
 
-    def __init__(self, feed: DelayedLabels, model: Model):
-        self.feed, self.model, self.size, self.chunks = feed, model, model.chunk, 0
+    def __init__(self, labels: DelayedLabels, model: Model):
+        super().__init__(labels, model, model.shape.chunk)
+        self.labels = labels
+        self.num_chunks = 0
 
     @property
     def learner(self) -> StreamLearner:
-        """What learns."""
+        """The learner of the model."""
         return stream_learner(self.model)
 
-    @property
-    def encoder(self) -> Encoder:
-        """What turns rows into inputs."""
-        return self.feed.encoder
-
-    @property
-    def target(self) -> Target:
-        """What is predicted."""
-        return self.feed.target
-
-    def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
-        """Return True: all rows are of the one stream."""
-        return True
-
-    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> Learned:
-        """Learn from a chunk of rows with their targets; the last one may be shorter."""
-        learner, xs = self.learner, np.zeros((self.size, self.feed.width))
+    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
+        """Learn from a chunk of rows with their targets; the last chunk may be shorter."""
+        learner = self.learner
+        xs = np.zeros((self.size, self.width))
         for i, (row, value) in enumerate(rows):
-            xs[i] = self.feed.push(row, value)
-        self.chunks += 1
-        dues = self.feed.pop_resolved(self.size) if self.chunks > learner.waits else []
-        state, outcome = learner.step(state, xs, *_labels(self.model, dues))
-        return Learned(state, outcome, dues, xs[: len(rows)])
+            xs[i] = self.labels.push(row, value)
+        self.num_chunks += 1
+        resolved = self.labels.pop_resolved(self.size) if self.num_chunks > learner.ring.delay else []
+        state, step = learner.step(state, xs, *self._label_arrays(resolved))
+        return IntakeStep(state, step, resolved, xs[: len(rows)])
 
-    def look(self, state: StreamState, row: Row) -> np.ndarray:
-        """Return the outputs for a row if it came next."""
-        return np.asarray(self.learner.predict(state, self.feed.encode(row)[None]))[0]
+    def predict(self, state: StreamState, row: Row) -> np.ndarray:
+        """Return the outputs for a row if it came next; nothing changes."""
+        return np.asarray(self.learner.predict(state, self.labels.encode(row)[None]))[0]
 
-    def answer(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
-        """Return the outputs for the next row and the state behind it."""
-        outputs, state = self.learner.run(state, self.feed.advance(row, value)[None])
+    def advance(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
+        """Return the outputs for the next row and the state behind it, without learning; `state` is donated."""
+        outputs, state = self.learner.advance(state, self.labels.advance(row, value)[None])
         return np.asarray(outputs)[0], state
-
-    def turn_to(self, name: Hashable) -> bool:
-        """Return True: there is one stream, and its last one is there."""
-        return True
 
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the stream."""
         assert state.learner.carry is not None
         return state.learner.carry
 
-    def counted(self) -> dict[str, Any]:
-        """Return nothing: there is nothing more to count."""
-        return {}
-
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        return {"feed": self.feed.to_json(), "chunks": self.chunks}
+        return {"labels": self.labels.to_json(), "num_chunks": self.num_chunks}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `to_json` returned."""
-        self.feed.restore(state["feed"])
-        self.chunks = state["chunks"]
+        """Restore what `to_json` returned of an object made with the same arguments."""
+        self.labels.restore(state["labels"])
+        self.num_chunks = state["num_chunks"]
 
 
-class Members:
-    """The rows of many members, some of distinct ones in each step.
+class Members(AbstractIntake):
+    """The rows of many members, some of distinct members in each step.
 
     Args:
-        feed: inputs and labels as a member gets them before its first row.
-        model: what learns, with members.
-        member: column that says whose row it is; None if all rows are of the one member "".
+        labels: inputs and pending labels of a member before its first row.
+        model: model that learns; its shape has members.
+        member: column that names the member of a row; None if all rows belong to one member, named "".
         reset: column that is true where a member starts anew.
-        when_full: what becomes of a member that finds no place.
-        as_text: take names by their text, as a checkpoint holds them; one that is missing is a name, too.
+        when_full: what happens to one member more than there are slots.
+        as_text: whether names are compared by their text, as a checkpoint holds them; a missing name is then "".
     """
 
     def __init__(
         self,
-        feed: DelayedLabels,
+        labels: DelayedLabels,
         model: Model,
         *,
         member: Hashable | None,
@@ -177,31 +179,24 @@ class Members:
         when_full: WhenFull = "evict",
         as_text: bool = True,
     ):
-        assert model.members is not None
-        self.feeds, self.model = MemberLabels(feed, SlotTable(model.members, when_full=when_full)), model
-        self.size, self.member, self.reset, self.as_text = model.together, member, reset, as_text
-        self.newest = 0
+        super().__init__(labels, model, model.shape.together)
+        assert model.shape.members is not None
+        self.labels = MemberLabels(labels, SlotTable(model.shape.members, when_full=when_full))
+        self.member = member
+        self.reset = reset
+        self.as_text = as_text
+        self.newest_slot = 0
 
     @property
     def learner(self) -> MemberLearner:
-        """What learns."""
+        """The learner of the model."""
         return member_learner(self.model)
 
-    @property
-    def encoder(self) -> Encoder:
-        """What turns rows into inputs."""
-        return self.feeds.shared.encoder
-
-    @property
-    def target(self) -> Target:
-        """What is predicted."""
-        return self.feeds.shared.target
-
     def name(self, row: Row) -> Hashable:
-        """Return whose row it is.
+        """Return the name of the member that a row belongs to.
 
         Raises:
-            ValueError: names are not taken by their text, and there is none.
+            ValueError: the row names no member, and names are not compared by their text.
         """
         if self.member is None:
             return ""
@@ -216,65 +211,68 @@ class Members:
         return value
 
     def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
-        """Say whether a row is of another member than those before it."""
+        """Return whether a row belongs to another member than the rows before it."""
         name = self.name(row)
         return all(name != self.name(other) for other, _ in rows)
 
-    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> Learned:
+    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
         """Learn from rows of distinct members with their targets; there may be fewer than a step has room for."""
-        arrivals = [(self.name(row), row, value, self._starts(row)) for row, value in rows]
-        learner, size = self.learner, self.size
-        xs, fresh = np.zeros((size, self.feeds.shared.width)), np.zeros(size, bool)
-        slots, dues = np.full(size, learner.members, np.int32), []
+        # All names and flags first: a bad one raises an error before anything has changed.
+        arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
+        learner = self.learner
+        xs = np.zeros((self.size, self.width))
+        slots = np.full(self.size, learner.members, np.int32)
+        is_new = np.zeros(self.size, bool)
+        resolved = []
         for i, (name, row, value, reset) in enumerate(arrivals):
-            slot, xs[i], due = self.feeds.push(name, row, value, reset=reset)
-            slots[i], fresh[i] = slot
-            dues.append(due)
-        state, outcome = learner.step(state, slots, fresh, xs, *_labels(self.model, dues))
-        self.newest = int(slots[len(rows) - 1])
-        return Learned(state, outcome, dues, xs[: len(rows)])
+            slot, xs[i], labelled = self.labels.push(name, row, value, reset=reset)
+            slots[i] = slot.number
+            is_new[i] = slot.is_new
+            resolved.append(labelled)
+        state, step = learner.step(state, slots, is_new, xs, *self._label_arrays(resolved))
+        self.newest_slot = int(slots[len(rows) - 1])
+        return IntakeStep(state, step, resolved, xs[: len(rows)])
 
-    def look(self, state: StreamState, row: Row) -> np.ndarray:
-        """Return the outputs for a row if it came next of its member."""
-        slot, x, _ = self.feeds.encode(self.name(row), row)
-        place, fresh = np.array([slot.number], np.int32), np.array([slot.is_new])
-        return np.asarray(self._alone().predict(state, place, fresh, x[None]))[0]
+    def predict(self, state: StreamState, row: Row) -> np.ndarray:
+        """Return the outputs for a row if it came next of its member; nothing changes."""
+        slot, x, _ = self.labels.encode(self.name(row), row)
+        return np.asarray(self._single_row_learner().predict(state, *_slot_arrays(slot), x[None]))[0]
 
-    def answer(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
-        """Return the outputs for the next row and the state behind it."""
-        slot, x, _ = self.feeds.advance(self.name(row), row, value, reset=self._starts(row))
-        place, fresh = np.array([slot.number], np.int32), np.array([slot.is_new])
-        outputs, state = self._alone().run(state, place, fresh, x[None])
+    def advance(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
+        """Return the outputs for the next row and the state behind it, without learning; `state` is donated."""
+        slot, x, _ = self.labels.advance(self.name(row), row, value, reset=self._starts_anew(row))
+        outputs, state = self._single_row_learner().advance(state, *_slot_arrays(slot), x[None])
         return np.asarray(outputs)[0], state
 
-    def turn_to(self, name: Hashable) -> bool:
-        """Let the target's last one be that of a member; return whether it has come since it joined or was reset."""
-        return self.feeds.select_member(name)
+    def select_member(self, name: Hashable) -> bool:
+        """Set the target's last value to that of a member; return False if it has had no row since its start."""
+        return self.labels.select_member(name)
 
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the member whose row came last."""
         assert state.learner.carry is not None
-        return jax.tree.map(lambda leaf: leaf[self.newest], state.learner.carry)
+        return jax.tree.map(lambda leaf: leaf[self.newest_slot], state.learner.carry)
 
-    def counted(self) -> dict[str, Any]:
-        """Return how many members there are, and how many joined, lost their place and started anew."""
-        table = self.feeds.table
+    def counts(self) -> dict[str, Any]:
+        """Return how many members there are, and how many joined, lost their slot and started anew."""
+        table = self.labels.table
         return {"members": {"present": len(table), "joins": 0, "evictions": 0, "resets": 0} | dict(table.counts)}
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        return {"feed": self.feeds.to_json(), "newest": self.newest}
+        return {"labels": self.labels.to_json(), "newest_slot": self.newest_slot}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `to_json` returned."""
-        self.feeds.restore(state["feed"])
-        self.newest = state["newest"]
+        """Restore what `to_json` returned of an object made with the same arguments."""
+        self.labels.restore(state["labels"])
+        self.newest_slot = state["newest_slot"]
 
-    def _alone(self) -> MemberLearner:
+    def _single_row_learner(self) -> MemberLearner:
         """Return the learner of single rows; it has the same state."""
-        return member_learner(dataclasses.replace(self.model, together=1))
+        shape = dataclasses.replace(self.model.shape, together=1)
+        return member_learner(dataclasses.replace(self.model, shape=shape))
 
-    def _starts(self, row: Row) -> bool:
+    def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:
             return False
         value = row.get(self.reset)
@@ -286,11 +284,6 @@ class Members:
         return flag
 
 
-def _labels(model: Model, dues: Sequence[LabelledRow | None]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels that have come, and where there is one."""
-    labels = empty_labels(model)
-    mask = np.zeros(len(labels), bool)
-    for i, due in enumerate(dues):
-        if due is not None and due.label is not None:
-            labels[i], mask[i] = due.label, True
-    return labels, mask
+def _slot_arrays(slot: Slot) -> tuple[np.ndarray, np.ndarray]:
+    """Return a slot as the arrays of a step of one row."""
+    return np.array([slot.number], np.int32), np.array([slot.is_new])

@@ -1,14 +1,14 @@
-"""Whether a network on a stream is in good health: a few numbers, looked at when a line of metrics is written.
+"""Health of a network on a stream: a few numbers, measured when a line of metrics is written.
 
 | monitor | what | range, and why |
 |---|---|---|
-| `largest_modulus` | of the decays of a diagonal recurrence | 0.1 to 0.99999: shorter than a row, longer than 10^5 |
-| `smallest_modulus` | the same | any: some modules may forget at once |
+| `largest_modulus` | largest modulus of a diagonal cell's decays | 0.1 to 0.99999: less than a row, more than 10^5 |
+| `smallest_modulus` | smallest modulus of these | any: some modules may forget at once |
 | `sensitivity_norm` | norm of e, over all layers | up to 10^6: a change of 10^-6 would move states by more than 1 |
 | `update_ratio` | mean norm of an update over that of the parameters | 10^-8 (float32) to 10^-2 (new in 100 updates) |
-| `dead_units` | share of features that a layer leaves as they are, whatever comes | up to 0.5: half the width is lost |
+| `dead_units` | share of features to which a layer adds the same, whatever comes | up to 0.5: half the width is lost |
 
-A unit is dead if what its block adds to it deviated by less than 10^-6 over the last `PROBE` inputs.
+A unit is dead if what its block adds to it had a standard deviation below 10^-6 over the last `PROBE` inputs.
 """
 
 import math
@@ -36,11 +36,11 @@ RANGES = {
     "update_ratio": (1e-8, 1e-2),
     "dead_units": (0.0, 0.5),
 }
-"""Beyond these a line on standard error warns, and again only after a monitor came back."""
+"""Ranges of the monitors: leaving one prints a warning, once until the monitor comes back."""
 
 
 PROBE = 32
-"""Inputs over which a unit may deviate."""
+"""Number of inputs over which a dead unit is looked for."""
 
 
 _DEAD = 1e-6
@@ -58,37 +58,37 @@ class Monitors:
         self.inputs: deque[list[float]] = deque(maxlen=PROBE)
         self.outside: set[str] = set()
 
-    def see(self, xs: Iterable[np.ndarray]) -> None:
-        """Take the inputs of rows."""
+    def observe(self, xs: Iterable[np.ndarray]) -> None:
+        """Keep the last inputs."""
         self.inputs.extend(x.tolist() for x in xs)
 
     def measure(self, network: Network, carry: Carry, update_norm: float | None) -> dict[str, float]:
-        """Return the monitors of now; those that there are.
+        """Return the present values of the monitors that exist for this network.
 
         Args:
-            network: its parameters.
-            carry: its states and sensitivities.
+            network: network that learns.
+            carry: states and sensitivities of a stream.
             update_norm: mean norm of the last updates; None if there was none.
         """
         xs = np.zeros((PROBE, network.input_size))
         if probed := len(self.inputs) == PROBE:
             xs[:] = self.inputs
-        found = {name: float(value) for name, value in _measured(network, carry, xs).items()}
-        parameters = found.pop("parameter_norm")
+        values = {name: float(value) for name, value in _measured(network, carry, xs).items()}
+        parameters = values.pop("parameter_norm")
         if update_norm is not None:
-            found["update_ratio"] = update_norm / parameters if parameters else math.inf
+            values["update_ratio"] = update_norm / parameters if parameters else math.inf
         if not probed:
-            del found["dead_units"]
-        return found
+            del values["dead_units"]
+        return values
 
-    def warnings(self, found: dict[str, float]) -> list[str]:
+    def warnings(self, values: dict[str, float]) -> list[str]:
         """Return a line for each monitor that has left its range since the last call."""
-        out = {name for name, (low, high) in RANGES.items() if name in found and not low <= found[name] <= high}
+        out = {name for name, (low, high) in RANGES.items() if name in values and not low <= values[name] <= high}
         lines = [
-            f"{name} is {found[name]:.4g}, outside its range of {RANGES[name][0]:g} to {RANGES[name][1]:g}"
+            f"{name} is {values[name]:.4g}, outside its range of {RANGES[name][0]:g} to {RANGES[name][1]:g}"
             for name in sorted(out - self.outside)
         ]
-        self.outside = out | (self.outside - found.keys())
+        self.outside = out | (self.outside - values.keys())
         return lines
 
     def to_json(self) -> list[Any]:
@@ -96,23 +96,23 @@ class Monitors:
         return [list(self.inputs), sorted(self.outside)]
 
     def restore(self, state: list[Any]) -> None:
-        """Take up what `to_json` returned."""
+        """Restore what `to_json` returned."""
         self.inputs, self.outside = deque(state[0], maxlen=PROBE), set(state[1])
 
 
 @jax.jit
 def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
     sensitivity = _norm(carry.e)
-    if isinstance(carry.e, Sketch):  # of a product of two
+    if isinstance(carry.e, Sketch):  # a product of two vectors
         sensitivity = _norm(carry.e.states) * _norm(carry.e.parameters)
-    found = {"sensitivity_norm": sensitivity, "parameter_norm": _norm(network)}
+    values = {"sensitivity_norm": sensitivity, "parameter_norm": _norm(network)}
     if isinstance(network.blocks.cell, AbstractDiagonalCell):
         decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)
         # A coefficient for each module of each layer; what has more axes is no decay.
         moduli = [jnp.abs(leaf).ravel() for leaf in jax.tree.leaves(decays) if leaf.ndim == 2]
         if moduli:
             modulus = jnp.concatenate(moduli)
-            found |= {"largest_modulus": modulus.max(), "smallest_modulus": modulus.min()}
+            values |= {"largest_modulus": modulus.max(), "smallest_modulus": modulus.min()}
 
     def layer(x: Array, now: tuple[Block, State]) -> tuple[Array, Array]:
         block, h = now
@@ -123,11 +123,11 @@ def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[s
 
     xs = jnp.asarray(xs, network.encoder.weight.dtype)
     _, dead = lax.scan(layer, jax.vmap(network.encoder)(xs), (network.blocks, carry.h))
-    return found | {"dead_units": dead.mean()}
+    return values | {"dead_units": dead.mean()}
 
 
 def _norm(tree: Any) -> Array:
-    """Return the norm of all numbers of a tree, zero of none."""
+    """Return the norm of all floating elements of a tree; zero if there are none."""
     numbers = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]  # no seeds
     wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in numbers]
     return optax.tree.norm(wide) if wide else jnp.zeros(())

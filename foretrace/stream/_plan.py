@@ -1,28 +1,32 @@
 """From a configuration and the first rows to what reads, encodes and learns the stream."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
+from foretrace._rows.lines import SourceError
 from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes
-from foretrace._rows.source import SYMBOL, Source
+from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes, is_missing
+from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._rows.target import ClassTarget, Target
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._intake import Intake, Members, OneStream
-from foretrace.stream._model import Model, decided
+from foretrace.stream._intake import AbstractIntake, Members, OneStream
+from foretrace.stream._model import StreamShape, resolve
+
+Rows = Iterator[tuple[Row, Position]]
 
 _TEXT_CLASSES = 256
 
 
 class Plan(NamedTuple):
-    """What was decided from the first rows; a checkpoint holds it, so that it is decided only once.
+    """What the first rows decided; a checkpoint holds it, so that it is decided only once.
 
     Args:
-        columns: inputs.
-        names: all columns, for a pipe that goes on without its header.
-        classes: places for classes; 0 if numbers are predicted.
+        columns: input columns and their kinds.
+        names: names of all columns, for a pipe that goes on without its header.
+        classes: maximum number of classes; 0 if numbers are predicted.
     """
 
     columns: list[Column]
@@ -32,6 +36,11 @@ class Plan(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON."""
         return {"columns": [list(c) for c in self.columns], "names": self.names, "classes": self.classes}
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the input columns; of a text, its characters."""
+        return [column.name for column in self.columns] or self.names * (self.names == [SYMBOL])
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -43,30 +52,61 @@ def open_source(config: StreamConfig) -> Source:
     """Return the source of a configuration.
 
     Raises:
-        SourceError: its format is not known, or no target is named.
-        ValueError: settings that do not go together.
+        SourceError: the format is not known.
+        ValueError: no target is named, or settings do not go together.
     """
     options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
     source = Source(config.source, config.format, **options)
     if source.format == "text":
         if config.target is not None or config.horizon or config.task == "regression":
-            raise ValueError("of a text the next character is predicted: leave out --target, --horizon and --task")
-        if config.many:
+            raise ValueError("the target of a text is its next character: leave out --target, --horizon and --task")
+        if config.has_members:
             raise ValueError("a text has no columns: leave out --member and --reset")
         if not config.previous:
-            raise ValueError("of a text nothing but the last character is known: --no-previous leaves no input")
+            raise ValueError("--no-previous leaves no input: the last character is the only input of a text")
     elif config.target is None:
-        raise ValueError(f"name the column of {source.name} to predict: --target COLUMN")
+        raise ValueError(f"no target is given: name the column of {source.name} to predict by --target COLUMN")
     if config.horizon and config.task == "classification":
         raise ValueError("--horizon predicts numbers; classes are predicted for the row itself")
     return source
 
 
-def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:
-    """Decide from the first rows what the columns and the target are.
+def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
+    """Return rows again after a look at the first one: it must have the columns that the network has learned from.
+
+    Args:
+        source: source of the rows.
+        rows: rows to come.
+        needed: columns that must be there. A row of JSON may leave out some, but not all of them.
 
     Raises:
-        ValueError: a column that is named is not there.
+        SourceError: the first row has other columns.
+    """
+    first = next(rows, None)
+    if first is None:
+        return rows
+    names = first[0].keys()
+    missing = [name for name in needed if name not in names]
+    if missing and (source.format != "jsonl" or len(missing) == len(needed)):
+        others = [name for name in names if name not in needed]
+        raise SourceError(
+            f"{source.name} has other columns than the run has learned from: it lacks {_listed(missing)}, and "
+            f"{_listed(others) if others else 'nothing'} is new; give it the columns of the run, or begin a new run"
+        )
+    return chain([first], rows)
+
+
+def _listed(names: Sequence[str], limit: int = 8) -> str:
+    """Return some names as they would be typed."""
+    shown = ", ".join(repr(name[:80]) for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:
+    """Decide the kinds of the columns and of the target from the first rows.
+
+    Raises:
+        ValueError: there are no rows, no inputs, or a named column does not exist.
     """
     if not rows:
         raise ValueError(f"{source.name} has no rows")
@@ -82,44 +122,50 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     columns = [column for column in infer_columns(rows, overrides) if column.name != config.target]
     if not columns and not config.previous:
         raise ValueError(
-            "there is nothing to predict from: no columns are left, and --no-previous leaves the target out"
+            "there is no input: no columns are left, and --no-previous leaves out the target; ignore fewer columns"
         )
     return Plan(columns, names, _classes(config, [row.get(config.target) for row in rows]))
 
 
 def _classes(config: StreamConfig, values: list[Any]) -> int:
-    """Return the places for classes; 0 if the target is a number."""
+    """Return the maximum number of classes; 0 if the target is a number.
+
+    Raises:
+        ValueError: no row has a label that tells.
+    """
+    if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
+        raise ValueError(
+            f"the first {len(values)} rows have no value of {config.target!r} and do not tell whether it is a class "
+            "or a number: say --task classification or --task regression, or raise --look-ahead"
+        )
     if config.task == "regression" or config.horizon or (config.task == "auto" and not is_classes(values)):
         return 0
     return config.classes or max(16, 2 * len(set(map(str, values))))
 
 
-def build(config: StreamConfig, plan: Plan) -> Intake:
+def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
     """Return what turns rows into learning steps."""
     encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
-    target: Target
-    if plan.classes:
-        target = ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
-    else:
-        target = NumberTarget(max(config.horizon, 1), bound=config.bound, mode=config.predict, outliers=config.outliers)
-    feed = DelayedLabels(encoder, target, delay=config.delay, horizon=config.horizon, previous=config.previous)
-    depth, model_size, state_size = config.sizes()
-    shared = (
-        *("rule", "learning_rate", "clip", "sensitivity_dtype"),
-        *("r_min", "r_max", "recurrent_factor", "chunk", "seed", "together"),
+    labels = DelayedLabels(
+        encoder, _target(config, plan), delay=config.delay, horizon=config.horizon, previous=config.previous
     )
-    model = Model(
-        input_size=feed.width,
-        output_size=target.output_size,
+    shape = StreamShape(
+        input_size=labels.width,
+        output_size=labels.target.output_size,
         classes=bool(plan.classes),
-        depth=depth,
-        model_size=model_size,
-        state_size=state_size,
-        delay=feed.total_delay,
-        members=None if not config.many else 1 if config.member is None else config.members,
-        **{name: getattr(config, name) for name in shared},
+        chunk=config.chunk,
+        delay=labels.total_delay,
+        members=None if not config.has_members else 1 if config.member is None else config.members,
+        together=config.together,
     )
-    model = decided(model, config.credit_depth, config.train_encoder)
-    if not config.many:
-        return OneStream(feed, model)
-    return Members(feed, model, member=config.member, reset=config.reset, when_full=config.when_full)
+    model = resolve(config.model, shape)
+    if not config.has_members:
+        return OneStream(labels, model)
+    return Members(labels, model, member=config.member, reset=config.reset, when_full=config.when_full)
+
+
+def _target(config: StreamConfig, plan: Plan) -> Target:
+    if plan.classes:
+        return ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
+    steps = max(config.horizon, 1)
+    return NumberTarget(steps, bound=config.bound, mode=config.target_mode, outliers=config.outliers)

@@ -1,10 +1,11 @@
-"""What a run on a stream says of itself: a table beside what needs no learning, and curves."""
+"""The report of a run on a stream: a table of scores beside baselines, and curves."""
 
 import os
 from pathlib import Path
 from typing import Any
 
 from foretrace._runs.directory import Run, RunError, read_config_as
+from foretrace._runs.escape import for_plot, for_rich
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 
@@ -15,30 +16,30 @@ _BASELINES = {
 }
 
 
-_BETTER = {"accuracy": "accuracy", "log_loss": "log loss", "mae": "mean absolute error", "rmse": "root mean square"}
+_SCORES = {"accuracy": "accuracy", "log_loss": "log loss", "mae": "mean absolute error", "rmse": "root mean square"}
 
 
 def table(run_dir: str | os.PathLike) -> Any:
-    """Return the table of a run, to be printed by rich: means over all rows that were scored.
+    """Return the table of a run, for rich to print: mean scores over all rows that have a label.
 
     Raises:
-        RunError: no run, or one without a single measurement.
+        RunError: there is no run, or it has no measurement yet.
     """
     from rich.table import Table
 
     config, records = _read(run_dir)
     last = records[-1]
     total = last.get("total", last)
-    names = [name for name in _BETTER if name in total]
-    grid = Table("", *(_BETTER[name] for name in names), title=_title(config))
-    grid.add_row(f"this run, {config.rule}", *(_shown(name, total[name]) for name in names))
+    names = [name for name in _SCORES if name in total]
+    grid = Table("", *(_SCORES[name] for name in names), title=for_rich(_title(config)))
+    grid.add_row(f"this run, {config.model.rule}", *(_shown(name, total[name]) for name in names))
     for prefix, what in _BASELINES.items():
         if any(prefix + name in total for name in names):
             cells = [_shown(name, total[prefix + name]) if prefix + name in total else "" for name in names]
             grid.add_row(what, *cells)
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     grid.caption = (
-        f"Each of {last['scored']} rows was predicted before its label was used. Left out or bounded: {counts}; "
+        f"Each of {last['scored']} rows was predicted before its label was used. Missing, masked or clipped: {counts}; "
         f"steps refused: {last['refused']}. {_members(last)}{last['seconds']:.0f} s."
     )
     return grid
@@ -48,7 +49,7 @@ def figure(run_dir: str | os.PathLike) -> str:
     """Draw scores, speed and memory over the rows of a run into its `curves.png`; return the file's path.
 
     Raises:
-        RunError: no run, or one without a single measurement.
+        RunError: there is no run, or it has no measurement yet.
         OSError: the file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -59,14 +60,14 @@ def figure(run_dir: str | os.PathLike) -> str:
     lines = [record for record in records if record["kind"] == "stream"]
     page = Figure(figsize=(13, 3.8), layout="constrained")
     FigureCanvasAgg(page)
-    names = [name for name in _BETTER if name in records[-1] or name in records[-1].get("total", {})]
-    *scored, machine = page.subplots(1, len(names) + 1)
+    names = [name for name in _SCORES if name in records[-1] or name in records[-1].get("total", {})]
+    *scored, machine = page.subplots(1, len(names) + 1, squeeze=False)[0]
     for axes, name in zip(scored, names, strict=True):
         for prefix, what in {"": "this run", **_BASELINES}.items():
             points = [(r["step"], r[prefix + name]) for r in lines if prefix + name in r]
             if points:
                 axes.plot(*zip(*points, strict=True), label=what, lw=1.5 if not prefix else 1)
-        axes.set(title=f"{_BETTER[name]}, of {config.log_every} rows each")
+        axes.set(title=f"{_SCORES[name]}, of {config.log_every} rows each")
         if lines:
             axes.legend()
     machine.plot([r["step"] for r in lines], [r["resident_mib"] for r in lines], label="resident memory, MiB")
@@ -76,7 +77,7 @@ def figure(run_dir: str | os.PathLike) -> str:
     for axes in (*scored, machine):
         axes.set_xlabel("row")
         axes.grid(alpha=0.3)
-    page.suptitle(_title(config))
+    page.suptitle(for_plot(_title(config)))
     page.savefig(run.figure, dpi=110)
     return str(run.figure)
 

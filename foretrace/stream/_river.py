@@ -1,7 +1,7 @@
 """River estimators on top of the online learner: `ft.stream.Classifier`, `Regressor`, `Forecaster`.
 
-They learn row by row like every other model of river, remember what came before, and go wherever river's models go:
-pipelines, metrics, `evaluate.progressive_val_score`, drift detectors. They need river:
+They learn row by row like every other model of river and remember the rows before. They work wherever river's models
+do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with drift detectors. They need river:
 `pip install 'foretrace[river]'`.
 
     model = ft.stream.Classifier(size="small")
@@ -9,9 +9,9 @@ pipelines, metrics, `evaluate.progressive_val_score`, drift detectors. They need
         y_hat = model.predict_one(x)
         model.learn_one(x, y)
 
-`learn_one` moves the state of the network on to the next row; `predict_one` asks what it would answer if this row
-came next, and changes nothing. The first row decides the width of the network; features that appear later take the
-room that is left (`features`).
+`learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if this row came next,
+and changes nothing. The first row decides the width of the network; features that appear later take the room that is
+left (`features`).
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -23,8 +23,9 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import ClassTarget
-from foretrace.stream._config import Size
-from foretrace.stream._estimator import OfMembers, Row, array_rows
+from foretrace._rule import RuleName
+from foretrace.stream._estimator import OnlineEstimator, Row, array_rows
+from foretrace.stream._model_config import ModelConfig, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,30 +41,28 @@ except ImportError as error:
 __all__ = ["Classifier", "Forecaster", "Regressor"]
 
 
-class Classifier(OfMembers, base.MiniBatchClassifier):
+class Classifier(OnlineEstimator, base.MiniBatchClassifier):
     """Recurrent classifier that learns online and remembers what came before.
 
     Args:
-        size: depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4,
-            128, 64.
-        rule: what is differentiated through time.
-        learning_rate: of AdamW.
-        clip: largest norm of a gradient; None for no clipping.
-        features: inputs of the network: 2 for each number, 16 for each text, 7 for each date. Features that find no
-            room are ignored.
-        classes: most classes.
-        previous: give the last known label as an input.
-        seed: of the initial network.
-        train_encoder: train the encoder and the norms in front of the recurrences, too. By default if their errors
-            are known through the memory of all layers: known at the present step only, they were seen to undo in long
-            runs what had been learned.
-        credit_depth: through the memory of how many recurrent layers above a parameter its errors travel as well; all
-            of them by default if no more than a million numbers are carried for a stream and 256 MiB for all ("tiny",
-            "small" with some dozens of members or steps to forecast), else 0, the paper's rule. Memory and time grow
-            steeply with it.
-        member: feature that says whose row it is: every sensor, user or place has its own memory, all share the
-            network. It is no input. None if all rows are of one stream.
-        members: most of them; one more takes the place of the one that has been silent longest.
+        size: preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
+            "paper" 4, 128, 64.
+        rule: learning rule: which gradients are computed through time.
+        learning_rate: learning rate of AdamW.
+        clip: maximum norm of a gradient; None for no clipping.
+        features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
+            ignored.
+        classes: maximum number of classes.
+        previous: whether the last known label is an input.
+        seed: seed of the initial network.
+        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
+            goes through all layers, else no, because that was seen to undo in long runs what was learned.
+        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
+            rule. Default: all layers if the network is small (at most a million carried elements for a stream, and 256
+            MiB for all), else 0. Time and memory grow steeply with it.
+        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
+            network. The feature is no input. None if all rows belong to one stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
     >>> for i in range(20):
@@ -75,7 +74,7 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
     def __init__(
         self,
         size: Size = "small",
-        rule: str = "online",
+        rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
         features: int = 64,
@@ -87,11 +86,17 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         member: Hashable | None = None,
         members: int = 64,
     ):
-        self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
-        self.features, self.classes, self.previous, self.seed = features, classes, previous, seed
-        self.train_encoder, self.credit_depth = train_encoder, credit_depth
-        self.member, self.members = member, members
-        self._forget()
+        config = ModelConfig(
+            size=size,
+            rule=rule,
+            learning_rate=learning_rate,
+            clip=clip,
+            seed=seed,
+            train_encoder=train_encoder,
+            credit_depth=credit_depth,
+        )
+        super().__init__(config, features=features, previous=previous, member=member, members=members)
+        self.classes = classes
 
     @property
     def _multiclass(self) -> bool:
@@ -137,13 +142,29 @@ class Classifier(OfMembers, base.MiniBatchClassifier):
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
-class Regressor(OfMembers, base.MiniBatchRegressor):
+class Regressor(OnlineEstimator, base.MiniBatchRegressor):
     """Recurrent regressor that learns online and remembers what came before.
 
     Args:
-        size, rule, learning_rate, clip, features, previous, seed: as those of `Classifier`.
-        train_encoder, credit_depth, member, members: as those of `Classifier`.
-        predicted: from where: the running mean ("value"), the last known number ("change"), or in between ("auto").
+        size: preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
+            "paper" 4, 128, 64.
+        rule: learning rule: which gradients are computed through time.
+        learning_rate: learning rate of AdamW.
+        clip: maximum norm of a gradient; None for no clipping.
+        features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
+            ignored.
+        previous: whether the last known target is an input.
+        seed: seed of the initial network.
+        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
+            goes through all layers, else no, because that was seen to undo in long runs what was learned.
+        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
+            rule. Default: all layers if the network is small (at most a million carried elements for a stream, and 256
+            MiB for all), else 0. Time and memory grow steeply with it.
+        target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
+            ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
+        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
+            network. The feature is no input. None if all rows belong to one stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -155,7 +176,7 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
     def __init__(
         self,
         size: Size = "small",
-        rule: str = "online",
+        rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
         features: int = 64,
@@ -163,29 +184,35 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         seed: int = 0,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
-        predicted: TargetMode = "auto",
+        target_mode: TargetMode = "auto",
         member: Hashable | None = None,
         members: int = 64,
     ):
-        self.size, self.rule, self.learning_rate, self.clip = size, rule, learning_rate, clip
-        self.features, self.previous, self.seed = features, previous, seed
-        self.train_encoder, self.predicted = train_encoder, predicted
-        self.credit_depth, self.member, self.members = credit_depth, member, members
-        self._forget()
+        config = ModelConfig(
+            size=size,
+            rule=rule,
+            learning_rate=learning_rate,
+            clip=clip,
+            seed=seed,
+            train_encoder=train_encoder,
+            credit_depth=credit_depth,
+        )
+        super().__init__(config, features=features, previous=previous, member=member, members=members)
+        self.target_mode = target_mode
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget(mode=self.predicted)
+        return NumberTarget(mode=self.target_mode)
 
     def learn_one(self, x: Row, y: float) -> None:
         """Learn from the next row and its target."""
         self._learn(x, y)
 
     def predict_one(self, x: Row) -> float:
-        """Return what is predicted if this row came next; 0 before anything was learned."""
+        """Return the prediction if this row came next; 0 before anything was learned."""
         outputs = self._outputs(x)
         return 0.0 if outputs is None or self._intake is None else float(self._intake.target.describe(outputs)[0])
 
@@ -211,15 +238,29 @@ class Regressor(OfMembers, base.MiniBatchRegressor):
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
-class Forecaster(OfMembers, RiverForecaster):
-    """Recurrent forecaster of the next steps of a series, learned online.
+class Forecaster(OnlineEstimator, RiverForecaster):
+    """Recurrent forecaster of the next steps of a series, learned online. The last target is an input.
 
     Args:
-        horizon: steps ahead that are learned; more cannot be asked for.
-        size, rule, learning_rate, clip, features, seed, train_encoder, credit_depth: as those of
-            `Classifier`. The last target is an input.
-        predicted: as that of `Regressor`.
-        member, members: as those of `Classifier`.
+        horizon: number of steps ahead that are learned; no more can be asked for.
+        size: preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
+            "paper" 4, 128, 64.
+        rule: learning rule: which gradients are computed through time.
+        learning_rate: learning rate of AdamW.
+        clip: maximum norm of a gradient; None for no clipping.
+        features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
+            ignored.
+        seed: seed of the initial network.
+        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
+            goes through all layers, else no, because that was seen to undo in long runs what was learned.
+        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
+            rule. Default: all layers if the network is small (at most a million carried elements for a stream, and 256
+            MiB for all), else 0. Time and memory grow steeply with it.
+        target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
+            ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
+        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
+            network. The feature is no input. None if all rows belong to one stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):
@@ -232,22 +273,29 @@ class Forecaster(OfMembers, RiverForecaster):
         self,
         horizon: int = 12,
         size: Size = "small",
-        rule: str = "online",
+        rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
         features: int = 64,
         seed: int = 0,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
-        predicted: TargetMode = "auto",
+        target_mode: TargetMode = "auto",
         member: Hashable | None = None,
         members: int = 64,
     ):
-        self.horizon, self.size, self.rule, self.learning_rate = horizon, size, rule, learning_rate
-        self.clip, self.features, self.previous, self.seed = clip, features, True, seed
-        self.train_encoder, self.predicted = train_encoder, predicted
-        self.credit_depth, self.member, self.members = credit_depth, member, members
-        self._forget()
+        config = ModelConfig(
+            size=size,
+            rule=rule,
+            learning_rate=learning_rate,
+            clip=clip,
+            seed=seed,
+            train_encoder=train_encoder,
+            credit_depth=credit_depth,
+        )
+        super().__init__(config, features=features, previous=True, member=member, members=members)
+        self.horizon = horizon
+        self.target_mode = target_mode
 
     def _forget(self) -> None:
         super()._forget()
@@ -258,18 +306,18 @@ class Forecaster(OfMembers, RiverForecaster):
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
-        return NumberTarget(self.horizon, mode=self.predicted)
+        return NumberTarget(self.horizon, mode=self.target_mode)
 
-    def _new_feed(self, encoder: Encoder) -> DelayedLabels:
+    def _new_labels(self, encoder: Encoder) -> DelayedLabels:
         return DelayedLabels(encoder, self._new_target(), horizon=self.horizon)
 
     def leave(self, name: Hashable) -> None:
-        """Forget a member: its place is free, and if it comes again it is a new one."""
+        """Forget a member: its slot is free, and if it comes again it is a new one."""
         super().leave(name)
         self._newest.pop(name, None)
 
     def learn_one(self, y: float, x: Row | None = None) -> None:
-        """Learn the next value of the series (of its member, whom x names), with what else is known of its step."""
+        """Learn the next value of the series (of the member that x names), with what else is known of its step."""
         outputs = self._learn({} if x is None else x, y)
         name = None if x is None or self.member is None else x[self.member]
         self._newest.pop(name, None)
@@ -281,18 +329,18 @@ class Forecaster(OfMembers, RiverForecaster):
         """Return the next values; 0 before anything was learned.
 
         Args:
-            horizon: how many, at most those that are learned.
-            xs: features of the steps ahead; they are not used: a forecast is made from what has been.
-            member: whose; the one that was learned last if not given.
+            horizon: number of values, at most as many as are learned.
+            xs: features of the steps ahead; they are not used: a forecast is made from the rows before it.
+            member: name of the member. Default: the one that was learned last.
 
         Raises:
-            ValueError: more than are learned, or a member of a model without members.
+            ValueError: more values are asked for than are learned, or a member of a model without members.
         """
         if horizon > self.horizon:
             raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
         name = next(reversed(self._newest), None) if member is None else member
-        if self._intake is None or name not in self._newest or not self._intake.turn_to(name):
+        if self._intake is None or name not in self._newest or not self._intake.select_member(name):
             return [0.0] * horizon
         return self._intake.target.describe(self._newest[name])[:horizon]

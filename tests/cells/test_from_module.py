@@ -38,10 +38,12 @@ def leaky():
     return ft.FromModule(Leaky(kernel, decay, jnp.ones(())), call, input_size=3, state_size=2, state_dims=2)
 
 
+@pytest.mark.full
 def test_a_dense_module_obeys_every_law():
     check_cell(gru_cell(2, 3))
 
 
+@pytest.mark.full
 def test_an_elementwise_module_obeys_every_law():
     check_cell(leaky())
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import foretrace as ft
 from foretrace._runs import directory as _run
 from foretrace.cli import _main as cli
 from foretrace.experiment._config import Config
@@ -78,8 +79,10 @@ def assert_same_run(a, b):
     assert records(a) == records(b)
     first, second = (load_file(path / "checkpoint.safetensors") for path in (a, b))
     assert set(first) == set(second)
-    for name in first:
+    for name in set(first) - {"__extra__"}:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    first, second = (ft.read_extra(path / "checkpoint.safetensors") for path in (a, b))
+    assert first["progress"] | {"seconds": 0} == second["progress"] | {"seconds": 0}
 
 
 @pytest.mark.program

@@ -133,6 +133,7 @@ def test_every_partition_is_the_definition(cell, rule, depth):
     assert apart(want[1], by_definition(network, depth - 1, own_only=not rule.others)[1]) > 1e-6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", fast([{"norm": "post"}, {"norm": "none", "glu": False}]), ids=str)
 def test_groups_follow_the_norm(options):
     network = make_network(**options)
@@ -140,6 +141,7 @@ def test_groups_follow_the_norm(options):
     assert_equal(got, by_definition(network, 1, norm=options["norm"]))
 
 
+@pytest.mark.full
 def test_what_is_carried_is_the_whole_derivative_of_the_states():
     """Every path from group j to recurrence m is open, so that their sensitivity is plain autodiff's."""
     network = make_network()
@@ -168,6 +170,7 @@ def norm_of(jacobian, m, i):
     return [leaf[m - 1, :, i] for leaf in jax.tree.leaves(jacobian.blocks.norm)]
 
 
+@pytest.mark.full
 def test_depth_is_what_hybrid_misses_between_chunks():
     """Within a chunk HYBRID goes through all layers; across chunks through those that its depth says."""
     network, hybrid = make_network(), ft.HYBRID.with_depth(1)
@@ -181,6 +184,7 @@ def test_depth_is_what_hybrid_misses_between_chunks():
     assert apart(found[0], found[2]) > 1e-6
 
 
+@pytest.mark.full
 def test_dropout_masks_are_those_of_the_other_rules():
     network, key = make_network(dropout=0.5), jax.random.key(3)
     assert_equal(run(network, ft.ONLINE.with_depth(D), key=key)[:2], run(network, ft.BPTT, key=key)[:2])
@@ -189,6 +193,7 @@ def test_dropout_masks_are_those_of_the_other_rules():
     assert_equal(*outputs)
 
 
+@pytest.mark.full
 def test_a_rule_that_trains_no_cell_has_credit_in_depth_elsewhere():
     network, frozen = make_network(), ft.LearningRule("FROZEN", own=True, carried=True, trains_cells=False, depth=D)
     grads, exact = run_in_chunks(network, frozen, (3, 3))[1], run(network, ft.BPTT)[1]

@@ -67,6 +67,7 @@ def test_a_learner_updates_and_goes_on_from_a_checkpoint(tmp_path, standard_prom
         assert not any(np.any(leaf) for leaf in jax.tree.leaves(after.carry))
 
 
+@pytest.mark.full
 def test_prediction_moves_the_sensitivities_on():
     learner = ft.Learner(NETWORK, rule=DEEP, optimizer=optax.sgd(0.1), loss=LOSS)
     _, state = learner.predict(learner.init(), XS)
@@ -77,6 +78,7 @@ def test_prediction_moves_the_sensitivities_on():
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(state.carry.e))
 
 
+@pytest.mark.full
 def test_more_depth_is_closer_to_backpropagation_through_time():
     cell = ft.LRU.factory(state_size=8, r_min=0.9)
     network = ft.Network(2, 3, model_size=8, depth=D, cell=cell, key=jax.random.key(1))

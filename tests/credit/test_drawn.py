@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gradients import LOSS, RESET, WEIGHTS, XS, YS, apart, assert_equal, make_network, run, run_in_chunks
+from tiers import fast
 
 import foretrace as ft
 from foretrace import experiment
@@ -42,15 +43,18 @@ def each_with_each(h, m, seed, number):
 
 @pytest.mark.parametrize(
     ("cell", "rule", "seeds", "reset"),
-    [
-        ("lru", FEW, range(12), NEVER),
-        ("lru", ft.HYBRID.with_depth(2).with_columns(1), range(12), NEVER),
-        ("lru", ALL.with_modules(1), range(0, 12 * 27, 12), ODD),
-        ("lru", ft.HYBRID.with_depth(3).with_modules(2), range(0, 12 * 27, 12), NEVER),
-        ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), range(12 * 27), NEVER),
-        ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), range(0, 12 * 27, 12), NEVER),
-        ("lstm", ft.ONLINE.with_depth(2).with_modules(1), range(0, 12 * 64, 12), ODD),
-    ],
+    fast(
+        [
+            ("lru", FEW, range(12), NEVER),
+            ("lru", ALL.with_modules(1), range(0, 12 * 27, 12), ODD),
+            ("lru", ft.HYBRID.with_depth(2).with_columns(1), range(12), NEVER),
+            ("lru", ft.HYBRID.with_depth(3).with_modules(2), range(0, 12 * 27, 12), NEVER),
+            ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), range(12 * 27), NEVER),
+            ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), range(0, 12 * 27, 12), NEVER),
+            ("lstm", ft.ONLINE.with_depth(2).with_modules(1), range(0, 12 * 64, 12), ODD),
+        ],
+        2,
+    ),
     ids=lambda value: str(value) if isinstance(value, str | ft.LearningRule) else "",
 )
 def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, cell, rule, seeds, reset):
@@ -81,13 +85,16 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, cell, rule,
     assert_equal(mean, jax.tree.map(np.asarray, want))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule", "reset", "norm"),
-    [
-        ("lru", ft.ONLINE.with_depth(3), NEVER, "pre"),
-        ("lstm", ft.ONLINE.with_depth(1), RESET, "post"),
-        ("lru", ft.HYBRID.with_depth(1), RESET, "pre"),
-    ],
+    fast(
+        [
+            ("lru", ft.ONLINE.with_depth(3), NEVER, "pre"),
+            ("lstm", ft.ONLINE.with_depth(1), RESET, "post"),
+            ("lru", ft.HYBRID.with_depth(1), RESET, "pre"),
+        ]
+    ),
 )
 def test_what_is_carried_is_carried_exactly(cell, rule, reset, norm):
     network, depth = make_network(cell, norm=norm), rule.depth
@@ -112,7 +119,8 @@ def test_what_is_carried_is_carried_exactly(cell, rule, reset, norm):
     assert narrow >= 4
 
 
-@pytest.mark.parametrize(("cell", "reset"), [("lru", NEVER), ("lstm", RESET)])
+@pytest.mark.full
+@pytest.mark.parametrize(("cell", "reset"), fast([("lru", NEVER), ("lstm", RESET)]))
 def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset):
     """Of lag one; at a higher lag it is made of some modules in between, and right on average."""
     rule = ft.ONLINE.with_depth(1)
@@ -129,18 +137,19 @@ def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset
         assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(got)) > 1e-3
 
 
-@pytest.mark.parametrize("rule", [ALL.with_columns(4), ALL.with_modules(3), ALL.with_columns(9).with_modules(9)])
+@pytest.mark.full
+@pytest.mark.parametrize("rule", fast([ALL.with_columns(9).with_modules(9), ALL.with_columns(4), ALL.with_modules(3)]))
 def test_enough_are_all(rule):
     want, got = (run_in_chunks(make_network(), each, (3, 3)) for each in (ALL, rule))
     assert_equal(got[:2], want[:2])
 
 
-@pytest.mark.parametrize("rule", [FEW, ALL.with_modules(1)])
+@pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW, ALL.with_modules(1)]))
 def test_whole_sequences_need_no_choice(rule):
     assert_equal(run(make_network(), rule)[:2], run(make_network(), ALL)[:2])
 
 
-@pytest.mark.parametrize("rule", [FEW, ALL.with_modules(1)])
+@pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW, ALL.with_modules(1)]))
 def test_each_sequence_and_each_stream_draws_its_own(rule):
     network = make_network()
     *_, first = run(network, rule, ft.init_carry(network, rule), slice(0, 2), reset=NEVER)
@@ -154,6 +163,7 @@ def test_each_sequence_and_each_stream_draws_its_own(rule):
     assert after.e.seed.shape == (3, 2) and after.e.seed[0, 0] != after.e.seed[0, 1] >= _groups.DRAWN
 
 
+@pytest.mark.full
 def test_it_is_closer_to_backpropagation_than_without_depth():
     network = make_network()
     want = run(network, ft.BPTT, reset=NEVER)[1]
@@ -165,7 +175,7 @@ def test_it_is_closer_to_backpropagation_than_without_depth():
     assert error(ALL) < error(ALL.with_columns(3)) < error(ft.ONLINE)
 
 
-@pytest.mark.parametrize("rule", [FEW, ALL.with_columns(2).with_modules(1)])
+@pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW]))
 def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotion, rule):
     network = jax.tree.map(lambda leaf: leaf.astype("float32"), make_network())
     options = {"rule": rule, "optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS, "warn": False}
@@ -212,6 +222,7 @@ def test_bad_numbers_are_named(name):
         ft.Learner(make_network(), rule=thin(ALL, 2), whole_sequences=True, **options)
 
 
+@pytest.mark.full
 def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
     network = make_network()
     learner = ft.Learner(network, rule=FEW, optimizer=ft.adamw(1e-2, steps=9), loss=LOSS, warn=False)

@@ -5,6 +5,7 @@ from functools import partial
 
 import jax
 import pytest
+from cases import CELLS
 from gradients import D, apart, assert_equal, make_network, run, run_in_chunks
 from test_depth import DEEP, by_definition
 from tiers import fast
@@ -38,11 +39,13 @@ def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
     assert more > 1e-6 if rule.groups < D else more == 0  # nothing is above the last group
 
 
+@pytest.mark.full
 def test_groups_follow_the_norm():
     network, rule = make_network(norm="post"), ft.ONLINE.with_depth(2).with_groups(2)
     assert_equal(run_in_chunks(network, rule, (3, 2, 1))[:2], by_definition(network, 2, norm="post", groups=2))
 
 
+@pytest.mark.full
 def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
     network, rule = make_network(), ft.HYBRID.with_depth(D).with_groups(1)
     _, exact, _ = run(network, ft.BPTT)
@@ -68,6 +71,7 @@ def test_groups_are_counted_and_refused():
         ft.ONLINE.with_groups(1)
 
 
+@pytest.mark.parametrize("cell_name", fast(["lstm", *(name for name in CELLS if name != "lstm")]), indirect=True)
 def test_every_cell_has_the_gradient_of_its_past_at_the_full_depth(make_cell):
     network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
     rule = (ft.ONLINE if network.block(0).cell.independent else ft.RTRL).with_depth(2)

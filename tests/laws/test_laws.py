@@ -45,7 +45,7 @@ PLAIN = (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.SNAP1, ft.RTRL, ft.HYBRID, f
 RECURRENT = {"lru": ("nu_log", "theta_log"), "tanh": ("A",), "gru": ("W_h", "b_hn"), "lstm": ("w",)}
 
 
-@pytest.fixture(scope="module", params=fast(["lru", "gru", "tanh", "lstm"], 2))
+@pytest.fixture(scope="module", params=fast(["lru", "gru", "tanh", "lstm"]))
 def cell_name(request):
     return request.param
 
@@ -191,7 +191,7 @@ def test_the_loss_of_a_step_that_does_not_count_may_be_anything():
     assert_equal(runs[2], runs[0], tolerance=0)
 
 
-@every_case()
+@every_case(slow=(ft.HYBRID, ft.ONLINE.with_depth(1)))
 def test_a_batch_is_the_mean_of_its_streams(network, rule):
     """Value and gradient are means; every stream keeps its own carry, mask and resets."""
     masks, resets = np.stack([WEIGHTS, WEIGHTS[::-1]]), np.stack([RESET, np.arange(T) == 1])
@@ -249,7 +249,7 @@ def test_jit_changes_nothing(cell, rule):
     assert_equal(got, want)
 
 
-@every_case()
+@every_case(lambda case: case.segments, slow=(ft.RTRL, ft.HYBRID))
 def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
     """Segments of four and the two steps that are left; mask and reset in both."""
     xs, ys, mask, reset = jnp.asarray(XS), jnp.asarray(YS), np.stack([WEIGHTS] * 2), np.stack([RESET, NONE])

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import CELLS
+from tiers import fast
 
 import foretrace as ft
 from foretrace.testing._check import paper_recursions, plain_states, snap1_by_definition
@@ -125,8 +127,7 @@ def online(network, lengths, rule=ft.ONLINE):
     return total, jax.tree.map(np.asarray, carry)
 
 
-@pytest.mark.parametrize("lengths", [(T,), (1,) * T], ids=["sequence", "streaming"])
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize(("depth", "lengths"), fast([(3, (1,) * T), (1, (T,)), (3, (T,)), (1, (1,) * T)], 2))
 def test_online_gradient_of_every_layer_is_the_papers_recursions(depth, lengths):
     network = make_network(ft.LRU.factory(state_size=3), depth)
     grads, carry = online(network, lengths)
@@ -153,13 +154,8 @@ def test_the_recursions_are_the_exact_gradient_of_one_layer():
 
 @pytest.mark.parametrize(
     "cell",
-    [
-        pytest.param(ft.LinearRNN.factory(state_size=3), marks=pytest.mark.full),
-        ft.LinearRNN.factory(state_size=3, tanh=True),
-        ft.GRU.factory(),
-        ft.ElementwiseLSTM.factory(),
-    ],
-    ids=["linear", "tanh", "gru", "lstm"],
+    fast([CELLS[name] for name in ("lstm", "gru", "tanh", "linear")]),
+    ids=["lstm", "gru", "tanh", "linear"],
 )
 def test_snap1_gradient_of_every_layer_is_its_definition(cell):
     """`sum_t delta_t S_t`, where the coefficients of these cells are their parameters."""

@@ -44,6 +44,16 @@ def test_other_states_give_other_noise_and_the_same_give_the_same():
     assert 0.2 < (one != other).mean() < 0.5
 
 
+def test_no_two_numbers_share_their_noise():
+    """Neither the leaves of a sensitivity, nor the rows of a leaf: else their errors would add up, not cancel."""
+    values = jnp.asarray(np.random.default_rng(0).normal(size=1000))
+    rows = jnp.broadcast_to(values, (3, 1000))
+    found = rounded(Carry(jnp.asarray([0.3 + 0.1j]), {"one": rows, "two": rows})).e
+    found = np.asarray(jnp.concatenate([found["one"], found["two"]]), float)
+    shares = [(a != b).mean() for i, a in enumerate(found) for b in found[:i]]
+    assert len(shares) == 15 and min(shares) > 0.2 and max(shares) < 0.5
+
+
 def test_what_is_added_to_a_long_memory_is_not_lost():
     """Rounded to the nearest, this sum would stop at 256, where one is less than half a place."""
     total, h = jnp.zeros(4000), jnp.zeros(())

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import fast
 
 import foretrace as ft
 from foretrace._engine.gradient import evaluate
@@ -50,7 +51,7 @@ def program(run, depth):
     return str(jax.make_jaxpr(run)(SMALL(depth=depth)))
 
 
-@pytest.mark.parametrize("rule", [ft.ONLINE, ft.BPTT], ids=str)
+@pytest.mark.parametrize("rule", fast([ft.ONLINE, ft.BPTT]), ids=str)
 def test_programs_do_not_grow_with_depth(rule):
     def run(network):
         return ft.gradient(network, ft.init_carry(network, rule), XS, YS, rule=rule, loss=LOSS)
@@ -85,8 +86,10 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-@pytest.mark.parametrize("glu", [True, False], ids=["glu", "no-glu"])
-@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+@pytest.mark.parametrize(
+    ("norm", "glu"),
+    fast([("pre", True), ("post", False), ("pre", False), ("post", True), ("none", True), ("none", False)], 2),
+)
 def test_the_forward_pass_is_figure_1_written_out(norm, glu):
     network = SMALL(depth=2, norm=norm, glu=glu, readout_size=5)
     p = jax.tree.map(np.asarray, network)
@@ -110,7 +113,7 @@ def test_the_forward_pass_is_figure_1_written_out(norm, glu):
     np.testing.assert_allclose(jax.jit(ft.forward)(network, None, XS)[0], want, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("norm", ["post", "none"])
+@pytest.mark.parametrize("norm", fast(["post", "none"]))
 def test_the_gradient_is_its_definition_wherever_the_norm_stands(norm):
     network = SMALL(depth=2, norm=norm)
     define = jax.jit(lambda network: gradient_by_definition(network, XS, YS, rule=ft.ONLINE, loss=LOSS))
@@ -162,7 +165,7 @@ def test_each_stream_of_a_batch_is_dropped_by_its_own_key(memoryless, streams):
 
 @pytest.mark.parametrize(
     "rule",
-    [ft.ONLINE.with_depth(1), ft.UORO, ft.HYBRID],
+    fast([ft.ONLINE.with_depth(1), ft.UORO, ft.HYBRID]),
     ids=["depth", "uoro", "hybrid"],
 )
 def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):

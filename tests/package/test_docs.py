@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import jaxtyping
 import pytest
+from tiers import slower
 
 import foretrace as ft
 
@@ -16,6 +17,15 @@ ROOT = Path(__file__).parents[2]
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(ft.__path__, "foretrace.") if not module.name.endswith("__main__")
 )
+DEAR = {
+    "foretrace.testing._check",  # `test_cells.py` checks more
+    "foretrace.stream._river",
+    *(
+        f"docs/{name}.md"
+        for name in ("credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
+    ),
+}
+"""Examples that take more than a few seconds."""
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))]
 
 
@@ -28,7 +38,7 @@ def as_a_reader_runs_it():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", slower(MODULES, DEAR))
 def test_docstring_examples(name):
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0
@@ -40,7 +50,7 @@ def test_most_modules_have_an_example():
     assert len(shown) >= 12
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", slower(PAGES, DEAR))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     """The blocks of a page are one program, as a reader would type them (titled blocks are excerpts, not programs)."""
     monkeypatch.chdir(tmp_path)

@@ -1,10 +1,13 @@
 """The shape of the package: public names, the one direction of imports, what importing costs."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 import foretrace as ft
 
@@ -95,6 +98,18 @@ def test_every_public_name_is_on_the_api_page():
     missing = [name for name in missing if f"foretrace.{name}\n" not in page]
     assert "Network" in own
     assert not missing
+
+
+@pytest.mark.parametrize("room", ["experiment", "sweep", "testing"])
+def test_every_name_of_a_public_room_is_on_the_api_page(room):
+    page = (PACKAGE.parent / "docs" / "api.md").read_text()
+    names = [
+        name
+        for name, value in vars(importlib.import_module(f"foretrace.{room}")).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    ]
+    assert len(names) >= 5
+    assert [name for name in names if f".{name}\n" not in page and f"`{name}`" not in page] == []
 
 
 def test_importing_loads_no_program_parts():

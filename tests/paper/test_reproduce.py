@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -166,16 +167,31 @@ def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path, whole):
 
 
 def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
-    members = (SeedAndRate(0, 1e-3), SeedAndRate(1, 1e-2))
+    """Each with its own initial network and data; and the best network on validation is kept, not the last."""
+    members = (SeedAndRate(0, 1e-2), SeedAndRate(1, 1e-2))
     monkeypatch.setattr(_vmapped_runs, "one_after_another", lambda device: False)
     batched = RunBatch(CONFIG, members)
-    losses = batched.judge(batched.advance(batched.init(), 0, 5), 5)[1]
+    begun = batched.init()
+    for run, member in enumerate(members):
+        own = initial_network(CONFIG, CONFIG.task, jax.random.key(member.seed))
+        for found, expected in zip(*map(jax.tree.leaves, (begun.learner.network, own)), strict=True):
+            np.testing.assert_allclose(found[run], expected, rtol=1e-5)
+    state, losses = batched.judge(batched.advance(begun, 0, 5), 5)
     monkeypatch.undo()
     _vmapped_runs._programs.cache_clear()
     for member, row in zip(members, losses, strict=True):
         single = RunBatch(CONFIG, (member,))
         expected = single.judge(single.advance(single.init(), 0, 5), 5)[1][0]
         assert row == pytest.approx(expected, rel=1e-5)
+    best = jax.tree.map(np.asarray, state.best)
+    spoiled = jax.tree.map(lambda leaf: 1e3 * leaf, state.learner.network)
+    state, _ = batched.judge(state._replace(learner=state.learner._replace(network=spoiled)), 6)
+    assert state.best_step.tolist() == [5, 5]
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, state.best), best)
+    # Two runs that are the same in all but their seeds see other data.
+    twice = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[0]]), batched.init())
+    one, other = batched.judge(batched.advance(twice, 0, 1), 1)[1]
+    assert one["training_loss"] != other["training_loss"]
 
 
 @pytest.mark.program
@@ -425,6 +441,7 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     assert json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"] == "run"
 
 
+@pytest.mark.program
 def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
     config = dataclasses.replace(CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100)

@@ -13,7 +13,7 @@ from foretrace._rows.scores import score_numbers
 from foretrace._rows.target import NumberContext
 
 
-def feed(mode, **options):
+def make_labels(mode, **options):
     target = NumberTarget(max(options.get("horizon", 0), 1), mode=mode)
     return DelayedLabels(Encoder(), target, **options)
 
@@ -28,7 +28,7 @@ def walk(count, keep=1.0, seed=0):
 
 @pytest.mark.parametrize("options", [{}, {"delay": 2}, {"horizon": 3}, {"horizon": 2, "delay": 1}])
 def test_an_output_of_zero_is_no_change_and_the_label_is_the_change_in_its_scale(options):
-    changes, ys = feed("change", **options), walk(60)
+    changes, ys = make_labels("change", **options), walk(60)
     for y in ys:
         changes.push({}, y)
     dues = changes.pop_resolved(100)
@@ -51,7 +51,7 @@ def test_an_output_of_zero_is_no_change_and_the_label_is_the_change_in_its_scale
 
 @pytest.mark.parametrize(("keep", "weight"), [(1.0, 0.99), (0.8, 0.8), (0.0, 0.0)])
 def test_the_weight_of_the_last_number_is_found(keep, weight):
-    guess = feed("auto")
+    guess = make_labels("auto")
     for y in walk(3000, keep):
         guess.push({}, y)
     assert guess.target.baseline.weight[0] == pytest.approx(weight, abs=0.04)
@@ -66,7 +66,7 @@ def test_values_are_learned_from_the_running_mean():
 
 
 def test_an_outlier_is_no_baseline_and_its_residual_is_clipped():
-    changes = feed("change")
+    changes = make_labels("change")
     for y in walk(2 * SETTLED, keep=0.5):
         changes.push({}, y)
     for y in (1e25, None, "inf", 100.0):
@@ -78,9 +78,9 @@ def test_an_outlier_is_no_baseline_and_its_residual_is_clipped():
 
 
 @pytest.mark.parametrize("mode", ["change", "auto"])
-def test_a_feed_of_changes_goes_on_from_its_state(mode):
+def test_labels_of_changes_go_on_from_its_state(mode):
     ys = [None if i % 7 == 3 else y for i, y in enumerate(walk(80))]
-    one, two = (feed(mode, horizon=2, delay=3) for _ in range(2))
+    one, two = (make_labels(mode, horizon=2, delay=3) for _ in range(2))
     for y in ys[:40]:
         one.push({}, y)
     two.restore(json.loads(json.dumps(one.to_json())))

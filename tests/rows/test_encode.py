@@ -74,6 +74,12 @@ def test_targets_are_classes_if_they_are_few_whole_numbers_or_text():
     assert not is_classes([0.5, 1.0]) and not is_classes(range(100))
 
 
+@pytest.mark.parametrize("value", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-05:00"])
+def test_dates_out_of_range_are_missing(value):
+    assert as_time(value) is None
+    np.testing.assert_array_equal(Encoder([Column("t", "time")])({"t": value}), [0, 0, 0, 0, 0, 0, 1])
+
+
 def test_times():
     assert as_time("1970-01-01T02:00:00+02:00") == 0 and as_time("yesterday") is None and as_time(3) is None
     encoder = Encoder([Column("t", "time")])

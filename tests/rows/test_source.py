@@ -125,6 +125,18 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path):
     assert list(Source(write(tmp_path / "b.csv", "a\n\xe4\n".encode("latin-1")), encoding="latin-1").rows())
 
 
+@pytest.mark.parametrize("opening", ['"5,6', '5,"6', '5,"6"x', '"5,"6'])
+@pytest.mark.parametrize("closing", ["", '7,"8"\n', '"7",8\n'])
+def test_an_open_quote_costs_only_its_own_line(tmp_path, opening, closing):
+    rows = [f"{i},{i}" for i in range(3000)]
+    data = "a,b\n1,2\n" + opening + "\n" + "\n".join(rows) + "\n" + closing + "9,9\n"
+    found = list(Source(write(tmp_path / "a.csv", data), bad_rows="skip").rows())
+    assert [row["a"] for row, _ in found] == ["1", *map(str, range(3000)), *["7"] * bool(closing), "9"]
+    assert found[-1][1].bad == 1 and found[-1][1].offset == len(data) and found[-1][1].line == data.count("\n")
+    for i in (0, 1, 1500, len(found) - 1):
+        assert list(Source(str(tmp_path / "a.csv"), bad_rows="skip").rows(found[i][1])) == found[i + 1 :]
+
+
 def test_what_cannot_be_opened_says_why(tmp_path):
     write(tmp_path / "a.csv", as_csv(ROWS))
     for path, message in {"absent.csv": "No such file", ".": "is a folder"}.items():

@@ -9,8 +9,9 @@ import optax
 import pytest
 
 from foretrace._rows.scores import Scores
-from foretrace.stream._learner import own, stream_learner
-from foretrace.stream._model import Model
+from foretrace.stream._learner import copy_state, stream_learner
+from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 LAST = 2**31 - 1
@@ -27,7 +28,8 @@ def counted(state, count):
 
 
 def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
-    model = Model(3, 1, classes=False, depth=1, model_size=4, state_size=3, learning_rate=0.05)
+    config = ModelConfig(depth=1, model_size=4, state_size=3, rule="online", credit_depth=0, learning_rate=0.05)
+    model = resolve(config, StreamShape(3, 1, classes=False))
     learner = stream_learner(model)
     rng = np.random.default_rng(0)
     xs, ys = rng.normal(size=(8, 1, 3)), rng.normal(size=(8, 1, 1))
@@ -40,7 +42,7 @@ def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
 
     begun = learner.init()
     # From here on Adam's corrections are ones in float64, whatever the count.
-    early, late = run(own(counted(begun, 10**6))), run(own(counted(begun, LAST - 3)))
+    early, late = run(copy_state(counted(begun, 10**6))), run(copy_state(counted(begun, LAST - 3)))
     assert int(early.learner.step) == 10**6 + len(xs) and int(late.learner.step) == LAST
     counts = optax.tree.get_all_with_path(late.learner.opt_state, "count")
     assert counts and all(int(count) == LAST for _, count in counts)

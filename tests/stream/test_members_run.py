@@ -78,7 +78,7 @@ def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
     follow(StreamConfig(str(tmp_path / "a.csv"), member="who", **options), tmp_path / "many", show_progress=False)
     one, two = state(tmp_path / "alone"), state(tmp_path / "many")
     for name in one:
-        there = two[name][:2] if "carry" in name or name.startswith(("waiting", "turn")) else two[name]
+        there = two[name][:2] if "carry" in name or name.startswith(("pending", "turn")) else two[name]
         np.testing.assert_allclose(there, one[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
@@ -153,7 +153,7 @@ def rows(count, seed=0):
     return [({"x": float(rng.normal()), "who": "ab"[int(rng.integers(2))]}, float(rng.normal())) for _ in range(count)]
 
 
-@pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor])
+@pytest.mark.parametrize("kind", fast([stream.Classifier, stream.Regressor]))
 def test_an_estimator_keeps_its_members_apart(kind):
     model = kind("tiny", features=4, member="who", members=2)
     for x, y in rows(20):

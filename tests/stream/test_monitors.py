@@ -18,7 +18,7 @@ def measure(make_cell, change=lambda network: network, seen=PROBE):
     network = change(ft.Network(2, 1, model_size=3, depth=2, cell=make_cell, key=jax.random.key(0)))
     carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.ONLINE))
     monitors = Monitors()
-    monitors.see(np.random.default_rng(0).normal(size=(seen, 2)))
+    monitors.observe(np.random.default_rng(0).normal(size=(seen, 2)))
     return monitors.measure(network, carry, 0.25), network, carry
 
 
@@ -44,7 +44,7 @@ def test_a_sketch_has_the_norm_of_its_product():
     network = ft.Network(2, 1, model_size=3, depth=2, cell=LRU, key=jax.random.key(0))
     carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.UORO.with_sketches(2)))
     monitors = Monitors()
-    monitors.see(np.ones((PROBE, 2)))
+    monitors.observe(np.ones((PROBE, 2)))
     found = monitors.measure(network, carry, None)["sensitivity_norm"]
     e = carry.e
     assert found == pytest.approx(norm(e.states) * norm(e.parameters), rel=1e-6)

@@ -71,6 +71,7 @@ def test_it_remembers_what_memoryless_models_cannot():
     assert np.mean(right[-300:]) > 0.85
 
 
+@pytest.mark.program
 def test_rivers_evaluation_also_with_late_labels():
     xs, ys = rows(100)
     data = list(zip(xs, ys, strict=True))

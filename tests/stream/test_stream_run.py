@@ -1,5 +1,6 @@
 """A run on a stream: scores, exact resume, kill -9, pipes, and clear errors."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -15,18 +16,22 @@ from safetensors.numpy import load_file
 from tiers import fast
 
 import foretrace as ft
+from foretrace._rows.lines import SourceError
 from foretrace._runs.directory import RunError
 from foretrace._runs.divergence import DivergenceError
+from foretrace._runs.escape import for_terminal
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.experiment._train import read_config
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-TINY = {"depth": 1, "model_size": 4, "state_size": 3, "log_every": 50, "checkpoint_every": 70}
+SIZES = {"depth": 1, "model_size": 4, "state_size": 3}
+TINY = {"model": ModelConfig(**SIZES), "log_every": 50, "checkpoint_every": 70}
 COUNT = 400
 
 
@@ -60,7 +65,9 @@ def files(tmp_path_factory):
 
 
 def state(run_dir):
-    return load_file(run_dir / "checkpoint.safetensors")
+    arrays = load_file(run_dir / "checkpoint.safetensors")
+    del arrays["__extra__"]  # holds seconds, too; `assert_same_run` compares the rest of it
+    return arrays
 
 
 def records(run_dir):
@@ -81,19 +88,21 @@ def assert_same_run(a, b):
 
 
 RUNS = {
-    "classes": ("a.csv", {"target": "class"}),
-    "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}),
-    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2, "clip": None}),
-    "text": ("a.txt", {"learning_rate": 1e-2}),
-    "all layers": ("a.csv", {"target": "class", "delay": 1, "depth": 2, "credit_depth": 2}),
-    "the paper's rule": ("a.csv", {"target": "z", "credit_depth": 0, "outliers": "mask"}),
+    "classes": ("a.csv", {"target": "class"}, {}),
+    "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}, {}),
+    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, {"overshoot": 0.5, "clip": None, "eps": 1e-2}),
+    "text": ("a.txt", {}, {"learning_rate": 1e-2}),
+    "all layers": ("a.csv", {"target": "class", "delay": 1}, {"depth": 2, "credit_depth": 2}),
+    "the paper's rule": ("a.csv", {"target": "z", "outliers": "mask"}, {"credit_depth": 0}),
 }
 
 
-@pytest.mark.parametrize("name", fast(list(RUNS), 3))
+@pytest.mark.parametrize(
+    "name", fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "the paper's rule"], 2)
+)
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
-    file, options = RUNS[name]
-    config = StreamConfig(str(files / file), **TINY | options)
+    file, options, model = RUNS[name]
+    config = StreamConfig(str(files / file), **TINY | options | {"model": ModelConfig(**SIZES | model)})
     whole = follow(config, tmp_path / "whole", show_progress=False)
     assert whole.position.row == (COUNT if name != "text" else 450) and not whole.stopped
     for i, rows in enumerate((33, 100, 101, 222, None)):
@@ -108,11 +117,12 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
     if name == "classes":
         missing = sum(row["class"] == "" for row in table())
         assert last["scored"] == COUNT - missing and last["counts"]["missing targets"] == missing
-        assert last["counts"]["infinite"] == 3 and last["counts"]["absurd"] == 3
+        assert last["counts"]["infinite"] == 3 and last["counts"]["outliers"] == 3
     if name == "text":
         assert last["accuracy"] > last["majority_accuracy"]
 
 
+@pytest.mark.full
 def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     config = StreamConfig(str(tmp_path / "b.csv"), target="class", chunk=8, delay=3, **TINY)
@@ -124,19 +134,144 @@ def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_predicting_changes_nothing_and_agrees_with_the_stream(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
+@pytest.mark.parametrize("cut", [-4, -1], ids=["torn", "no line break"])
+def test_a_torn_last_line_stays_behind_the_checkpoint(files, tmp_path, cut):
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    config = StreamConfig(str(tmp_path / "b.csv"), target="class", **TINY)
+    (tmp_path / "b.csv").write_text("".join(lines[:211])[:cut])  # row 210 is one of those with a checkpoint
+    assert follow(config, tmp_path / "cut", show_progress=False).position.row == 210
+    assert ft.read_extra(tmp_path / "cut" / "checkpoint.safetensors")["position"][0] == 209
+    (tmp_path / "b.csv").write_text("".join(lines))
+    follow(config, tmp_path / "cut", resume=True, show_progress=False)
+    follow(config, tmp_path / "whole", show_progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+HOSTILE = ["price [/kWh]", "speed [m/s]", "cost $_$ x", "a\x1b[2Jb", "[bold]", "\\"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_of_columns_are_shown_as_they_are(tmp_path, capsys, name):
+    (tmp_path / "a.csv").write_text(f"x,{name}\n" + "1,2\n2,1\n" * 3)
+    arguments = ["stream", str(tmp_path / "a.csv"), "--target", name, "--size=tiny", "--rows=0"]
+    assert cli.main([*arguments, f"--run-dir={tmp_path / 'run'}"]) == 0
+    out, _ = capsys.readouterr()
+    assert for_terminal(name) in " ".join(out.split()) and "\x1b[2J" not in out
+    assert (tmp_path / "run" / "curves.png").stat().st_size > 0
+
+
+def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, capsys):
+    rows = [f'"{i},5 C",3,{i % 2},2024-01-01T00:00:{i:02d},{i / 7}' for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["unit,same,x,t,y", *rows]) + "\n")
+    expected = {
+        "y": ["inputs, numbers: same, x", "inputs, categories: unit", "inputs, times: t", "target: y, a number"],
+        "t": ["target: t, a class", "the target 't' has 40 classes in 40 rows"],
+        "same": ["the target 'same' is '3' in all of the first 40 rows"],
+    }
+    for target, lines in expected.items():
+        config = StreamConfig(str(tmp_path / "a.csv"), target=target, **TINY)
+        follow(config, tmp_path / target, rows=0)
+        err = " ".join(capsys.readouterr().err.split())
+        lines += ["column 'unit' has 40 different texts in 40 rows, such as '0,5 C'; if they are numbers"]
+        assert all(line in err for line in lines)
+        assert ("column 'same' is '3' in all of the first 40 rows" in err) == (target != "same")
+
+
+def test_first_rows_without_a_label_do_not_say_what_it_is(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,\n" * 20 + "1,0.5\n" * 20)
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", **TINY | {"look_ahead": 10})
+    with pytest.raises(ValueError, match="the first 10 rows have no value of 'y'.*--task"):
+        follow(config, tmp_path / "run", show_progress=False)
+    told = dataclasses.replace(config, task="regression")
+    assert follow(told, tmp_path / "run", rows=15, show_progress=False).scores == {}
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_a_bad_row_saves_first_and_may_be_skipped_on_resuming(files, tmp_path, chunk):
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    lines.insert(96, "too,few\n")
+    (tmp_path / "b.csv").write_text("".join(lines))
+    config = StreamConfig(str(tmp_path / "b.csv"), target="class", chunk=chunk, look_ahead=50, **TINY)
+    with pytest.raises(ValueError, match="line 97: 2 fields"):
+        follow(config, tmp_path / "cut", show_progress=False)
+    assert ft.read_extra(tmp_path / "cut" / "checkpoint.safetensors")["position"][0] == 95 - 95 % chunk
+    skipping = dataclasses.replace(config, bad_rows="skip")
+    follow(skipping, tmp_path / "cut", resume=True, show_progress=False)
+    follow(skipping, tmp_path / "whole", show_progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize(("column", "chunk"), [("x", 1), ("x", 4), ("z", 1)])
+def test_an_outlier_that_stops_leaves_the_state_before_it(tmp_path, column, chunk):
+    rows = [f"{i % 5},{i % 7},{(i * 5) % 11}" for i in range(120)]
+    bad = {"x": "1,1e9,3", "z": "1,2,1e9"}[column]
+    config = StreamConfig(str(tmp_path / "a.csv"), target="z", task="regression", outliers="stop", chunk=chunk, **TINY)
+    (tmp_path / "a.csv").write_text("\n".join(["w,x,z", *rows[:82], bad, *rows[82:]]) + "\n")
+    with pytest.raises(ValueError, match="1e9"):
+        follow(config, tmp_path / "cut", show_progress=False)
+    (tmp_path / "a.csv").write_text("\n".join(["w,x,z", *rows]) + "\n")
+    follow(config, tmp_path / "cut", resume=True, show_progress=False)
+    follow(config, tmp_path / "whole", show_progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize("file", ["a.csv", "a.parquet"])
+def test_other_columns_are_refused_with_the_difference(files, tmp_path, file):
+    run, path = tmp_path / "run", tmp_path / file
+    path.write_bytes((files / file).read_bytes())
+    config = StreamConfig(str(path), target="class", **TINY)
+    follow(config, run, rows=100, show_progress=False)
+    before = (run / "checkpoint.safetensors").read_bytes()
+    rows = [{("shade" if name == "color" else name): value for name, value in row.items()} for row in table()]
+    if file == "a.csv":
+        path.write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    message = "lacks 'color', and 'shade' is new; give it the columns of the run"
+    with pytest.raises(SourceError, match=message):
+        follow(config, run, resume=True, show_progress=False)
+    with pytest.raises(SourceError, match="lacks 'color'"):
+        list(predictions(run, str(path)))
+    assert (run / "checkpoint.safetensors").read_bytes() == before
+    (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(SourceError, match="lacks 'time', 'x', 'color', 'z', and 'a' is new"):
+        list(predictions(run, str(tmp_path / "b.jsonl")))
+    (tmp_path / "b.jsonl").write_text('{"x": 1}\n')  # objects may leave out what is missing, the target, too
+    assert len(list(predictions(run, str(tmp_path / "b.jsonl")))) == 2
+
+
+@pytest.mark.parametrize("delay", fast([2, 0]))
+def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_come(files, tmp_path, delay):
+    config = StreamConfig(str(files / "a.csv"), target="class", delay=delay, **TINY)
     follow(config, tmp_path / "run", rows=300, show_progress=False)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
-    names, *found = predictions(tmp_path / "run", str(files / "a.csv"), rows=5)
-    assert names == ["row", "class", "probability"] and [row for row, *_ in found] == [1, 2, 3, 4, 5]
-    assert {answer for _, answer, _ in found} <= {"up", "down"} and all(0 <= p <= 1 for *_, p in found)
+    lines = (files / "a.csv").read_text().splitlines()
+
+    def predicted(change=None, by=""):
+        """Return what is predicted for ten rows, one of which has a field changed."""
+        rows = [line.split(",") for line in lines[:11]]
+        if change is not None:
+            rows[change][rows[0].index(by)] = {"x": "2.5", "class": "down"}[by]
+        (tmp_path / "rows.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+        return list(predictions(tmp_path / "run", str(tmp_path / "rows.csv")))
+
+    def first_difference(other):
+        return next(row for row, (a, b) in enumerate(zip(found, other, strict=True)) if a != b)
+
+    names, *answers = found = predicted()
+    assert names == ["row", "class", "probability"] and [row for row, *_ in answers] == list(range(1, 11))
+    assert {answer for _, answer, _ in answers} <= {"up", "down"} and all(0 <= p <= 1 for *_, p in answers)
+    assert lines[4].split(",")[3] == "up"
+    # A row is seen by its own prediction, its label by those of the rows behind it, `delay` later.
+    assert first_difference(predicted(4, "x")) == 4
+    assert first_difference(predicted(4, "class")) == 5 + delay
+    assert predicted() == found
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
-    assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=5)) == [names, *found]
 
 
 def test_a_network_that_diverges_says_so(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), target="z", learning_rate=1e306, clip=None, **TINY)
+    model = ModelConfig(**SIZES, learning_rate=1e306, clip=None)
+    config = StreamConfig(str(files / "a.csv"), target="z", **TINY | {"model": model})
     with pytest.raises(DivergenceError, match=r"20 steps in a row.*--learning-rate \(now 1e\+306"):
         follow(config, tmp_path / "bad", show_progress=False)
 
@@ -269,7 +404,8 @@ def test_runs_are_not_overwritten_nor_mistaken(files, tmp_path):
     with pytest.raises(RunError, match="holds a run already"):
         follow(config, tmp_path / "run", show_progress=False)
     with pytest.raises(RunError, match="seed: 0, 1"):
-        follow(StreamConfig(config.source, target="class", **TINY, seed=1), tmp_path / "run", resume=True)
+        other = dataclasses.replace(config, model=ModelConfig(**SIZES, seed=1))
+        follow(other, tmp_path / "run", resume=True)
     with pytest.raises(RunError, match="a run of another command"):
         read_config(tmp_path / "run")
 

@@ -192,6 +192,7 @@ def states(study):
     return [trial.state for trial in standing(study)]
 
 
+@pytest.mark.program
 @pytest.mark.usefixtures("default_promotion")
 def test_a_bad_trial_is_pruned(begun):
     study, worker = begun(Sweep(SMALL, grid=("optimizer.learning-rate=3e-2,1e-6",), prune="median"))

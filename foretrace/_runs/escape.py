@@ -1,0 +1,34 @@
+"""Text from data, such as names of columns, made safe for where it is shown: one function for each destination."""
+
+import re
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def for_terminal(text: str) -> str:
+    r"""Return a text without control characters, which could move the cursor or hide what follows.
+
+    >>> for_terminal("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def for_rich(text: str) -> str:
+    r"""Return a text that rich prints as it is, brackets among it.
+
+    >>> for_rich("price [/kWh]")
+    'price \\[/kWh]'
+    """
+    from rich.markup import escape
+
+    return escape(for_terminal(text))
+
+
+def for_plot(text: str) -> str:
+    r"""Return a text in which matplotlib sees no formulas.
+
+    >>> for_plot("cost $_$")
+    'cost \\$_\\$'
+    """
+    return for_terminal(text).replace("$", r"\$")

@@ -1,0 +1,79 @@
+"""What a run says before it learns: the kind of every column and of the target, and what looks like a mistake."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from foretrace._rows.schema import is_missing
+from foretrace._rows.source import SYMBOL
+from foretrace._runs.escape import for_terminal
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._plan import Plan
+
+MIN_ROWS = 20
+"""Number of rows from which a column is called constant or unique."""
+
+_KINDS = {"numeric": "numbers", "categorical": "categories", "time": "times"}
+_SHOWN = 12
+
+
+def describe(config: StreamConfig, plan: Plan) -> list[str]:
+    """Return a line for each kind of input, and one for the target."""
+    if plan.names == [SYMBOL] and not plan.columns:
+        return [f"input: the last character; target: the next one, of at most {plan.classes}"]
+    lines = []
+    for kind, title in _KINDS.items():
+        names = [str(column.name) for column in plan.columns if column.kind == kind]
+        if names:
+            lines.append(f"inputs, {title}: {_listed(names)}")
+    if config.previous:
+        lines.append(f"input: the last known {config.target}")
+    if plan.classes:
+        what = f"a class, one of at most {plan.classes}"
+    elif config.horizon:
+        what = f"a number, in each of the next {config.horizon} rows"
+    else:
+        what = "a number"
+    lines.append(f"target: {config.target}, {what}")
+    return [for_terminal(line) for line in lines]
+
+
+def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each column of the first rows that looks like a mistake.
+
+    A category with a new value in almost every row may be a number with a unit or a decimal comma, or an identifier. A
+    constant says nothing, and its first change counts as an outlier. Classes that hardly repeat cannot be learned.
+    """
+    lines = []
+    for column in plan.columns:
+        values = _present(rows, column.name)
+        if len(values) < MIN_ROWS:
+            continue
+        if column.kind == "categorical" and _is_mostly_unique(values):
+            lines.append(
+                f"column {column.name!r} has {len(set(values))} different texts in {len(values)} rows, such as "
+                f"{values[0][:40]!r}; if they are numbers, write them as 1234.5; if they name rows, --ignore the column"
+            )
+        elif len(set(values)) == 1:
+            lines.append(f"column {column.name!r} is {values[0][:40]!r} in all of the first {len(values)} rows")
+    values = [] if config.target is None else _present(rows, config.target)
+    if len(values) >= MIN_ROWS:
+        if len(set(values)) == 1:
+            lines.append(f"the target {config.target!r} is {values[0][:40]!r} in all of the first {len(values)} rows")
+        elif plan.classes and _is_mostly_unique(values):
+            lines.append(
+                f"the target {config.target!r} has {len(set(values))} classes in {len(values)} rows, such as "
+                f"{values[0][:40]!r}; if they are numbers, write them as 1234.5 and choose --task regression"
+            )
+    return lines
+
+
+def _present(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    return [str(row[name]) for row in rows if not is_missing(row.get(name))]
+
+
+def _is_mostly_unique(values: Sequence[str]) -> bool:
+    return 2 * len(set(values)) > len(values)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,268 @@
+"""The loop over the rows of a stream: learn, score, and do what is due at which row."""
+
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretrace._rows.delayed_labels import LabelledRow
+from foretrace._rows.scores import Scores, score_class, score_numbers
+from foretrace._rows.source import SYMBOL, Position, Row
+from foretrace._runs.checkpoint import load, save
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import Run
+from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
+from foretrace._runs.machine import resident_mib
+from foretrace._runs.metrics import MetricsLog
+from foretrace._runs.progress import ProgressBar
+from foretrace._runs.signals import Interrupted, Stop
+from foretrace._runs.tensorboard import Board
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._intake import AbstractIntake, IntakeStep
+from foretrace.stream._learner import StreamState, StreamStep, copy_state
+from foretrace.stream._monitors import Monitors
+from foretrace.stream._plan import Plan, Rows
+
+
+class StreamResult(NamedTuple):
+    """How a run on a stream ended.
+
+    Args:
+        run: run directory.
+        position: position behind the last row.
+        scores: mean scores over all rows that have a label.
+        stopped: whether it was asked to stop before the end of its rows.
+    """
+
+    run: Run
+    position: Position
+    scores: dict[str, float]
+    stopped: bool
+
+
+class StreamLoop:
+    """The loop over the rows, and what is due at which row."""
+
+    def __init__(
+        self,
+        config: StreamConfig,
+        plan: Plan,
+        intake: AbstractIntake,
+        saved: dict[str, Any] | None,
+        run: Run,
+        log: MetricsLog,
+        board: Board | None,
+        stop: Stop,
+        show: ProgressBar,
+    ):
+        self.config = config
+        self.plan = plan
+        self.intake = intake
+        self.learner = intake.learner
+        self.run = run
+        self.log = log
+        self.board = board
+        self.stop = stop
+        self.show = show
+        self.target = SYMBOL if config.target is None else config.target
+        self.score = score_class if plan.classes else score_numbers
+        self.scores = Scores()
+        self.steps = Scores()
+        self.monitors = Monitors()
+        self.in_flight: deque[tuple[StreamStep, Sequence[LabelledRow | None]]] = deque()
+        self.position = Position()
+        self.refused = 0
+        self.refused_in_a_row = 0
+        self.may_refuse = config.outliers == "stop" or config.when_full == "stop" or config.reset is not None
+        self.behind_checkpoint = False
+        self.start = time.monotonic()
+        self.state = self._restore(saved) if saved is not None else self.learner.init()
+        self.rows_at_last_log = self.position.row
+        self.time_of_last_log = time.monotonic()
+
+    def follow(self, stream: Rows, rows: int | None) -> StreamResult:
+        """Learn from the rows of a stream, or from the first `rows`; an error saves the state before it is raised."""
+        try:
+            return self._follow(stream, rows)
+        except Exception:
+            self._save_after_error()
+            raise
+
+    def _follow(self, stream: Rows, rows: int | None) -> StreamResult:
+        chunk: list[tuple[Row, Position]] = []
+        while rows is None or self.position.row + len(chunk) < rows:
+            item = self._next(stream)
+            if item is None:
+                break
+            # Nothing changes before a chunk is full: a checkpoint always lies between two chunks.
+            row, position = item
+            if not self.intake.fits(chunk, row):
+                self._learn(chunk)
+                chunk = []
+            chunk.append(item)
+            if len(chunk) == self.intake.size and not position.is_torn:
+                self._learn(chunk)
+                chunk = []
+        self._drain()
+        self._save()
+        self.behind_checkpoint = True
+        if chunk and not self.stop.asked:
+            # After the checkpoint, so that a file that has grown continues as if its end had never been there: neither
+            # the short chunk nor a last line that was not complete.
+            self._learn(chunk, last=True)
+            self._drain()
+        if not self.stop.asked:
+            self._write("result", self.scores.total())
+        return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked)
+
+    def _next(self, stream: Rows) -> tuple[Row, Position] | None:
+        try:
+            self.stop.waiting = True
+            return None if self.stop.asked else next(stream, None)
+        except Interrupted:
+            return None
+        finally:
+            self.stop.waiting = False
+
+    def _learn(self, chunk: list[tuple[Row, Position]], *, last: bool = False) -> None:
+        before = self.position.row
+        rows = [(row, row.get(self.target)) for row, _ in chunk]
+        self.state, step, resolved, inputs = self._learn_or_undo(rows)
+        self.position = chunk[-1][1]
+        self.monitors.observe(inputs)
+        self.in_flight.append((step, resolved))
+        # Reading the results of an older step lets the device work on while the host reads and encodes.
+        while len(self.in_flight) > IN_FLIGHT:
+            self._record(*self.in_flight.popleft())
+        if not last:
+            self._do_what_is_due(before)
+
+    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> IntakeStep:
+        """Learn from rows; a row that is refused leaves everything as it was before them, to be saved."""
+        if not self.may_refuse:
+            return self.intake.learn(self.state, rows)
+        before = json.dumps(self.intake.to_json())
+        try:
+            return self.intake.learn(self.state, rows)
+        except ValueError:
+            self.intake.restore(json.loads(before))
+            raise
+
+    def _drain(self) -> None:
+        while self.in_flight:
+            self._record(*self.in_flight.popleft())
+
+    def _record(self, step: StreamStep, resolved: Sequence[LabelledRow | None]) -> None:
+        """Score the predictions of a step and count whether it was accepted."""
+        # A step that was not finite is refused; its predictions count as outputs of zero.
+        outputs = np.nan_to_num(np.asarray(step.outputs, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        for row, output in zip(resolved, outputs, strict=False):
+            if row is not None and (scores := self.score(row, output)) is not None:
+                self.scores.add(scores)
+        measures = step.read_measures()
+        if measures.accepted:
+            self.refused_in_a_row = 0
+            self.steps.add(
+                {
+                    "loss": measures.loss,
+                    "gradient_norm": measures.gradient_norm,
+                    "update_norm": measures.update_norm,
+                }
+            )
+            return
+        self.refused += 1
+        self.refused_in_a_row += 1
+        if self.refused_in_a_row >= REFUSED_IN_A_ROW:
+            config = self.config.model
+            raise DivergenceError(
+                f"learning has diverged: loss or gradient was NaN or infinite in {self.refused_in_a_row} steps in a "
+                f"row, up to row {self.position.row}; try a smaller --learning-rate (now {config.learning_rate}) or a "
+                f"smaller --clip (now {config.clip})"
+            )
+
+    def _do_what_is_due(self, before: int) -> None:
+        row = self.position.row
+        if row // self.config.log_every > before // self.config.log_every:
+            self._drain()
+            self._report()
+        if row // self.config.checkpoint_every > before // self.config.checkpoint_every:
+            self._drain()
+            self._save()
+
+    def _report(self) -> None:
+        """Write a line of metrics: scores since the line before, health of the network, speed and memory."""
+        scores = self.scores.window()
+        now = time.monotonic()
+        speed = (self.position.row - self.rows_at_last_log) / max(now - self.time_of_last_log, 1e-9)
+        self.rows_at_last_log = self.position.row
+        self.time_of_last_log = now
+        memory = resident_mib()
+        steps = self.steps.window()
+        network, carry = self.state.learner.network, self.intake.carry(self.state)
+        health = self.monitors.measure(network, carry, steps.get("update_norm"))
+        warnings = self.monitors.warnings(health)
+        for line in warnings:
+            self.show.say(f"warning: row {self.position.row}: {line}")
+        model = self.intake.model
+        values: dict[str, Any] = {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder}
+        values |= {**steps, **health, "rows_per_second": round(speed, 1), "resident_mib": memory}
+        if warnings:
+            values["warnings"] = warnings
+        self._write("stream", scores, total=self.scores.total(), **values)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
+
+    def _write(self, kind: str, scores: dict[str, float], **more: Any) -> None:
+        counts = {**self.intake.encoder.counts, **self.intake.target.counts, "bad rows": self.position.bad}
+        counts = {name: count for name, count in counts.items() if count}
+        values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": counts}
+        values |= self.intake.counts()
+        self.log.write(kind, self.position.row, **values, seconds=self._seconds())
+        if self.board is not None:
+            self.board.write(self.position.row, values)
+
+    def _save(self) -> None:
+        self.log.sync()
+        extra = {
+            "config": to_json(self.config),
+            "plan": self.plan.to_json(),
+            "position": list(self.position),
+            "intake": self.intake.to_json(),
+            "scores": self.scores.to_json(),
+            "steps": self.steps.to_json(),
+            "monitors": self.monitors.to_json(),
+            "refused": [self.refused, self.refused_in_a_row],
+            "seconds": self._seconds(),
+        }
+        save(self.run.checkpoint, self.state, extra=extra)
+
+    def _save_after_error(self) -> None:
+        """Save what was learned before an error, so that only the rows behind the last full chunk are read again."""
+        if self.behind_checkpoint:
+            return
+        while self.in_flight:
+            with contextlib.suppress(DivergenceError):
+                self._record(*self.in_flight.popleft())
+        try:
+            self._save()
+        except Exception as error:  # the first error is the one to tell
+            self.show.say(f"the state could not be saved: {error}")
+        else:
+            self.show.say(f"the state after row {self.position.row} is saved; --resume continues from there")
+
+    def _restore(self, saved: dict[str, Any]) -> StreamState:
+        self.position = Position(*saved["position"])
+        self.intake.restore(saved["intake"])
+        self.scores.restore(saved["scores"])
+        self.steps.restore(saved["steps"])
+        self.monitors.restore(saved["monitors"])
+        self.refused, self.refused_in_a_row = saved["refused"]
+        self.start -= saved["seconds"]
+        return copy_state(load(self.run.checkpoint, self.learner))
+
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self.start, 3)

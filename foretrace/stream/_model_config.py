@@ -1,0 +1,85 @@
+"""The options of the network that learns from a stream; the docstring is the help of the command."""
+
+import dataclasses
+from typing import Literal
+
+from foretrace._learner.learner import SensitivityDtype
+from foretrace._rule import RuleName, as_rule
+
+Size = Literal["tiny", "small", "medium", "paper"]
+
+SIZES: dict[Size, tuple[int, int, int]] = {
+    "tiny": (1, 16, 16),
+    "small": (2, 32, 32),
+    "medium": (3, 64, 64),
+    "paper": (4, 128, 64),
+}
+"""Depth, model size and state size of each preset."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Options of the network, its learning rule and its optimiser.
+
+    Args:
+        size: preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4,
+            128, 64.
+        depth: number of recurrent layers. Default: that of the size.
+        model_size: number of features between the layers. Default: that of the size.
+        state_size: number of recurrent units in each layer. Default: that of the size.
+        rule: learning rule: which gradients are computed through time. Row by row, hybrid is the online rule. In
+            chunks, it sends errors back through time within the chunk, and uses sensitivities for the rows before it.
+        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the
+            paper's rule, and the number of layers gives the exact gradient. Time and memory grow steeply with it.
+            Default: all layers if rows are learned one by one and the network is small (at most a million carried
+            elements for a stream, and 256 MiB for all), else 0; the run prints which.
+        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but was seen to lose what
+            it had learned after some thousand rows.
+        clip: maximum norm of a gradient; None for no clipping.
+        sensitivity_dtype: number format in which sensitivities are stored; bfloat16 halves their memory and rounds
+            them at random. Default: the format of the network.
+        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if their
+            errors are known through time (credit through all layers, or hybrid and bptt in chunks, or uoro), else no,
+            because training them on errors of the present row alone was seen to undo what was learned.
+        r_min: smallest modulus of the initial eigenvalues; closer to 1 remembers longer.
+        r_max: largest modulus of the initial eigenvalues.
+        recurrent_factor: learning rate of eigenvalues and input gains, as a multiple of the learning rate. To remember
+            k rows, take about 1/k.
+        seed: seed of the initial network.
+
+    Raises:
+        ValueError: a number is out of range, or the rule does not allow the credit depth.
+    """
+
+    size: Size = "small"
+    depth: int | None = None
+    model_size: int | None = None
+    state_size: int | None = None
+    rule: RuleName = "hybrid"
+    credit_depth: int | None = None
+    learning_rate: float = 1e-3
+    clip: float | None = 1.0
+    sensitivity_dtype: SensitivityDtype | None = None
+    train_encoder: bool | None = None
+    r_min: float = 0.0
+    r_max: float = 1.0
+    recurrent_factor: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "model_size", "state_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+        if not 0 <= self.r_min < self.r_max <= 1:
+            raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
+        if not self.recurrent_factor >= 0:
+            raise ValueError(f"recurrent_factor={self.recurrent_factor} must not be negative; 0 keeps the eigenvalues")
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Return depth, model size and state size."""
+        depth, model_size, state_size = SIZES[self.size]
+        return self.depth or depth, self.model_size or model_size, self.state_size or state_size
