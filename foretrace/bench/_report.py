@@ -1,8 +1,9 @@
 """What a measurement says: Markdown tables and a figure, made from its record alone."""
 
-import io
 import math
 from typing import Any
+
+from foretrace._runs.figures import new_page, page_as_png
 
 Record = dict[str, Any]
 
@@ -42,20 +43,14 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
 def png(record: Record) -> bytes:
     """Return a figure: share of the floor, time of a stream's step, memory against length."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     draw = {"whole": _draw_whole, "streaming": _draw_streaming, "memory": _draw_memory}
     there = [part for part in draw if record["parts"].get(part)]
-    page = Figure(figsize=(4.6 * max(1, len(there)), 3.9), layout="constrained")
-    FigureCanvasAgg(page)
+    page = new_page(4.6 * max(1, len(there)), 3.9)
     for axes, part in zip(page.subplots(1, max(1, len(there)), squeeze=False)[0], there, strict=False):
         draw[part](axes, record["parts"][part])
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    file = io.BytesIO()
-    page.savefig(file, dpi=110, format="png")
-    return file.getvalue()
+    return page_as_png(page)
 
 
 def _draw_whole(axes: Any, rows: list[dict[str, Any]]) -> None:

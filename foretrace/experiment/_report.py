@@ -12,6 +12,7 @@ from foretrace._engine.alignment import Alignment
 from foretrace._engine.carry import carry_size
 from foretrace._engine.operations import operation_count
 from foretrace._runs.directory import Run, RunError
+from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment._build import initial_network, rule_of
 from foretrace.experiment._cells import LRU
@@ -110,15 +111,11 @@ def figure(run_dir: str | os.PathLike) -> str:
         RunError: no run, or one without a single measurement.
         OSError: the file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     run = Run(Path(run_dir))
     config, records = read_config(run.path), _records(run)
     if not records:
         raise RunError(f"{run_dir} has nothing to report yet")
-    page = Figure(figsize=(13, 3.8), layout="constrained")
-    FigureCanvasAgg(page)
+    page = new_page(13, 3.8)
     loss, right, cosine = page.subplots(1, 3)
     _curves(loss, records, "loss")
     loss.set(title="loss", yscale="log")
@@ -139,7 +136,7 @@ def figure(run_dir: str | os.PathLike) -> str:
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
     page.suptitle(_title(config))
-    page.savefig(run.figure, dpi=110)
+    run.figure.write_bytes(page_as_png(page))
     return str(run.figure)
 
 

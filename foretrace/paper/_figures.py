@@ -1,29 +1,23 @@
 """Figures of the paper's experiments from records alone."""
 
-import io
 import math
 from typing import Any
 
 import numpy as np
 
+from foretrace._runs.figures import new_page, page_as_png
 from foretrace.paper._tables import ExperimentResults
 
 
 def png(found: ExperimentResults) -> bytes:
     """Return a figure of an experiment: curves over training for a figure, ours beside the paper's for a table."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    page = Figure(figsize=(10, 3.9), layout="constrained")
-    FigureCanvasAgg(page)
+    page = new_page(10, 3.9)
     if found.experiment.name.startswith("figure"):
         _curves(page, found)
     else:
         _comparison(page, found)
     page.suptitle(f"{found.experiment.title}, scale {found.experiment.scale}")
-    file = io.BytesIO()
-    page.savefig(file, dpi=110, format="png")
-    return file.getvalue()
+    return page_as_png(page)
 
 
 def _curves(page: Any, found: ExperimentResults) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace._runs.directory import RunError, read_config_as
+from foretrace._runs.figures import new_page, page_as_png
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._space import Dimension, Range
 from foretrace.sweep._trials import Trial, assignments, best, ranked, read_trials, shown
@@ -46,13 +47,9 @@ def figure(folder: str | os.PathLike) -> Path:
         RunError: no sweep, or one without a trial.
         OSError: the file cannot be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     sweep, trials = _read(folder)
     dimensions = sweep.dimensions
-    page = Figure(figsize=(0.8 + 4.2 * len(dimensions), 3.8), layout="constrained")
-    FigureCanvasAgg(page)
+    page = new_page(0.8 + 4.2 * len(dimensions), 3.8)
     panels = page.subplots(1, len(dimensions), sharey=True, squeeze=False)[0]
     for axes, dimension in zip(panels, dimensions, strict=True):
         _panel(axes, dimension, trials, best(trials, sweep.sign))
@@ -62,7 +59,7 @@ def figure(folder: str | os.PathLike) -> Path:
     panels[0].legend()
     page.suptitle(_title(sweep, trials))
     path = Path(folder) / FIGURE
-    page.savefig(path, dpi=110)
+    path.write_bytes(page_as_png(page))
     return path
 
 
