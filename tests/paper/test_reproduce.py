@@ -278,6 +278,7 @@ def test_a_record_keeps_its_identity_when_settings_come_and_go(whole):
     assert identity_of(record) != before
 
 
+@pytest.mark.program
 def test_a_record_keeps_its_identity_when_settings_are_deleted_that_were_off(whole):
     record = read_records(whole)[0]
     before = identity_of(record)
