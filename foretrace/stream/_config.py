@@ -11,6 +11,7 @@ from foretrace._rows.lines import Encoding
 from foretrace._rows.number_target import TargetMode
 from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
+from foretrace._runs.options import Advanced
 from foretrace.stream._model_config import ModelConfig
 
 Task = Literal["auto", "classification", "regression"]
@@ -66,31 +67,31 @@ class StreamConfig:
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
-    target_mode: TargetMode = "auto"
+    target_mode: Advanced[TargetMode] = "auto"
     delay: int = 0
     chunk: int = 1
-    previous: bool = True
+    previous: Advanced[bool] = True
     member: str | None = None
     members: int = 64
-    when_full: WhenFull = "evict"
-    together: int = 1
+    when_full: Advanced[WhenFull] = "evict"
+    together: Advanced[int] = 1
     reset: str | None = None
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     time: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     format: Format = "auto"
-    delimiter: str | None = None
-    encoding: Encoding = "utf-8"
+    delimiter: Advanced[str | None] = None
+    encoding: Advanced[Encoding] = "utf-8"
     bad_rows: BadRows = "stop"
     outliers: Outliers = "clip"
-    bound: float = 10.0
-    categories: int = 16
-    classes: int | None = None
-    look_ahead: int = 200
+    bound: Advanced[float] = 10.0
+    categories: Advanced[int] = 16
+    classes: Advanced[int | None] = None
+    look_ahead: Advanced[int] = 200
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     log_every: int = 1000
-    checkpoint_every: int = 10_000
+    checkpoint_every: Advanced[int] = 10_000
 
     def __post_init__(self) -> None:
         for name in ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every"):

@@ -5,6 +5,7 @@ from typing import Literal
 
 from foretrace._learner.learner import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
+from foretrace._runs.options import Advanced
 
 Size = Literal["tiny", "small", "medium", "paper"]
 
@@ -52,18 +53,18 @@ class ModelConfig:
     """
 
     size: Size = "small"
-    depth: int | None = None
-    model_size: int | None = None
-    state_size: int | None = None
+    depth: Advanced[int | None] = None
+    model_size: Advanced[int | None] = None
+    state_size: Advanced[int | None] = None
     rule: RuleName = "hybrid"
     credit_depth: int | None = None
     learning_rate: float = 1e-3
-    clip: float | None = 1.0
-    sensitivity_dtype: SensitivityDtype | None = None
-    train_encoder: bool | None = None
-    r_min: float = 0.0
-    r_max: float = 1.0
-    recurrent_factor: float = 0.5
+    clip: Advanced[float | None] = 1.0
+    sensitivity_dtype: Advanced[SensitivityDtype | None] = None
+    train_encoder: Advanced[bool | None] = None
+    r_min: Advanced[float] = 0.0
+    r_max: Advanced[float] = 1.0
+    recurrent_factor: Advanced[float] = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
