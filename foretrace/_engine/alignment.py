@@ -10,6 +10,7 @@ import numpy as np
 
 from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_chunk
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import Loss, jitted_evaluate
 from foretrace._network import Network
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -112,15 +113,15 @@ def _whole_gradient(
     """Return the gradient of whole sequences, run in chunks and summed."""
     run = partial(jitted_evaluate, network, rule=rule, loss=loss)
     if chunk is None:
-        return run(None, xs, ys, mask, reset, keep_carry=False).grads
+        return run(None, Data(xs, ys, mask, reset), return_carry=False).grads
     axis = jnp.ndim(xs) - 2
     length = jnp.shape(xs)[axis]
     carry = init_carry(network, rule, jnp.shape(xs)[0] if axis else None)
     total = jax.tree.map(jnp.zeros_like, network)
     for start in range(0, length, chunk):
         part = (slice(None),) * axis + (slice(start, start + chunk),)
-        now = [None if value is None else jnp.asarray(value)[part] for value in (xs, ys, mask, reset)]
-        found = run(carry, *now, keep_carry=start + chunk < length)
+        now = jax.tree.map(lambda leaf, part=part: jnp.asarray(leaf)[part], Data(xs, ys, mask, reset))
+        found = run(carry, now, return_carry=start + chunk < length)
         carry, total = found.carry, jax.tree.map(jnp.add, total, found.grads)
     return total
 

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._engine.carry import Carry, init_carry
+from foretrace._engine.carry import init_carry
 from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule
 
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import optax
 
-from foretrace._engine.carry import Carry
 from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 

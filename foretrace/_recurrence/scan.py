@@ -1,9 +1,10 @@
 """The linear scan `h_t = a_t * h_{t-1} + b_t`, the one loop that diagonal linear cells need.
 
-What is computed (the methods below) is apart from how it is differentiated (`replay`): the adjoint of a linear scan is
-a linear scan in reverse, whatever the method.
+What is computed (the methods below) is apart from how it is differentiated (`linear_scan_given_states`): the adjoint of
+a linear scan is a linear scan in reverse, whatever the method.
 """
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Literal, cast
@@ -43,7 +44,7 @@ def linear_scan(
     [1.0, 1.5, 1.75]
     """
     hs = _run(*lax.stop_gradient((a, b, h)), starts, method or platform_method())
-    return replay(a, b, h, starts, _named(hs))
+    return linear_scan_given_states(a, b, h, starts, _named(hs))
 
 
 def _named(hs: Array) -> Array:
@@ -70,7 +71,7 @@ def platform_method() -> Method:
 
 
 @jax.custom_vjp
-def replay(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Array:
+def linear_scan_given_states(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Array:
     """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with the derivative of that scan.
 
     With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t and
@@ -79,11 +80,11 @@ def replay(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Arr
     return hs
 
 
-def _replay_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> tuple[Array, tuple]:
+def _given_states_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> tuple[Array, tuple]:
     return hs, (a, h, starts, hs)
 
 
-def _replay_backward(saved: tuple, deltas: Array) -> tuple:
+def _given_states_backward(saved: tuple, deltas: Array) -> tuple:
     a, h, starts, hs = saved
     varying = a.ndim == 2
     # Seen in reverse, the error of step t+1 decays by a_{t+1} on its way to step t, and is cut if t+1 starts anew.
@@ -104,7 +105,7 @@ def _replay_backward(saved: tuple, deltas: Array) -> tuple:
     return to_a, mus, to_h, None, None
 
 
-replay.defvjp(_replay_forward, _replay_backward)
+linear_scan_given_states.defvjp(_given_states_forward, _given_states_backward)
 
 
 def _run(a: Array, b: Array, h: Array, starts: Array | None, method: Method, reverse: bool = False) -> Array:
@@ -137,9 +138,8 @@ def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bo
 
 
 def _kernel(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
-    from foretrace._recurrence.scan_kernel import scan_by_kernel
-
-    return scan_by_kernel(a, b, h, starts, reverse)
+    # Imported by name and only if asked for: the core does not depend on what is experimental.
+    return importlib.import_module("foretrace.experimental.scan_kernel").scan_by_kernel(a, b, h, starts, reverse)
 
 
 def _reference(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:

@@ -108,14 +108,14 @@ def advance(
     for k, leaf in enumerate(leaves):
 
         def row(cotangent: Array, k: int = k) -> Coefficients:
-            return pull(only(value, k, cotangent))[0]
+            return pull(one_leaf_cotangent(value, k, cotangent))[0]
 
         ones = jnp.ones_like(leaf)
         rows.append(jax.vmap(row)(jnp.diag(ones)) if is_full(cell, rule) else row(ones))
     return structure.unflatten(rows)
 
 
-def only(state: State, k: int, cotangent: Array) -> State:
+def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:
     """Return a cotangent of a state that is zero but for leaf k."""
     leaves, structure = jax.tree.flatten(state)
     return structure.unflatten([cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)])

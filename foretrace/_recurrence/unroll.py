@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
-from foretrace._recurrence.scan import linear_scan, replay
+from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Float, Inputs, State, States
 
@@ -39,7 +39,7 @@ def unroll(
     if rule.inputs:
         return hs, hs
     in_space = each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
-    return hs, also_differentiate(hs, in_space)
+    return hs, straight_through(hs, in_space)
 
 
 def states(
@@ -67,7 +67,7 @@ def states(
     if not rule.own:
         # No derivative passes from step to step, so all steps are differentiated at once.
         values = _run(cell, *lax.stop_gradient((theta, h, xs)), rule, reset, known)
-        return also_differentiate(values, each_step(cell, theta, values, h, xs, reset))
+        return straight_through(values, each_step(cell, theta, values, h, xs, reset))
     return _run(cell, theta, h, xs, rule, reset, known)
 
 
@@ -129,7 +129,7 @@ def _scan_diagonal(
         # A start is a zero past plus the decayed initial state in the drive.
         decayed = jnp.broadcast_to(a, bs.shape) * lax.stop_gradient(cell.init_state())[None]
         bs = bs + jnp.where(reset[:, None], decayed, 0)
-    return linear_scan(a, bs, h, reset) if known is None else replay(a, bs, h, reset, known)
+    return linear_scan(a, bs, h, reset) if known is None else linear_scan_given_states(a, bs, h, reset, known)
 
 
 def _depends_on_input(cell: AbstractDiagonalCell, theta: Coefficients, xs: Inputs) -> bool:
@@ -149,7 +149,7 @@ def _where(condition: Array, yes: Any, no: Any) -> Any:
 
 
 @jax.custom_jvp
-def also_differentiate(value: Any, path: Any) -> Any:
+def straight_through(value: Any, path: Any) -> Any:
     """Return `value` with the derivatives of both arguments: `value + (path - stop_gradient(path))`, without the sum.
 
     Only the tangent of `path` is used, so its value need not even be computed, and `value` stays exact.
@@ -157,6 +157,6 @@ def also_differentiate(value: Any, path: Any) -> Any:
     return value
 
 
-@also_differentiate.defjvp
-def _also_differentiate_jvp(primals: tuple, tangents: tuple) -> tuple:
+@straight_through.defjvp
+def _straight_through_jvp(primals: tuple, tangents: tuple) -> tuple:
     return primals[0], jax.tree.map(jnp.add, *tangents)

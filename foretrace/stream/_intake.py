@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from foretrace._engine.carry import Carry
+from foretrace._recurrence.chunk import Carry
 from foretrace._rows.encode import Encoder
 from foretrace._rows.feed import Due, Feed
 from foretrace._rows.member_feed import MemberFeed

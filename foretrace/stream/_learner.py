@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._engine.carry import Carry
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import Info, LearnerState
+from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.stream._model import Model, build_learner
 

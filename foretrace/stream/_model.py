@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.lru import LRU
+from foretrace._credit.table import leaves_nothing_out
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._learner.learner import Learner, SensitivityDtype
 from foretrace._learner.optimizer import adamw
@@ -78,7 +79,7 @@ def decided(model: Model, credit_depth: int | None, train_encoder: bool | None) 
         exact = model.chunk == 1 and rule.carried and _affordable(dataclasses.replace(model, credit_depth=model.depth))
         credit_depth = model.depth if exact else 0
     if train_encoder is None:
-        train_encoder = credit_depth >= model.depth or (model.chunk > 1 and rule.inputs) or rule.sketches > 0
+        train_encoder = credit_depth >= model.depth or (model.chunk > 1 and rule.inputs) or leaves_nothing_out(rule)
     return dataclasses.replace(model, credit_depth=credit_depth, train_encoder=train_encoder)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace.testing._check import gradient_by_definition
 
@@ -168,9 +169,10 @@ def test_each_stream_of_a_batch_is_dropped_by_its_own_key(memoryless, streams):
 def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):
     network, reset = SMALL(depth=2), jnp.arange(T) == 2
     run = jax.jit(partial(evaluate, rule=rule, loss=LOSS))
-    alone = run(network, ft.init_carry(network, rule), XS, YS, None, reset)
-    batch = (leaf[None] for leaf in (XS, YS))
-    one = run(network, ft.init_carry(network, rule, batch_size=1), *batch, None, reset[None])
+    data, key = Data(XS, YS, reset=reset), jax.random.split(KEY, 1)[0]
+    alone = run(network, ft.init_carry(network, rule, key=key), data)
+    batch = jax.tree.map(lambda leaf: leaf[None], data)
+    one = run(network, ft.init_carry(network, rule, batch_size=1, key=KEY), batch)
     alone = alone._replace(
         carry=jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), alone.carry), outputs=alone.outputs[None]
     )
