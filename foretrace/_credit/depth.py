@@ -164,6 +164,7 @@ def _only(groups: Groups, opened: range) -> Groups:
 
 def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[Array, "C H"]:
     """Return the outputs of block m as a function of the opened groups."""
+    # One step up the window: x[m] = block m of (x[m-1], states of recurrence m).
     x, z = _inputs(groups, opened, m, passage)
     return groups[m].leave(x, z, _through(groups, opened, m, z, passage), passage.dropout_masks(m))
 
@@ -171,6 +172,7 @@ def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[A
 def _inputs(groups: Groups, opened: range, m: int, passage: Passage) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
     """Return the inputs of block m and of its recurrence as a function of the opened groups."""
     if m <= opened.start:
+        # Below the window nothing is open: the values that the chunk went through.
         return passage.inputs[m]
     if m == 1:
         return groups[0].enter(passage.chunk.xs)
@@ -185,10 +187,12 @@ def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], pa
     if passage.e is not None:
         for j in range(attached.start, min(attached.stop, m + 1)):
             if j == m:
+                # A recurrence's own coefficients have the plain sensitivity (Eq. 5 to 7 of the paper).
                 h = attach(h, passage.e.to(m, m), theta)
             else:
                 below = select_columns(groups[j], passage.selection.columns[j], passage.rescale)
                 h = attach_subset(h, passage.e.to(m, j), below, passage.selection.modules[m])
+    # Inside the window errors pass from a recurrence to its inputs at all steps of the chunk.
     through = dataclasses.replace(passage.rule, inputs=True)
     return states(cell, theta, h, z, through, passage.chunk.reset, known=passage.hs[m])
 
@@ -198,6 +202,7 @@ def _advance(groups: Groups, passage: Passage) -> DeepSensitivity:
     rule, e, depth = passage.rule, passage.e, len(groups) - 1
     assert e is not None
     reach, credited = min(depth_of(rule).depth, depth), num_credited_groups(groups, rule)
+    # found[m, j] is the new sensitivity of recurrence m to group j.
     own, found = [], {}
     for m in range(1, depth + 1):
         cell, z, hs = groups[m].block.cell, passage.inputs[m][1], passage.hs[m]
@@ -222,6 +227,7 @@ def _last_state(groups: Groups, opened: range, m: int, passage: Passage) -> list
     """
     if not opened:
         return []
+    # A dense layer mixes its modules, so what came before must pass through the same product as the rest.
     attached = opened if is_full(groups[m].block.cell, passage.rule) else range(0)
 
     def last(parameters: Groups) -> State:
@@ -253,6 +259,7 @@ def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[S
 
 def _propagate_elementwise(diagonal: list[State], e: Sensitivity) -> Sensitivity:
     """Return `sum_k diagonal[i][k] * e[k]` for each leaf i of the state."""
+    # Leaf i of the state after the chunk, leaf k before: an LSTM's cell and output, for instance.
     structure = jax.tree.structure(diagonal[0])
     parts = structure.flatten_up_to(e)
 

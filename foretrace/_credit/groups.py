@@ -16,7 +16,7 @@ from jax import lax
 from foretrace._network import Block, LayerNorm, Linear, Network
 from foretrace._recurrence.sensitivity import attach, is_full, one_leaf_cotangent
 from foretrace._rule import Depth, LearningRule
-from foretrace._types import Array, Float, Int, PRNGKeyArray, Sensitivity, State, States
+from foretrace._types import Array, Float, Int, PRNGKeyArray, Sensitivity, Stack, State, States
 from foretrace.experimental.columns import Columns, sample_columns, select_columns
 
 
@@ -99,6 +99,7 @@ class DeepSensitivity(NamedTuple):
 
 def split(network: Network, rule: LearningRule) -> Groups:
     """Return the parameters of a network but for the decoder, group by group."""
+    # A norm in front of recurrence j + 1 acts behind recurrence j, so it belongs to group j.
     blocks, norms = network.blocks, None
     if not rule.trains_cells:
         blocks = eqx.tree_at(lambda b: b.cell, blocks, lax.stop_gradient(blocks.cell))
@@ -115,7 +116,7 @@ def depth_of(rule: LearningRule) -> Depth:
     return rule.credit
 
 
-def init_deep_sensitivity(network: Network, rule: LearningRule, h: State, own: Sensitivity) -> DeepSensitivity:
+def init_deep_sensitivity(network: Network, rule: LearningRule, h: Stack, own: Sensitivity) -> DeepSensitivity:
     """Return the sensitivities before the first step, zero, around those to the own coefficients.
 
     Raises:
@@ -128,6 +129,7 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, h: State, own: S
     state = jax.eval_shape(network.block(0).cell.init_state)
 
     def zeros(group: Any, rows: int) -> Sensitivity:
+        # For each leaf of a state a copy of the group, with the modules that carry it in front.
         def like(leaf: jax.ShapeDtypeStruct) -> Any:
             carried = min(credit.modules or leaf.size, leaf.size)
             return jax.tree.map(lambda p: jnp.zeros((rows, carried, *p.shape), leaf.dtype), selected)
@@ -138,6 +140,7 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, h: State, own: S
         selected = jax.eval_shape(select, group)
         return jax.tree.map(like, state)
 
+    # Recurrence j + k and group j: D - k pairs of lag k, of which those of the first groups are carried.
     credited = num_credited_groups(groups, rule)
     lags = range(1, min(credit.depth, depth - 1) + 1 if credited > 1 else 1)
     between = tuple(zeros(groups[1], min(depth - k, credited - 1)) for k in lags)
@@ -169,6 +172,7 @@ def sample(groups: Groups, h: dict[int, State], rule: LearningRule, key: PRNGKey
     if key is None:
         return Selection([None for _ in groups], {m: None for m in h})
     credit = depth_of(rule)
+    # Independent draws, so that the expectation of a product of them is the product of their expectations.
     for_columns, for_modules = jax.random.split(key)
     fold_in = jax.random.fold_in
     columns = [sample_columns(group, fold_in(for_columns, j), credit.columns) for j, group in enumerate(groups)]
@@ -188,6 +192,7 @@ def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Int[Array, "M"]
     """Attach the sensitivities of M of N modules to a state, rescaled by N / M so that the estimate is unbiased."""
     if modules is None:
         return attach(h, e, theta)
+    # E[(N / M) sum over sampled modules] = sum over all modules.
     share = jax.tree.leaves(h)[0].size / modules.size
     some = attach(row(h, modules), e, jax.tree.map(lambda leaf: leaf * share, theta))
     return jax.tree.map(lambda leaf, new: leaf.at[modules].set(new), h, some)
@@ -197,6 +202,7 @@ def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) ->
     """Return all sensitivities from those to the own coefficients and those found for recurrence m and group j."""
     depth, reach = len(own), max(m - j for m, j in found)
 
+    # Pairs of one lag side by side: their groups have the same shapes, those of group 0 excepted.
     def stack(rows: list[Sensitivity]) -> Sensitivity:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
 
@@ -233,6 +239,7 @@ def jacobian(
         one = jnp.diag(jnp.ones_like(leaf))
         one = one if modules is None else one[modules]
         if jnp.iscomplexobj(leaf):
+            # Re[1 dh] and Re[-i dh] = Im[dh].
             parts = each(read)(jnp.concatenate([one, -1j * one]))
             n = len(one)
             rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))

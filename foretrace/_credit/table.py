@@ -90,6 +90,7 @@ def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -
         rule: learning rule.
         whole_sequences: whether each call is a sequence of its own, so that nothing is carried.
     """
+    # What is carried over from before the chunk is all that columns and modules thin out.
     if whole_sequences and isinstance(rule.credit, Depth) and rule.samples:
         raise ValueError(
             f"under {rule} on whole sequences nothing is carried that columns or modules could be sampled from; leave "
@@ -106,6 +107,7 @@ def carries_sensitivities(rule: LearningRule) -> bool:
 
 def sensitivity_norm(e: PyTree[Array] | None) -> Float[Array, ""]:
     """Return the norm of what a stream carries beside its states, in float32 or wider; zero if nothing."""
+    # Squares of sensitivities in bfloat16 would be summed in eight bits.
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), e)
     if isinstance(wide, Sketch):
         return sketch_norm(wide)
@@ -114,4 +116,5 @@ def sensitivity_norm(e: PyTree[Array] | None) -> Float[Array, ""]:
 
 def leaves_nothing_out(rule: LearningRule) -> bool:
     """Return whether a rule's gradient in chunks is unbiased for every network."""
+    # E[s t^T] is the whole sensitivity, of all layers to all parameters.
     return isinstance(rule.credit, Sketches)

@@ -116,6 +116,7 @@ def _whole_gradient(
         return run(None, Data(xs, ys, mask, reset), return_carry=False).grads
     axis = jnp.ndim(xs) - 2
     length = jnp.shape(xs)[axis]
+    # The gradient of a sequence is the sum over its chunks.
     carry = init_carry(network, rule, jnp.shape(xs)[0] if axis else None)
     total = jax.tree.map(jnp.zeros_like, network)
     for start in range(0, length, chunk):
@@ -134,6 +135,7 @@ def _coefficient_names(network: Network) -> set[str]:
         return jax.tree.map(jnp.sum, cell.coefficients())
 
     jaxpr = jax.make_jaxpr(reached)(cell).jaxpr
+    # A parameter is a coefficient's if some operation on the way to the coefficients reads it, or if it is one itself.
     used = {v for equation in jaxpr.eqns for v in equation.invars if isinstance(v, jax.extend.core.Var)}
     used |= {v for v in jaxpr.outvars if isinstance(v, jax.extend.core.Var)}
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(cell)]
@@ -146,6 +148,7 @@ def _join(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
 
 
 def _scaled(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    # Squares of tiny gradients would underflow: norms are taken relative to the largest entry.
     largest = np.abs(g).max(axis=1, keepdims=True)
     return g / np.where(largest == 0, 1, largest), largest[:, 0]
 

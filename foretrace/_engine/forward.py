@@ -32,10 +32,10 @@ def forward(
     """Run a network over a chunk of one stream, or of a batch of streams.
 
     Args:
-        network: the network.
-        carry: what came before; None starts a sequence, with nothing attached.
+        network: network to run.
+        carry: states and sensitivities from before the chunk; None starts a sequence, with nothing attached.
         xs: inputs.
-        rule: what is open to the derivative; the values do not depend on it.
+        rule: learning rule, which says what is open to the derivative; the values do not depend on it.
         reset: steps that start an episode.
         key: PRNG key of the dropout masks, or one for each stream; no dropout without it.
         keep_carry: False spares the sensitivity at the end of the chunk.
@@ -62,14 +62,15 @@ def run(
     """Do what `forward` does, with options for training.
 
     Args:
-        network: the network.
-        carry: what came before; None starts a sequence, with nothing attached.
+        network: network to run.
+        carry: states and sensitivities from before the chunk; None starts a sequence, with nothing attached.
         data: inputs, resets and the key of dropout.
-        rule: what is open to the derivative.
+        rule: learning rule, which says what is open to the derivative.
         return_carry: False spares the sensitivity at the end of the chunk.
-        differentiate_carry: the chunk is a part of a sequence that is differentiated as a whole: the states before and
+        differentiate_carry: True where the chunk is a part of a sequence that is differentiated as a whole: the states
+            before and
             after it are open to the derivative as the rule says, and there are no sensitivities.
-        flatten_batch: for training: take steps and streams as one axis where there is no state, see
+        flatten_batch: True for training: steps and streams are one axis where there is no state, see
             `each_step_and_stream`.
 
     Raises:
@@ -101,6 +102,7 @@ def _run(
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
+    # The table of credits says who runs the layers; a rule without credit runs them one after another.
     credit = credit_of(rule)
     if credit is not None and differentiate_carry and not credit.runs_in_parts:
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
@@ -108,6 +110,7 @@ def _run(
     if credit is None or differentiate_carry:
         x, after = layers(network, carry, chunk, differentiate_carry=differentiate_carry)
     else:
+        # Shapes and keys are needed even where nothing is attached; unused zeros are dropped by the compiler.
         before = init_carry(network, rule, chunk.xs.shape[1] if batched else None) if carry is None else carry
         run_stream = partial(
             credit.run,
@@ -121,6 +124,7 @@ def _run(
     if network.cumulative_mean:
         if carry is not None:
             raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
+        # The error of step t goes to the features of step t alone, so that the rule's own credit stays as it is.
         counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = straight_through(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
     outputs = each_step_and_stream(network.decoder, batched, flatten_batch)(x)
@@ -167,7 +171,9 @@ def _run_layers(
                 return emitted, None
             last = jax.tree.map(lambda leaf: leaf[-1], hs)
             if differentiate_carry:
+                # The next part of the sequence differentiates through this state.
                 return emitted, Carry(last, None)
+            # A sequence that starts here has a sensitivity of zero, which is advanced but was not attached.
             e = init_sensitivity(cell, rule) if e is None else e
             after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
             return emitted, Carry(lax.stop_gradient(last), lax.stop_gradient(after))

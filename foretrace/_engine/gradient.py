@@ -109,6 +109,7 @@ def evaluate(
     the memory of one part, see `segmented_loss`.
     """
 
+    # Plain autodiff of the chunk's loss: the rule has closed what it does not differentiate, and the past is attached.
     def total(network: Network) -> tuple[Array, tuple[Array, Carry | None]]:
         if segment is not None and segment < data.xs.shape[-2]:
             return segmented_loss(network, data, rule=rule, loss=loss, segment=segment)
@@ -163,6 +164,7 @@ def segmented_loss(
     def swapped(tree: PyTree[Array]) -> PyTree[Array]:
         return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree) if batched else tree
 
+    # One dropout mask for the whole sequence: its key does not go through the scan.
     in_time = swapped(data._replace(key=None))
     loss_of = partial(chunk_loss, rule=rule, loss=loss, return_carry=True, differentiate_carry=True)
 
@@ -172,6 +174,7 @@ def segmented_loss(
         assert after is not None
         return after.h, (value, swapped(outputs))
 
+    # Equal parts in a scan, so that one program does for all; what is left over is a part of its own.
     count = length // segment
     split = jax.tree.map(lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time)
     h, (values, outputs) = lax.scan(part, init_carry(network, BPTT, data.xs.shape[0] if batched else None).h, split)

@@ -34,10 +34,10 @@ def linear_scan(
 
     Args:
         a: decay, constant over the chunk or one for each step.
-        b: drive.
-        h: the state before the first step.
+        b: drive of each step.
+        h: state before the first step.
         starts: steps before which the state is zero instead of h_{t-1}.
-        method: how to run it; chosen for the platform if not given.
+        method: name of the method that runs it; the platform's own if not given.
 
     >>> import jax.numpy as jnp
     >>> linear_scan(jnp.array([0.5]), jnp.ones((3, 1)), jnp.zeros(1))[:, 0].tolist()
@@ -91,6 +91,7 @@ def _given_states_backward(saved: tuple, deltas: Array) -> tuple:
     later = jnp.roll(a, -1, axis=0) if varying else a
     cuts = None if starts is None else jnp.roll(starts, -1)
     mus = _run(later, deltas, jnp.zeros_like(h), cuts, platform_method(), reverse=True)
+    # The error that leaves the chunk on its far side, to the state before it.
     to_h = mus[0] * (a[0] if varying else a)
     if starts is not None:
         to_h = jnp.where(starts[0], 0, to_h)
@@ -124,6 +125,7 @@ def _sequential(a: Array, b: Array, h: Array, starts: Array | None, reverse: boo
 
 
 def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    # The state before the chunk enters through the drive of the first step.
     first = -1 if reverse else 0
     decays = jnp.broadcast_to(a, b.shape)
     if starts is not None:
@@ -131,6 +133,7 @@ def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bo
         h = jnp.where(starts[first], 0, h)
     b = b.at[first].add(decays[first] * h)
 
+    # h -> a_1 h + b_1, then h -> a_2 h + b_2, is h -> (a_1 a_2) h + (a_2 b_1 + b_2).
     def combine(early: tuple[Array, Array], late: tuple[Array, Array]) -> tuple[Array, Array]:
         return early[0] * late[0], late[0] * early[1] + late[1]
 
