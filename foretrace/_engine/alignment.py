@@ -51,14 +51,15 @@ def alignment(
     Norms are taken of gradients scaled by their largest entry, so that tiny gradients compare as well as large ones.
 
     Args:
-        network: the network.
+        network: network to differentiate.
         xs: inputs, (T, I) or (B, T, I).
         ys: targets, the same axes in front.
-        rule: a rule or its name.
+        rule: learning rule or its name.
         loss: loss of one step.
-        mask: which steps count.
-        reset: steps that start an episode.
-        chunk: length of the chunks the rule runs in; all if not given. It matters for HYBRID, BPTT, UORO.
+        mask: booleans or weights that say which steps count.
+        reset: booleans that say which steps start an episode.
+        chunk: length of the chunks the rule runs in, which matters for HYBRID, BPTT and UORO; the whole sequence if not
+            given.
 
     Raises:
         ValueError: as in `gradient`, or a chunk below 1.

@@ -68,8 +68,7 @@ def run(
         rule: learning rule, which says what is open to the derivative.
         return_carry: False spares the sensitivity at the end of the chunk.
         differentiate_carry: True where the chunk is a part of a sequence that is differentiated as a whole: the states
-            before and
-            after it are open to the derivative as the rule says, and there are no sensitivities.
+            before and after it are open to the derivative as the rule says, and there are no sensitivities.
         flatten_batch: True for training: steps and streams are one axis where there is no state, see
             `each_step_and_stream`.
 
@@ -142,7 +141,7 @@ def _chunk(network: Network, data: Data) -> Chunk:
         return Chunk(xs, reset, None)
     # Sampled here for all blocks: within a block the random bits would be made again wherever the masks are used.
     streams = jax.random.split(key, xs.shape[1]) if batched and key.ndim == 0 else key
-    return Chunk(xs, reset, each_stream(network.keep, batched, out_axes=1)(streams))
+    return Chunk(xs, reset, each_stream(network.dropout_masks, batched, out_axes=1)(streams))
 
 
 def _run_layers(

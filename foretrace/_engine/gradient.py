@@ -43,15 +43,17 @@ def gradient(
     belong to the parameters of the past and are stale, as always in real-time recurrent learning.
 
     Args:
-        network: the network.
-        carry: what came before, from `init_carry` or the previous call; None starts a sequence.
+        network: network to differentiate.
+        carry: carry from `init_carry` or the previous call; None starts a sequence. Under a rule that samples what it
+            carries, `init_carry(key=…)` gives each sequence a sample of its own.
         xs: inputs, (C, I) or (B, C, I).
         ys: targets with the same axes in front.
-        rule: a rule or its name.
+        rule: learning rule or its name.
         loss: loss of one step.
-        mask: which steps count, (C,) or (B, C): booleans, or weights.
-        reset: steps that start an episode, same shape, booleans: state, sensitivity and errors are cut before them.
-        key: PRNG key for dropout; none without it.
+        mask: booleans or weights that say which steps count, (C,) or (B, C).
+        reset: booleans that say which steps start an episode, of the same shape: state, sensitivity and errors are cut
+            before them.
+        key: PRNG key for dropout; no dropout without it.
 
     Returns:
         `(value, grads, carry)`; grads has the structure of the network.

@@ -40,10 +40,10 @@ def operation_count(
     changes it by about one in a hundred.
 
     Args:
-        network: the network, or its shapes.
-        rule: a rule or its name.
-        length: steps of a chunk, or of the sequence.
-        whole_sequences: the chunk is a whole sequence, so that no sensitivity is carried into it or out of it.
+        network: network, or its shapes.
+        rule: learning rule or its name.
+        length: number of steps of a chunk, or of the sequence.
+        whole_sequences: True if the chunk is a whole sequence, so that no sensitivity is carried into it or out of it.
 
     Raises:
         ValueError: an unknown rule, a length below one, or a loop of unknown length in the cell.

@@ -38,24 +38,24 @@ class Learner:
 
     By default every call updates the parameters. Sensitivities then belong to the parameters of the past and are
     stale, as always in real-time recurrent learning: little at small rates, much at large ones (docs/streaming.md
-    has figures). With `accumulate=True` the gradient is summed until a
-    call with `end=True`: one update for each sequence, exact (the paper's setting).
+    has figures). With `accumulate=True` the gradient is summed until a call with `end=True`: one update for each
+    sequence, exact (the paper's setting).
 
     Args:
-        network: the network to begin with.
-        rule: a rule or its name.
-        optimizer: any Optax optimiser, e.g. `foretrace.adamw`.
+        network: network to begin with.
+        rule: learning rule or its name.
+        optimizer: Optax optimiser, e.g. `foretrace.adamw`.
         loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`.
         batch_size: number of streams trained side by side; None for one stream without a batch axis.
-        accumulate: update once a sequence, on `end=True`, which also begins the next one.
-        whole_sequences: every call is a sequence of its own; nothing is carried, so the call costs what
+        accumulate: one update for each sequence, on the call with `end=True`, which also begins the next sequence.
+        whole_sequences: True if every call is a sequence of its own; nothing is carried, so the call costs what
             backpropagation through time costs.
-        segment: with whole_sequences, for long ones: keep the insides of so many steps at a time and compute the rest
-            again; the same gradient in memory that hardly grows with the sequence, for one forward pass more.
-        sensitivity_dtype: "bfloat16" keeps sensitivities in half the memory between calls, rounded at random so that
-            nothing is lost on average; as the parameters if None. docs/streaming.md has the error.
-        mesh: one axis of devices that share the streams of a batch; gradients are averaged in one exchange.
-        warn: warn of parameters that can receive no gradient under the rule.
+        segment: number of steps of a whole sequence whose insides are kept at a time, while the rest is computed again:
+            the same gradient in memory that hardly grows with the sequence, for one forward pass more; all if None.
+        sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by stochastic rounding,
+            which is unbiased; that of the parameters if None. docs/streaming.md has the error.
+        mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged in one exchange.
+        warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
         ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
@@ -140,13 +140,13 @@ class Learner:
         """Learn from the next chunk of the stream.
 
         Args:
-            state: from `init` or the previous call; it is not changed.
+            state: state from `init` or the previous call; it is not changed.
             x: inputs (C, I), or (B, C, I) for a batch of streams.
             y: targets, the same axes in front.
-            mask: which steps count, (C,) or (B, C): booleans or weights.
-            reset: steps that start an episode, same shape.
-            end: the sequence ends with this chunk: the next call starts from the initial state, and an accumulated
-                gradient is applied.
+            mask: booleans or weights that say which steps count, (C,) or (B, C).
+            reset: booleans that say which steps start an episode, of the same shape.
+            end: True if the sequence ends with this chunk: the next call starts from the initial state, and an
+                accumulated gradient is applied.
 
         Returns:
             The next state and what may be looked at. If loss, gradient or update is NaN or infinite, the state is
@@ -171,10 +171,10 @@ class Learner:
         What stays as it is, such as the network, is shared by both states, not copied.
 
         Args:
-            state: from `init` or `step`.
-            x: inputs.
-            reset: steps that start an episode.
-            sensitivity: move the sensitivities on as well, so that learning may go on behind it exactly. Without
+            state: state from `init` or `step`.
+            x: inputs of the chunk.
+            reset: booleans that say which steps start an episode.
+            sensitivity: True to advance the sensitivities, so that learning may go on behind it exactly. Without
                 them a call costs only the forward pass; later gradients then lack what came before.
 
         Raises:
@@ -191,6 +191,7 @@ class Learner:
         """
         if self.whole_sequences:
             return None
+        # 1 is for the dropout masks, 2 for what the rule samples.
         return self.init_carry(self.network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None)
 
     def init_carry(self, network: Network, batch_size: int | None, key: PRNGKeyArray | None = None) -> Carry:
@@ -206,6 +207,7 @@ class Learner:
     def _widened(self, carry: Carry | None) -> Carry | None:
         if carry is None or self.sensitivity_dtype is None:
             return carry
+        # Products are computed in the dtype of the parameters; only what lies between two calls is rounded.
         return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
 
     def _store_carry(self, carry: Carry | None) -> Carry | None:
@@ -293,6 +295,7 @@ class Learner:
             key=key,
         )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
+        # A refused call leaves no trace: every leaf of the state is chosen, so that nothing depends on a branch.
         after = jax.tree.map(partial(jnp.where, accepted), after, before)
         return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
 
@@ -308,6 +311,7 @@ class Learner:
     ) -> tuple[Array, dict[str, Any]]:
         network, before = state.network, state.carry
         if before is not None and not sensitivity:
+            # The plain network: no sensitivities to advance, and a key that stays as it is.
             outputs, after = forward(network, Carry(before.h, None), x, reset=reset)
             assert after is not None
             return outputs, {"carry": cleared(before._replace(h=after.h))}

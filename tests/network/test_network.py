@@ -148,7 +148,7 @@ def test_dropout_differs_between_streams_and_layers(memoryless):
     outputs = run(memoryless, None, xs, ys, key=jax.random.key(1)).outputs
     assert not np.allclose(outputs[0], outputs[1])
     keys = jax.random.split(jax.random.key(1), 2)
-    assert not np.array_equal(*(memoryless.block(i).keep(16, keys[i]) for i in range(2)))
+    assert not np.array_equal(*(memoryless.block(i).dropout_masks(16, keys[i]) for i in range(2)))
 
 
 @pytest.mark.parametrize("streams", [1, 3])
@@ -180,10 +180,10 @@ def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):
 
 
 def test_dropout_keeps_the_mean(memoryless):
-    keep = memoryless.block(0).keep(1000, jax.random.key(0))
+    keep = memoryless.block(0).dropout_masks(1000, jax.random.key(0))
     assert set(np.unique(keep)) == {0.0, 2.0}
     assert abs(keep.mean() - 1) < 0.1
-    assert SMALL(depth=2).keep(KEY) is None and memoryless.keep(KEY).shape == (2, 2, 4)
+    assert SMALL(depth=2).dropout_masks(KEY) is None and memoryless.dropout_masks(KEY).shape == (2, 2, 4)
 
 
 def test_initial_biases_stay_off_zero():
