@@ -50,9 +50,6 @@ class BlockGroup(NamedTuple):
         return _normalise(self.norm, x)
 
 
-Group = InputGroup | BlockGroup
-
-
 Groups = list[Any]
 """`[InputGroup, BlockGroup 1, …, BlockGroup D]`."""
 

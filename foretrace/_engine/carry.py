@@ -43,10 +43,12 @@ def init_carry(
     if (credit := credit_of(rule)) is not None:
         carry = carry._replace(e=credit.init(network, rule, carry.h, carry.e))
     if batch_size is not None:
+        # Layers stay in front, because they are scanned; streams come second.
         carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
     if not rule.samples:
         return carry
     key = jax.random.key(0) if key is None else key
+    # Streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
     return carry._replace(key=jax.random.key_data(keys)[None])
 

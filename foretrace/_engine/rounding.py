@@ -22,6 +22,7 @@ def rounded(carry: Carry) -> Carry:
     if carry.e is None:
         return carry
     seed = _hash_state(carry.h)
+    # Each leaf has its own noise: the seed is moved by an odd constant for each.
     leaves, structure = jax.tree.flatten(carry.e)
     closed = [_rounded(leaf, seed + np.uint32(number * 0x632BE5AB % 2**32)) for number, leaf in enumerate(leaves)]
     return carry._replace(e=structure.unflatten(closed))
@@ -43,6 +44,7 @@ def widened(carry: Carry, like: PyTree) -> Carry:
 
 def _rounded(leaf: Array, seed: Array) -> Array:
     if jnp.iscomplexobj(leaf):
+        # There are no complex numbers of 16 bits.
         leaf = jnp.stack([leaf.real, leaf.imag], axis=-1)
     leaf = leaf.astype(jnp.float32)
     bits = lax.bitcast_convert_type(leaf, jnp.uint32)
