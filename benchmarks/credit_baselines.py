@@ -12,7 +12,8 @@ import optax
 from jax import lax
 
 import foretrace as ft
-from foretrace._engine import gradient as _gradient
+from foretrace._engine.data import Data
+from foretrace._engine.gradient import evaluate
 
 
 def window_gradient(network, batch, *, reach, chunk, loss):
@@ -32,15 +33,13 @@ def window_gradient(network, batch, *, reach, chunk, loss):
         _, carry = ft.forward(network, carry, batch.xs[:, start : start + chunk])
         first, end = max(start + chunk - reach, 0), start + chunk
         newest = jnp.arange(first, min(end, batch.xs.shape[1])) >= start
-        out = _gradient.evaluate(
+        out = evaluate(
             network,
             lax.stop_gradient(before[first]),
-            batch.xs[:, first:end],
-            batch.ys[:, first:end],
-            jnp.where(newest, batch.mask[:, first:end], 0),
+            Data(batch.xs[:, first:end], batch.ys[:, first:end], jnp.where(newest, batch.mask[:, first:end], 0)),
             rule=ft.BPTT,
             loss=loss,
-            keep_carry=False,
+            return_carry=False,
         )
         value = value + out.loss
         grads = out.grads if grads is None else jax.tree.map(jnp.add, grads, out.grads)
@@ -50,7 +49,7 @@ def window_gradient(network, batch, *, reach, chunk, loss):
 def window_step(network, carry, xs, ys, *, chunk, loss):
     """Return what a stream computes for a chunk: the gradient through a window xs, and the state one chunk later."""
     newest = jnp.arange(len(xs)) >= len(xs) - chunk
-    out = _gradient.evaluate(network, carry, xs, ys, newest, rule=ft.BPTT, loss=loss, keep_carry=False)
+    out = evaluate(network, carry, Data(xs, ys, newest), rule=ft.BPTT, loss=loss, return_carry=False)
     return out.grads, ft.forward(network, carry, xs[:chunk])[1]
 
 

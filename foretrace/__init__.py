@@ -24,7 +24,6 @@ from foretrace._cells.s5 import S5 as S5
 from foretrace._cells.selective_ssm import SelectiveSSM as SelectiveSSM
 from foretrace._engine.alignment import Alignment as Alignment
 from foretrace._engine.alignment import alignment as alignment
-from foretrace._engine.carry import Carry as Carry
 from foretrace._engine.carry import carry_size as carry_size
 from foretrace._engine.carry import init_carry as init_carry
 from foretrace._engine.forward import forward as forward
@@ -39,6 +38,7 @@ from foretrace._learner.state import UntrainedParameters as UntrainedParameters
 from foretrace._learner.wrappers import bounded as bounded
 from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
+from foretrace._recurrence.chunk import Carry as Carry
 from foretrace._rule import BPTT as BPTT
 from foretrace._rule import HYBRID as HYBRID
 from foretrace._rule import ONLINE as ONLINE

@@ -103,7 +103,7 @@ class Block(eqx.Module):
         y = y if keep is None else y * keep[1]
         return self.norm(x + y) if self.norm is not None and self.norm_place == "post" else x + y
 
-    def keep(self, size: int, key: PRNGKeyArray) -> Float[Array, "2 H"] | None:
+    def dropout_masks(self, size: int, key: PRNGKeyArray) -> Float[Array, "2 H"] | None:
         """Draw the two dropout masks of a sequence, scaled to keep the mean; None without dropout."""
         if self.dropout == 0:
             return None
@@ -133,13 +133,13 @@ class Network(eqx.Module):
         output_size: number of outputs at each step; for k outputs of c classes each, `k * c`, output by output.
         model_size: number of features H between the blocks.
         depth: number of blocks.
-        cell: `make(size, *, key)`, such as `LRU.factory(state_size=64)`.
+        cell: function `make(size, *, key)`, such as `LRU.factory(state_size=64)`.
         glu: whether the blocks have a gated linear unit.
-        norm: "pre", "post" or "none": where the blocks normalise.
+        norm: place where the blocks normalise: "pre", "post" or "none".
         dropout: probability that a feature is dropped, the same features for a whole sequence.
         readout_size: hidden units of the decoder; a linear decoder if not given.
-        cumulative_mean: decode the mean of the features so far, differentiated as if it were the present features
-            (straight through); for whole sequences only.
+        cumulative_mean: True to decode the mean of the features so far, differentiated as if it were the present
+            features (straight through); for whole sequences only.
         key: PRNG key of the initialisation.
 
     Raises:
@@ -207,9 +207,9 @@ class Network(eqx.Module):
 
         self.encoder, self.blocks, self.decoder = _run_once(draw, key)
 
-    def keep(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
+    def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
         """Draw the dropout masks of all blocks for a sequence; None without dropout."""
-        return jax.vmap(partial(self.blocks.keep, self.model_size))(jax.random.split(key, self.depth))
+        return jax.vmap(partial(self.blocks.dropout_masks, self.model_size))(jax.random.split(key, self.depth))
 
     def block(self, i: int) -> Block:
         """Return block i, counted from the input; negative i counts from the output."""

@@ -1,11 +1,84 @@
-"""Learning rules: which arguments of the one-step recurrence are open to the derivative through time.
+"""Learning rules: openings of the one-step recurrence to the derivative through time, and at most one credit.
 
-A rule is data. It never says how a derivative is computed, only what is differentiated; `foretrace._recurrence.unroll`
-applies it as `stop_gradient` on the closed arguments.
+A rule is data. It never says how a derivative is computed, only what is differentiated. `foretrace._recurrence.unroll`
+applies the openings as `stop_gradient` on the closed arguments. The table in `foretrace._credit.table` says what each
+credit does.
 """
 
 import dataclasses
-from typing import Literal, Self
+from typing import Any, Literal, Self
+
+
+@dataclasses.dataclass(frozen=True)
+class Depth:
+    """Credit by multi-layer RTRL truncated at `depth` layers: errors also travel through the layers above.
+
+    Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al., Exploring the
+    promise and limits of real-time recurrent learning, 2024.
+
+    Args:
+        depth: number of recurrent layers above a parameter through whose memory its errors travel, at any distance in
+            time; the number of layers of the network, or more, leaves nothing out.
+        groups: number of parameter groups that receive this credit, counted from the input (1: the encoder and the norm
+            in front of the first recurrent layer); the others learn as without it; 0 for all.
+        columns: number of columns of each weight matrix whose sensitivities are carried, sampled once per sequence and
+            rescaled so that the gradient is unbiased; 0 for all.
+        modules: number of modules of each recurrent layer that carry sensitivities to the layers below, sampled and
+            rescaled in the same way; 0 for all.
+
+    Raises:
+        ValueError: a depth below 1, or another number below 0.
+    """
+
+    depth: int
+    groups: int = 0
+    columns: int = 0
+    modules: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            _check_count(name, value, 1 if name == "depth" else 0)
+
+    @property
+    def samples(self) -> bool:
+        """Whether what is carried is sampled, so that a stream needs a PRNG key."""
+        return self.columns > 0 or self.modules > 0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sketches:
+    """Credit by random rank-one estimates of the sensitivity of all states to all parameters (UORO).
+
+    Args:
+        number: number of independent estimates, whose mean is taken.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    number: int = 1
+
+    def __post_init__(self) -> None:
+        _check_count("sketches", self.number, 1)
+
+    @property
+    def samples(self) -> bool:
+        """Whether what is carried is sampled, so that a stream needs a PRNG key."""
+        return True
+
+    def __str__(self) -> str:
+        return f"sketches={self.number}" if self.number > 1 else ""
+
+
+Credit = Depth | Sketches
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}={value!r} must be an integer of at least {least}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,25 +86,19 @@ class LearningRule:
     """Which arguments of `h_t = step(theta, own, others, x_t)` are differentiated through time.
 
     The error of the present step always reaches the layers below at the present step, whatever the rule.
-    `with_depth` lets it through the memory of the layers above, too.
 
     Args:
-        name: what tables, records and error messages call the rule.
+        name: name in tables, records and error messages.
         recurrent: the coefficients that act on the past (λ, A, …) receive a derivative.
-        own: through each module's own previous state (forward form: the sensitivity of a module to itself).
-        others: through the previous states of the other modules (the full sensitivity of a dense layer).
-        inputs: through the inputs of past steps, hence through the memory of the layers above; inside a chunk.
-        carried: what came before the chunk enters by the sensitivity; without it the chunk starts from a constant.
+        own: derivative through each module's own previous state (its sensitivity to itself).
+        others: derivative through the previous states of the other modules (full sensitivity of a dense layer).
+        inputs: derivative through the inputs of past steps of the chunk, hence through the memory of the layers above.
+        carried: sensitivities stand for what came before the chunk; without them the chunk starts from a constant.
         trains_cells: False closes every parameter of the recurrent layers.
-        depth: through the memory of how many recurrences above a parameter its errors travel, besides its own, and
-            at any distance in time; 0 is the paper's rule, the number of recurrences or more leaves nothing out.
-        columns: with depth, of the sensitivities to the layers below only those to so many columns of each matrix are
-            carried, drawn anew for every sequence and scaled, so that the gradient is right on average; 0 carries all.
-        modules: with depth, so many modules of each recurrence carry sensitivities to the layers below, drawn and
-            scaled likewise; 0 for all.
-        groups: with depth, only the parameters of so many groups, counted from the input, have it; 1 is the encoder and
-            the norm before the first recurrence; the others learn as without depth; 0 for all.
-        sketches: number of random estimates that are carried in place of sensitivities.
+        credit: credit beyond the layer and the chunk: `Depth`, `Sketches`, or None.
+
+    Raises:
+        ValueError: a combination that cannot be carried out.
     """
 
     name: str
@@ -41,11 +108,7 @@ class LearningRule:
     inputs: bool = False
     carried: bool = False
     trains_cells: bool = True
-    depth: int = 0
-    columns: int = 0
-    modules: int = 0
-    groups: int = 0
-    sketches: int = 0
+    credit: Credit | None = None
 
     def __post_init__(self) -> None:
         if self.carried and not self.own:
@@ -53,45 +116,20 @@ class LearningRule:
                 f"LearningRule(name={self.name!r}): carried=True needs own=True, because a sensitivity reaches "
                 "the present only through a module's own past; set own=True or carried=False"
             )
-        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 0:
-            raise ValueError(f"LearningRule(depth={self.depth!r}) must be an integer of at least 0")
-        for name, value in {"groups": self.groups, "columns": self.columns, "modules": self.modules}.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"LearningRule({name}={value!r}) must be an integer of at least 0")
-            if value and not self.depth:
-                raise ValueError(
-                    f"{self.name}: {name}={value} is a part of credit in depth, which needs a depth of at least 1 "
-                    "(with_depth), got 0"
-                )
-        if isinstance(self.sketches, bool) or not isinstance(self.sketches, int) or self.sketches < 0:
-            raise ValueError(f"LearningRule(sketches={self.sketches!r}) must be an integer of at least 0")
-        every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
-        if self.sketches and (self.carried or not every):
-            raise ValueError(
-                f"LearningRule(name={self.name!r}, sketches={self.sketches}): a sketch stands for all that is not "
-                "carried and leaves nothing closed; set recurrent, own, others and inputs, neither carried nor depth"
-            )
-        if self.depth and not self.carried:
+        if isinstance(self.credit, Depth) and not self.carried:
             raise ValueError(
                 f"{self}: credit in depth extends the sensitivities that a rule carries, and {self.name} carries "
                 "none; use it with ONLINE (SNAP1), RTRL or HYBRID"
             )
-
-    def with_sketches(self, sketches: int) -> Self:
-        """Return the rule with the mean of so many independent sketches: less noise, more memory.
-
-        Raises:
-            ValueError: less than one, or another rule than UORO.
-
-        >>> print(UORO.with_sketches(4))
-        UORO(sketches=4)
-        """
-        if not self.sketches or isinstance(sketches, bool) or sketches < 1:
-            raise ValueError(f"{self}.with_sketches({sketches}): there is at least one, and they are for UORO")
-        return dataclasses.replace(self, sketches=sketches)
+        every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
+        if isinstance(self.credit, Sketches) and (self.carried or not every):
+            raise ValueError(
+                f"LearningRule(name={self.name!r}, credit={self.credit!r}): a sketch stands for all that is not "
+                "carried and leaves nothing closed; set recurrent, own, others and inputs, not carried"
+            )
 
     def with_depth(self, depth: int) -> Self:
-        """Return the rule with errors that travel through the memory of the next `depth` recurrences as well.
+        """Return the rule with multi-layer RTRL truncated at `depth` layers; without it if 0.
 
         Raises:
             ValueError: a negative depth, or a rule without sensitivities.
@@ -99,10 +137,11 @@ class LearningRule:
         >>> print(RTRL.with_depth(2))
         RTRL(depth=2)
         """
-        return dataclasses.replace(self, depth=depth)
+        _check_count("depth", depth, 0)
+        return self._with_depth_settings(depth=depth)
 
     def with_groups(self, groups: int) -> Self:
-        """Return the rule with credit in depth for so many groups of parameters, counted from the input; 0 for all.
+        """Return the rule with credit in depth for some groups of parameters, counted from the input; 0 for all.
 
         One group is the encoder and the norm before the first recurrence. It is small, so that errors may reach it
         through the memory of every recurrence in a fraction of what all groups would carry.
@@ -113,10 +152,10 @@ class LearningRule:
         >>> print(ONLINE.with_depth(4).with_groups(1))
         SNAP1(depth=4, groups=1)
         """
-        return dataclasses.replace(self, groups=groups)
+        return self._with_depth_settings(groups=groups)
 
     def with_columns(self, columns: int) -> Self:
-        """Return the rule with sensitivities to so many columns of each matrix of the layers below; 0 for all.
+        """Return the rule with sensitivities to some columns of each matrix of the layers below; 0 for all.
 
         For chunks; on whole sequences nothing is carried.
 
@@ -126,10 +165,10 @@ class LearningRule:
         >>> print(ONLINE.with_depth(1).with_columns(8))
         SNAP1(depth=1, columns=8)
         """
-        return dataclasses.replace(self, columns=columns)
+        return self._with_depth_settings(columns=columns)
 
     def with_modules(self, modules: int) -> Self:
-        """Return the rule where so many modules of each recurrence carry what the layers below get; 0 for all.
+        """Return the rule where some modules of each recurrence carry what the layers below get; 0 for all.
 
         For chunks; on whole sequences nothing is carried.
 
@@ -139,18 +178,44 @@ class LearningRule:
         >>> print(ONLINE.with_depth(1).with_modules(16))
         SNAP1(depth=1, modules=16)
         """
-        return dataclasses.replace(self, modules=modules)
+        return self._with_depth_settings(modules=modules)
+
+    def with_sketches(self, sketches: int) -> Self:
+        """Return the rule with the mean of several independent sketches: less noise, more memory.
+
+        Raises:
+            ValueError: less than one, or another rule than UORO.
+
+        >>> print(UORO.with_sketches(4))
+        UORO(sketches=4)
+        """
+        if not isinstance(self.credit, Sketches) or isinstance(sketches, bool) or sketches < 1:
+            raise ValueError(f"{self}.with_sketches({sketches}): there is at least one, and they are for UORO")
+        return dataclasses.replace(self, credit=Sketches(sketches))
+
+    def _with_depth_settings(self, **settings: int) -> Self:
+        known = vars(self.credit) if isinstance(self.credit, Depth) else {"depth": 0}
+        settings = known | settings
+        if settings["depth"] == 0:
+            # Without depth the other settings say nothing, so they must not be set.
+            for name, value in settings.items():
+                _check_count(name, value, 0)
+                if value:
+                    raise ValueError(
+                        f"{self.name}: {name}={value} is a part of credit in depth, which needs a depth of at least 1 "
+                        "(with_depth), got 0"
+                    )
+            credit = None if isinstance(self.credit, Depth) else self.credit
+            return dataclasses.replace(self, credit=credit)
+        return dataclasses.replace(self, credit=Depth(**settings))
 
     @property
-    def drawn(self) -> bool:
-        """Whether what is carried is chosen by chance."""
-        return self.columns > 0 or self.modules > 0
+    def samples(self) -> bool:
+        """Whether what is carried is sampled, so that a stream needs a PRNG key."""
+        return self.credit is not None and self.credit.samples
 
     def __str__(self) -> str:
-        if self.sketches > 1:
-            return f"{self.name}(sketches={self.sketches})"
-        parts = {"depth": self.depth, "groups": self.groups, "columns": self.columns, "modules": self.modules}
-        said = ", ".join(f"{name}={value}" for name, value in parts.items() if value)
+        said = str(self.credit or "")
         return f"{self.name}({said})" if said else self.name
 
 
@@ -186,7 +251,7 @@ BPTT = LearningRule("BPTT", recurrent=True, own=True, others=True, inputs=True)
 """Backpropagation through time over the chunk: truncated BPTT(C), exact when the chunk is the whole sequence."""
 
 
-UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, sketches=1)
+UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, credit=Sketches())
 """Unbiased online recurrent optimisation: nothing is left out on average, in the memory of one more network."""
 
 

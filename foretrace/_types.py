@@ -19,6 +19,7 @@ from typing import Any
 from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 State = PyTree[Inexact[Array, "N"]]
+Stack = PyTree[Inexact[Array, "..."]]  # the states of all layers
 """State of a layer: one leaf of shape (N,) for each state dimension of a module."""
 
 
@@ -59,5 +60,6 @@ __all__ = [
     "Sensitivity",
     "State",
     "States",
+    "Stack",
     "UInt32",
 ]

@@ -1,4 +1,4 @@
-"""Depth-d credit: errors that travel through the memory of the next d recurrences above a parameter.
+"""Multi-layer RTRL truncated at d layers ("credit in depth"): errors also travel through the next d recurrences above.
 
 For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open through time and those
 above only at the present step. The outputs of block j + d are written as a function of these parameters alone, a
@@ -11,15 +11,17 @@ groups at once. The d + 1 groups nearest to the output share one window, because
 d equal to the number of recurrences, that window is the whole network and costs what backpropagation through time
 costs. After a chunk, `e[m][j]` is the derivative of the window's own last states.
 
-Where only the first groups are given depth, the others stay open in the spatial pass and learn there as without it.
+Where only the first groups have this credit, the others stay open in the spatial pass and learn there as without it.
 
 Groups are looped over in Python: the program, and the time to compile it, grow with depth.
 
-Where only some columns of each matrix are carried, e[m][j] is the derivative by those, exact, and it is attached to
-their parameters times n / K, for K columns of n. Columns are drawn uniformly for each sequence, so what they add to the
-gradient is on average what all would add. The same holds for modules: those that carry nothing let no error of the
-past through, and the others N / M times as much. So e[m][j] at a lag above one is made of some modules in between, and
-right on average.
+Where only some columns of each matrix are carried (`foretrace.experimental.columns`), e[m][j] is the derivative by
+those, exact, and it is attached to their parameters times n / K, for K columns of n. Modules are sampled in the same
+way: those that carry nothing let no error of the past through, and the others N / M times as much. So e[m][j] at a lag
+above one is made of some modules in between, and unbiased.
+
+Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al., Exploring the promise
+and limits of real-time recurrent learning, 2024.
 """
 
 import dataclasses
@@ -27,244 +29,242 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from foretrace._credit.groups import (
-    DRAWN,
-    Columns,
     DeepSensitivity,
     Groups,
-    attach_some,
-    draw_columns,
-    draw_modules,
+    Selection,
+    attach_subset,
+    depth_of,
     gather,
-    given_depth,
-    init_deep_sensitivity,
     jacobian,
-    narrowed,
+    num_credited_groups,
     row,
+    sample,
     split,
 )
-from foretrace._credit.noise import seed_of
 from foretrace._network import Network
-from foretrace._recurrence.sensitivity import advance, attach, init_sensitivity, is_full, only
-from foretrace._recurrence.unroll import also_differentiate, states, unroll
+from foretrace._recurrence.chunk import Carry, Chunk
+from foretrace._recurrence.sensitivity import advance, attach, is_full, one_leaf_cotangent
+from foretrace._recurrence.unroll import states, straight_through, unroll
 from foretrace._rule import LearningRule
-from foretrace._types import Array, Bool, Float, Inexact, Int, PyTree, Sensitivity, State, States, UInt32
+from foretrace._types import Array, Bool, Float, Sensitivity, State, States, UInt32
+from foretrace.experimental.columns import select_columns
 
 
-class _Chunk(NamedTuple):
+class Passage(NamedTuple):
     """What a chunk is run with and, by recurrence, what it went through; closed to the derivative.
 
     Args:
-        rule: what is open to the derivative.
-        xs: inputs of the network.
-        reset: steps that start an episode.
-        e: sensitivities before the chunk.
-        columns: by group, of which columns these are; None if of all.
-        modules: by recurrence, of which modules' states they are to the groups below; None if of all.
-        estimates: they stand for all columns in an error; not where one sensitivity is made of others.
+        rule: rule with credit in depth.
+        chunk: inputs, resets and dropout masks.
+        e: sensitivities before the chunk; None if nothing is attached.
+        selection: part of the sensitivities that is carried.
+        rescale: whether the selected columns stand for all, as in an error; not where one sensitivity is made of
+            others.
         h: states before the chunk.
-        keep: dropout masks.
-        inputs: inputs of the block and of its recurrence.
-        hs: states.
+        inputs: inputs of each block and of its recurrence.
+        hs: states of each recurrence.
     """
 
     rule: LearningRule
-    xs: Float[Array, "C I"]
-    reset: Bool[Array, "C"] | None
+    chunk: Chunk
     e: DeepSensitivity | None
-    columns: list[Columns | None]
-    modules: dict[int, Int[Array, "M"] | None]
-    estimates: bool
+    selection: Selection
+    rescale: bool
     h: dict[int, State]
-    keep: dict[int, Float[Array, "2 H"] | None]
     inputs: dict[int, tuple[Float[Array, "C H"], Float[Array, "C H"]]]
     hs: dict[int, States]
 
+    def dropout_masks(self, m: int) -> Float[Array, "2 H"] | None:
+        """Return the dropout masks of block m."""
+        masks = self.chunk.dropout_masks
+        return None if masks is None else masks[m - 1]
 
-def deep_stack(
+
+def run_in_depth(
     network: Network,
-    before: tuple[PyTree[Inexact[Array, "D N"]], DeepSensitivity | None] | None,
-    xs: Float[Array, "C I"],
-    reset: Bool[Array, "C"] | None,
-    keep: Float[Array, "D 2 H"] | None,
+    carry: Carry,
+    chunk: Chunk,
     *,
     rule: LearningRule,
-    keep_carry: bool,
-) -> tuple[Float[Array, "C H"], tuple[PyTree[Inexact[Array, "D N"]], DeepSensitivity] | None]:
+    starts: bool,
+    return_carry: bool,
+    run_layers: object = None,
+) -> tuple[Float[Array, "C H"], Carry | None]:
     """Run encoder and blocks over a chunk of one stream, with credit in depth.
 
     Args:
         network: the network.
-        before: states and sensitivities; None starts a sequence, with nothing attached.
-        xs: inputs of the network.
-        reset: steps that start an episode.
-        keep: dropout masks of each block.
-        rule: what is open to the derivative; its depth is at least 1.
-        keep_carry: False spares the sensitivities at the end of the chunk.
+        carry: states, sensitivities and key before the chunk.
+        chunk: inputs, resets and dropout masks.
+        rule: rule with credit in depth.
+        starts: nothing came before, so no sensitivity is attached.
+        return_carry: False spares the sensitivities after the chunk.
+        run_layers: not used; layers are run one by one, since the windows need what is between them.
 
     Returns:
-        The outputs of the last block, and (states, sensitivities) after the chunk if kept.
+        The outputs of the last block, and the carry after the chunk (None if not returned).
     """
     groups = split(network, rule)
-    h, e = before if before is not None else (jax.vmap(lambda b: b.cell.init_state())(network.blocks), None)
     all_ = range(1, network.depth + 1)
-    masks = {m: None if keep is None else keep[m - 1] for m in all_}
-    h, e = lax.stop_gradient(({m: row(h, m - 1) for m in all_}, e))
-    drawn = _drawn(groups, h, rule, None if e is None else e.seed)
-    chunk = _Chunk(rule, xs, reset, e, *drawn, True, h, masks, {}, {})
-    x = _features(groups, chunk)
-    if not keep_carry:
+    h, e = lax.stop_gradient(({m: row(carry.h, m - 1) for m in all_}, carry.e))
+    selection = sample(groups, h, rule, _wrapped(carry.key))
+    x, passage = _features(groups, Passage(rule, chunk, None if starts else e, selection, True, h, {}, {}))
+    if not return_carry:
         return x, None
-    if e is None:
-        own = jax.vmap(lambda b: init_sensitivity(b.cell, rule))(network.blocks)
-        chunk = chunk._replace(e=init_deep_sensitivity(network, rule, own))
-    last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[chunk.hs[m] for m in all_])
-    return x, lax.stop_gradient((last, _advance(lax.stop_gradient(groups), chunk)))
+    key = _key_after(carry.key, chunk.reset)
+    # Where the key is new, the old sensitivities are zero or do not pass the reset.
+    passage = passage._replace(e=e, selection=sample(groups, h, rule, _wrapped(key)), rescale=False)
+    last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[passage.hs[m] for m in all_])
+    after = Carry(last, _advance(lax.stop_gradient(groups), passage), key)
+    return x, lax.stop_gradient(after)
 
 
-def _drawn(
-    groups: Groups, h: dict[int, State], rule: LearningRule, seed: UInt32[Array, "D"] | None
-) -> tuple[list[Columns | None], dict[int, Int[Array, "M"] | None]]:
-    """Return the columns that are carried of each group, and the modules of each recurrence that carry them."""
-    first = jnp.zeros((), jnp.uint32) if seed is None else seed[0]
-    columns = [draw_columns(group, j, first, rule.columns) for j, group in enumerate(groups)]
-    return columns, {m: draw_modules(state, m, first, rule.modules) for m, state in h.items()}
+def _wrapped(key: UInt32[Array, "1 K"] | None) -> Any:
+    return None if key is None else jax.random.wrap_key_data(key[0])
 
 
-def _begun(chunk: _Chunk) -> UInt32[Array, "D"] | None:
-    """Return the seed after the chunk: a new one if its sequence began here, made of the states that it has reached.
-
-    The one before is mixed in, by which streams differ that begin alike. A run that is resumed has the same.
-    """
-    assert chunk.e is not None
-    if (seed := chunk.e.seed) is None:
-        return None
-    begun = seed < DRAWN if chunk.reset is None else (seed < DRAWN) | chunk.reset.any()
-    new = seed_of([row(hs, -1) for hs in chunk.hs.values()]) ^ (seed * np.uint32(0x9E3779B9))
-    return jnp.where(begun, new | DRAWN, seed)
+def _key_after(key: UInt32[Array, "1 K"] | None, reset: Bool[Array, "C"] | None) -> UInt32[Array, "1 K"] | None:
+    """Return the key after a chunk: the same within a sequence, a new one if another began in the chunk."""
+    if key is None or reset is None:
+        return key
+    renewed = jax.random.key_data(jax.random.fold_in(_wrapped(key), 1))[None]
+    return jnp.where(reset.any(), renewed, key)
 
 
-def _features(groups: Groups, chunk: _Chunk) -> Float[Array, "C H"]:
-    """Return the outputs of the last block, with the derivative of every window; notes down what it goes through."""
-    depth, given = len(groups) - 1, given_depth(groups, chunk.rule)
-    reach = min(chunk.rule.depth, depth)
-    # The groups that are given no credit in depth learn as without it.
-    spatial = [*lax.stop_gradient(groups[:given]), *groups[given:]]
+def _features(groups: Groups, passage: Passage) -> tuple[Float[Array, "C H"], Passage]:
+    """Return the outputs of the last block, with the derivative of every window, and what the chunk went through."""
+    rule, chunk = passage.rule, passage.chunk
+    depth, credited = len(groups) - 1, num_credited_groups(groups, rule)
+    reach = min(depth_of(rule).depth, depth)
+    # The groups without credit in depth learn in the spatial pass, by the rule itself.
+    spatial = [*lax.stop_gradient(groups[:credited]), *groups[credited:]]
     x, z = spatial[0].enter(chunk.xs)
     for m in range(1, depth + 1):
-        cell, h = spatial[m].block.cell, chunk.h[m]
-        if m >= given and chunk.e is not None:
-            h = attach(h, chunk.e.to(m, m), cell.coefficients())
-        hs, emitted = unroll(cell, cell.coefficients(), h, z, chunk.rule, chunk.reset)
-        chunk.inputs[m], chunk.hs[m] = lax.stop_gradient(((x, z), hs))
-        x = spatial[m].leave(x, z, emitted, chunk.keep[m])
-        opened = range(m - reach, min(given, depth + 1 if m == depth else m - reach + 1))
+        cell, h = spatial[m].block.cell, passage.h[m]
+        if m >= credited and passage.e is not None:
+            h = attach(h, passage.e.to(m, m), cell.coefficients())
+        hs, emitted = unroll(cell, cell.coefficients(), h, z, rule, chunk.reset)
+        inputs, closed = lax.stop_gradient(((x, z), hs))
+        passage = passage._replace(inputs=passage.inputs | {m: inputs}, hs=passage.hs | {m: closed})
+        x = spatial[m].leave(x, z, emitted, passage.dropout_masks(m))
+        # Windows that end at block m: group m - d, and at the last block all groups that are left.
+        opened = range(m - reach, min(credited, depth + 1 if m == depth else m - reach + 1))
         if m >= reach and opened:
-            x = also_differentiate(x, _outputs(_only(groups, opened), opened, m, chunk))
+            x = straight_through(x, _outputs(_only(groups, opened), opened, m, passage))
         z = spatial[m].onward(x)
-    return x
+    return x, passage
 
 
 def _only(groups: Groups, opened: range) -> Groups:
     return [group if j in opened else lax.stop_gradient(group) for j, group in enumerate(groups)]
 
 
-def _outputs(groups: Groups, opened: range, m: int, chunk: _Chunk) -> Float[Array, "C H"]:
+def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[Array, "C H"]:
     """Return the outputs of block m as a function of the opened groups."""
-    x, z = _inputs(groups, opened, m, chunk)
-    return groups[m].leave(x, z, _through(groups, opened, m, z, chunk), chunk.keep[m])
+    # One step up the window: x[m] = block m of (x[m-1], states of recurrence m).
+    x, z = _inputs(groups, opened, m, passage)
+    return groups[m].leave(x, z, _through(groups, opened, m, z, passage), passage.dropout_masks(m))
 
 
-def _inputs(groups: Groups, opened: range, m: int, chunk: _Chunk) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
+def _inputs(groups: Groups, opened: range, m: int, passage: Passage) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
     """Return the inputs of block m and of its recurrence as a function of the opened groups."""
     if m <= opened.start:
-        return chunk.inputs[m]
+        # Below the window nothing is open: the values that the chunk went through.
+        return passage.inputs[m]
     if m == 1:
-        return groups[0].enter(chunk.xs)
-    x = _outputs(groups, opened, m - 1, chunk)
+        return groups[0].enter(passage.chunk.xs)
+    x = _outputs(groups, opened, m - 1, passage)
     return x, groups[m - 1].onward(x)
 
 
-def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], chunk: _Chunk) -> States:
+def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], passage: Passage) -> States:
     """Return the states of recurrence m, open through time to its inputs and, before the chunk, to attached groups."""
-    cell, h = groups[m].block.cell, chunk.h[m]
+    cell, h = groups[m].block.cell, passage.h[m]
     theta = cell.coefficients()
-    if chunk.e is not None:
+    if passage.e is not None:
         for j in range(attached.start, min(attached.stop, m + 1)):
             if j == m:
-                h = attach(h, chunk.e.to(m, m), theta)
+                # A recurrence's own coefficients have the plain sensitivity (Eq. 5 to 7 of the paper).
+                h = attach(h, passage.e.to(m, m), theta)
             else:
-                below = narrowed(groups[j], chunk.columns[j], chunk.estimates)
-                h = attach_some(h, chunk.e.to(m, j), below, chunk.modules[m])
-    through = dataclasses.replace(chunk.rule, inputs=True)
-    return states(cell, theta, h, z, through, chunk.reset, known=chunk.hs[m])
+                below = select_columns(groups[j], passage.selection.columns[j], passage.rescale)
+                h = attach_subset(h, passage.e.to(m, j), below, passage.selection.modules[m])
+    # Inside the window errors pass from a recurrence to its inputs at all steps of the chunk.
+    through = dataclasses.replace(passage.rule, inputs=True)
+    return states(cell, theta, h, z, through, passage.chunk.reset, known=passage.hs[m])
 
 
-def _advance(groups: Groups, chunk: _Chunk) -> DeepSensitivity:
+def _advance(groups: Groups, passage: Passage) -> DeepSensitivity:
     """Return the sensitivities after the chunk."""
-    e, depth, given = chunk.e, len(groups) - 1, given_depth(groups, chunk.rule)
+    rule, e, depth = passage.rule, passage.e, len(groups) - 1
     assert e is not None
-    reach = min(chunk.rule.depth, depth)
-    seed = _begun(chunk)
-    # Where it is new, the old sensitivities are zero, or do not pass the reset.
-    columns, modules = _drawn(groups, chunk.h, chunk.rule, seed)
-    chunk = chunk._replace(columns=columns, modules=modules, estimates=False)
+    reach, credited = min(depth_of(rule).depth, depth), num_credited_groups(groups, rule)
+    # found[m, j] is the new sensitivity of recurrence m to group j.
     own, found = [], {}
     for m in range(1, depth + 1):
-        cell, z, hs = groups[m].block.cell, chunk.inputs[m][1], chunk.hs[m]
-        own.append(advance(cell, cell.coefficients(), chunk.h[m], e.to(m, m), z, hs, chunk.rule, chunk.reset))
-        kept = None if is_full(cell, chunk.rule) else _kept(groups, m, chunk)
+        cell, z, hs = groups[m].block.cell, passage.inputs[m][1], passage.hs[m]
+        own.append(advance(cell, cell.coefficients(), passage.h[m], e.to(m, m), z, hs, rule, passage.chunk.reset))
+        diagonal = None if is_full(cell, rule) else _state_jacobian_diagonal(groups, m, passage)
         # The groups that share a window share its derivative, too.
-        alone = range(max(m - reach, 0), min(m, depth - reach, given))
-        for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, min(m, given))]:
-            for j, new in zip(opened, _last_state(groups, opened, m, chunk), strict=True):
-                found[m, j] = new if kept is None else jax.tree.map(jnp.add, _pass(kept, e.to(m, j)), new)
-    return gather(own, found, seed)
+        alone = range(max(m - reach, 0), min(m, depth - reach, credited))
+        for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, min(m, credited))]:
+            for j, new in zip(opened, _last_state(groups, opened, m, passage), strict=True):
+                if diagonal is not None:
+                    # e'[m][j] = (dh'/dh) e[m][j] + derivative through the inputs of the chunk
+                    new = jax.tree.map(jnp.add, _propagate_elementwise(diagonal, e.to(m, j)), new)
+                found[m, j] = new
+    return gather(own, found)
 
 
-def _last_state(groups: Groups, opened: range, m: int, chunk: _Chunk) -> list[Sensitivity]:
+def _last_state(groups: Groups, opened: range, m: int, passage: Passage) -> list[Sensitivity]:
     """Return the derivative of the last state of recurrence m with respect to each opened group.
 
-    Where modules see only themselves, without what goes through the state that the chunk began with (see `_kept`).
+    Where modules see only themselves, without what goes through the state that the chunk began with (see
+    `_state_jacobian_diagonal`).
     """
     if not opened:
         return []
-    attached = opened if is_full(groups[m].block.cell, chunk.rule) else range(0)
+    # A dense layer mixes its modules, so what came before must pass through the same product as the rest.
+    attached = opened if is_full(groups[m].block.cell, passage.rule) else range(0)
 
     def last(parameters: Groups) -> State:
         mixed = [*groups[: opened.start], *parameters, *groups[opened.stop :]]
-        _, z = _inputs(mixed, opened, m, chunk)
-        return row(_through(mixed, attached, m, z, chunk), -1)
+        _, z = _inputs(mixed, opened, m, passage)
+        return row(_through(mixed, attached, m, z, passage), -1)
 
-    columns = chunk.columns[opened.start : opened.stop]
-    return jacobian(last, groups[opened.start : opened.stop], columns, chunk.modules[m])
+    columns = passage.selection.columns[opened.start : opened.stop]
+    return jacobian(last, groups[opened.start : opened.stop], columns, passage.selection.modules[m])
 
 
-def _kept(groups: Groups, m: int, chunk: _Chunk) -> list[State]:
+def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[State]:
     """Return the derivative of modules' last states by their own first: for each leaf of the one, the other's.
 
     Sensitivities then pass a recurrence entry by entry, not by a product of N x N with N x |group|.
     """
-    cell, z = groups[m].block.cell, chunk.inputs[m][1]
+    cell, z = groups[m].block.cell, passage.inputs[m][1]
 
     def last(h: State) -> State:
-        return row(states(cell, cell.coefficients(), h, z, chunk.rule, chunk.reset, known=chunk.hs[m]), -1)
+        return row(states(cell, cell.coefficients(), h, z, passage.rule, passage.chunk.reset, known=passage.hs[m]), -1)
 
-    value, pull = jax.vjp(last, chunk.h[m])
-    kept = [pull(only(value, k, jnp.ones_like(leaf)))[0] for k, leaf in enumerate(jax.tree.leaves(value))]
-    return kept if chunk.modules[m] is None else row(kept, chunk.modules[m])
+    value, pull = jax.vjp(last, passage.h[m])
+    # Modules are independent, so a cotangent of ones reads all their derivatives at once.
+    ones = enumerate(map(jnp.ones_like, jax.tree.leaves(value)))
+    diagonal = [pull(one_leaf_cotangent(value, k, one))[0] for k, one in ones]
+    modules = passage.selection.modules[m]
+    return diagonal if modules is None else row(diagonal, modules)
 
 
-def _pass(kept: list[State], e: Sensitivity) -> Sensitivity:
-    """Return `sum_k kept[i][k] * e[k]` for each leaf i of the state."""
-    structure = jax.tree.structure(kept[0])
+def _propagate_elementwise(diagonal: list[State], e: Sensitivity) -> Sensitivity:
+    """Return `sum_k diagonal[i][k] * e[k]` for each leaf i of the state."""
+    # Leaf i of the state after the chunk, leaf k before: an LSTM's cell and output, for instance.
+    structure = jax.tree.structure(diagonal[0])
     parts = structure.flatten_up_to(e)
 
     def weigh(factor: Array, part: Any) -> Any:
         return jax.tree.map(lambda p: factor.reshape(-1, *[1] * (p.ndim - 1)) * p, part)
 
-    rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in kept]
+    rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in diagonal]
     return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])

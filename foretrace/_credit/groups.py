@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from foretrace._network import Block, LayerNorm, Linear, Network
-from foretrace._recurrence.sensitivity import attach, is_full, only
-from foretrace._rule import LearningRule
-from foretrace._types import Array, Float, Int, Sensitivity, State, States, UInt32
+from foretrace._recurrence.sensitivity import attach, is_full, one_leaf_cotangent
+from foretrace._rule import Depth, LearningRule
+from foretrace._types import Array, Float, Int, PRNGKeyArray, Sensitivity, Stack, State, States
+from foretrace.experimental.columns import Columns, sample_columns, select_columns
 
 
-class Below(NamedTuple):
+class InputGroup(NamedTuple):
     """Group 0: the encoder, and the norm of the first block if it stands before the recurrence."""
 
     encoder: Linear
@@ -32,7 +32,7 @@ class Below(NamedTuple):
         return x, _normalise(self.norm, x)
 
 
-class Group(NamedTuple):
+class BlockGroup(NamedTuple):
     """Group j: block j but for a norm before its recurrence, and that norm of block j + 1."""
 
     block: Block
@@ -51,40 +51,41 @@ class Group(NamedTuple):
 
 
 Groups = list[Any]
-"""`[Below, Group 1, …, Group D]`."""
-
-
-Columns = list[Int[Array, "K"] | None]
-"""For each leaf of a group, which entries of its last axis are carried; None for all."""
+"""`[InputGroup, BlockGroup 1, …, BlockGroup D]`."""
 
 
 _TOGETHER = 16
 """Derivatives that are computed at once where only their columns are kept."""
 
 
-DRAWN = np.uint32(2**31)
-"""Seeds from here on are those of sequences that have begun."""
+class Selection(NamedTuple):
+    """Which part of the sensitivities to the layers below is carried.
+
+    Args:
+        columns: columns of each leaf, for each group from the input on; None for all of a group.
+        modules: modules of each recurrence m whose states these are derivatives of; None for all.
+    """
+
+    columns: list[Columns | None]
+    modules: dict[int, Int[Array, "M"] | None]
 
 
 class DeepSensitivity(NamedTuple):
     """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
 
     Each leaf of a state stands for a group whose leaves have the module axis in front: (rows, N, *parameter), real
-    parameters, complex where the state is. To the groups below, N and the last axis are those that were drawn.
+    parameters, complex where the state is. To the groups below, N and the last axis are those of the `Selection`.
 
     Args:
-        own: to its own coefficients, as without depth: row m - 1 is recurrence m.
-        below: to group 0: row m - 1 is recurrence m, 1 <= m <= d.
-        between: for each lag k = 1 … d, recurrence j + k to group j: row j - 1, j >= 1; of the groups that have
-            credit in depth.
-        seed: what columns and modules of this sequence are drawn from, the same number in every row; before its
-            first chunk the number of the stream, below `DRAWN`; None if all are carried.
+        own: sensitivities to a recurrence's own coefficients, as without depth: row m - 1 is recurrence m.
+        below: sensitivities to group 0: row m - 1 is recurrence m, 1 <= m <= d.
+        between: for each lag k = 1 … d, sensitivities of recurrence j + k to group j: row j - 1, j >= 1; of the groups
+            that have credit in depth.
     """
 
     own: Sensitivity
     below: Sensitivity
     between: tuple[Sensitivity, ...]
-    seed: UInt32[Array, "D"] | None = None
 
     def to(self, m: int, j: int) -> Sensitivity:
         """Return the sensitivity of recurrence m to group j; to its own coefficients if j is m."""
@@ -95,116 +96,118 @@ class DeepSensitivity(NamedTuple):
 
 def split(network: Network, rule: LearningRule) -> Groups:
     """Return the parameters of a network but for the decoder, group by group."""
+    # A norm in front of recurrence j + 1 acts behind recurrence j, so it belongs to group j.
     blocks, norms = network.blocks, None
     if not rule.trains_cells:
         blocks = eqx.tree_at(lambda b: b.cell, blocks, lax.stop_gradient(blocks.cell))
     if blocks.norm_place == "pre":
         blocks, norms = eqx.tree_at(lambda b: b.norm, blocks, None), blocks.norm
     depth = network.depth
-    above = [Group(row(blocks, j - 1), row(norms, j) if j < depth else None) for j in range(1, depth + 1)]
-    return [Below(network.encoder, row(norms, 0)), *above]
+    above = [BlockGroup(row(blocks, j - 1), row(norms, j) if j < depth else None) for j in range(1, depth + 1)]
+    return [InputGroup(network.encoder, row(norms, 0)), *above]
 
 
-def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity) -> DeepSensitivity:
+def depth_of(rule: LearningRule) -> Depth:
+    """Return the credit in depth of a rule that has it."""
+    assert isinstance(rule.credit, Depth)
+    return rule.credit
+
+
+def init_deep_sensitivity(network: Network, rule: LearningRule, h: Stack, own: Sensitivity) -> DeepSensitivity:
     """Return the sensitivities before the first step, zero, around those to the own coefficients.
 
     Raises:
         ValueError: columns or modules for a dense cell, under a rule that carries each module's derivative by all
             coefficients.
     """
-    check_drawn(network, rule)
+    check_samples(network, rule)
+    credit, depth = depth_of(rule), network.depth
     groups = jax.eval_shape(lambda: split(network, rule))
     state = jax.eval_shape(network.block(0).cell.init_state)
 
     def zeros(group: Any, rows: int) -> Sensitivity:
+        # For each leaf of a state a copy of the group, with the modules that carry it in front.
         def like(leaf: jax.ShapeDtypeStruct) -> Any:
-            carried = min(rule.modules or leaf.size, leaf.size)
-            return jax.tree.map(lambda p: jnp.zeros((rows, carried, *p.shape), leaf.dtype), narrow)
+            carried = min(credit.modules or leaf.size, leaf.size)
+            return jax.tree.map(lambda p: jnp.zeros((rows, carried, *p.shape), leaf.dtype), selected)
 
-        narrow = jax.eval_shape(lambda g: narrowed(g, draw_columns(g, 0, jnp.uint32(0), rule.columns)), group)
+        def select(group: Any) -> Any:
+            return select_columns(group, sample_columns(group, jax.random.key(0), credit.columns))
 
+        selected = jax.eval_shape(select, group)
         return jax.tree.map(like, state)
 
-    given = given_depth(groups, rule)
-    lags = range(1, min(rule.depth, network.depth - 1) + 1 if given > 1 else 1)
-    between = tuple(zeros(groups[1], min(network.depth - k, given - 1)) for k in lags)
-    seed = jnp.zeros(network.depth, jnp.uint32) if rule.drawn else None
-    return DeepSensitivity(own, zeros(groups[0], min(rule.depth, network.depth)), between, seed)
+    # Recurrence j + k and group j: D - k pairs of lag k, of which those of the first groups are carried.
+    credited = num_credited_groups(groups, rule)
+    lags = range(1, min(credit.depth, depth - 1) + 1 if credited > 1 else 1)
+    between = tuple(zeros(groups[1], min(depth - k, credited - 1)) for k in lags)
+    return DeepSensitivity(own, zeros(groups[0], min(credit.depth, depth)), between)
 
 
-def check_drawn(network: Network, rule: LearningRule) -> None:
+def check_samples(network: Network, rule: LearningRule) -> None:
     """Raise a ValueError for columns or modules where the carried derivatives are those of a whole dense layer."""
-    if rule.drawn and is_full(network.block(0).cell, rule):
+    if rule.samples and is_full(network.block(0).cell, rule):
         raise ValueError(
             f"{rule}: columns and modules are for cells of independent modules; leave them out for a dense one"
         )
 
 
-def given_depth(groups: Groups, rule: LearningRule) -> int:
-    """Return how many groups, counted from the input, are given credit in depth."""
-    return rule.groups or len(groups)
+def num_credited_groups(groups: Groups, rule: LearningRule) -> int:
+    """Return how many groups, counted from the input, have credit in depth."""
+    return depth_of(rule).groups or len(groups)
 
 
-def draw_columns(group: Any, j: int, seed: UInt32[Array, ""], number: int) -> Columns | None:
-    """Return which columns of each matrix of group j are carried; vectors and narrower matrices are carried whole."""
-    if not number:
-        return None
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), seed), j)
+def sample(groups: Groups, h: dict[int, State], rule: LearningRule, key: PRNGKeyArray | None) -> Selection:
+    """Sample which columns of each group are carried, and which modules of each recurrence carry them.
 
-    def some(i: int, leaf: Any) -> Array | None:
-        if leaf.ndim < 2 or leaf.shape[-1] <= number:
-            return None
-        return jax.random.permutation(jax.random.fold_in(key, i), leaf.shape[-1])[:number]
+    Args:
+        groups: parameters, group by group.
+        h: states of each recurrence.
+        rule: rule with credit in depth.
+        key: PRNG key of the sequence; None under a rule that carries all.
+    """
+    if key is None:
+        return Selection([None for _ in groups], {m: None for m in h})
+    credit = depth_of(rule)
+    # Independent draws, so that the expectation of a product of them is the product of their expectations.
+    for_columns, for_modules = jax.random.split(key)
+    fold_in = jax.random.fold_in
+    columns = [sample_columns(group, fold_in(for_columns, j), credit.columns) for j, group in enumerate(groups)]
+    modules = {m: sample_modules(state, fold_in(for_modules, m), credit.modules) for m, state in h.items()}
+    return Selection(columns, modules)
 
-    return [some(i, leaf) for i, leaf in enumerate(jax.tree.leaves(group))]
 
-
-def draw_modules(h: State, m: int, seed: UInt32[Array, ""], number: int) -> Int[Array, "M"] | None:
-    """Return which modules of recurrence m, of states h, carry sensitivities to the layers below; None for all."""
+def sample_modules(h: State, key: PRNGKeyArray, number: int) -> Int[Array, "M"] | None:
+    """Return which modules of a recurrence with states h carry sensitivities to the layers below; None for all."""
     size = jax.tree.leaves(h)[0].size
     if not 0 < number < size:
         return None
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(1), seed), m)
     return jax.random.permutation(key, size)[:number]
 
 
-def attach_some(h: State, e: Sensitivity, theta: Any, modules: Int[Array, "M"] | None) -> State:
-    """Attach the sensitivities of some modules to a state, weighed by how many there are for each: on average all."""
+def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Int[Array, "M"] | None) -> State:
+    """Attach the sensitivities of M of N modules to a state, rescaled by N / M so that the estimate is unbiased."""
     if modules is None:
         return attach(h, e, theta)
+    # E[(N / M) sum over sampled modules] = sum over all modules.
     share = jax.tree.leaves(h)[0].size / modules.size
     some = attach(row(h, modules), e, jax.tree.map(lambda leaf: leaf * share, theta))
     return jax.tree.map(lambda leaf, new: leaf.at[modules].set(new), h, some)
 
 
-def narrowed(group: Any, columns: Columns | None, weigh: bool = False) -> Any:
-    """Return a group with the given columns alone; weighed by how many there are for each, as an estimate of all."""
-    if columns is None:
-        return group
-    leaves, structure = jax.tree.flatten(group)
-
-    def few(leaf: Array, chosen: Array | None) -> Array:
-        if chosen is None:
-            return leaf
-        return leaf[..., chosen] * (leaf.shape[-1] / chosen.size if weigh else 1.0)
-
-    return structure.unflatten([few(*pair) for pair in zip(leaves, columns, strict=True)])
-
-
-def gather(
-    own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity], seed: UInt32[Array, "D"] | None
-) -> DeepSensitivity:
+def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) -> DeepSensitivity:
     """Return all sensitivities from those to the own coefficients and those found for recurrence m and group j."""
     depth, reach = len(own), max(m - j for m, j in found)
 
+    # Pairs of one lag side by side: their groups have the same shapes, those of group 0 excepted.
     def stack(rows: list[Sensitivity]) -> Sensitivity:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
 
     below = stack([found[m, 0] for m in range(1, min(reach, depth) + 1)])
-    given = max(j for _, j in found) + 1
-    lags = range(1, min(reach, depth - 1) + 1 if given > 1 else 1)
-    between = tuple(stack([found[j + k, j] for j in range(1, min(depth - k + 1, given))]) for k in lags)
-    return DeepSensitivity(stack(own), below, between, seed)
+    credited = max(j for _, j in found) + 1
+    lags = range(1, min(reach, depth - 1) + 1 if credited > 1 else 1)
+    between = tuple(stack([found[j + k, j] for j in range(1, min(depth - k + 1, credited))]) for k in lags)
+    return DeepSensitivity(stack(own), below, between)
 
 
 def jacobian(
@@ -213,7 +216,7 @@ def jacobian(
     columns: list[Columns | None],
     modules: Int[Array, "M"] | None,
 ) -> list[Sensitivity]:
-    """Return the derivative of a state by each of several trees of real parameters, or of some modules by some columns.
+    """Return the derivative of a state by each of several trees of real parameters, for the selected part alone.
 
     One vector-Jacobian product for each real number of the state, all at once. A cotangent c of a complex state reads
     Re[c dh]: 1 gives the real part and -i the imaginary one.
@@ -227,12 +230,13 @@ def jacobian(
     for k, leaf in enumerate(leaves):
 
         def read(cotangent: Array, k: int = k) -> Groups:
-            found = pull(only(value, k, cotangent))[0]
-            return [narrowed(group, chosen) for group, chosen in zip(found, columns, strict=True)]
+            found = pull(one_leaf_cotangent(value, k, cotangent))[0]
+            return [select_columns(group, chosen) for group, chosen in zip(found, columns, strict=True)]
 
         one = jnp.diag(jnp.ones_like(leaf))
         one = one if modules is None else one[modules]
         if jnp.iscomplexobj(leaf):
+            # Re[1 dh] and Re[-i dh] = Im[dh].
             parts = each(read)(jnp.concatenate([one, -1j * one]))
             n = len(one)
             rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))

@@ -10,6 +10,7 @@ import numpy as np
 
 from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_chunk
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import Loss, jitted_evaluate
 from foretrace._network import Network
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -50,14 +51,15 @@ def alignment(
     Norms are taken of gradients scaled by their largest entry, so that tiny gradients compare as well as large ones.
 
     Args:
-        network: the network.
+        network: network to differentiate.
         xs: inputs, (T, I) or (B, T, I).
         ys: targets, the same axes in front.
-        rule: a rule or its name.
+        rule: learning rule or its name.
         loss: loss of one step.
-        mask: which steps count.
-        reset: steps that start an episode.
-        chunk: length of the chunks the rule runs in; all if not given. It matters for HYBRID, BPTT, UORO.
+        mask: booleans or weights that say which steps count.
+        reset: booleans that say which steps start an episode.
+        chunk: length of the chunks the rule runs in, which matters for HYBRID, BPTT and UORO; the whole sequence if not
+            given.
 
     Raises:
         ValueError: as in `gradient`, or a chunk below 1.
@@ -112,15 +114,16 @@ def _whole_gradient(
     """Return the gradient of whole sequences, run in chunks and summed."""
     run = partial(jitted_evaluate, network, rule=rule, loss=loss)
     if chunk is None:
-        return run(None, xs, ys, mask, reset, keep_carry=False).grads
+        return run(None, Data(xs, ys, mask, reset), return_carry=False).grads
     axis = jnp.ndim(xs) - 2
     length = jnp.shape(xs)[axis]
+    # The gradient of a sequence is the sum over its chunks.
     carry = init_carry(network, rule, jnp.shape(xs)[0] if axis else None)
     total = jax.tree.map(jnp.zeros_like, network)
     for start in range(0, length, chunk):
         part = (slice(None),) * axis + (slice(start, start + chunk),)
-        now = [None if value is None else jnp.asarray(value)[part] for value in (xs, ys, mask, reset)]
-        found = run(carry, *now, keep_carry=start + chunk < length)
+        now = jax.tree.map(lambda leaf, part=part: jnp.asarray(leaf)[part], Data(xs, ys, mask, reset))
+        found = run(carry, now, return_carry=start + chunk < length)
         carry, total = found.carry, jax.tree.map(jnp.add, total, found.grads)
     return total
 
@@ -133,6 +136,7 @@ def _coefficient_names(network: Network) -> set[str]:
         return jax.tree.map(jnp.sum, cell.coefficients())
 
     jaxpr = jax.make_jaxpr(reached)(cell).jaxpr
+    # A parameter is a coefficient's if some operation on the way to the coefficients reads it, or if it is one itself.
     used = {v for equation in jaxpr.eqns for v in equation.invars if isinstance(v, jax.extend.core.Var)}
     used |= {v for v in jaxpr.outvars if isinstance(v, jax.extend.core.Var)}
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(cell)]
@@ -145,6 +149,7 @@ def _join(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
 
 
 def _scaled(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    # Squares of tiny gradients would underflow: norms are taken relative to the largest entry.
     largest = np.abs(g).max(axis=1, keepdims=True)
     return g / np.where(largest == 0, 1, largest), largest[:, 0]
 

@@ -1,42 +1,32 @@
-"""What a stream carries from chunk to chunk: states, and the sensitivities that a rule asks for."""
-
-from typing import NamedTuple
+"""The carry of a stream before its first step, its size, and its sensitivities set to zero."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._credit.groups import init_deep_sensitivity
-from foretrace._credit.sketch import init_sketch
+from foretrace._credit.table import credit_of
 from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.sensitivity import init_sensitivity
 from foretrace._rule import LearningRule, as_rule
-from foretrace._types import PyTree, Sensitivity, State
+from foretrace._types import PRNGKeyArray, PyTree
 
 
-class Carry(NamedTuple):
-    """What a stream carries from chunk to chunk: for each layer (axis D in front) its state and sensitivity.
-
-    In a batch of streams, axis B is the second of every leaf: layers are scanned, and each finds its streams together.
-
-    Args:
-        h: states.
-        e: sensitivities of h to the coefficients, None under a rule that carries none; of a rule with depth a tuple
-            of these and of those to the layers below, and where only columns or modules are carried of the seed that
-            these are drawn from; where there are sketches a `Sketch` of them.
-    """
-
-    h: State
-    e: Sensitivity | None
-
-
-def init_carry(network: Network, rule: LearningRule | str, batch_size: int | None = None) -> Carry:
+def init_carry(
+    network: Network,
+    rule: LearningRule | str,
+    batch_size: int | None = None,
+    *,
+    key: PRNGKeyArray | None = None,
+) -> Carry:
     """Return the carry of a stream before its first step.
 
     Args:
-        network: the network that will run.
-        rule: the rule it will be trained by; it decides which sensitivity is carried.
+        network: network that will run.
+        rule: rule it will be trained by; it decides which sensitivity is carried.
         batch_size: number of independent streams, the second axis of every leaf; one stream without it if None.
+        key: PRNG key of a rule that samples what it carries, split over the streams; `jax.random.key(0)` if not given.
+            Give each sequence another one.
 
     Raises:
         ValueError: an unknown rule, or batch_size below 1.
@@ -50,25 +40,25 @@ def init_carry(network: Network, rule: LearningRule | str, batch_size: int | Non
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream")
     carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule)))(network.blocks)
-    if rule.depth:
-        carry = carry._replace(e=init_deep_sensitivity(network, rule, carry.e))
-    if rule.sketches:
-        carry = carry._replace(e=init_sketch(network, carry.h, rule.sketches))
-    if batch_size is None:
+    if (credit := credit_of(rule)) is not None:
+        carry = carry._replace(e=credit.init(network, rule, carry.h, carry.e))
+    if batch_size is not None:
+        # Layers stay in front, because they are scanned; streams come second.
+        carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
+    if not rule.samples:
         return carry
-    carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
-    if rule.drawn:
-        number = jnp.broadcast_to(jnp.arange(batch_size, dtype=jnp.uint32), carry.e.seed.shape)
-        carry = carry._replace(e=carry.e._replace(seed=number))
-    return carry
+    key = jax.random.key(0) if key is None else key
+    # Streams of a batch sample independently, so that their noise averages out.
+    keys = key if batch_size is None else jax.random.split(key, batch_size)
+    return carry._replace(key=jax.random.key_data(keys)[None])
 
 
 def carry_size(network: Network, rule: LearningRule | str) -> int:
     """Return how many real numbers one stream carries from chunk to chunk under a rule; a complex one counts as two.
 
     Args:
-        network: the network, or its shapes.
-        rule: a rule or its name.
+        network: network, or its shapes.
+        rule: rule or its name.
 
     Raises:
         ValueError: an unknown rule.
@@ -82,9 +72,8 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
 
 
 def cleared(carry: Carry) -> Carry:
-    """Return a carry with a sensitivity of zero; what is no number of it, such as a seed, stays."""
-    numbers, others = eqx.partition(carry.e, eqx.is_inexact_array)
-    return carry._replace(e=eqx.combine(jax.tree.map(jnp.zeros_like, numbers), others))
+    """Return a carry with a sensitivity of zero; the key is unchanged."""
+    return carry._replace(e=jax.tree.map(jnp.zeros_like, carry.e))
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._engine.carry import Carry, init_carry
+from foretrace._engine.carry import init_carry
 from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule
 
 
@@ -45,6 +46,7 @@ def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: A
     """Raise a clear error for a carry that does not belong to this network, rule and number of streams."""
     if carry is None:
         return
+    # Shapes say it all, and cost neither time nor memory.
     batch = np.shape(xs)[0] if np.ndim(xs) == 3 else None
     want = jax.eval_shape(lambda: init_carry(network, rule, batch))
     have = jax.tree.map(jnp.shape, carry)
@@ -59,6 +61,7 @@ def check_finite(name: str, value: Any) -> None:
     """Raise a ValueError that says where `value` holds NaN or infinity; traced arrays pass."""
     if value is None or isinstance(value, jax.core.Tracer) or not np.issubdtype(_dtype(value), np.floating):
         return
+    # In float64, since NumPy does not know of every narrow type.
     finite = np.isfinite(np.asarray(value, dtype=np.float64))
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])

@@ -1,18 +1,21 @@
 """The one gradient function: rule and chunk length say which gradient, and how much memory it takes."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._engine.carry import Carry, init_carry
+from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_carry, check_chunk
-from foretrace._engine.forward import Outcome, run
+from foretrace._engine.data import Data
+from foretrace._engine.forward import run
 from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
-from foretrace._types import Array, Float, Keys, Mask, PRNGKeyArray, PyTree
+from foretrace._types import Array, Float, Mask, PRNGKeyArray, PyTree
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
@@ -40,15 +43,17 @@ def gradient(
     belong to the parameters of the past and are stale, as always in real-time recurrent learning.
 
     Args:
-        network: the network.
-        carry: what came before, from `init_carry` or the previous call; None starts a sequence.
+        network: network to differentiate.
+        carry: carry from `init_carry` or the previous call; None starts a sequence. Under a rule that samples what it
+            carries, `init_carry(key=…)` gives each sequence a sample of its own.
         xs: inputs, (C, I) or (B, C, I).
         ys: targets with the same axes in front.
-        rule: a rule or its name.
+        rule: learning rule or its name.
         loss: loss of one step.
-        mask: which steps count, (C,) or (B, C): booleans, or weights.
-        reset: steps that start an episode, same shape, booleans: state, sensitivity and errors are cut before them.
-        key: PRNG key for dropout; none without it.
+        mask: booleans or weights that say which steps count, (C,) or (B, C).
+        reset: booleans that say which steps start an episode, of the same shape: state, sensitivity and errors are cut
+            before them.
+        key: PRNG key for dropout; no dropout without it.
 
     Returns:
         `(value, grads, carry)`; grads has the structure of the network.
@@ -69,12 +74,20 @@ def gradient(
     rule = as_rule(rule)
     check_chunk(network, xs, ys, mask, reset)
     check_carry(network, rule, carry, xs)
-    out = jitted_evaluate(network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss)
-    return out.loss, out.grads, out.carry
+    found = jitted_evaluate(network, carry, Data(xs, ys, mask, reset, key), rule=rule, loss=loss)
+    assert found.carry is not None
+    return found.loss, found.grads, found.carry
 
 
 class Evaluation(NamedTuple):
-    """Loss, gradient, carry and outputs of one chunk."""
+    """What a chunk gives.
+
+    Args:
+        loss: mean over streams of `sum_t mask_t * loss_t`.
+        grads: gradient of the loss under the rule.
+        carry: carry after the chunk; None if it is not returned.
+        outputs: outputs of the network.
+    """
 
     loss: Float[Array, ""]
     grads: Network
@@ -85,51 +98,51 @@ class Evaluation(NamedTuple):
 def evaluate(
     network: Network,
     carry: Carry | None,
-    xs: Array,
-    ys: Array,
-    mask: Mask | None = None,
-    reset: Array | None = None,
-    key: Keys | None = None,
+    data: Data,
     *,
     rule: LearningRule,
     loss: Loss,
-    keep_carry: bool = True,
+    return_carry: bool = True,
     segment: int | None = None,
 ) -> Evaluation:
     """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program.
 
-    With `segment`, a whole sequence (carry None, none kept) goes by parts of so many steps: the same gradient in the
-    memory of one part, see `segmented_loss`.
+    With `segment`, a whole sequence (carry None, none returned) goes by parts of that many steps: the same gradient in
+    the memory of one part, see `segmented_loss`.
     """
-    data = (xs, ys, mask, reset, key)
 
-    def total(network: Network) -> tuple[Array, Outcome]:
-        if segment is not None and segment < xs.shape[-2]:
-            return segmented_loss(network, *data, rule=rule, loss=loss, segment=segment)
-        return chunk_loss(network, carry, *data, rule=rule, loss=loss, keep_carry=keep_carry)
+    # Plain autodiff of the chunk's loss: the rule has closed what it does not differentiate, and the past is attached.
+    def total(network: Network) -> tuple[Array, tuple[Array, Carry | None]]:
+        if segment is not None and segment < data.xs.shape[-2]:
+            return segmented_loss(network, data, rule=rule, loss=loss, segment=segment)
+        return chunk_loss(network, carry, data, rule=rule, loss=loss, return_carry=return_carry)
 
-    (value, out), grads = jax.value_and_grad(total, has_aux=True)(network)
-    return Evaluation(value, grads, out.carry, out.outputs)
+    (value, (outputs, after)), grads = jax.value_and_grad(total, has_aux=True)(network)
+    return Evaluation(value, grads, after, outputs)
 
 
 def chunk_loss(
     network: Network,
     carry: Carry | None,
-    xs: Array,
-    ys: Array,
-    mask: Mask | None,
-    reset: Array | None,
-    key: Keys | None,
+    data: Data,
     *,
     rule: LearningRule,
     loss: Loss,
-    keep_carry: bool,
-    through: bool = False,
-) -> tuple[Float[Array, ""], Outcome]:
-    """Return the mean over streams of `sum_t mask_t * loss_t`, and what the run gave."""
-    options: dict[str, Any] = {"reset": reset, "key": key, "keep_carry": keep_carry, "through": through, "merged": True}
-    out = run(network, carry, xs, rule=rule, **options)
-    outputs = out.outputs
+    return_carry: bool,
+    differentiate_carry: bool = False,
+) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], Carry | None]]:
+    """Return the mean over streams of `sum_t mask_t * loss_t`, and outputs and carry."""
+    out = run(
+        network,
+        carry,
+        data,
+        rule=rule,
+        return_carry=return_carry,
+        differentiate_carry=differentiate_carry,
+        flatten_batch=True,
+    )
+    outputs, ys, mask = out[0], data.ys, data.mask
+    assert ys is not None, "a loss needs targets"
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
         return losses_of(outputs, ys).sum(axis=-1).mean(), out
@@ -141,45 +154,38 @@ def chunk_loss(
 
 
 def segmented_loss(
-    network: Network,
-    xs: Array,
-    ys: Array,
-    mask: Mask | None,
-    reset: Array | None,
-    key: Keys | None,
-    *,
-    rule: LearningRule,
-    loss: Loss,
-    segment: int,
-) -> tuple[Float[Array, ""], Outcome]:
+    network: Network, data: Data, *, rule: LearningRule, loss: Loss, segment: int
+) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], None]]:
     """Return what `chunk_loss` returns for a whole sequence, differentiated part by part.
 
     The derivative passes from part to part by the states at their borders, as the rule says. Only these are kept;
     the backward pass computes each part again, for one forward pass more in all.
     """
-    batched = xs.ndim == 3
-    data = (xs, ys, mask, reset)
-    in_time = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), data) if batched else data
+    batched, length = data.xs.ndim == 3, data.xs.shape[-2]
+
+    def swapped(tree: PyTree[Array]) -> PyTree[Array]:
+        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree) if batched else tree
+
+    # One dropout mask for the whole sequence: its key does not go through the scan.
+    in_time = swapped(data._replace(key=None))
+    loss_of = partial(chunk_loss, rule=rule, loss=loss, return_carry=True, differentiate_carry=True)
 
     @jax.checkpoint
-    def part(h: PyTree[Array], now: tuple) -> tuple[PyTree[Array], tuple[Array, Array]]:
-        xs, ys, mask, reset = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), now) if batched else now
-        carry = Carry(h, None)
-        value, out = chunk_loss(
-            network, carry, xs, ys, mask, reset, key, rule=rule, loss=loss, keep_carry=True, through=True
-        )
-        assert out.carry is not None
-        return out.carry.h, (value, jnp.swapaxes(out.outputs, 0, 1) if batched else out.outputs)
+    def part(h: PyTree[Array], now: Data) -> tuple[PyTree[Array], tuple[Array, Array]]:
+        value, (outputs, after) = loss_of(network, Carry(h, None), swapped(now)._replace(key=data.key))
+        assert after is not None
+        return after.h, (value, swapped(outputs))
 
-    count = xs.shape[-2] // segment
+    # Equal parts in a scan, so that one program does for all; what is left over is a part of its own.
+    count = length // segment
     split = jax.tree.map(lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time)
-    h, (values, outputs) = lax.scan(part, init_carry(network, BPTT, xs.shape[0] if batched else None).h, split)
+    h, (values, outputs) = lax.scan(part, init_carry(network, BPTT, data.xs.shape[0] if batched else None).h, split)
     value, outputs = values.sum(), outputs.reshape(count * segment, *outputs.shape[2:])
-    if xs.shape[-2] % segment:
+    if length % segment:
         _, (last, rest) = part(h, jax.tree.map(lambda leaf: leaf[count * segment :], in_time))
         value, outputs = value + last, jnp.concatenate([outputs, rest])
-    return value, Outcome(jnp.swapaxes(outputs, 0, 1) if batched else outputs, None)
+    return value, (swapped(outputs), None)
 
 
-jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "keep_carry", "segment"))
+jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "return_carry", "segment"))
 """`evaluate` as a program of its own: one compilation for each shape, rule and loss."""

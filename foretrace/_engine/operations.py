@@ -40,10 +40,10 @@ def operation_count(
     changes it by about one in a hundred.
 
     Args:
-        network: the network, or its shapes.
-        rule: a rule or its name.
-        length: steps of a chunk, or of the sequence.
-        whole_sequences: the chunk is a whole sequence, so that no sensitivity is carried into it or out of it.
+        network: network, or its shapes.
+        rule: learning rule or its name.
+        length: number of steps of a chunk, or of the sequence.
+        whole_sequences: True if the chunk is a whole sequence, so that no sensitivity is carried into it or out of it.
 
     Raises:
         ValueError: an unknown rule, a length below one, or a loop of unknown length in the cell.
@@ -86,9 +86,11 @@ def _of(equation: Any) -> int:
     if name in ("while", "pallas_call"):
         raise ValueError(f"operations of {name} cannot be counted: how often it turns is not known")
     if name == "cond":
+        # The dearest branch: an upper bound.
         return max(_count(branch.jaxpr) for branch in options["branches"])
     inside = [p for p in options.values() if isinstance(p, core.Jaxpr | core.ClosedJaxpr)]
     if inside and not name.startswith("scatter"):
+        # A loop counts its body once for each turn.
         turns = options["length"] if name == "scan" else 1
         return turns * sum(_count(getattr(part, "jaxpr", part)) for part in inside)
     out = equation.outvars[0].aval
@@ -97,6 +99,7 @@ def _of(equation: Any) -> int:
     read = equation.invars[0].aval if equation.invars else out
     is_complex = any(jnp.issubdtype(side.dtype, jnp.complexfloating) for side in (read, out))
     if name == "dot_general":
+        # A sum of k products for each entry of the result: a multiplication and an addition each.
         ((contracted, _), _) = options["dimension_numbers"]
         return (8 if is_complex else 2) * out.size * math.prod(read.shape[axis] for axis in contracted)
     size = out.size

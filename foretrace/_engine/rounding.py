@@ -1,7 +1,7 @@
 """Sensitivities in 16 bits between chunks: half the memory of a stream, at a price in accuracy that is bounded.
 
 Rounded to the nearest, what is added to a sensitivity of long memory would be lost: it is smaller than half the last
-place. So they are rounded up or down at random, in proportion, which is right on average (stochastic rounding).
+place. So they are rounded up or down at random, in proportion, which is unbiased (stochastic rounding).
 """
 
 import jax
@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._credit.noise import _noise, seed_of
-from foretrace._engine.carry import Carry
+from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, PyTree
 
 
@@ -22,10 +21,11 @@ def rounded(carry: Carry) -> Carry:
     """
     if carry.e is None:
         return carry
-    seed = seed_of(carry.h)
+    seed = _hash_state(carry.h)
+    # Each leaf has its own noise: the seed is moved by an odd constant for each.
     leaves, structure = jax.tree.flatten(carry.e)
     closed = [_rounded(leaf, seed + np.uint32(number * 0x632BE5AB % 2**32)) for number, leaf in enumerate(leaves)]
-    return Carry(carry.h, structure.unflatten(closed))
+    return carry._replace(e=structure.unflatten(closed))
 
 
 def widened(carry: Carry, like: PyTree) -> Carry:
@@ -35,21 +35,39 @@ def widened(carry: Carry, like: PyTree) -> Carry:
 
     def wide(leaf: Array, want: jax.ShapeDtypeStruct) -> Array:
         if not jnp.issubdtype(want.dtype, jnp.complexfloating):
-            # A seed is no number to be rounded, and has kept its type.
             return leaf.astype(want.dtype)
         part = leaf.astype(jnp.finfo(want.dtype).dtype)
         return lax.complex(part[..., 0], part[..., 1])
 
-    return Carry(carry.h, jax.tree.map(wide, carry.e, like))
+    return carry._replace(e=jax.tree.map(wide, carry.e, like))
 
 
 def _rounded(leaf: Array, seed: Array) -> Array:
-    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-        return leaf
     if jnp.iscomplexobj(leaf):
+        # There are no complex numbers of 16 bits.
         leaf = jnp.stack([leaf.real, leaf.imag], axis=-1)
     leaf = leaf.astype(jnp.float32)
     bits = lax.bitcast_convert_type(leaf, jnp.uint32)
     # bfloat16 is the upper half of float32: noise as large as the lower half carries over as often as it should.
     up = lax.bitcast_convert_type((bits + _noise(leaf.shape, seed)) & np.uint32(0xFFFF0000), jnp.float32)
     return jnp.where(jnp.isfinite(leaf), up, leaf).astype(jnp.bfloat16)
+
+
+def _noise(shape: tuple[int, ...], seed: Array) -> Array:
+    """Return 16 random bits for each number: the finaliser of MurmurHash3 (Appleby, 2011) on a count.
+
+    JAX's generators would take longer than all else that is done to a sensitivity.
+    """
+    x = lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape) * np.uint32(0x9E3779B9) + seed
+    x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
+    return (x ^ (x >> 16)) & np.uint32(0xFFFF)
+
+
+def _hash_state(h: PyTree) -> Array:
+    """Return a 32-bit seed made of states, so that a run that is resumed rounds as the one before.
+
+    Rounding needs no key: its noise is not part of what a rule samples, and plain rules carry no key.
+    """
+    total = sum(jnp.sum(jnp.real(leaf)) + jnp.sum(jnp.imag(leaf)) for leaf in jax.tree.leaves(h))
+    return lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)

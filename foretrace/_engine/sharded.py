@@ -1,4 +1,4 @@
-"""The gradient of a batch whose streams are spread over devices: each computes its own, and one exchange adds them up.
+"""The gradient of a batch whose streams are sharded over devices: each computes its own, and one exchange adds them up.
 
 Left to the compiler, every parameter of every layer is exchanged on its own, in the middle of the backward pass. Each
 exchange waits for the slowest device: between two processes on one machine they took twice as long as the step.
@@ -11,53 +11,40 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
-from foretrace._engine.carry import Carry
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import Evaluation, evaluate
 from foretrace._network import Network
-from foretrace._types import Array, Mask, PRNGKeyArray
+from foretrace._recurrence.chunk import Carry
 
 
-def evaluate_spread(
-    mesh: Mesh,
-    network: Network,
-    carry: Carry | None,
-    xs: Array,
-    ys: Array,
-    mask: Mask | None,
-    reset: Array | None,
-    key: PRNGKeyArray | None,
-    **options: Any,
-) -> Evaluation:
+def evaluate_sharded(mesh: Mesh, network: Network, carry: Carry | None, data: Data, **options: Any) -> Evaluation:
     """Return what `evaluate` returns for a batch, but for rounding.
 
     Args:
-        mesh: one axis of devices, of whose number the batch is a multiple.
-        network: the same on all.
-        carry: spread, as is the carry that is returned.
-        xs: spread; so is what follows, and the outputs.
-        ys: targets.
-        mask: which steps count.
-        reset: which start an episode.
-        key: of the dropout masks.
-        options: rule, loss and the rest of what `evaluate` is told.
+        mesh: one-dimensional device mesh; its size divides the batch.
+        network: network, replicated.
+        carry: carry, sharded over its second axis, as is the carry that is returned.
+        data: chunk, sharded over its first axis, as are the outputs; its key is one, not one for each stream.
+        options: rule, loss and other options of `evaluate`.
     """
     (axis,) = mesh.axis_names
-    same, streams, layers = PartitionSpec(), PartitionSpec(axis), PartitionSpec(None, axis)
+    replicated, streams, layers = PartitionSpec(), PartitionSpec(axis), PartitionSpec(None, axis)
 
-    def own(network: Network, carry: Carry | None, *batch: Any) -> Evaluation:
-        found = evaluate(network, carry, *batch, **options)
+    def own(network: Network, carry: Carry | None, data: Data) -> Evaluation:
+        found = evaluate(network, carry, data, **options)
+        # One vector, so that there is one exchange.
         vector, restore = ravel_pytree((found.loss, found.grads))
         value, grads = restore(lax.pmean(vector, axis))
         return Evaluation(value, grads, found.carry, found.outputs)
 
-    places: Any = (same, same, layers, streams)
+    places: Any = (replicated, replicated, layers, streams)
     run = jax.shard_map(
         own,
         mesh=mesh,
-        in_specs=(same, layers, streams, streams, streams, streams, streams),
+        in_specs=(replicated, layers, streams),
         out_specs=Evaluation(*places),
         check_vma=False,
     )
     # Each stream keeps the masks that it has on one device.
-    keys = None if key is None else jax.random.split(key, xs.shape[0])
-    return run(network, carry, xs, ys, mask, reset, keys)
+    keys = None if data.key is None else jax.random.split(data.key, data.xs.shape[0])
+    return run(network, carry, data._replace(key=keys))

@@ -24,6 +24,7 @@ def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str
     """
     rule = as_rule(rule)
     cell = network.block(0).cell
+    # Two steps: the second has a past.
     xs = jnp.zeros((2, cell.input_size))
     errors = jnp.zeros((2, cell.output_size))
 
@@ -44,6 +45,7 @@ def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str
 
 def _reached(jaxpr: jax.extend.core.Jaxpr) -> list[bool]:
     """Say for each output whether it depends on the inputs; a nested program counts as depending on all it reads."""
+    # The gradient is linear in the errors: what does not depend on them is zero for all of them.
     known = set(jaxpr.invars)
     for equation in jaxpr.eqns:
         if any(isinstance(v, jax.extend.core.Var) and v in known for v in equation.invars):

@@ -10,62 +10,24 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from foretrace._credit.groups import check_drawn
-from foretrace._engine.carry import Carry, cleared, init_carry
+from foretrace._credit.table import carries_sensitivities, check_rule, credit_of
+from foretrace._engine.carry import cleared, init_carry
 from foretrace._engine.checks import check_chunk, check_finite
+from foretrace._engine.data import Data
 from foretrace._engine.forward import forward
 from foretrace._engine.gradient import Loss, evaluate
 from foretrace._engine.rounding import rounded, widened
-from foretrace._engine.sharded import evaluate_spread
+from foretrace._engine.sharded import evaluate_sharded
 from foretrace._engine.untrained import untrained_parameters
+from foretrace._learner.mode import PerSequence, Whole, make_mode
 from foretrace._learner.optimizer import norm
 from foretrace._learner.state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
 
 SensitivityDtype = Literal["bfloat16"]
-
-
-def check_options(learner: Any) -> None:
-    """Raise a ValueError that names the option that is wrong, and what would be right; see `Learner`."""
-    whole, batch_size = learner.whole_sequences, learner.batch_size
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
-    if learner.accumulate and whole:
-        raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
-    segment, rule = learner.segment, learner.rule
-    in_parts = whole and not (rule.depth or learner.network.cumulative_mean)
-    if segment is not None and (segment < 1 or not in_parts):
-        raise ValueError(
-            f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, rules without credit in "
-            "depth and networks without a cumulative mean"
-        )
-    if rule.drawn and whole:
-        raise ValueError(
-            f"under {rule} on whole sequences nothing is carried that columns or modules could be drawn from; leave "
-            "them out, or run it in chunks"
-        )
-    check_drawn(learner.network, rule)
-    mesh = learner.mesh
-    if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
-        raise ValueError(
-            f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
-        )
-    _check_sensitivities(learner)
-
-
-def _check_sensitivities(learner: Any) -> None:
-    dtype, rule = learner.sensitivity_dtype, learner.rule
-    if dtype not in (None, *get_args(SensitivityDtype)):
-        raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
-    carried = not learner.whole_sequences and (rule.carried or rule.sketches)
-    if not carried and dtype is not None:
-        where = "on whole sequences" if learner.whole_sequences else f"under {rule}"
-        raise ValueError(
-            f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; {where} there are "
-            "none: leave it out, or use a rule such as ONLINE in chunks"
-        )
 
 
 class Learner:
@@ -76,24 +38,24 @@ class Learner:
 
     By default every call updates the parameters. Sensitivities then belong to the parameters of the past and are
     stale, as always in real-time recurrent learning: little at small rates, much at large ones (docs/streaming.md
-    has figures). With `accumulate=True` the gradient is summed until a
-    call with `end=True`: one update for each sequence, exact (the paper's setting).
+    has figures). With `accumulate=True` the gradient is summed until a call with `end=True`: one update for each
+    sequence, exact (the paper's setting).
 
     Args:
-        network: the network to begin with.
-        rule: a rule or its name.
-        optimizer: any Optax optimiser, e.g. `foretrace.adamw`.
+        network: network to begin with.
+        rule: learning rule or its name.
+        optimizer: Optax optimiser, e.g. `foretrace.adamw`.
         loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`.
         batch_size: number of streams trained side by side; None for one stream without a batch axis.
-        accumulate: update once a sequence, on `end=True`, which also begins the next one.
-        whole_sequences: every call is a sequence of its own; nothing is carried, so the call costs what
+        accumulate: one update for each sequence, on the call with `end=True`, which also begins the next sequence.
+        whole_sequences: True if every call is a sequence of its own; nothing is carried, so the call costs what
             backpropagation through time costs.
-        segment: with whole_sequences, for long ones: keep the insides of so many steps at a time and compute the rest
-            again; the same gradient in memory that hardly grows with the sequence, for one forward pass more.
-        sensitivity_dtype: "bfloat16" keeps sensitivities in half the memory between calls, rounded at random so that
-            nothing is lost on average; as the parameters if None. docs/streaming.md has the error.
-        mesh: one axis of devices that share the streams of a batch; gradients are averaged in one exchange.
-        warn: warn of parameters that can receive no gradient under the rule.
+        segment: number of steps of a whole sequence whose insides are kept at a time, while the rest is computed again:
+            the same gradient in memory that hardly grows with the sequence, for one forward pass more; all if None.
+        sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by stochastic rounding,
+            which is unbiased; that of the parameters if None. docs/streaming.md has the error.
+        mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged in one exchange.
+        warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
         ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
@@ -124,11 +86,10 @@ class Learner:
         warn: bool = True,
     ):
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
-        self.batch_size, self.accumulate, self.whole_sequences = batch_size, accumulate, whole_sequences
-        self.segment, self.sensitivity_dtype = segment, sensitivity_dtype
-        self.mesh = mesh
-        check_options(self)
-        self._evaluate = evaluate if mesh is None else partial(evaluate_spread, mesh)
+        self.batch_size, self.sensitivity_dtype, self.mesh = batch_size, sensitivity_dtype, mesh
+        self.mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
+        self._check_options()
+        self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
         if warn and (names := untrained_parameters(network, self.rule)):
             warnings.warn(
                 f"under {self.rule} the gradient of {', '.join(names)} is structurally zero: these parameters stay "
@@ -139,20 +100,31 @@ class Learner:
         self._step = jax.jit(self._traced_step, static_argnames="end")
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
 
+    @property
+    def accumulate(self) -> bool:
+        """Whether gradients are summed over the calls of a sequence."""
+        return isinstance(self.mode, PerSequence)
+
+    @property
+    def whole_sequences(self) -> bool:
+        """Whether every call is a sequence of its own."""
+        return isinstance(self.mode, Whole)
+
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
         """Return the state before the first step.
 
         Args:
-            key: PRNG key of the dropout masks; `jax.random.key(0)` if not given.
+            key: PRNG key of the dropout masks, and of what a rule samples; `jax.random.key(0)` if not given.
         """
+        key = jax.random.key(0) if key is None else key
         return LearnerState(
             network=self.network,
             opt_state=self.optimizer.init(self.network),
-            carry=self.fresh_carry(),
+            carry=self.fresh_carry(key),
             grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
             step=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
-            key=jax.random.key(0) if key is None else key,
+            key=key,
         )
 
     def step(
@@ -168,13 +140,13 @@ class Learner:
         """Learn from the next chunk of the stream.
 
         Args:
-            state: from `init` or the previous call; it is not changed.
+            state: state from `init` or the previous call; it is not changed.
             x: inputs (C, I), or (B, C, I) for a batch of streams.
             y: targets, the same axes in front.
-            mask: which steps count, (C,) or (B, C): booleans or weights.
-            reset: steps that start an episode, same shape.
-            end: the sequence ends with this chunk: the next call starts from the initial state, and an accumulated
-                gradient is applied.
+            mask: booleans or weights that say which steps count, (C,) or (B, C).
+            reset: booleans that say which steps start an episode, of the same shape.
+            end: True if the sequence ends with this chunk: the next call starts from the initial state, and an
+                accumulated gradient is applied.
 
         Returns:
             The next state and what may be looked at. If loss, gradient or update is NaN or infinite, the state is
@@ -199,10 +171,10 @@ class Learner:
         What stays as it is, such as the network, is shared by both states, not copied.
 
         Args:
-            state: from `init` or `step`.
-            x: inputs.
-            reset: steps that start an episode.
-            sensitivity: move the sensitivities on as well, so that learning may go on behind it exactly. Without
+            state: state from `init` or `step`.
+            x: inputs of the chunk.
+            reset: booleans that say which steps start an episode.
+            sensitivity: True to advance the sensitivities, so that learning may go on behind it exactly. Without
                 them a call costs only the forward pass; later gradients then lack what came before.
 
         Raises:
@@ -211,25 +183,62 @@ class Learner:
         self._check(x, None, None, reset)
         return self._moved(state, x, reset, sensitivity=sensitivity)
 
-    def fresh_carry(self) -> Carry | None:
-        return None if self.whole_sequences else self.init_carry(self.network, self.batch_size)
+    def fresh_carry(self, key: PRNGKeyArray) -> Carry | None:
+        """Return the carry before a sequence; None for a learner of whole sequences.
 
-    def init_carry(self, network: Network, batch_size: int | None) -> Carry:
+        Args:
+            key: PRNG key of the learner's state; it moves on with every sequence, and so does what a rule samples.
+        """
+        if self.whole_sequences:
+            return None
+        # 1 is for the dropout masks, 2 for what the rule samples.
+        return self.init_carry(self.network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None)
+
+    def init_carry(self, network: Network, batch_size: int | None, key: PRNGKeyArray | None = None) -> Carry:
         """Return the carry of a stream before its first step, as this learner keeps it."""
-        carry = self._closed(init_carry(network, self.rule, batch_size), batch_size)
-        assert carry is not None
-        return carry
+        return self._rounded(init_carry(network, self.rule, batch_size, key=key), batch_size)
 
-    def _closed(self, carry: Carry | None, batch_size: int | None) -> Carry | None:
-        if carry is None or self.sensitivity_dtype is None:
+    def _rounded(self, carry: Carry, batch_size: int | None) -> Carry:
+        if self.sensitivity_dtype is None:
             return carry
-        # Stream by stream: what one draws depends on no other, and on no other device.
+        # Stream by stream: the noise of one depends on no other, and on no other device.
         return rounded(carry) if batch_size is None else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
 
-    def _opened(self, carry: Carry | None) -> Carry | None:
+    def _widened(self, carry: Carry | None) -> Carry | None:
         if carry is None or self.sensitivity_dtype is None:
             return carry
+        # Products are computed in the dtype of the parameters; only what lies between two calls is rounded.
         return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
+
+    def _store_carry(self, carry: Carry | None) -> Carry | None:
+        return None if carry is None else self._rounded(carry, self.batch_size)
+
+    def _check_options(self) -> None:
+        """Raise a ValueError that names the option that is wrong, and what would be right."""
+        batch_size, mesh, rule = self.batch_size, self.mesh, self.rule
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
+        if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
+            raise ValueError(
+                f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
+            )
+        check_rule(self.network, rule, whole_sequences=self.whole_sequences)
+        if isinstance(self.mode, Whole) and self.mode.segment is not None:
+            credit = credit_of(rule)
+            if self.network.cumulative_mean or not (credit is None or credit.runs_in_parts):
+                raise ValueError(
+                    f"Learner(segment={self.mode.segment}) is for rules without credit in depth and networks without a "
+                    "cumulative mean"
+                )
+        dtype = self.sensitivity_dtype
+        if dtype not in (None, *get_args(SensitivityDtype)):
+            raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
+        if dtype is not None and (self.whole_sequences or not carries_sensitivities(rule)):
+            where = "on whole sequences" if self.whole_sequences else f"under {rule}"
+            raise ValueError(
+                f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; {where} there "
+                "are none: leave it out, or use a rule such as ONLINE in chunks"
+            )
 
     def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
         check_chunk(self.network, x, y, mask, reset)
@@ -254,16 +263,12 @@ class Learner:
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         found = self._evaluate(
             state.network,
-            self._opened(state.carry),
-            x,
-            y,
-            mask,
-            reset,
-            jax.random.fold_in(state.key, 1),
+            self._widened(state.carry),
+            Data(x, y, mask, reset, jax.random.fold_in(state.key, 1)),
             rule=self.rule,
             loss=self.loss,
-            keep_carry=not self.whole_sequences and not end,
-            segment=self.segment,
+            return_carry=not self.whole_sequences and not end,
+            segment=self.mode.segment if isinstance(self.mode, Whole) else None,
         )
         gradient_norm = norm(found.grads)
         # Masked steps leave no trace in loss and gradient, so the states are asked as well.
@@ -284,12 +289,13 @@ class Learner:
         after = state._replace(
             network=network,
             opt_state=opt_state,
-            carry=self.fresh_carry() if end else self._closed(found.carry, self.batch_size),
+            carry=self.fresh_carry(key) if end else self._store_carry(found.carry),
             grads=grads if self.accumulate else None,
             step=optax.safe_increment(state.step),
             key=key,
         )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
+        # A refused call leaves no trace: every leaf of the state is chosen, so that nothing depends on a branch.
         after = jax.tree.map(partial(jnp.where, accepted), after, before)
         return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
 
@@ -305,9 +311,10 @@ class Learner:
     ) -> tuple[Array, dict[str, Any]]:
         network, before = state.network, state.carry
         if before is not None and not sensitivity:
-            outputs, after = forward(network, before._replace(e=None), x, reset=reset)
+            # The plain network: no sensitivities to advance, and a key that stays as it is.
+            outputs, after = forward(network, Carry(before.h, None), x, reset=reset)
             assert after is not None
-            return outputs, {"carry": cleared(after._replace(e=before.e))}
+            return outputs, {"carry": cleared(before._replace(h=after.h))}
         kept = before is not None
-        outputs, after = forward(network, self._opened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
-        return outputs, {"carry": self._closed(after, self.batch_size)}
+        outputs, after = forward(network, self._widened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
+        return outputs, {"carry": self._store_carry(after)}

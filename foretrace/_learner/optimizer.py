@@ -37,15 +37,15 @@ def adamw(
     parameters have to be of one dtype, as those of a `Network` are.
 
     Args:
-        learning_rate: the largest rate.
+        learning_rate: largest rate.
         steps: number of updates of the whole run, warm-up included: the rate is zero after them. A constant rate
             (after the warm-up) if not given, as for a stream without end.
-        warmup_steps: updates over which the rate rises from zero to `learning_rate`.
-        recurrent_factor: rate of the recurrence relative to the rest.
-        weight_decay: AdamW's, of the rest.
-        clip: largest global norm of a gradient; None does not clip.
-        b1, b2: decays of Adam's moments.
-        eps: added to the root of Adam's second moment.
+        warmup_steps: number of updates over which the rate rises from zero to `learning_rate`.
+        recurrent_factor: rate of the recurrence relative to that of the other parameters.
+        weight_decay: AdamW's weight decay of the other parameters.
+        clip: largest global norm of a gradient; None for no clipping.
+        b1, b2: exponential decay rates of Adam's moments.
+        eps: term added to the root of Adam's second moment.
 
     Raises:
         ValueError: a negative rate, factor or decay, eps or clip not positive, or a warm-up that is not shorter

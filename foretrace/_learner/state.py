@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import optax
 
-from foretrace._engine.carry import Carry
 from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 
@@ -13,13 +13,13 @@ class LearnerState(NamedTuple):
     """Everything that learning changes; `foretrace.save` writes it, nothing else is needed to go on.
 
     Args:
-        network: the parameters.
-        opt_state: the optimiser's state.
+        network: network with its parameters.
+        opt_state: state of the optimiser.
         carry: states and sensitivities of the streams; None for a learner of whole sequences.
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
         step: number of calls of `Learner.step` that learned; it stays at 2^31 - 1, as does the count of Optax.
         skipped: number of calls that were refused because loss, gradient or update was NaN or infinite.
-        key: PRNG key of the dropout masks.
+        key: PRNG key of the dropout masks, and of what a rule samples for the next sequence.
     """
 
     network: Network

@@ -1,4 +1,4 @@
-"""Optimisers around optimisers: bounded updates, parameters that are held."""
+"""Optimisers around optimisers: bounded updates, frozen parameters."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,17 +12,18 @@ from foretrace._types import Array, PyTree
 
 
 def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> optax.GradientTransformationExtraArgs:
-    """Return an optimiser that promises no more than the loss can fall.
+    """Return an optimiser whose updates predict no larger decrease of the loss than the loss itself.
 
-        promise = -<gradient, update>        by how much the update lowers the loss, to first order
-        update <- update * min(1, overshoot * loss / promise)
+        predicted_decrease = -<gradient, update>        by how much the update lowers the loss, to first order
+        update <- update * min(1, overshoot * loss / predicted_decrease)
 
-    A loss that is never negative cannot fall by more than itself: a larger promise goes past the minimum. The state is
-    that of the optimiser. `Learner` gives the loss of the chunk, `sum_t mask_t * loss_t`, whose gradient it is.
+    A loss that is never negative cannot fall by more than itself: a larger prediction goes past the minimum. The state
+    is that of the optimiser. `Learner` gives the loss of the chunk, `sum_t mask_t * loss_t`, whose gradient it is.
 
     Args:
-        optimizer: any; for `accumulate=True` there is no loss of the whole sequence, and the bound is an error.
-        overshoot: largest promise, as a share of the loss.
+        optimizer: optimiser to bound; with `accumulate=True` the loss of the whole sequence is not known, which is an
+            error.
+        overshoot: largest predicted decrease, as a share of the loss.
 
     Raises:
         ValueError: overshoot is not positive.
@@ -47,9 +48,10 @@ def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> 
                 "it, but not with accumulate=True, where the loss of the whole sequence is not known"
             )
         updates, state = inner.update(grads, state, params, value=value, **extra)
-        promise = -optax.tree.vdot(grads, updates)
+        decrease = -optax.tree.vdot(grads, updates)
         most = overshoot * value
-        factor = jnp.where(promise > most, most / jnp.where(promise > 0, promise, 1), 1).astype(promise.dtype)
+        # The inner choice keeps the branch that is not taken from dividing by zero.
+        factor = jnp.where(decrease > most, most / jnp.where(decrease > 0, decrease, 1), 1).astype(decrease.dtype)
         return optax.tree.scale(factor, updates), state
 
     return optax.GradientTransformationExtraArgs(inner.init, update)
@@ -61,8 +63,8 @@ def holding(
     """Return an optimiser that leaves some parameters as they are: their gradients and updates are zero.
 
     Args:
-        optimizer: of the rest; held parameters count for nothing in a clip by the global norm.
-        held: a function from parameters (or gradients) to a tree that is True for those to be held, such as
+        optimizer: optimiser of the other parameters; held ones count for nothing in a clip by the global norm.
+        held: function from parameters (or gradients) to a tree that is True for those to be held, such as
             `in_front_of_recurrences`.
 
     >>> import jax.numpy as jnp, optax

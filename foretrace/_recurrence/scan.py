@@ -1,9 +1,10 @@
 """The linear scan `h_t = a_t * h_{t-1} + b_t`, the one loop that diagonal linear cells need.
 
-What is computed (the methods below) is apart from how it is differentiated (`replay`): the adjoint of a linear scan is
-a linear scan in reverse, whatever the method.
+What is computed (the methods below) is apart from how it is differentiated (`linear_scan_given_states`): the adjoint of
+a linear scan is a linear scan in reverse, whatever the method.
 """
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Literal, cast
@@ -33,17 +34,17 @@ def linear_scan(
 
     Args:
         a: decay, constant over the chunk or one for each step.
-        b: drive.
-        h: the state before the first step.
+        b: drive of each step.
+        h: state before the first step.
         starts: steps before which the state is zero instead of h_{t-1}.
-        method: how to run it; chosen for the platform if not given.
+        method: name of the method that runs it; the platform's own if not given.
 
     >>> import jax.numpy as jnp
     >>> linear_scan(jnp.array([0.5]), jnp.ones((3, 1)), jnp.zeros(1))[:, 0].tolist()
     [1.0, 1.5, 1.75]
     """
     hs = _run(*lax.stop_gradient((a, b, h)), starts, method or platform_method())
-    return replay(a, b, h, starts, _named(hs))
+    return linear_scan_given_states(a, b, h, starts, _named(hs))
 
 
 def _named(hs: Array) -> Array:
@@ -70,7 +71,7 @@ def platform_method() -> Method:
 
 
 @jax.custom_vjp
-def replay(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Array:
+def linear_scan_given_states(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Array:
     """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with the derivative of that scan.
 
     With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t and
@@ -79,17 +80,18 @@ def replay(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Arr
     return hs
 
 
-def _replay_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> tuple[Array, tuple]:
+def _given_states_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> tuple[Array, tuple]:
     return hs, (a, h, starts, hs)
 
 
-def _replay_backward(saved: tuple, deltas: Array) -> tuple:
+def _given_states_backward(saved: tuple, deltas: Array) -> tuple:
     a, h, starts, hs = saved
     varying = a.ndim == 2
     # Seen in reverse, the error of step t+1 decays by a_{t+1} on its way to step t, and is cut if t+1 starts anew.
     later = jnp.roll(a, -1, axis=0) if varying else a
     cuts = None if starts is None else jnp.roll(starts, -1)
     mus = _run(later, deltas, jnp.zeros_like(h), cuts, platform_method(), reverse=True)
+    # The error that leaves the chunk on its far side, to the state before it.
     to_h = mus[0] * (a[0] if varying else a)
     if starts is not None:
         to_h = jnp.where(starts[0], 0, to_h)
@@ -104,7 +106,7 @@ def _replay_backward(saved: tuple, deltas: Array) -> tuple:
     return to_a, mus, to_h, None, None
 
 
-replay.defvjp(_replay_forward, _replay_backward)
+linear_scan_given_states.defvjp(_given_states_forward, _given_states_backward)
 
 
 def _run(a: Array, b: Array, h: Array, starts: Array | None, method: Method, reverse: bool = False) -> Array:
@@ -123,6 +125,7 @@ def _sequential(a: Array, b: Array, h: Array, starts: Array | None, reverse: boo
 
 
 def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
+    # The state before the chunk enters through the drive of the first step.
     first = -1 if reverse else 0
     decays = jnp.broadcast_to(a, b.shape)
     if starts is not None:
@@ -130,6 +133,7 @@ def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bo
         h = jnp.where(starts[first], 0, h)
     b = b.at[first].add(decays[first] * h)
 
+    # h -> a_1 h + b_1, then h -> a_2 h + b_2, is h -> (a_1 a_2) h + (a_2 b_1 + b_2).
     def combine(early: tuple[Array, Array], late: tuple[Array, Array]) -> tuple[Array, Array]:
         return early[0] * late[0], late[0] * early[1] + late[1]
 
@@ -137,9 +141,8 @@ def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bo
 
 
 def _kernel(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
-    from foretrace._recurrence.scan_kernel import scan_by_kernel
-
-    return scan_by_kernel(a, b, h, starts, reverse)
+    # Imported by name and only if asked for: the core does not depend on what is experimental.
+    return importlib.import_module("foretrace.experimental.scan_kernel").scan_by_kernel(a, b, h, starts, reverse)
 
 
 def _reference(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:

@@ -29,6 +29,7 @@ def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | No
     """
     if not rule.carried:
         return None
+    # A full sensitivity has an axis for the module whose state it is, in front of that of the coefficient's module.
     theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
 
     def zeros(leaf: jax.ShapeDtypeStruct) -> Coefficients:
@@ -61,8 +62,10 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
         for j, dt in zip(jax.tree.leaves(jacobian), jax.tree.leaves(dtheta), strict=True):
             full, dt = j.ndim > dt.ndim, dt.astype(j.dtype)
             if full:
+                # Every module depends on all coefficients.
                 d = d + jnp.tensordot(j, dt, dt.ndim, precision=exact)
             else:
+                # Module n depends on its own coefficients theta[n] only.
                 d = d + jnp.sum(j * dt, axis=tuple(range(1, j.ndim)))
         return d
 
@@ -87,18 +90,19 @@ def advance(
 
     Args:
         cell: the recurrence.
-        theta: its coefficients.
-        h: the state before the chunk.
-        e: its sensitivity.
+        theta: coefficients of the cell.
+        h: state before the chunk.
+        e: sensitivity of that state.
         xs: inputs of the chunk.
-        hs: the states of the chunk as `unroll` returned them.
-        rule: what is open to the derivative.
-        reset: steps that start an episode: they cut the sensitivity.
+        hs: states of the chunk as `unroll` returned them.
+        rule: learning rule, which says what is open to the derivative.
+        reset: steps that start an episode; they cut the sensitivity.
     """
     # Errors inside the chunk may go through the inputs (HYBRID); the sensitivity to the layer's own coefficients
     # does not.
     theta, h, e, xs, hs = lax.stop_gradient((theta, h, e, xs, hs))
 
+    # e' = (dh'/dh) e + dh'/dtheta: both terms in one product, because e is attached to the state before the chunk.
     def last(theta: Coefficients) -> State:
         return jax.tree.map(lambda x: x[-1], states(cell, theta, attach(h, e, theta), xs, rule, reset, known=hs))
 
@@ -108,14 +112,15 @@ def advance(
     for k, leaf in enumerate(leaves):
 
         def row(cotangent: Array, k: int = k) -> Coefficients:
-            return pull(only(value, k, cotangent))[0]
+            return pull(one_leaf_cotangent(value, k, cotangent))[0]
 
+        # sum_n dh'_n/dtheta[m] is dh'_m/dtheta[m], because no other module depends on theta[m].
         ones = jnp.ones_like(leaf)
         rows.append(jax.vmap(row)(jnp.diag(ones)) if is_full(cell, rule) else row(ones))
     return structure.unflatten(rows)
 
 
-def only(state: State, k: int, cotangent: Array) -> State:
+def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:
     """Return a cotangent of a state that is zero but for leaf k."""
     leaves, structure = jax.tree.flatten(state)
     return structure.unflatten([cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
-from foretrace._recurrence.scan import linear_scan, replay
+from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Float, Inputs, State, States
 
@@ -24,10 +24,10 @@ def unroll(
 
     Args:
         cell: the recurrence.
-        theta: its coefficients.
-        h: the state before the chunk, with the derivative that `rule` lets through (see `attach`).
+        theta: coefficients of the cell.
+        h: state before the chunk, with the derivative that `rule` lets through (see `attach`).
         xs: inputs of the chunk.
-        rule: what is open to the derivative.
+        rule: learning rule, which says what is open to the derivative.
         reset: steps that start an episode: their previous state is the initial one.
 
     Returns:
@@ -37,9 +37,11 @@ def unroll(
     """
     hs = states(cell, theta, h, xs, rule, reset)
     if rule.inputs:
+        # Errors go to the inputs of every step through time already.
         return hs, hs
+    # in_time + (in_space - stop_gradient(in_space)): the present error reaches the layer below now, never through time.
     in_space = each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
-    return hs, also_differentiate(hs, in_space)
+    return hs, straight_through(hs, in_space)
 
 
 def states(
@@ -55,19 +57,20 @@ def states(
 
     Args:
         cell: the recurrence.
-        theta: its coefficients.
-        h: the state before the chunk.
+        theta: coefficients of the cell.
+        h: state before the chunk.
         xs: inputs of the chunk, as the cell's `step` takes them.
-        rule: what is open to the derivative.
+        rule: learning rule, which says what is open to the derivative.
         reset: steps that start an episode.
-        known: the states, if they were computed before: then only their derivative is built.
+        known: states, if they were computed before: then only their derivative is built.
     """
     theta = _open(theta, rule)
+    # What the layers below did at earlier steps is a constant, unless the rule goes through inputs.
     xs = xs if rule.inputs else lax.stop_gradient(xs)
     if not rule.own:
         # No derivative passes from step to step, so all steps are differentiated at once.
         values = _run(cell, *lax.stop_gradient((theta, h, xs)), rule, reset, known)
-        return also_differentiate(values, each_step(cell, theta, values, h, xs, reset))
+        return straight_through(values, each_step(cell, theta, values, h, xs, reset))
     return _run(cell, theta, h, xs, rule, reset, known)
 
 
@@ -87,7 +90,9 @@ def _run(
     def step(h: State, now: tuple) -> tuple[State, State]:
         x, start = now
         if start is not None:
+            # A start cuts value and derivative at once, so sensitivities and errors need no reset of their own.
             h = _where(start, initial, h)
+        # Both arguments are the same state; a rule without `others` makes the second a constant.
         h = cell.step(theta, h, h if rule.others else lax.stop_gradient(h), x)
         return h, h
 
@@ -102,7 +107,7 @@ def each_step(
     xs: Inputs,
     reset: Bool[Array, "C"] | None,
 ) -> States:
-    """Take every step of the chunk by itself, from the closed state that the chunk went through."""
+    """Return `step(theta, h_{t-1}, h_{t-1}, x_t)` for every step t by itself, with h_{t-1} a constant."""
     before = past(cell, hs, h, reset)
     return jax.vmap(cell.step, in_axes=(None, 0, 0, 0))(theta, before, before, xs)
 
@@ -110,6 +115,7 @@ def each_step(
 def past(cell: AbstractCell, hs: States, h: State, reset: Bool[Array, "C"] | None) -> States:
     """Return the state before each step of a chunk, closed to the derivative."""
     hs, h, initial = lax.stop_gradient((hs, h, cell.init_state()))
+    # (h, h_1, ..., h_{C-1})
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), h, hs)
     return before if reset is None else jax.vmap(_where, in_axes=(0, None, 0))(reset, initial, before)
 
@@ -129,10 +135,11 @@ def _scan_diagonal(
         # A start is a zero past plus the decayed initial state in the drive.
         decayed = jnp.broadcast_to(a, bs.shape) * lax.stop_gradient(cell.init_state())[None]
         bs = bs + jnp.where(reset[:, None], decayed, 0)
-    return linear_scan(a, bs, h, reset) if known is None else replay(a, bs, h, reset, known)
+    return linear_scan(a, bs, h, reset) if known is None else linear_scan_given_states(a, bs, h, reset, known)
 
 
 def _depends_on_input(cell: AbstractDiagonalCell, theta: Coefficients, xs: Inputs) -> bool:
+    # A decay that is one of the coefficients as it stands is the same at every step: N numbers instead of C x N.
     first = jax.tree.map(lambda leaf: leaf[0], xs)
     jaxpr = jax.make_jaxpr(lambda theta, x: cell.decay_and_drive(theta, x)[0])(theta, first).jaxpr
     return jaxpr.outvars[0] not in jaxpr.invars[: len(jax.tree.leaves(theta))]
@@ -149,14 +156,14 @@ def _where(condition: Array, yes: Any, no: Any) -> Any:
 
 
 @jax.custom_jvp
-def also_differentiate(value: Any, path: Any) -> Any:
-    """Return `value` with the derivatives of both arguments: `value + (path - stop_gradient(path))`, without the sum.
+def straight_through(value: Any, gradient_of: Any) -> Any:
+    """Return `value` with the tangents of both arguments, `value + (gradient_of - stop_gradient(gradient_of))`.
 
-    Only the tangent of `path` is used, so its value need not even be computed, and `value` stays exact.
+    Only the tangent of `gradient_of` is used, so its value need not even be computed, and `value` stays exact.
     """
     return value
 
 
-@also_differentiate.defjvp
-def _also_differentiate_jvp(primals: tuple, tangents: tuple) -> tuple:
+@straight_through.defjvp
+def _straight_through_jvp(primals: tuple, tangents: tuple) -> tuple:
     return primals[0], jax.tree.map(jnp.add, *tangents)

@@ -15,6 +15,7 @@ import optax
 from jax import lax
 
 from foretrace._engine.carry import init_carry
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._rule import ONLINE
 from foretrace._types import Array
@@ -95,7 +96,7 @@ def _beside_deep_river(setting: Setting) -> Iterator[Row]:
 def _chunked() -> Callable:
     made, carry, xs, ys = _ours()
     run = jax.jit(lambda *given: evaluate(*given, rule=ONLINE, loss=softmax_cross_entropy)[:3])
-    return lambda: run(made, carry, xs, ys)
+    return lambda: run(made, carry, Data(xs, ys))
 
 
 def _by_steps() -> Callable:
@@ -104,7 +105,7 @@ def _by_steps() -> Callable:
     def step(now: tuple, row: tuple[Array, Array]) -> tuple[tuple, Array]:
         carry, total = now
         x, y = row
-        found = evaluate(made, carry, x[:, None], y[:, None], rule=ONLINE, loss=softmax_cross_entropy)
+        found = evaluate(made, carry, Data(x[:, None], y[:, None]), rule=ONLINE, loss=softmax_cross_entropy)
         return (found.carry, optax.tree.add(total, found.grads)), found.loss
 
     def run(carry: Any, xs: Array, ys: Array) -> Any:

@@ -47,7 +47,7 @@ def build(
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     chunked = config.chunk is not None
     rule = rule_of(config)
-    drawn = {"credit_columns": rule.columns, "credit_modules": rule.modules}
+    drawn = {"credit_columns": config.credit_columns, "credit_modules": config.credit_modules}
     for name, value in drawn.items() if not chunked else ():
         if value:
             raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from foretrace._engine.carry import Carry
+from foretrace._recurrence.chunk import Carry
 from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
 from foretrace._rows.member_labels import MemberLabels
 from foretrace._rows.schema import as_flag

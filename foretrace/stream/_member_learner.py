@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._engine.carry import Carry
 from foretrace._learner.learner import Learner
+from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 from foretrace.stream._learner import StreamState, StreamStep, copy_state, learn, stack_measures
 from foretrace.stream._model import Model, build_learner

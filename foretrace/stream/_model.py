@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.lru import LRU
+from foretrace._credit.table import leaves_nothing_out
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
@@ -72,7 +73,7 @@ def resolve(config: ModelConfig, shape: StreamShape) -> Model:
         exact = shape.chunk == 1 and rule.carried and _is_affordable(config, shape)
         credit_depth = depth if exact else 0
     if train_encoder is None:
-        train_encoder = credit_depth >= depth or (shape.chunk > 1 and rule.inputs) or rule.sketches > 0
+        train_encoder = credit_depth >= depth or (shape.chunk > 1 and rule.inputs) or leaves_nothing_out(rule)
     return Model(config, shape, credit_depth, train_encoder)
 
 

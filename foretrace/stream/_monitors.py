@@ -23,9 +23,9 @@ import optax
 from jax import lax
 
 from foretrace._cells.abstract import AbstractDiagonalCell
-from foretrace._credit.sketch import Sketch
-from foretrace._engine.carry import Carry
+from foretrace._credit.table import sensitivity_norm
 from foretrace._network import Block, Network
+from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.unroll import unroll
 from foretrace._rule import BPTT
 from foretrace._types import Array, Float, State
@@ -102,10 +102,7 @@ class Monitors:
 
 @jax.jit
 def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
-    sensitivity = _norm(carry.e)
-    if isinstance(carry.e, Sketch):  # a product of two vectors
-        sensitivity = _norm(carry.e.states) * _norm(carry.e.parameters)
-    values = {"sensitivity_norm": sensitivity, "parameter_norm": _norm(network)}
+    values = {"sensitivity_norm": sensitivity_norm(carry.e), "parameter_norm": optax.tree.norm(network)}
     if isinstance(network.blocks.cell, AbstractDiagonalCell):
         decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)
         # A coefficient for each module of each layer; what has more axes is no decay.
@@ -124,10 +121,3 @@ def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[s
     xs = jnp.asarray(xs, network.encoder.weight.dtype)
     _, dead = lax.scan(layer, jax.vmap(network.encoder)(xs), (network.blocks, carry.h))
     return values | {"dead_units": dead.mean()}
-
-
-def _norm(tree: Any) -> Array:
-    """Return the norm of all floating elements of a tree; zero if there are none."""
-    numbers = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]  # no seeds
-    wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in numbers]
-    return optax.tree.norm(wide) if wide else jnp.zeros(())

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from foretrace._engine.carry import Carry
+from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Float, Int
 
 

@@ -126,8 +126,8 @@ def gradient_by_definition(
     Raises:
         ValueError: a rule with credit in depth, which this definition does not cover.
     """
-    if rule.depth:
-        raise ValueError(f"{rule}: errors here go up at the present step alone; give the rule with depth=0")
+    if rule.credit is not None:
+        raise ValueError(f"{rule}: errors here go up at the present step alone; give a rule without credit")
     states = plain_states if rule == BPTT else partial(_states_in_space, rule)
 
     def total(network: Network) -> Array:

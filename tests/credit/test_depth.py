@@ -195,7 +195,10 @@ def test_dropout_masks_are_those_of_the_other_rules():
 
 @pytest.mark.full
 def test_a_rule_that_trains_no_cell_has_credit_in_depth_elsewhere():
-    network, frozen = make_network(), ft.LearningRule("FROZEN", own=True, carried=True, trains_cells=False, depth=D)
+    network, frozen = (
+        make_network(),
+        ft.LearningRule("FROZEN", own=True, carried=True, trains_cells=False).with_depth(D),
+    )
     grads, exact = run_in_chunks(network, frozen, (3, 3))[1], run(network, ft.BPTT)[1]
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(grads.blocks.cell))
     parts = [(g.encoder, g.blocks.norm, g.blocks.glu, g.decoder) for g in (grads, exact)]

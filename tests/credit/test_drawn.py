@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gradients import LOSS, RESET, WEIGHTS, XS, YS, apart, assert_equal, make_network, run, run_in_chunks
+from jax import lax
 from tiers import fast
 
 import foretrace as ft
 from foretrace import experiment
-from foretrace._credit import depth as _depth
-from foretrace._credit import groups as _groups
+from foretrace._credit import groups as groups_
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.experiment._build import rule_of
@@ -25,64 +26,96 @@ NEVER = np.zeros(6, bool)
 ODD = np.arange(6) == 3  # inside the second chunk of two
 
 
-def round_and_round(group, j, seed, number):
-    """Choose columns that go once round every matrix, of at most four columns, in twelve seeds."""
-    if not number:
-        return None
-    sizes = [leaf.shape[-1] if leaf.ndim > 1 else 0 for leaf in jax.tree.leaves(group)]
-    return [None if n <= number else (jnp.arange(number) + (seed - _groups.DRAWN).astype(int)) % n for n in sizes]
+def indicators(network, rule, h, key):
+    """Return what the gradient is linear in: products of rescaled indicators of modules and columns, each 1 on average.
+
+    One module of every recurrence, times one or one column of any matrix: a sensitivity passes each recurrence once.
+    """
+    groups = groups_.split(network, rule)
+    selection = groups_.sample(groups, {m: groups_.row(h, m - 1) for m in range(1, network.depth + 1)}, rule, key)
+
+    def share(chosen, size):
+        return jnp.zeros(size).at[chosen].set(size / chosen.size)
+
+    size = jax.tree.leaves(h)[0].shape[1]
+    modules = [share(chosen, size) for chosen in selection.modules.values() if chosen is not None]
+    products = partial(jnp.einsum, optimize=False)
+    joint = jnp.ones(1)
+    for one in modules:
+        joint = products("i,j->ij", joint, one).ravel()
+    columns = [jnp.ones(1)]
+    for group, chosen in zip(groups, selection.columns, strict=True):
+        leaves = zip(jax.tree.leaves(group), chosen or [], strict=False)
+        columns += [share(some, leaf.shape[-1]) for leaf, some in leaves if some is not None]
+    return products("i,j->ij", joint, jnp.concatenate(columns)).ravel()
 
 
-def each_with_each(h, m, seed, number):
-    """Choose modules so that 12 n^3 seeds have every choice of n in three recurrences with every choice of columns."""
-    if not number:
-        return None
-    size = jax.tree.leaves(h)[0].size
-    return (jnp.arange(number) + (seed - _groups.DRAWN).astype(int) // (12 * size ** (m - 1))) % size
+def weights_of(found):
+    """Return weights of keys under which every product of indicators has exactly the mean that it has over all keys."""
+    weights = np.linalg.lstsq(found.T, np.ones(found.shape[1]), rcond=None)[0]
+    np.testing.assert_allclose(found.T @ weights, 1, atol=1e-10)
+    assert np.abs(weights).sum() < 50  # well conditioned
+    return weights
 
 
 @pytest.mark.parametrize(
-    ("cell", "rule", "seeds", "reset"),
+    ("cell", "rule", "keys"),
     fast(
         [
-            ("lru", FEW, range(12), NEVER),
-            ("lru", ALL.with_modules(1), range(0, 12 * 27, 12), ODD),
-            ("lru", ft.HYBRID.with_depth(2).with_columns(1), range(12), NEVER),
-            ("lru", ft.HYBRID.with_depth(3).with_modules(2), range(0, 12 * 27, 12), NEVER),
-            ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), range(12 * 27), NEVER),
-            ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), range(0, 12 * 27, 12), NEVER),
-            ("lstm", ft.ONLINE.with_depth(2).with_modules(1), range(0, 12 * 64, 12), ODD),
+            ("lru", FEW, 200),
+            ("lru", ALL.with_modules(1), 200),
+            ("lru", ft.HYBRID.with_depth(2).with_columns(1), 200),
+            ("lru", ft.HYBRID.with_depth(3).with_modules(2), 200),
+            ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), 4000),
+            ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), 200),
+            ("lstm", ft.ONLINE.with_depth(2).with_modules(1), 400),
         ],
         2,
     ),
     ids=lambda value: str(value) if isinstance(value, str | ft.LearningRule) else "",
 )
-def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, cell, rule, seeds, reset):
-    for module in (_groups, _depth):
-        monkeypatch.setattr(module, "draw_columns", round_and_round)
-        monkeypatch.setattr(module, "draw_modules", each_with_each)
-    monkeypatch.setattr(_depth, "_begun", lambda chunk: chunk.e.seed)  # a start draws nothing new
-    network, data = make_network(cell), tuple(map(jnp.asarray, (XS[0], YS[0], WEIGHTS, reset)))
+def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, keys):
+    network, data = make_network(cell), Data(*map(jnp.asarray, (XS[0], YS[0], WEIGHTS)))
 
-    @partial(jax.jit, static_argnames="rule")
-    def total(seed, rule):
-        carry, grads = ft.init_carry(network, rule), []
-        if rule.drawn:
-            carry = carry._replace(e=carry.e._replace(seed=jnp.full(3, seed, jnp.uint32)))
-        for part in (tuple(leaf[at : at + 2] for leaf in data) for at in (0, 2, 4)):
-            # Not by `ft.gradient`, whose programs outlive this choice.
-            found = evaluate(network, carry, *part, rule=rule, loss=LOSS)
+    def total(rule, key):
+        carry, grads = ft.init_carry(network, rule, key=key), None
+        for at in (0, 2, 4):
+            part = jax.tree.map(lambda leaf, at=at: leaf[at : at + 2], data)
+            found = evaluate(network, carry, part, rule=rule, loss=LOSS)
             carry = found.carry
-            grads.append(found.grads)
-        return jax.tree.map(lambda *parts: sum(parts), *grads), carry.e.seed
+            grads = found.grads if grads is None else jax.tree.map(jnp.add, grads, found.grads)
+        return grads
 
-    want, _ = total(jnp.uint32(0), dataclasses.replace(rule, columns=0, modules=0))
-    drawn = [_groups.DRAWN + np.uint32(shift) for shift in seeds]
-    found = [total(jnp.uint32(seed), rule) for seed in drawn]
-    assert all((kept == seed).all() for seed, (_, kept) in zip(drawn, found, strict=True))
-    assert apart(found[0][0], jax.tree.map(np.asarray, want)) > 1e-3
-    mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *[grads for grads, _ in found])
-    assert_equal(mean, jax.tree.map(np.asarray, want))
+    keys = jax.random.split(jax.random.key(1), keys)
+    h = ft.init_carry(network, rule).h
+    weights = jnp.asarray(weights_of(np.asarray(jax.vmap(partial(indicators, network, rule, h))(keys))))
+    each = jax.jit(lambda keys: lax.map(partial(total, rule), keys, batch_size=100))(keys)
+    mean = jax.tree.map(lambda leaf: np.asarray(jnp.tensordot(weights, leaf, 1)), each)
+    depth = dataclasses.replace(rule.credit, columns=0, modules=0)
+    want = jax.tree.map(np.asarray, jax.jit(partial(total, dataclasses.replace(rule, credit=depth)))(keys[0]))
+    assert apart(jax.tree.map(lambda leaf: np.asarray(leaf[0]), each), want) > 1e-3
+    assert_equal(mean, want)
+
+
+@pytest.mark.parametrize(("cell", "rule"), [("lru", ALL.with_modules(1)), ("lstm", FEW)])
+def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
+    network, key = make_network(cell), jax.random.key(5)
+
+    def summed(key, *parts, reset=NEVER):
+        carry, total = ft.init_carry(network, rule, key=key), None
+        for part in parts:
+            *now, carry = run(network, rule, carry, slice(*part), reset=reset)
+            total = now if total is None else jax.tree.map(np.add, total, now)
+        return total
+
+    first, second = summed(key, (0, 2), (2, 3)), summed(jax.random.fold_in(key, 1), (3, 4), (4, 6))
+    assert_equal(summed(key, (0, 2), (2, 4), (4, 6), reset=ODD), jax.tree.map(np.add, first, second))
+
+
+def selection_of(network, rule, carry):
+    """Return which columns and modules a carry is about."""
+    h = {m: groups_.row(carry.h, m - 1) for m in range(1, network.depth + 1)}
+    return groups_.sample(groups_.split(network, rule), h, rule, jax.random.wrap_key_data(jnp.asarray(carry.key[0])))
 
 
 @pytest.mark.full
@@ -97,17 +130,15 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(monkeypatch, cell, rule,
     ),
 )
 def test_what_is_carried_is_carried_exactly(cell, rule, reset, norm):
-    network, depth = make_network(cell, norm=norm), rule.depth
+    network, depth = make_network(cell, norm=norm), rule.credit.depth
     every, some = (
         jax.tree.map(jnp.asarray, run_in_chunks(network, each, (3, 3), reset=reset)[2])
         for each in (rule, rule.with_columns(2))
     )
-    groups = _groups.split(network, rule)
     assert_equal(some.e.own, every.e.own)
-    assert (some.e.seed == some.e.seed[0]).all() and some.e.seed[0] >= _groups.DRAWN
+    columns_of = selection_of(network, rule.with_columns(2), some).columns
     narrow = 0
-    for j, group in enumerate(groups[:-1]):
-        columns = _groups.draw_columns(group, j, some.e.seed[0], 2)
+    for j, columns in enumerate(columns_of[:-1]):
         for m in range(max(j, 1), min(j + depth, 3) + 1):
             if m == j:
                 continue
@@ -129,11 +160,10 @@ def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset
         for each in (rule, rule.with_modules(2))
     )
     size = jax.tree.leaves(every.h)[0].shape[1]
-    for m in range(1, 4):
-        chosen = _groups.draw_modules(_groups.row(every.h, m - 1), m, some.e.seed[0], 2)
+    for m, chosen in selection_of(make_network(cell), rule.with_modules(2), some).modules.items():
         assert len(set(chosen.tolist())) == 2 < size
         got, want = some.e.to(m, m - 1), every.e.to(m, m - 1)
-        assert_equal(got, _groups.row(want, chosen))
+        assert_equal(got, groups_.row(want, chosen))
         assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(got)) > 1e-3
 
 
@@ -151,16 +181,21 @@ def test_whole_sequences_need_no_choice(rule):
 
 @pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW, ALL.with_modules(1)]))
 def test_each_sequence_and_each_stream_draws_its_own(rule):
-    network = make_network()
-    *_, first = run(network, rule, ft.init_carry(network, rule), slice(0, 2), reset=NEVER)
+    network, start = make_network(), ft.init_carry(make_network(), rule)
+    *_, first = run(network, rule, start, slice(0, 2), reset=NEVER)
     *_, second = run(network, rule, first, slice(2, 4), reset=NEVER)
-    assert first.e.seed[0] == second.e.seed[0] >= _groups.DRAWN
+    assert (start.key == first.key).all() and (first.key == second.key).all()
     *_, third = run(network, rule, second, slice(4, 6), reset=RESET)
-    assert _groups.DRAWN <= third.e.seed[0] != second.e.seed[0]
+    assert (third.key != second.key).any()
     xs, ys = jnp.ones_like(XS), jnp.asarray(YS)  # streams that begin alike
-    carry = ft.init_carry(network, rule, 2)
-    *_, after = ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS)
-    assert after.e.seed.shape == (3, 2) and after.e.seed[0, 0] != after.e.seed[0, 1] >= _groups.DRAWN
+    *_, after = ft.gradient(network, ft.init_carry(network, rule, 2), xs, ys, rule=rule, loss=LOSS)
+    assert after.key.shape == (1, 2, 2) and (after.key[0, 0] != after.key[0, 1]).any()
+    *_, unattached = ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)
+    assert (unattached.key == after.key).all()
+    *_, other = ft.gradient(
+        network, ft.init_carry(network, rule, 2, key=jax.random.key(3)), xs, ys, rule=rule, loss=LOSS
+    )
+    assert (other.key != after.key).any()
 
 
 @pytest.mark.full
@@ -182,16 +217,18 @@ def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotio
     xs, ys = jnp.asarray(XS[0], jnp.float32), jnp.asarray(YS[0])
     plain = ft.Learner(network, **options)
     state, info = plain.step(plain.init(), xs[:3], ys[:3])
-    seed = state.carry.e.seed
+    key = state.carry.key
     ft.save(tmp_path / "a.safetensors", state)
     again = ft.load(tmp_path / "a.safetensors", plain)
     for one in (state, again):
         after, info = plain.step(one, xs[3:], ys[3:])
-        assert info.accepted and (after.carry.e.seed == seed).all() and seed.dtype == jnp.uint32
+        assert info.accepted and (after.carry.key == key).all() and key.dtype == jnp.uint32
     learner = ft.Learner(network, **options, sensitivity_dtype="bfloat16")
     state, _ = learner.step(learner.init(), xs[:3], ys[:3])
     after, info = learner.step(state, xs[3:], ys[3:])
-    assert info.accepted and (after.carry.e.seed == seed).all()
+    assert info.accepted and (after.carry.key == key).all()
+    ended, _ = learner.step(state, xs[3:], ys[3:], end=True)
+    assert (ended.carry.key != key).any()  # the next sequence has its own
 
 
 @pytest.mark.parametrize(("thin", "full"), [(ALL.with_columns, 4), (ALL.with_modules, 3)])
@@ -199,7 +236,7 @@ def test_what_is_drawn_is_counted(thin, full):
     network = make_network()
     sizes = [ft.carry_size(network, thin(k)) for k in range(1, full + 1)]
     assert sizes == sorted(sizes) and len(set(sizes)) == full
-    assert sizes[-1] == ft.carry_size(network, ALL) + 3  # the seed
+    assert sizes[-1] == ft.carry_size(network, ALL) + 2  # the key
 
 
 @pytest.mark.parametrize("name", ["columns", "modules"])
@@ -228,8 +265,8 @@ def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
     learner = ft.Learner(network, rule=FEW, optimizer=ft.adamw(1e-2, steps=9), loss=LOSS, warn=False)
     state, _ = learner.step(learner.init(), jnp.asarray(XS[0, :3]), jnp.asarray(YS[0, :3]))
     _, after = learner.predict(state, jnp.asarray(XS[0, 3:]), sensitivity=False)
-    assert (after.carry.e.seed == state.carry.e.seed).all()
-    assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(after.carry.e._replace(seed=None)))
+    assert (after.carry.key == state.carry.key).all()
+    assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(after.carry.e))
 
 
 def test_a_configuration_has_them_for_runs_in_chunks():

@@ -27,16 +27,17 @@ CASES = [
 
 @pytest.mark.parametrize(("cell", "rule"), fast(CASES), ids=str)
 def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
-    network, part = make_network(cell), {"depth": rule.depth, "groups": rule.groups, "own_only": not rule.others}
+    credit = rule.credit
+    network, part = make_network(cell), {"depth": credit.depth, "groups": credit.groups, "own_only": not rule.others}
     want = by_definition(network, **part)
     *whole, carry = run(network, rule)
     assert_equal(whole, want)
     for lengths in ((1, 2, 3), (3, 2, 1)):
         assert_equal(run_in_chunks(network, rule, lengths), (*want, carry))
-    for other in ({"groups": rule.groups - 1}, {"depth": rule.depth - 1}):
+    for other in ({"groups": credit.groups - 1}, {"depth": credit.depth - 1}):
         assert apart(want[1], by_definition(network, **(part | other))[1]) > 1e-6
-    more = apart(want[1], by_definition(network, **(part | {"groups": rule.groups + 1}))[1])
-    assert more > 1e-6 if rule.groups < D else more == 0  # nothing is above the last group
+    more = apart(want[1], by_definition(network, **(part | {"groups": credit.groups + 1}))[1])
+    assert more > 1e-6 if credit.groups < D else more == 0  # nothing is above the last group
 
 
 @pytest.mark.full

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cases import every_case
 from gradients import (
+    ALL,
     LOSS,
     NONE,
     RANDOM,
@@ -35,6 +36,7 @@ from hypothesis import given
 from tiers import fast
 
 import foretrace as ft
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import jitted_evaluate
 from foretrace.testing._check import gradient_by_definition
 
@@ -253,11 +255,12 @@ def test_jit_changes_nothing(cell, rule):
 def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
     """Segments of four and the two steps that are left; mask and reset in both."""
     xs, ys, mask, reset = jnp.asarray(XS), jnp.asarray(YS), np.stack([WEIGHTS] * 2), np.stack([RESET, NONE])
-    found = partial(jitted_evaluate, network, None, xs, ys, mask, reset, rule=rule, loss=LOSS, keep_carry=False)
-    whole, parts = found(), found(segment=4)
+    found = partial(jitted_evaluate, network, None, rule=rule, loss=LOSS, return_carry=False)
+    data = Data(xs, ys, mask, reset)
+    whole, parts = found(data), found(data, segment=4)
     assert parts.carry is None
     jax.tree.map(partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=TOLERANCE), parts, whole)
     if rule is ft.BPTT:  # the derivative does pass the border: cut there, the gradient is another one
         reset[:, 4] = True
-        cut = jitted_evaluate(network, None, xs, ys, mask, reset, rule=rule, loss=LOSS, keep_carry=False)
+        cut = found(Data(xs, ys, mask, reset))
         assert not np.allclose(cut.grads.encoder.weight, whole.grads.encoder.weight, atol=1e-6)

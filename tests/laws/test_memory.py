@@ -8,6 +8,7 @@ import pytest
 from cases import CELLS
 
 import foretrace as ft
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import jitted_evaluate
 
 LOSS = ft.losses.softmax_cross_entropy
@@ -36,7 +37,7 @@ def temporary_bytes(network, rule, steps, *, carried=True):
     """Return the temporary memory of the compiled gradient of a chunk."""
     carry = ft.init_carry(network, rule) if carried else None
     xs, ys = jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int)
-    lowered = jitted_evaluate.lower(network, carry, xs, ys, rule=rule, loss=LOSS, keep_carry=carried)
+    lowered = jitted_evaluate.lower(network, carry, Data(xs, ys), rule=rule, loss=LOSS, return_carry=carried)
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
@@ -127,7 +128,7 @@ def test_segments_keep_the_memory_of_a_whole_sequence_small():
     def needed(steps, segment):
         xs, ys = jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int)
         lowered = jitted_evaluate.lower(
-            network, None, xs, ys, rule=ft.BPTT, loss=LOSS, keep_carry=False, segment=segment
+            network, None, Data(xs, ys), rule=ft.BPTT, loss=LOSS, return_carry=False, segment=segment
         )
         return lowered.compile().memory_analysis().temp_size_in_bytes
 

@@ -7,8 +7,9 @@ import pytest
 from tiers import fast
 
 import foretrace as ft
-from foretrace._engine.carry import Carry, init_carry
+from foretrace._engine.carry import init_carry
 from foretrace._engine.rounding import rounded, widened
+from foretrace._recurrence.chunk import Carry
 
 LOSS = ft.losses.softmax_cross_entropy
 

@@ -10,6 +10,7 @@ import pytest
 from tiers import fast
 
 import foretrace as ft
+from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace.testing._check import gradient_by_definition
 
@@ -147,10 +148,10 @@ def test_dropout_differs_between_streams_and_layers(memoryless):
     xs = jnp.broadcast_to(XS[0], (2, *XS.shape))
     ys = jnp.broadcast_to(YS, (2, T))
     run = jax.jit(partial(evaluate, rule=ft.SPATIAL, loss=LOSS))
-    outputs = run(memoryless, None, xs, ys, key=jax.random.key(1)).outputs
+    outputs = run(memoryless, None, Data(xs, ys, key=jax.random.key(1))).outputs
     assert not np.allclose(outputs[0], outputs[1])
     keys = jax.random.split(jax.random.key(1), 2)
-    assert not np.array_equal(*(memoryless.block(i).keep(16, keys[i]) for i in range(2)))
+    assert not np.array_equal(*(memoryless.block(i).dropout_masks(16, keys[i]) for i in range(2)))
 
 
 @pytest.mark.parametrize("streams", [1, 3])
@@ -171,9 +172,10 @@ def test_each_stream_of_a_batch_is_dropped_by_its_own_key(memoryless, streams):
 def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):
     network, reset = SMALL(depth=2), jnp.arange(T) == 2
     run = jax.jit(partial(evaluate, rule=rule, loss=LOSS))
-    alone = run(network, ft.init_carry(network, rule), XS, YS, None, reset)
-    batch = (leaf[None] for leaf in (XS, YS))
-    one = run(network, ft.init_carry(network, rule, batch_size=1), *batch, None, reset[None])
+    data, key = Data(XS, YS, reset=reset), jax.random.split(KEY, 1)[0]
+    alone = run(network, ft.init_carry(network, rule, key=key), data)
+    batch = jax.tree.map(lambda leaf: leaf[None], data)
+    one = run(network, ft.init_carry(network, rule, batch_size=1, key=KEY), batch)
     alone = alone._replace(
         carry=jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), alone.carry), outputs=alone.outputs[None]
     )
@@ -181,10 +183,10 @@ def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):
 
 
 def test_dropout_keeps_the_mean(memoryless):
-    keep = memoryless.block(0).keep(1000, jax.random.key(0))
+    keep = memoryless.block(0).dropout_masks(1000, jax.random.key(0))
     assert set(np.unique(keep)) == {0.0, 2.0}
     assert abs(keep.mean() - 1) < 0.1
-    assert SMALL(depth=2).keep(KEY) is None and memoryless.keep(KEY).shape == (2, 2, 4)
+    assert SMALL(depth=2).dropout_masks(KEY) is None and memoryless.dropout_masks(KEY).shape == (2, 2, 4)
 
 
 def test_initial_biases_stay_off_zero():

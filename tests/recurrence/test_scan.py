@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from foretrace._recurrence import scan as _scan
-from foretrace._recurrence.scan import linear_scan, replay
+from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
 
 METHODS = ("sequential", "associative", "reference")
 
@@ -38,7 +38,7 @@ def by_scan(a, b, h, starts, deltas, method):
 
 @jax.jit
 def by_replay(a, b, h, starts, hs, deltas):
-    value, pull = jax.vjp(lambda a, b, h: replay(a, b, h, starts, hs), a, b, h)
+    value, pull = jax.vjp(lambda a, b, h: linear_scan_given_states(a, b, h, starts, hs), a, b, h)
     return value, pull(deltas)
 
 

@@ -1,7 +1,8 @@
-"""The linear scan as a kernel for GPUs (Pallas): one pass over memory instead of the logarithmic many of a tree.
+"""The linear scan as a kernel for GPUs (Pallas): equal to the others in the interpreter; missing: a time on a GPU.
 
-Each program runs a block of modules through time with their state in registers; it asks for the next steps before it
-needs them. Complex numbers are pairs. Elsewhere than on a GPU the kernel is interpreted: slow, for tests.
+One pass over memory instead of the logarithmic many of a tree. Each program runs a block of modules through time with
+their state in registers; it asks for the next steps before it needs them. Complex numbers are pairs. Elsewhere than on
+a GPU the kernel is interpreted: slow, for tests.
 """
 
 from functools import partial

@@ -1,0 +1,37 @@
+"""What a chunk is run with, and what a stream carries from chunk to chunk."""
+
+from typing import NamedTuple
+
+from foretrace._types import Array, Bool, Float, PyTree, State, UInt32
+
+
+class Chunk(NamedTuple):
+    """What encoder and blocks are run with over a chunk.
+
+    Args:
+        xs: inputs of the network; in a batch of streams, time is the first axis and streams the second.
+        reset: steps that start an episode; None for none.
+        dropout_masks: two masks for each block; None without dropout.
+    """
+
+    xs: Float[Array, "C *B I"]
+    reset: Bool[Array, "C *B"] | None
+    dropout_masks: Float[Array, "D *B 2 H"] | None
+
+
+class Carry(NamedTuple):
+    """What a stream carries from chunk to chunk: for each layer (axis D in front) its state and sensitivity.
+
+    In a batch of streams, axis B is the second of every leaf: layers are scanned, and each finds its streams together.
+
+    Args:
+        h: states of the recurrent layers.
+        e: sensitivities dh/dtheta; None if the rule carries none, a `DeepSensitivity` under `Depth`, a `Sketch` under
+            `Sketches`.
+        key: data of the PRNG key of each stream, with an axis of one in place of the layers; None under a rule that
+            samples nothing.
+    """
+
+    h: State
+    e: PyTree[Array] | None
+    key: UInt32[Array, "1 *B K"] | None = None
