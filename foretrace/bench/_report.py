@@ -15,7 +15,6 @@ TITLES = {
     "memory": "Temporary memory of a step against the length of the sequence",
     "rounding": "Sensitivities in 16 bits",
     "first": "First call, in fresh processes",
-    "processes": "Two processes beside one",
     "peers": "Beside braintrace and deep-river",
 }
 

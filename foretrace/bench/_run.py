@@ -21,7 +21,7 @@ from foretrace.bench._report import markdown, png
 from foretrace.bench._timing import ShapeName
 from foretrace.experiment._precision import MatmulPrecision, matrix_products
 
-Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first", "processes", "peers"]
+Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first", "peers"]
 
 
 PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
@@ -31,7 +31,6 @@ PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
     "memory": _bench_memory.memory,
     "rounding": _bench_memory.rounding,
     "first": _bench_parts.first,
-    "processes": _bench_parts.processes,
     "peers": _bench_peers.peers,
 }
 """What can be measured."""
@@ -65,7 +64,7 @@ def run(
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported.
         matmul_precision: precision of matrix products, those of the floor included; default: that of JAX on the
-            device. Parts that start processes (first, processes) always use the default.
+            device. The part that starts processes (first) always uses the default.
 
     Returns:
         The record: where, when and with what, and the rows of each part.

@@ -13,9 +13,7 @@ from typing import Any
 
 import tyro
 
-from foretrace._distributed.processes import (
-    LostProcessError,
-)
+from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import read_config_as
 from foretrace._runs.divergence import DivergenceError
@@ -68,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(command: Subcommand, arguments: list[str]) -> int:
     match command:
         case Train():
-            return _train(command, arguments)
+            return _train(command)
         case Sweep():
             return sweep(command)
         case Stream():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from foretrace import experiment
-from foretrace._distributed.processes import is_first, join, launch, launched, loss_explained, place_among
+from foretrace._distributed.processes import is_first, join, loss_explained
 from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import RuleName
@@ -25,16 +25,10 @@ from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 
 
-def _train(command: Train, arguments: list[str]) -> int:
+def _train(command: Train) -> int:
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
-    place = launched()
-    if command.processes is not None and place is None:
-        named = [] if command.run_dir is not None else ["--run-dir", str(run_dir)]
-        return launch(command.processes, [*arguments, *named])
-    if command.hosts:
-        place = place_among(command.hosts, command.port, command.process)
-    if place is not None or command.cluster:
-        join(place)
+    if command.cluster:
+        join()
     with loss_explained():
         result = experiment.train(command.config, run_dir, resume=command.resume, devices=command.devices)
     if not is_first():
