@@ -15,7 +15,6 @@ TITLES = {
     "memory": "Temporary memory of a step against the length of the sequence",
     "rounding": "Sensitivities in 16 bits",
     "first": "First call, in fresh processes",
-    "peers": "Beside braintrace and deep-river",
 }
 
 
@@ -28,8 +27,7 @@ def markdown(record: Record) -> str:
         + (f"; matrix products in {asked}." if (asked := record.get("matmul_precision")) else "."),
     ]
     for part, rows in record["parts"].items():
-        lines += ["", f"## {TITLES[part]}", "", record["about"][part], ""]
-        lines += _table(rows) if rows else ["Not measured here."]
+        lines += ["", f"## {TITLES[part]}", "", record["about"][part], "", *_table(rows)]
     return "\n".join(lines) + "\n"
 
 
