@@ -7,7 +7,6 @@ from foretrace._runs.figures import new_page, page_as_png
 
 Record = dict[str, Any]
 
-
 TITLES = {
     "whole": "Training step on whole sequences",
     "cells": "SnAp-1 beside BPTT, other cells",

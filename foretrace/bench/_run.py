@@ -21,7 +21,6 @@ from foretrace.experiment._precision import MatmulPrecision, matrix_products
 
 Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first"]
 
-
 PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
     "whole": _parts.whole,
     "cells": _parts.cells,
@@ -31,7 +30,6 @@ PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
     "first": _parts.first,
 }
 """What can be measured."""
-
 
 BENCH_FILE = "bench.json"
 

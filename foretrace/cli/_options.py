@@ -227,7 +227,6 @@ class Report:
 
 Subcommand = Train | Sweep | Stream | Predict | Align | Reproduce | Bench | Report
 
-
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]

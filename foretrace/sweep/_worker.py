@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _IDLE = 0.5
 
-
 _FAULTS = (DivergenceError, ValueError, jax.errors.JaxRuntimeError)
 """What is the trial's own fault, and would be again: no network of these sizes, or no memory for it."""
 

@@ -16,14 +16,8 @@ from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, 
 
 # Of all public training images, in units of the largest value.
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
-
 _LUMA, _GREY_MEAN, _GREY_STD = (0.299, 0.587, 0.114), 0.4809, 0.2392
-
-
 _MNIST_MEAN, _MNIST_STD = 0.1307, 0.3081
-
-
 _PERMUTATION = 92916
 
 
@@ -224,7 +218,6 @@ _CIFAR = Source(
         "test": "c59c81517bb838e8c5ced6f4bb4ba7971344b2bb0d066f889af9a2f47175e8d1",
     },
 )
-
 
 _MNIST = Source(
     name="MNIST",
