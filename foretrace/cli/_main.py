@@ -16,7 +16,7 @@ import tyro
 from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import read_config_as
-from foretrace._runs.divergence import DivergenceError
+from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._help import HelpRegistry
 from foretrace.cli._options import Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Sweep, Train

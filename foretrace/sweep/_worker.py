@@ -17,8 +17,8 @@ import jax
 from foretrace import experiment
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import Run, read_config_as
-from foretrace._runs.divergence import DivergenceError
 from foretrace._runs.files import LockedError
+from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.signals import STOPPED, Stop
 from foretrace.experiment._config import Config

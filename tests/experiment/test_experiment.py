@@ -14,7 +14,7 @@ from foretrace import experiment
 from foretrace._runs import progress as _progress
 from foretrace._runs.config_json import differences, from_json, to_json
 from foretrace._runs.directory import default_path
-from foretrace._runs.divergence import IN_FLIGHT
+from foretrace._runs.loop import IN_FLIGHT
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
 from foretrace.experiment._build import initial_network
