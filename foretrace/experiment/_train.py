@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -183,9 +183,9 @@ class _Training:
             f"(now {config.optimizer.clip})"
         )
         self.refusals = Refusals(advice, progressed.refused)
-        spread = devices.shard(task)
-        self.learn = Steps(devices, partial(learn, config, spread, learner, seed=config.seed), stop)
-        self.evaluate = devices.compile(partial(evaluate, config, spread, seed=config.seed), static_argnames="split")
+        given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
+        self.learn = Steps(devices, partial(learn, config, task, learner, **given), stop)
+        self.evaluate = devices.compile(partial(evaluate, config, task, **given), static_argnames="split")
 
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""

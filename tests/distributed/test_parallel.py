@@ -48,13 +48,14 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     # What it costs to be spread: gradients are added up, in one exchange, and nothing else travels but scores.
     devices = Devices(8, 8)
     task, learner = experiment.build(config, mesh=devices.mesh)
-    step = agreeing(partial(learn, config, devices.shard(task), learner, seed=0))
+    step = agreeing(partial(learn, config, task, learner, seed=0, shard=devices.shard))
     def exchanges(program, *arguments):
         text = devices.compile(program).lower(*arguments).compile().as_text()
         return re.findall(r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\(", text)
     found = exchanges(step, devices.replicate(learner.init()), np.int32(0), devices.gather_flags(False))
     print(json.dumps([name, sorted(set(found)), len(found)]))
-scored = exchanges(partial(evaluate, config, devices.shard(task), seed=0), devices.replicate(learner.init().network), 2)
+scoring = partial(evaluate, config, task, seed=0, shard=devices.shard)
+scored = exchanges(scoring, devices.replicate(learner.init().network), 2)
 print(json.dumps(["scores", sorted(set(scored))]))
 shown, _train.ProgressBar = _train.ProgressBar, lambda *_: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None
