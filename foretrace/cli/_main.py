@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
@@ -54,13 +54,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(command, arguments)
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
-        return STOPPED
+        _exit_at_once(STOPPED)  # after an interrupted compilation, JAX's own way out may crash
     except LostProcessError as error:
-        code = _explain(error)
-        sys.stderr.flush()
-        os._exit(code)  # JAX's own way out waits for the process that is gone, and aborts after a minute and a half
+        _exit_at_once(_explain(error))  # JAX's own way out waits for the process that is gone, for 90 seconds
     except Exception as error:
         return _explain(error)
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    """End the process without the clean-up of the interpreter and of JAX."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(command: Subcommand, arguments: list[str]) -> int:

@@ -35,9 +35,8 @@ def _train(command: Train) -> int:
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
         again = f"foretrace train {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
-        print(
-            f"stopped after step {result.step} of {command.config.steps}; the state is saved. Go on with:\n    {again}"
-        )
+        saved = f"after step {result.step} of {command.config.steps}; the state is saved"
+        print(f"stopped {saved if result.step else 'before the first step'}. Go on with:\n    {again}")
         return STOPPED
     return _report_run(run_dir)
 

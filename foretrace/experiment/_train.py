@@ -120,18 +120,19 @@ def train(
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
     """
-    hardware = Devices(config.batch_size, devices)
-    task, learner = build(config, mesh=hardware.mesh)
-    run = Run(Path(run_dir))
-    if hardware.is_main_process:
-        run = reopen(run_dir, config) if resume else create(run_dir, config)
-    state, progressed = begin(run, config, learner, resume)
-    hardware.check_agreed("the step to go on from", progressed.step)
-    done = _finished(run, progressed)
-    if done is not None:
-        return done
+    # From here on, for an interrupt while JAX compiles may be lost, or crash the process at its end.
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
+        hardware = Devices(config.batch_size, devices)
+        task, learner = build(config, mesh=hardware.mesh)
+        run = Run(Path(run_dir))
+        if hardware.is_main_process:
+            run = reopen(run_dir, config) if resume else create(run_dir, config)
+        state, progressed = begin(run, config, learner, resume)
+        hardware.check_agreed("the step to go on from", progressed.step)
+        done = _finished(run, progressed)
+        if done is not None:
+            return done
         log: MetricsLog = NullMetricsLog()
         show = ProgressBar(False)
         if hardware.is_main_process:
@@ -191,6 +192,8 @@ class _Training:
         """Train from the present step on."""
         state = self.devices.replicate(state)
         if self.fresh:
+            if self.learn.stopped:
+                return Result(self.run, 0, None, self.clock.seconds)
             self._measure(state.network)
         while self.step < self.config.steps and not (self.learn.stopped or self.enough):
             state, row = self.learn(state, np.int32(self.step))

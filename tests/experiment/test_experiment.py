@@ -70,6 +70,18 @@ def assert_same_run(a, b):
     assert a.scores == b.scores and a.step == b.step
 
 
+def test_a_stop_while_the_network_is_built_leaves_a_run_that_begins_anew(finished, tmp_path, monkeypatch):
+    def build(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return experiment.build(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("foretrace.experiment._train.build", build)
+        stopped = experiment.train(CONFIG, tmp_path / "run", show_progress=False)
+    assert stopped.scores is None and stopped.step == 0 and not stopped.run.checkpoint.exists()
+    assert_same_run(experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False), finished)
+
+
 def test_the_record(finished):
     records = read_metrics(finished.run.metrics)
     steps = {kind: [r["step"] for r in records if r["kind"] == kind] for kind in ("train", "validation", "alignment")}
