@@ -22,27 +22,21 @@ State = PyTree[Inexact[Array, "N"]]
 Stack = PyTree[Inexact[Array, "..."]]  # the states of all layers
 """State of a layer: one leaf of shape (N,) for each state dimension of a module."""
 
-
 States = PyTree[Inexact[Array, "C N"]]
 """States of a layer over a chunk."""
-
 
 Sensitivity = PyTree[Inexact[Array, "..."]]
 """Derivative of a state with respect to the coefficients (eligibility trace): one coefficient tree for each leaf of
 the state."""
 
-
 Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 """Whether, or how much, the loss of each step counts."""
-
 
 Keys = PRNGKeyArray | Key[Array, "B"]
 """PRNG key, or one key for each stream."""
 
-
 Inputs = PyTree[Float[Array, "C ..."]]
 """Inputs of a chunk, in the form that a cell takes."""
-
 
 __all__ = [
     "Any",

@@ -8,7 +8,7 @@ the gradients in one exchange. The result is that of a single device up to round
 """
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,75 +17,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from foretrace._runs.signals import Stop
-from foretrace._types import Array, Bool, Int
-from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss, Task
+from foretrace._types import Array, Bool
+from foretrace.tasks import Batch
 
 _AXIS = "sequences"
-
-
-class ShardedTask:
-    """A task whose batches are sharded over devices.
-
-    Args:
-        task: task that makes the batches.
-        mesh: one-dimensional device mesh; its size divides the batch.
-    """
-
-    def __init__(self, task: Task, mesh: Mesh):
-        self._task, self._mesh, self._sharding = task, mesh, NamedSharding(mesh, PartitionSpec(_AXIS))
-
-    @property
-    def input_size(self) -> int:
-        """Number of inputs at each step."""
-        return self._task.input_size
-
-    @property
-    def output_size(self) -> int:
-        """Number of outputs of the network at each step."""
-        return self._task.output_size
-
-    @property
-    def length(self) -> int:
-        """Number of steps of the longest sequence."""
-        return self._task.length
-
-    @property
-    def loss(self) -> Loss:
-        """Loss of one step."""
-        return self._task.loss
-
-    @property
-    def labels(self) -> Labels:
-        """What is predicted."""
-        return self._task.labels
-
-    @property
-    def recalled(self) -> str | None:
-        """What is recalled at single steps."""
-        return self._task.recalled
-
-    @property
-    def provenance(self) -> str:
-        """Origin of the training sequences."""
-        return self._task.provenance
-
-    def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
-        """Return the training sequences of a step."""
-        return jax.lax.with_sharding_constraint(self._task.batch(seed, step, size), self._sharding)
-
-    def evaluation(
-        self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
-    ) -> Batch:
-        """Return batch `index` of a split."""
-        return jax.lax.with_sharding_constraint(self._task.evaluation(split, seed, index, size), self._sharding)
-
-    def evaluation_steps(self, split: EvaluationSplit, size: int) -> int | None:
-        """Return the number of batches of a split; None if it has no end."""
-        return self._task.evaluation_steps(split, size)
-
-    def with_data_dir(self, data_dir: str) -> Self:
-        """Return the task with its data in another directory."""
-        return type(self)(self._task.with_data_dir(data_dir), self._mesh)
 
 
 class Devices:
@@ -125,9 +60,11 @@ class Devices:
         """One-dimensional device mesh, for `Learner`; None for a single device."""
         return None if self.number == 1 else self._mesh
 
-    def shard(self, task: Task) -> Task:
-        """Return the task with sharded batches."""
-        return task if self.number == 1 else ShardedTask(task, self._mesh)
+    def shard(self, batch: Batch) -> Batch:
+        """Shard the sequences of a batch that is made in a compiled program."""
+        if self.number == 1:
+            return batch
+        return jax.lax.with_sharding_constraint(batch, NamedSharding(self._mesh, PartitionSpec(_AXIS)))
 
     def compile(self, function: Callable, **options: Any) -> Callable:
         """Return a function compiled for the devices; its results are replicated."""

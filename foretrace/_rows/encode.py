@@ -20,14 +20,10 @@ from foretrace._rows.schema import Column, as_number, as_time, infer_kind, is_mi
 
 Outliers = Literal["clip", "mask", "stop"]
 
-
 MAX_ABS_VALUE = 1e30
 """Absolute value from which a number counts as infinite, whatever was seen before."""
 
-
 _DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
-
-
 _TIME_SIZE = 7
 
 

@@ -10,14 +10,10 @@ from typing import BinaryIO, Literal, Self
 
 Encoding = Literal["utf-8", "latin-1"]
 
-
 MAX_LINE = 2**20
 """Maximum number of bytes of a row; reading a gigabyte without a line break ends here."""
 
-
 STDIN = "-"
-
-
 Binary = BinaryIO | gzip.GzipFile
 
 

@@ -10,10 +10,8 @@ from foretrace._runs.escape import for_terminal
 
 Kind = Literal["numeric", "categorical", "time"]
 
-
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "null", "none", "-"))
 """Texts that stand for a missing value, in lower case."""
-
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 

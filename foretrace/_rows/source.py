@@ -14,24 +14,16 @@ from typing import Any, Literal, NamedTuple
 from foretrace._rows.lines import STDIN, BadRow, Encoding, Lines, SourceError
 
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text"]
-
-
 BadRows = Literal["stop", "skip"]
-
-
 Row = dict[str, Any]
-
 
 MAX_COLUMNS = 1024
 """Maximum number of columns of a source."""
 
-
 SYMBOL = "symbol"
 """The one column of a text: its characters."""
 
-
 _BLOCK = 2**16
-
 
 _SUFFIXES: dict[str, Format] = {
     **{".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"},

@@ -25,8 +25,6 @@ from safetensors.numpy import save as to_bytes
 from foretrace._runs.files import write_atomically
 
 FORMAT = 2
-
-
 _HEADER = "foretrace"
 _EXTRA = "__extra__"
 

@@ -6,8 +6,6 @@ import typing
 from typing import Any
 
 Kind = typing.TypeVar("Kind")
-
-
 _PLAIN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
 
 

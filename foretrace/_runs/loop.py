@@ -5,9 +5,17 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
+REFUSED_IN_A_ROW = 20
+"""Steps with a loss or gradient that is NaN or infinite after which a run has diverged."""
+
+IN_FLIGHT = 2
+"""Steps that are handed to the device ahead of the one that is looked at: enough to keep it busy."""
 
 T = TypeVar("T")
+
+
+class DivergenceError(RuntimeError):
+    """Training produces nothing but NaN or infinity."""
 
 
 class Schedule(NamedTuple):

@@ -1,22 +1,17 @@
 """The parts of `foretrace bench`: each measures one thing and returns rows, one dictionary each."""
 
 import math
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from foretrace._learner.learner import Learner
 from foretrace._rule import BPTT, ONLINE, SNAP1, SPATIAL, TRUNCATED
-from foretrace._runs.metrics import read_metrics
 from foretrace.bench._timing import (
     DEPTH,
     SHAPES,
@@ -193,35 +188,6 @@ def first_call() -> float:
     start = time.perf_counter()
     jax.block_until_ready(made.step(state, xs, ys))
     return round(time.perf_counter() - start, 2)
-
-
-def processes(setting: Setting) -> Iterator[Row]:
-    """`foretrace train copy` in two processes against one that uses the same cores; time of a step, without start."""
-    steps, every = 300, 50
-    found: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(2):
-        for count, times in found.items():
-            times.append(_seconds_per_step(count, steps, every))
-    one, two = (min(found[count]) for count in (1, 2))
-    yield {
-        "cores": os.cpu_count(),
-        "one_process_ms": round(1e3 * one, 1),
-        "two_processes_ms": round(1e3 * two, 1),
-        "two_over_one": round(two / one, 3),
-    }
-
-
-def _seconds_per_step(count: int, steps: int, every: int) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        options = {"steps": steps, "log-every": every, "batch-size": 50, "evaluate-every": steps, "run-dir": run}
-        options |= {"checkpoint-every": steps, "validation-sequences": 50, "final-sequences": 50}
-        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        many = ["--processes", str(count)] if count > 1 else []
-        command = [sys.executable, "-m", "foretrace", "train", "copy", *words, "--align-every", "None", *many]
-        subprocess.run(command, capture_output=True, text=True, check=True)
-        marks = [r["seconds"] for r in read_metrics(run / "metrics.jsonl") if r["kind"] == "train"]
-        return float(np.median(np.diff(marks)) / every)
 
 
 def _ms(seconds: list[float]) -> float:

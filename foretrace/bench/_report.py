@@ -7,7 +7,6 @@ from foretrace._runs.figures import new_page, page_as_png
 
 Record = dict[str, Any]
 
-
 TITLES = {
     "whole": "Training step on whole sequences",
     "cells": "SnAp-1 beside BPTT, other cells",
@@ -15,8 +14,6 @@ TITLES = {
     "memory": "Temporary memory of a step against the length of the sequence",
     "rounding": "Sensitivities in 16 bits",
     "first": "First call, in fresh processes",
-    "processes": "Two processes beside one",
-    "peers": "Beside braintrace and deep-river",
 }
 
 
@@ -29,8 +26,7 @@ def markdown(record: Record) -> str:
         + (f"; matrix products in {asked}." if (asked := record.get("matmul_precision")) else "."),
     ]
     for part, rows in record["parts"].items():
-        lines += ["", f"## {TITLES[part]}", "", record["about"][part], ""]
-        lines += _table(rows) if rows else ["Not measured here."]
+        lines += ["", f"## {TITLES[part]}", "", record["about"][part], "", *_table(rows)]
     return "\n".join(lines) + "\n"
 
 

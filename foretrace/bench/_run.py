@@ -13,29 +13,23 @@ import jax
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import write_atomically
 from foretrace._runs.machine import surroundings
-from foretrace.bench import _memory as _bench_memory
-from foretrace.bench import _parts as _bench_parts
-from foretrace.bench import _peers as _bench_peers
+from foretrace.bench import _memory, _parts
 from foretrace.bench._parts import Row, Setting
 from foretrace.bench._report import markdown, png
 from foretrace.bench._timing import ShapeName
 from foretrace.experiment._precision import MatmulPrecision, matrix_products
 
-Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first", "processes", "peers"]
-
+Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first"]
 
 PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
-    "whole": _bench_parts.whole,
-    "cells": _bench_parts.cells,
-    "streaming": _bench_parts.streaming,
-    "memory": _bench_memory.memory,
-    "rounding": _bench_memory.rounding,
-    "first": _bench_parts.first,
-    "processes": _bench_parts.processes,
-    "peers": _bench_peers.peers,
+    "whole": _parts.whole,
+    "cells": _parts.cells,
+    "streaming": _parts.streaming,
+    "memory": _memory.memory,
+    "rounding": _memory.rounding,
+    "first": _parts.first,
 }
 """What can be measured."""
-
 
 BENCH_FILE = "bench.json"
 
@@ -65,7 +59,7 @@ def run(
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported.
         matmul_precision: precision of matrix products, those of the floor included; default: that of JAX on the
-            device. Parts that start processes (first, processes) always use the default.
+            device. The part that starts processes (first) always uses the default.
 
     Returns:
         The record: where, when and with what, and the rows of each part.

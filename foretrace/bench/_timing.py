@@ -18,8 +18,6 @@ from foretrace.experiment._cells import MakeCell
 from foretrace.losses import softmax_cross_entropy
 
 Call = Callable[[], Any]
-
-
 DEPTH = 4
 
 
@@ -50,7 +48,6 @@ class Shape(NamedTuple):
 
 
 ShapeName = Literal["copy", "long", "long8", "scifar"]
-
 
 SHAPES: dict[ShapeName, Shape] = {
     "copy": Shape(50, 48, 64, 128, 8, 14),

@@ -9,16 +9,14 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
-from foretrace._distributed.processes import (
-    LostProcessError,
-)
+from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import read_config_as
-from foretrace._runs.divergence import DivergenceError
+from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._help import HelpRegistry
 from foretrace.cli._options import Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Sweep, Train
@@ -56,19 +54,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(command, arguments)
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
-        return STOPPED
+        _exit_at_once(STOPPED)  # after an interrupted compilation, JAX's own way out may crash
     except LostProcessError as error:
-        code = _explain(error)
-        sys.stderr.flush()
-        os._exit(code)  # JAX's own way out waits for the process that is gone, and aborts after a minute and a half
+        _exit_at_once(_explain(error))  # JAX's own way out waits for the process that is gone, for 90 seconds
     except Exception as error:
         return _explain(error)
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    """End the process without the clean-up of the interpreter and of JAX."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(command: Subcommand, arguments: list[str]) -> int:
     match command:
         case Train():
-            return _train(command, arguments)
+            return _train(command)
         case Sweep():
             return sweep(command)
         case Stream():

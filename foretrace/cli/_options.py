@@ -7,7 +7,6 @@ from typing import Annotated, get_args
 import tyro
 from tyro.conf import Positional
 
-from foretrace._distributed.processes import PORT
 from foretrace._rows.source import Format
 from foretrace._rule import RuleName
 from foretrace._runs.options import Advanced
@@ -32,12 +31,7 @@ class Train:
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
         resume: go on with the run in --run-dir, with its configuration, on any number of devices and processes.
         devices: number of devices that share each batch; default: as many as divide it evenly.
-        processes: number of processes on this machine that share the run; default: this process alone.
-        hosts: names of the machines that share the run, with one process each. Give the same command on all of them,
-            with the same --run-dir on a file system that they share.
-        process: number of this machine among --hosts, from 0; default: by its name.
-        port: port of the first of --hosts where the processes meet.
-        cluster: join the other processes that Slurm or Open MPI started.
+        cluster: join the other processes that Slurm or Open MPI started, which share --run-dir.
     """
 
     task: Positional[TaskName]
@@ -45,20 +39,11 @@ class Train:
     run_dir: Path | None = None
     resume: bool = False
     devices: Advanced[int | None] = None
-    processes: Advanced[int | None] = None
-    hosts: Advanced[tuple[str, ...]] = ()
-    process: Advanced[int | None] = None
-    port: Advanced[int] = PORT
     cluster: Advanced[bool] = False
 
     def __post_init__(self) -> None:
-        ways = {"--processes": self.processes is not None, "--hosts": bool(self.hosts), "--cluster": self.cluster}
-        if sum(ways.values()) > 1:
-            raise ValueError(f"{' and '.join(way for way, asked in ways.items() if asked)} exclude each other")
-        if self.processes is not None and self.processes < 1:
-            raise ValueError(f"processes={self.processes} must be at least 1")
-        if (self.hosts or self.cluster) and self.run_dir is None:
-            raise ValueError("processes on several machines share a run directory: name it with --run-dir PATH")
+        if self.cluster and self.run_dir is None:
+            raise ValueError("the processes of a cluster share a run directory: name it with --run-dir PATH")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,7 +195,7 @@ class Bench:
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported; nothing of these sizes is run.
         matmul_precision: precision of matrix products, those of the floor included; default: that of JAX on the
-            device. Parts that start processes (first, processes) always use the default.
+            device. The part that starts processes (first) always uses the default.
         out: folder for bench.json, bench.md and bench.png; default: runs/bench-<time>.
     """
 
@@ -241,7 +226,6 @@ class Report:
 
 
 Subcommand = Train | Sweep | Stream | Predict | Align | Reproduce | Bench | Report
-
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from foretrace import experiment
-from foretrace._distributed.processes import is_first, join, launch, launched, loss_explained, place_among
+from foretrace._distributed.processes import is_first, join, loss_explained
 from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import RuleName
@@ -25,25 +25,18 @@ from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 
 
-def _train(command: Train, arguments: list[str]) -> int:
+def _train(command: Train) -> int:
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
-    place = launched()
-    if command.processes is not None and place is None:
-        named = [] if command.run_dir is not None else ["--run-dir", str(run_dir)]
-        return launch(command.processes, [*arguments, *named])
-    if command.hosts:
-        place = place_among(command.hosts, command.port, command.process)
-    if place is not None or command.cluster:
-        join(place)
+    if command.cluster:
+        join()
     with loss_explained():
         result = experiment.train(command.config, run_dir, resume=command.resume, devices=command.devices)
     if not is_first():
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
         again = f"foretrace train {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
-        print(
-            f"stopped after step {result.step} of {command.config.steps}; the state is saved. Go on with:\n    {again}"
-        )
+        saved = f"after step {result.step} of {command.config.steps}; the state is saved"
+        print(f"stopped {saved if result.step else 'before the first step'}. Go on with:\n    {again}")
         return STOPPED
     return _report_run(run_dir)
 

@@ -3,7 +3,7 @@
 from foretrace._runs.directory import Run as Run
 from foretrace._runs.directory import RunError as RunError
 from foretrace._runs.directory import default_path as default_path
-from foretrace._runs.divergence import DivergenceError as DivergenceError
+from foretrace._runs.loop import DivergenceError as DivergenceError
 from foretrace.experiment._build import build as build
 from foretrace.experiment._cells import GRU as GRU
 from foretrace.experiment._cells import LIF as LIF

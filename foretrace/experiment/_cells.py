@@ -85,8 +85,6 @@ SelectiveSSM = _config_of(selective_ssm.SelectiveSSM)
 RTU = _config_of(rtu.RTU)
 IndRNN = _config_of(ind_rnn.IndRNN)
 LIF = _config_of(lif.LIF)
-
-
 CELLS = (LRU, LinearRNN, GRU, ElementwiseLSTM, MinGRU, MinLSTM, RGLRU, S5, SelectiveSSM, RTU, IndRNN, LIF)
 
 

@@ -152,11 +152,7 @@ class Config:
 
 
 TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops"]
-
-
 _IMAGES = NetworkConfig(model_size=256, cell=LRU(128, 0.9, 0.999), dropout=0.1)
-
-
 _STORED: dict[str, Any] = {"batch_size": 32, "steps": 10_000, "align_every": None, "validation_sequences": 1000}
 
 

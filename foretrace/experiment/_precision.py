@@ -6,8 +6,6 @@ from typing import Literal
 import jax
 
 MatmulPrecision = Literal["float32", "tensorfloat32", "bfloat16"]
-
-
 _NAMES = {"float32": "highest", "tensorfloat32": "tensorfloat32", "bfloat16": "BF16_BF16_F32"}
 
 

@@ -1,5 +1,6 @@
 """What an experiment compiles: one step of training with its data and its measurements, and an evaluation."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,21 @@ from foretrace.experiment._scores import Scores, _Tally, _tally
 from foretrace.tasks import Batch, EvaluationSplit, Task
 
 
+def _unchanged(batch: Batch) -> Batch:
+    return batch
+
+
 def learn(
-    config: Config, task: Task, learner: Learner, state: LearnerState, step: Array, seed: int | Array
+    config: Config,
+    task: Task,
+    learner: Learner,
+    state: LearnerState,
+    step: Array,
+    seed: int | Array,
+    shard: Callable[[Batch], Batch] = _unchanged,
 ) -> tuple[LearnerState, Float[Array, "4"]]:
     """Draw the batch of a step and learn from it; return the `StepMetrics` as one array, which leaves the device."""
-    batch = task.batch(seed, step, config.batch_size)
+    batch = shard(task.batch(seed, step, config.batch_size))
     with matrix_products(config.matmul_precision):
         if config.chunk is None:
             state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
@@ -72,11 +83,12 @@ def evaluate(
     batches: Array,
     seed: int | Array,
     split: EvaluationSplit = "validation",
+    shard: Callable[[Batch], Batch] = _unchanged,
 ) -> Scores:
     """Return the mean scores over the sequences of the first batches of a split."""
 
     def add(index: Array, total: _Tally) -> _Tally:
-        batch = task.evaluation(split, seed, index, config.batch_size)
+        batch = shard(task.evaluation(split, seed, index, config.batch_size))
         with matrix_products(config.matmul_precision):
             outputs, _ = forward(network, None, batch.xs, keep_carry=False)
         return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))

@@ -23,7 +23,6 @@ from foretrace.tasks.copy import Copy
 TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "snap1": 8.44e-3, "bptt": 7.59e-6}
 """The paper's Table 1, column LRU x 4: final training loss on the copy task, mean of 5 seeds."""
 
-
 CONTENTS = {
     "config.json": "what was run, with versions and hardware",
     "metrics.jsonl": "loss, accuracy, alignment, a line each",

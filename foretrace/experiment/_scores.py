@@ -60,7 +60,7 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
     losses = jax.vmap(jax.vmap(task.loss))(outputs, batch.ys)
     losses = jnp.where(asked, losses * batch.mask, 0).sum(axis=1)
     if task.labels == "sequence":
-        right = whole = mean_logit_hits(outputs, batch.ys, batch.mask).right.astype(losses.dtype)
+        right = whole = _mean_logit_hits(outputs, batch.ys, batch.mask).astype(losses.dtype)
     else:
         hits = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys.astype(int))
         steps = jnp.maximum(asked.sum(axis=1), 1).astype(hits.dtype)
@@ -70,38 +70,18 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
     return _Tally(*(jnp.where(counts, values, 0).sum() for values in (losses, right, whole, jnp.ones_like(losses))))
 
 
-class SequenceHits(NamedTuple):
-    """Which sequences of a batch are classified rightly; the hits of several batches may be concatenated or summed.
+def _mean_logit_hits(
+    outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]
+) -> Bool[Array, "B"]:
+    """Return which sequences are classified rightly by the mean of their logits over the steps with a mask.
 
     Args:
-        right: whether the prediction is the class, False where nothing counts.
-        counts: whether the sequence has a valid step.
-    """
-
-    right: Bool[Array, "B"]
-    counts: Bool[Array, "B"]
-
-
-def mean_logits(outputs: Float[Array, "B T O"], mask: Float[Array, "B T"]) -> Float[Array, "B O"]:
-    """Return the mean of the logits over the steps whose mask is not zero; zero if there is none.
-
-    Outputs at other steps do not matter, NaN included.
-    """
-    valid = (mask > 0)[..., None]
-    total = jnp.where(valid, outputs, jnp.zeros_like(outputs)).sum(axis=1)
-    return total / jnp.maximum(valid.sum(axis=1), 1).astype(outputs.dtype)
-
-
-def mean_logit_hits(outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]) -> SequenceHits:
-    """Return which sequences are classified rightly by the mean of their logits.
-
-    Args:
-        outputs: logits of every step.
+        outputs: logits of every step; at steps without a mask they do not matter, NaN included.
         ys: class of the sequence at every valid step.
-        mask: zero at steps that do not count; a sequence without any other does not count.
+        mask: zero at steps that do not count.
     """
     valid = mask > 0
-    counts = valid.any(axis=1)
     label = jnp.take_along_axis(ys, jnp.argmax(valid, axis=1, keepdims=True), axis=1)[:, 0]
-    predicted = jnp.argmax(mean_logits(outputs, mask), axis=1).astype(label.dtype)
-    return SequenceHits((predicted == label) & counts, counts)
+    total = jnp.where(valid[..., None], outputs, jnp.zeros_like(outputs)).sum(axis=1)
+    mean = total / jnp.maximum(valid.sum(axis=1), 1).astype(outputs.dtype)[:, None]
+    return jnp.argmax(mean, axis=1).astype(label.dtype) == label

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -120,18 +120,19 @@ def train(
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
     """
-    hardware = Devices(config.batch_size, devices)
-    task, learner = build(config, mesh=hardware.mesh)
-    run = Run(Path(run_dir))
-    if hardware.is_main_process:
-        run = reopen(run_dir, config) if resume else create(run_dir, config)
-    state, progressed = begin(run, config, learner, resume)
-    hardware.check_agreed("the step to go on from", progressed.step)
-    done = _finished(run, progressed)
-    if done is not None:
-        return done
+    # From here on, for an interrupt while JAX compiles may be lost, or crash the process at its end.
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
+        hardware = Devices(config.batch_size, devices)
+        task, learner = build(config, mesh=hardware.mesh)
+        run = Run(Path(run_dir))
+        if hardware.is_main_process:
+            run = reopen(run_dir, config) if resume else create(run_dir, config)
+        state, progressed = begin(run, config, learner, resume)
+        hardware.check_agreed("the step to go on from", progressed.step)
+        done = _finished(run, progressed)
+        if done is not None:
+            return done
         log: MetricsLog = NullMetricsLog()
         show = ProgressBar(False)
         if hardware.is_main_process:
@@ -183,14 +184,16 @@ class _Training:
             f"(now {config.optimizer.clip})"
         )
         self.refusals = Refusals(advice, progressed.refused)
-        spread = devices.shard(task)
-        self.learn = Steps(devices, partial(learn, config, spread, learner, seed=config.seed), stop)
-        self.evaluate = devices.compile(partial(evaluate, config, spread, seed=config.seed), static_argnames="split")
+        given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
+        self.learn = Steps(devices, partial(learn, config, task, learner, **given), stop)
+        self.evaluate = devices.compile(partial(evaluate, config, task, **given), static_argnames="split")
 
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""
         state = self.devices.replicate(state)
         if self.fresh:
+            if self.learn.stopped:
+                return Result(self.run, 0, None, self.clock.seconds)
             self._measure(state.network)
         while self.step < self.config.steps and not (self.learn.stopped or self.enough):
             state, row = self.learn(state, np.int32(self.step))

@@ -5,8 +5,6 @@ from typing import Literal, get_args
 from foretrace.paper._experiment import SCALES, Experiment, Scale, Settings
 
 Name = Literal["figure2ab", "figure2cd", "figure2ef", "table1", "table2", "table3"]
-
-
 NAMES: tuple[Name, ...] = get_args(Name)
 
 

@@ -19,11 +19,7 @@ from foretrace.experiment._cells import LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig
 
 Scale = Literal["smoke", "cpu", "long", "paper"]
-
-
 Settings = Literal["runs", "text"]
-
-
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
 

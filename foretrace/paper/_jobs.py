@@ -83,6 +83,13 @@ def run_identity(experiment: Experiment, job: Job, member: SeedAndRate) -> str:
     return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config_of(member))
 
 
+def planned_jobs(experiment: Experiment, entry: Entry) -> list[Job]:
+    """Return the search of an entry, if there is one, and its report; the rate of the report stands for the best."""
+    search = _search(experiment, entry)
+    members = tuple(SeedAndRate(seed, entry.rates[0]) for seed in experiment.seeds)
+    return ([search] if search else []) + [Job(entry, "report", entry.config, members)]
+
+
 def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
     """Return the records in a folder of the runs that the experiment plans, as it plans them now."""
     planned = set()
@@ -91,17 +98,3 @@ def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> li
         for job in (_search(experiment, entry), Job(entry, "report", entry.config, members)):
             planned |= {run_identity(experiment, job, member) for member in job.members} if job else set()
     return [record for record in read_records(folder) if identity_of(record) in planned]
-
-
-def planned_runs(experiment: Experiment, entry: Entry) -> int:
-    """Return the number of runs of an entry, those of its search among them."""
-    search = _search(experiment, entry)
-    return len(experiment.seeds) + (0 if search is None else len(search.members))
-
-
-def planned_steps(experiment: Experiment, entry: Entry) -> int:
-    """Return the number of steps of these runs together."""
-    search = _search(experiment, entry)
-    return entry.config.steps * len(experiment.seeds) + (
-        0 if search is None else search.config.steps * len(search.members)
-    )

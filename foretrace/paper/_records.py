@@ -13,8 +13,6 @@ from foretrace._runs.metrics import MetricsLog, read_metrics
 from foretrace.experiment._config import Config
 
 RECORDS_FILE = "records.jsonl"
-
-
 _ALL = sys.maxsize
 
 

@@ -25,7 +25,7 @@ from foretrace._runs.machine import peak_memory_mib, surroundings
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace.paper._experiment import Experiment
-from foretrace.paper._jobs import Job, jobs, planned_runs, planned_steps, records_of, run_identity
+from foretrace.paper._jobs import Job, jobs, planned_jobs, records_of, run_identity
 from foretrace.paper._records import append_records, read_records, recorded
 from foretrace.paper._vmapped_runs import RunBatch, RunBatchState
 
@@ -89,21 +89,22 @@ def run(
     if together is None:
         together = 1 if jax.default_backend() == "cpu" else 10**6
     deadline = math.inf if budget is None else time.monotonic() + budget
-    planned = sum(planned_runs(experiment, entry) for entry in entries)
+    planned = [job for entry in entries for job in planned_jobs(experiment, entry)]
+    planned_runs = sum(len(job.members) for job in planned)
     done_steps = sum(r["step"] for r in records_of(experiment, entries, folder))
     with (
         locked(folder),
         Stop() as stop,
-        ProgressBar(show_progress, sum(planned_steps(experiment, e) for e in entries)) as show,
+        ProgressBar(show_progress, sum(job.config.steps * len(job.members) for job in planned)) as show,
     ):
         runner = _Runner(experiment, folder, deadline, save_every, stop, show, done_steps)
         complete = all(runner.finish(job) for entry in entries for job in jobs(experiment, entry, folder, together))
     finished = len(records_of(experiment, entries, folder))
     if not complete:
-        return ReproductionStatus(finished, planned, "stopped" if stop.asked else "time is up")
+        return ReproductionStatus(finished, planned_runs, "stopped" if stop.asked else "time is up")
     if not any((folder / "work").iterdir()):
         (folder / "work").rmdir()
-    return ReproductionStatus(finished, planned, None)
+    return ReproductionStatus(finished, planned_runs, None)
 
 
 def seconds(text: str) -> float:

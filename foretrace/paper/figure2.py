@@ -9,7 +9,6 @@ from foretrace.tasks.copy import Copy
 
 NETWORK = NetworkConfig(depth=4, model_size=128, cell=LRU(64), dropout=0.1)
 
-
 SCALES: dict[Scale, dict] = {
     "smoke": {"samples": 40, "epochs": 2, "batch": 20, "seeds": (0, 1), "rates": (1e-3, 4e-3), "search": 0.5},
     "cpu": {"samples": 20_000, "epochs": 4, "batch": 50, "seeds": (0,), "rates": (2e-3, 4e-3, 8e-3), "search": 0.25},
@@ -22,7 +21,6 @@ SCALES: dict[Scale, dict] = {
         "search": 1.0,
     },
 }
-
 
 NOTES: dict[Scale, str] = {
     "smoke": "2 epochs of 40 samples, tiny networks: shows that it runs, no more.",

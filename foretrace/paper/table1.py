@@ -15,7 +15,6 @@ NETWORKS = {
 }
 """The columns; 268,430, 267,956, 269,488 and 270,011 parameters."""
 
-
 PUBLISHED = {
     "LRU x 4": {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "bptt": 7.59e-6},
     "linear RNN x 4": {"spatial": 6.20e-1, "truncated": 5.81e-1, "online": 5.82e-1, "bptt": 1.07e-4},
@@ -24,16 +23,13 @@ PUBLISHED = {
 }
 """Mean of 5 seeds."""
 
-
 RATES = tuple(2**i * 1e-3 for i in range(6))
-
 
 SCALES: dict[Scale, dict] = {
     "smoke": {"samples": 40, "epochs": 2, "seeds": (0, 1), "rates": (2e-3, 4e-3), "search": 0.5},
     "cpu": {"samples": 20_000, "epochs": 4, "seeds": (0, 1), "rates": (2e-3, 4e-3, 8e-3), "search": 0.25},
     "paper": {"samples": 20_000, "epochs": 25, "seeds": (0, 1, 2, 3, 4), "rates": RATES, "search": 1.0},
 }
-
 
 NOTES: dict[Scale, str] = {
     "smoke": "2 epochs of 40 samples, tiny networks: shows that it runs, no more.",

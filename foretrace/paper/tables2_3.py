@@ -17,9 +17,7 @@ PUBLISHED = {
 }
 """Mean test accuracy of 3 seeds."""
 
-
 RULES = ("online", "bptt", "truncated", "spatial")
-
 
 # Samples and epochs of training, batch, warm-up epochs, what to read of a sequence, and the network.
 SCALES: dict[Scale, dict[str, dict]] = {
@@ -82,18 +80,15 @@ SCALES: dict[Scale, dict[str, dict]] = {
     },
 }
 
-
 TEXT: dict[str, dict] = {
     "IMDB": {"epochs": 40, "warmup": 4, "size": (4, 128, 256)},
     "ListOps": {"epochs": 35, "warmup": 0},
 }
 """Where the text differs from the published runs; its two columns look swapped."""
 
-
 CUMULATIVE = ("IMDB", "ListOps")
 """Where the mean of the features so far is decoded, as in the published runs. They do so on sCIFAR, too, where our runs
 follow the text: its loss is that of each step's own features."""
-
 
 NOTES: dict[Scale, str] = {
     "smoke": "20 samples, short sequences, small networks: shows that it runs, no more.",

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from foretrace._rows.source import SYMBOL, Position, Row
 from foretrace._runs.checkpoint import load, save
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import Run
-from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
+from foretrace._runs.loop import Clock, DivergenceError, Pending, Refusals
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.metrics import MetricsLog
 from foretrace._runs.progress import ProgressBar
@@ -73,13 +72,16 @@ class StreamLoop:
         self.scores = Scores()
         self.steps = Scores()
         self.monitors = Monitors()
-        self.in_flight: deque[tuple[StreamStep, Sequence[LabelledRow | None]]] = deque()
+        self.pending = Pending[tuple[StreamStep, Sequence[LabelledRow | None]]]()
         self.position = Position()
         self.refused = 0
-        self.refused_in_a_row = 0
+        self.refusals = Refusals(
+            f"try a smaller --learning-rate (now {config.model.learning_rate}) or a smaller --clip "
+            f"(now {config.model.clip})"
+        )
         self.may_refuse = config.outliers == "stop" or config.when_full == "stop" or config.reset is not None
         self.behind_checkpoint = False
-        self.start = time.monotonic()
+        self.clock = Clock()
         self.state = self._restore(saved) if saved is not None else self.learner.init()
         self.rows_at_last_log = self.position.row
         self.time_of_last_log = time.monotonic()
@@ -107,14 +109,14 @@ class StreamLoop:
             if len(chunk) == self.intake.size and not position.is_torn:
                 self._learn(chunk)
                 chunk = []
-        self._drain()
+        self._record_steps(all=True)
         self._save()
         self.behind_checkpoint = True
         if chunk and not self.stop.asked:
             # After the checkpoint, so that a file that has grown continues as if its end had never been there: neither
             # the short chunk nor a last line that was not complete.
             self._learn(chunk, last=True)
-            self._drain()
+            self._record_steps(all=True)
         if not self.stop.asked:
             self._write("result", self.scores.total())
         return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked)
@@ -134,10 +136,8 @@ class StreamLoop:
         self.state, step, resolved, inputs = self._learn_or_undo(rows)
         self.position = chunk[-1][1]
         self.monitors.observe(inputs)
-        self.in_flight.append((step, resolved))
-        # Reading the results of an older step lets the device work on while the host reads and encodes.
-        while len(self.in_flight) > IN_FLIGHT:
-            self._record(*self.in_flight.popleft())
+        self.pending.add(self.position.row, (step, resolved))
+        self._record_steps(all=False)
         if not last:
             self._do_what_is_due(before)
 
@@ -152,11 +152,12 @@ class StreamLoop:
             self.intake.restore(json.loads(before))
             raise
 
-    def _drain(self) -> None:
-        while self.in_flight:
-            self._record(*self.in_flight.popleft())
+    def _record_steps(self, *, all: bool) -> None:
+        """Record the results of all steps, or of those that are not among the latest."""
+        for row, (step, resolved) in self.pending.take(all=all):
+            self._record(row, step, resolved)
 
-    def _record(self, step: StreamStep, resolved: Sequence[LabelledRow | None]) -> None:
+    def _record(self, at: int, step: StreamStep, resolved: Sequence[LabelledRow | None]) -> None:
         """Score the predictions of a step and count whether it was accepted."""
         # A step that was not finite is refused; its predictions count as outputs of zero.
         outputs = np.nan_to_num(np.asarray(step.outputs, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
@@ -165,7 +166,6 @@ class StreamLoop:
                 self.scores.add(scores)
         measures = step.read_measures()
         if measures.accepted:
-            self.refused_in_a_row = 0
             self.steps.add(
                 {
                     "loss": measures.loss,
@@ -173,24 +173,17 @@ class StreamLoop:
                     "update_norm": measures.update_norm,
                 }
             )
-            return
-        self.refused += 1
-        self.refused_in_a_row += 1
-        if self.refused_in_a_row >= REFUSED_IN_A_ROW:
-            config = self.config.model
-            raise DivergenceError(
-                f"learning has diverged: loss or gradient was NaN or infinite in {self.refused_in_a_row} steps in a "
-                f"row, up to row {self.position.row}; try a smaller --learning-rate (now {config.learning_rate}) or a "
-                f"smaller --clip (now {config.clip})"
-            )
+        else:
+            self.refused += 1
+        self.refusals.see(bool(measures.accepted), f"row {at}")
 
     def _do_what_is_due(self, before: int) -> None:
         row = self.position.row
         if row // self.config.log_every > before // self.config.log_every:
-            self._drain()
+            self._record_steps(all=True)
             self._report()
         if row // self.config.checkpoint_every > before // self.config.checkpoint_every:
-            self._drain()
+            self._record_steps(all=True)
             self._save()
 
     def _report(self) -> None:
@@ -221,7 +214,7 @@ class StreamLoop:
         counts = {name: count for name, count in counts.items() if count}
         values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": counts}
         values |= self.intake.counts()
-        self.log.write(kind, self.position.row, **values, seconds=self._seconds())
+        self.log.write(kind, self.position.row, **values, seconds=self.clock.seconds)
         if self.board is not None:
             self.board.write(self.position.row, values)
 
@@ -235,8 +228,8 @@ class StreamLoop:
             "scores": self.scores.to_json(),
             "steps": self.steps.to_json(),
             "monitors": self.monitors.to_json(),
-            "refused": [self.refused, self.refused_in_a_row],
-            "seconds": self._seconds(),
+            "refused": [self.refused, self.refusals.in_a_row],
+            "seconds": self.clock.seconds,
         }
         save(self.run.checkpoint, self.state, extra=extra)
 
@@ -244,9 +237,9 @@ class StreamLoop:
         """Save what was learned before an error, so that only the rows behind the last full chunk are read again."""
         if self.behind_checkpoint:
             return
-        while self.in_flight:
+        for row, (step, resolved) in self.pending.take(all=True):
             with contextlib.suppress(DivergenceError):
-                self._record(*self.in_flight.popleft())
+                self._record(row, step, resolved)
         try:
             self._save()
         except Exception as error:  # the first error is the one to tell
@@ -260,9 +253,6 @@ class StreamLoop:
         self.scores.restore(saved["scores"])
         self.steps.restore(saved["steps"])
         self.monitors.restore(saved["monitors"])
-        self.refused, self.refused_in_a_row = saved["refused"]
-        self.start -= saved["seconds"]
+        self.refused, self.refusals.in_a_row = saved["refused"]
+        self.clock = Clock(saved["seconds"])
         return copy_state(load(self.run.checkpoint, self.learner))
-
-    def _seconds(self) -> float:
-        return round(time.monotonic() - self.start, 3)

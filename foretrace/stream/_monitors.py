@@ -38,10 +38,8 @@ RANGES = {
 }
 """Ranges of the monitors: leaving one prints a warning, once until the monitor comes back."""
 
-
 PROBE = 32
 """Number of inputs over which a dead unit is looked for."""
-
 
 _DEAD = 1e-6
 

@@ -15,7 +15,6 @@ _BASELINES = {
     "mean_": "the mean",
 }
 
-
 _SCORES = {"accuracy": "accuracy", "log_loss": "log loss", "mae": "mean absolute error", "rmse": "root mean square"}
 
 

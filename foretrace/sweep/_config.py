@@ -18,7 +18,6 @@ from foretrace.sweep._space import Dimension, Value, applied, combinations
 TRIALS = 20
 """Of a search, if nothing else is said."""
 
-
 Score = Literal["loss", "accuracy", "sequences"]
 
 

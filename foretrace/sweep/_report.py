@@ -13,7 +13,6 @@ from foretrace.sweep._trials import Trial, assignments, best, ranked, read_trial
 
 FIGURE = "sweep.png"
 
-
 _WIDE = 20
 """Largest over smallest number from which on an axis shows orders of magnitude."""
 

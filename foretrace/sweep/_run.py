@@ -40,13 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SweepResult", "Sweep", "Trial", "WorkerError", "run"]
 
-
 _ATTENTION = 0.05
 """Seconds that a signal or the end of a worker may wait."""
 
-
 _LOOK_EVERY = 0.5
-
 
 _LOST_IDLE = 3
 """Workers without a trial that may be killed before the sweep gives up."""

@@ -31,21 +31,16 @@ if TYPE_CHECKING:
 STORAGE = "FORETRACE_SWEEP_STORAGE"
 """Variable of the environment with the address of the database."""
 
-
 HEARTBEAT = 10
 """Seconds between signs of life of a trial."""
-
 
 SILENT = 6
 """Heartbeats without a sign after which a trial is lost."""
 
-
 RETRIES = 3
 """Times that a trial whose worker was lost is run again: it may be what kills its worker."""
 
-
 _NUMBER, _OWNER, _REASON = "number", "owner", "reason"
-
 
 _PRUNED_AFTER = 5
 """Trials, a quarter of all at most, that run before any is compared with them."""

@@ -11,14 +11,10 @@ from foretrace._runs.files import write_atomically
 from foretrace.sweep._space import Value
 
 TRIALS_FILE = "sweep.jsonl"
-
-
 State = Literal["finished", "pruned", "running", "waiting", "failed"]
-
 
 LOST = "its worker was lost"
 """Why a trial failed that may run again."""
-
 
 _ORDER: tuple[State, ...] = ("finished", "pruned", "running", "waiting", "failed")
 

@@ -17,8 +17,8 @@ import jax
 from foretrace import experiment
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import Run, read_config_as
-from foretrace._runs.divergence import DivergenceError
 from foretrace._runs.files import LockedError
+from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.signals import STOPPED, Stop
 from foretrace.experiment._config import Config
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 _IDLE = 0.5
-
 
 _FAULTS = (DivergenceError, ValueError, jax.errors.JaxRuntimeError)
 """What is the trial's own fault, and would be again: no network of these sizes, or no memory for it."""

@@ -8,10 +8,8 @@ from foretrace._types import Array, Float, Int
 EvaluationSplit = Literal["validation", "test"]
 """Sequences that are never trained on: those to select by, and those to report."""
 
-
 Labels = Literal["step", "sequence"]
 """What is predicted: something at single steps, or one class for a whole sequence by the mean of its logits."""
-
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""

@@ -13,7 +13,6 @@ import numpy as np
 VARIABLE = "FORETRACE_CACHE"
 """Environment variable that names the cache directory."""
 
-
 _NAMES = "names"
 
 

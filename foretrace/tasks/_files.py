@@ -15,13 +15,8 @@ from foretrace.tasks._cache import cached, digest
 VARIABLE = "FORETRACE_DATA"
 """Environment variable that names the data directory."""
 
-
 _FORMAT = "1"  # changes with what `decode` functions return
-
-
 _log = logging.getLogger(__name__)
-
-
 Arrays = dict[str, np.ndarray]
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from foretrace.tasks._files import DataError
 
 _OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open, "": open}
-
-
 _MNIST_STEMS = {"train": "train", "test": "t10k"}
 
 

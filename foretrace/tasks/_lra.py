@@ -14,8 +14,6 @@ from foretrace.tasks._files import DataError
 from foretrace.tasks._listops import CLOSE, MIN, SYMBOLS
 
 HEADER = "Source\tTarget"
-
-
 _NUMBER = {symbol.encode(): number for number, symbol in enumerate(SYMBOLS)}
 
 

@@ -18,13 +18,12 @@ from jaxtyping import UInt8
 from foretrace import losses as _loss
 from foretrace._types import Array, Float, Int
 from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
+from foretrace.tasks._files import Source, data_root
 
 SplitName = Literal["training", "validation", "test"]
 
-
 Index = int | np.integer | Int[Array, ""] | Int[np.ndarray, ""]
 """A number that may be traced."""
-
 
 # RandomState, because NumPy promises that its numbers never change. What they are for tells the orders apart.
 _HOLD_OUT, _ORDER = 0x5EED, 1
@@ -208,6 +207,19 @@ def one_hot(rows: Rows, classes: int) -> Float[Array, "B T I"]:
     symbols = jnp.asarray(rows.symbols).astype(jnp.int32)
     ended = jnp.arange(symbols.shape[1], dtype=jnp.int32)[None] >= jnp.asarray(rows.lengths)[:, None]
     return jax.nn.one_hot(jnp.where(ended, -1, symbols), classes, dtype=jnp.float32)
+
+
+def split_of(source: Source, name: SplitName, samples: int | None, data_dir: str | None, verify: bool) -> Split:
+    """Return a split of a data set whose training files are divided by `hold_out`.
+
+    Raises:
+        DataError: its files are missing or wrong.
+        ValueError: more samples than there are.
+    """
+    arrays = source.load("test" if name == "test" else "train", data_root(data_dir), verify)
+    count = len(arrays["labels"])
+    members = shuffled(count) if name == "test" else hold_out(count, samples)[name]
+    return Split(arrays["symbols"], arrays["labels"], members, arrays.get("offsets"))
 
 
 def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndarray]:

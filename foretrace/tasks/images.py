@@ -10,20 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._types import Array, Float
-from foretrace.tasks._files import Arrays, DataError, Source, data_root
+from foretrace.tasks._files import Arrays, DataError, Source
 from foretrace.tasks._formats import import_extra, mnist_files, parquet_files, read_idx, read_parquet
-from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, hold_out, shuffled
+from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, split_of
 
 # Of all public training images, in units of the largest value.
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
-
 _LUMA, _GREY_MEAN, _GREY_STD = (0.299, 0.587, 0.114), 0.4809, 0.2392
-
-
 _MNIST_MEAN, _MNIST_STD = 0.1307, 0.3081
-
-
 _PERMUTATION = 92916
 
 
@@ -64,13 +58,9 @@ class AbstractImages(AbstractStoredTask):
             DataError: they are missing or wrong.
             ValueError: more samples than there are.
         """
-        stored = "test" if name == "test" else "train"
-        arrays = self.source.load(stored, data_root(self.data_dir), self.verify)
-        count = len(arrays["labels"])
-        members = shuffled(count) if name == "test" else hold_out(count, self.samples)[name]
-        return Split(arrays["symbols"], arrays["labels"], members)
+        return split_of(self.source, name, self.samples, self.data_dir, self.verify)
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         if self.pool < 1 or self.side % self.pool:
             raise ValueError(f"pool={self.pool} must divide {self.side}, the side of an image")
 
@@ -108,9 +98,6 @@ class SequentialCIFAR10(AbstractImages):
     verify: bool = True
 
     side: ClassVar[int] = 32
-
-    def __post_init__(self) -> None:
-        self._check()
 
     @property
     def source(self) -> Source:
@@ -162,9 +149,6 @@ class SequentialMNIST(AbstractImages):
     verify: bool = True
 
     side: ClassVar[int] = 28
-
-    def __post_init__(self) -> None:
-        self._check()
 
     @property
     def source(self) -> Source:
@@ -224,7 +208,6 @@ _CIFAR = Source(
         "test": "c59c81517bb838e8c5ced6f4bb4ba7971344b2bb0d066f889af9a2f47175e8d1",
     },
 )
-
 
 _MNIST = Source(
     name="MNIST",

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from foretrace._types import Array, Float
-from foretrace.tasks._files import Arrays, Source, data_root
+from foretrace.tasks._files import Arrays, Source
 from foretrace.tasks._formats import parquet_files, read_parquet
-from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, hold_out, one_hot, shuffled
+from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, one_hot, split_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +68,7 @@ class IMDB(AbstractStoredTask):
             DataError: they are missing or wrong.
             ValueError: more samples than there are.
         """
-        arrays = _SOURCE.load("test" if name == "test" else "train", data_root(self.data_dir), self.verify)
-        count = len(arrays["labels"])
-        members = shuffled(count) if name == "test" else hold_out(count, self.samples)[name]
-        return Split(arrays["symbols"], arrays["labels"], members, arrays["offsets"])
+        return split_of(_SOURCE, name, self.samples, self.data_dir, self.verify)
 
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
         """Return bytes as unit vectors."""

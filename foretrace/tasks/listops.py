@@ -16,8 +16,6 @@ from foretrace.tasks._listops import Grammar, generate
 from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, one_hot
 
 _VERSION = "1"  # changes with what `generate` returns
-
-
 _log = logging.getLogger(__name__)
 
 

@@ -1,20 +1,14 @@
 """`foretrace bench`: what it measures adds up, and its record, tables and figure say it."""
 
-import importlib.machinery
-import importlib.metadata
 import json
-import sys
 import time
-import types
 
 import jax
 import pytest
 
 from foretrace._runs.directory import RunError
-from foretrace.bench import _peers as _bench_peers
 from foretrace.bench import _run as bench
-from foretrace.bench import _timing as _bench_timing
-from foretrace.bench._parts import Setting
+from foretrace.bench import _timing
 from foretrace.bench._report import markdown, png
 from foretrace.bench._timing import Shape, operations, products, ratio, timed
 from foretrace.cli import _main as cli
@@ -25,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("default_promotion")
 @pytest.fixture
 def tiny(monkeypatch):
     """All shapes so small that only compilation takes time."""
-    for name in _bench_timing.SHAPES:
-        monkeypatch.setitem(_bench_timing.SHAPES, name, Shape(2, 4, 2, 3, 2, 3))
+    for name in _timing.SHAPES:
+        monkeypatch.setitem(_timing.SHAPES, name, Shape(2, 4, 2, 3, 2, 3))
 
 
 def test_products_are_those_of_the_step():
@@ -80,38 +74,6 @@ def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
     assert json.loads((out / "bench.json").read_text()) == record
 
 
-@pytest.mark.program
-def test_a_peer_that_is_installed_is_measured(monkeypatch):
-    class LSTMClassifier:
-        def __init__(self, **options):
-            assert options["n_features"] == 8
-
-        def predict_one(self, x):
-            time.sleep(0.02)
-
-        def learn_one(self, x, y):
-            assert len(x) == 8
-
-    package, module = types.ModuleType("deep_river"), types.ModuleType("deep_river.classification")
-    package.__spec__ = importlib.machinery.ModuleSpec("deep_river", None)
-    module.LSTMClassifier = LSTMClassifier
-    monkeypatch.setitem(sys.modules, "deep_river", package)
-    monkeypatch.setitem(sys.modules, "deep_river.classification", module)
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9")
-    monkeypatch.setattr(_bench_peers, "ROWS", 3)
-    setting = Setting(("copy",), 2, (1,), (1,), (8,))
-    found = list(_bench_peers._beside_deep_river(setting))
-    assert [row["foretrace"] for row in found] == [
-        "predict_one, learn_one",
-        "predict_one, learn_one, the paper's rule",
-        "predict_one",
-        "predict_one, the paper's rule",
-    ]
-    for row in found:
-        assert row["peer"] == "deep-river 9" and row["peer_us"] > 20_000
-        assert row["foretrace_us"] > 0 and row["times_faster"] > 0
-
-
 def test_bad_input_names_what_is_wrong(tmp_path):
     with pytest.raises(ValueError, match="rounds=0 must be at least 1"):
         bench.run(tmp_path, rounds=0)
@@ -132,8 +94,7 @@ def test_the_figure_of_every_part_that_was_measured():
     memory = [{"way": "BPTT", "carry_kib": 0, "T=8_mib": 1.5, "T=16_mib": 3.0}]
     record = {"surroundings": about, "load": 0.1, "rounds": 1, "about": {}, "parts": {}}
     empty = png(record)
-    record |= {"about": {"memory": "About.", "peers": "Peers."}, "parts": {"memory": memory, "peers": []}}
+    record |= {"about": {"memory": "About."}, "parts": {"memory": memory}}
     assert png(record) != empty
     assert "| BPTT | 0 | 1.5 | 3.0 |" in markdown(record)
-    assert "Not measured here." in markdown(record)
     assert jax.default_backend() != "cpu" or "scifar" not in bench._shapes_for("cpu")

@@ -13,7 +13,6 @@ from foretrace.testing._check import check_cell
 N = 3
 KEY = jax.random.key(0)
 
-
 # A spike has a surrogate; and inputs that do not leave every ReLU shut.
 OPTIONS = {"lif": {"surrogate": True}, "indrnn": {"key": jax.random.key(1)}}
 

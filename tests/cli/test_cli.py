@@ -113,6 +113,20 @@ def test_a_stopped_run_is_resumed_bit_for_bit(start, whole, number):
 
 
 @pytest.mark.program
+def test_an_interrupt_ends_the_process_before_any_clean_up():
+    code = """
+import atexit
+from foretrace.cli import _main
+def interrupted(*_): raise KeyboardInterrupt
+atexit.register(print, "cleaned up")
+_main._run = interrupted
+_main.main(["report", "run"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (cli.STOPPED, "", "foretrace: stopped\n")
+
+
+@pytest.mark.program
 def test_report_and_align_read_a_run(start, whole):
     report = start("report", "whole")
     align = start("align", "copy", "--checkpoint", "whole", "--rule", "hybrid")

@@ -1,25 +1,21 @@
 """A run on several devices or in several processes is that on one but for rounding, and survives a lost process."""
 
-import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from foretrace._distributed.devices import Devices
-from foretrace._distributed.processes import _free_port, _until_all_end, place_among
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli._main import main
 
 ONE_CORE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-
-MAY_CHANGE_POLICY = "import os; os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))"
 
 RUNS = """
 import dataclasses, json, re, signal, sys
@@ -52,13 +48,14 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     # What it costs to be spread: gradients are added up, in one exchange, and nothing else travels but scores.
     devices = Devices(8, 8)
     task, learner = experiment.build(config, mesh=devices.mesh)
-    step = agreeing(partial(learn, config, devices.shard(task), learner, seed=0))
+    step = agreeing(partial(learn, config, task, learner, seed=0, shard=devices.shard))
     def exchanges(program, *arguments):
         text = devices.compile(program).lower(*arguments).compile().as_text()
         return re.findall(r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\(", text)
     found = exchanges(step, devices.replicate(learner.init()), np.int32(0), devices.gather_flags(False))
     print(json.dumps([name, sorted(set(found)), len(found)]))
-scored = exchanges(partial(evaluate, config, devices.shard(task), seed=0), devices.replicate(learner.init().network), 2)
+scoring = partial(evaluate, config, task, seed=0, shard=devices.shard)
+scored = exchanges(scoring, devices.replicate(learner.init().network), 2)
 print(json.dumps(["scores", sorted(set(scored))]))
 shown, _train.ProgressBar = _train.ProgressBar, lambda *_: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None
@@ -78,9 +75,21 @@ def surroundings(**more):
     return os.environ | {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ONE_CORE} | more
 
 
-def start(*arguments):
+def start(*arguments, **environment):
     command = [sys.executable, "-m", "foretrace", *SMALL, *map(str, arguments)]
-    return subprocess.Popen(command, env=surroundings(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=surroundings(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def start_two(*arguments):
+    """Start a run in two processes, as Slurm would on two machines; they meet on the loopback interface alone."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    job = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
+    meeting = {"JAX_COORDINATOR_PORT": port, "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
+    return [start(*arguments, "--cluster", **job, **meeting, SLURM_PROCID=str(i)) for i in range(2)]
 
 
 def finish(process, code=0):
@@ -129,83 +138,43 @@ def until_saved(path, process):
         time.sleep(0.02)
 
 
-def children(process):
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # processes come and go
-            _, parent = stat.read_text().rpartition(")")[2].split()[:2]  # behind the name: state and parent
-            if int(parent) == process.pid:
-                found.append(int(stat.parent.name))
-    return sorted(found)
+@pytest.mark.program
+def test_two_processes_are_one(tmp_path, alone):
+    for process in start_two("--run-dir", tmp_path / "two"):
+        finish(process)
+    assert_same_but_for_rounding(alone, tmp_path / "two")
 
 
 @pytest.mark.program
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc to find the processes of a run")
-def test_two_processes_are_one_and_one_that_is_lost_is_not_missed_for_long(tmp_path, alone):
-    whole = start("--run-dir", tmp_path / "two", "--processes", 2)
-    finish(whole)
-    assert_same_but_for_rounding(alone, tmp_path / "two")
-
+def test_a_process_whose_partner_is_lost_ends_at_once(tmp_path):
     path = tmp_path / "lost"
-    run = start("--run-dir", path, "--processes", 2, "--steps", 100_000)
-    until_saved(path, run)
-    # Else a thread that receives takes the core from the one that sends, for a turn of the scheduler.
-    if subprocess.run([sys.executable, "-c", MAY_CHANGE_POLICY], check=False).returncode == 0:
-        assert [os.sched_getscheduler(child) for child in children(run)] == 2 * [os.SCHED_BATCH]
-    os.kill(children(run)[1], signal.SIGKILL)
-    assert "ended with code -9" in finish(run, 1) and not children(run)
+    first, second = start_two("--run-dir", path, "--steps", 100_000)
+    until_saved(path, first)
+    second.kill()
+    second.communicate()
+    # Without the way out of `main`, JAX would wait for 90 seconds and abort.
+    assert "another process of this run was lost" in finish(first, 1)
     saved = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert saved >= 10
 
 
 @pytest.mark.program
-def test_hosts_that_lose_one_of_them_end_at_once(tmp_path):
-    hosts = [
-        "--hosts",
-        "127.0.0.1",
-        "127.0.0.1",
-        "--port",
-        _free_port(),
-        "--steps",
-        100_000,
-        "--run-dir",
-        tmp_path / "run",
-    ]
-    first, second = (start(*hosts, "--process", i) for i in range(2))
-    until_saved(tmp_path / "run", first)
-    second.kill()
-    second.communicate()
-    # Without the way out of `main`, JAX would wait for 90 seconds and abort.
-    assert "another process of this run was lost" in finish(first, 1)
-
-
-@pytest.mark.program
 def test_a_stopped_run_of_two_processes_goes_on_in_one(tmp_path, alone):
     path = tmp_path / "stopped"
-    run = start("--run-dir", path, "--processes", 2)
-    until_saved(path, run)
-    run.send_signal(signal.SIGTERM)
-    finish(run, 130)
+    first, second = start_two("--run-dir", path)
+    until_saved(path, first)
+    second.send_signal(signal.SIGTERM)
+    for process in (first, second):
+        finish(process, 130)
     finish(start("--run-dir", path, "--resume"))
     assert_same_but_for_rounding(alone, path)
-
-
-def test_a_place_among_hosts(monkeypatch):
-    monkeypatch.setattr("socket.gethostname", lambda: "node2.example")
-    assert place_among(["node1", "node2"], 29400, None) == ("node1:29400", 2, 1)
-    with pytest.raises(ValueError, match=r"this machine is node2.example, which is 0 times among .*--process"):
-        place_among(["node1", "node3"], 29400, None)
-    with pytest.raises(ValueError, match="process=2 must lie in 0 to 1"):
-        place_among(["node1", "node2"], 29400, 2)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--devices 2", "devices=2: there are 1"),
-        ("--processes 0", "processes=0 must be at least 1"),
-        ("--processes 2 --cluster", "--processes and --cluster exclude each other"),
-        ("--hosts a b", "name it with --run-dir"),
+        ("--cluster", "name it with --run-dir"),
         ("--cluster --run-dir run", "the processes could not meet"),
     ],
 )
@@ -223,23 +192,3 @@ def test_a_batch_that_devices_cannot_share():
     assert Devices(3).number == 1
     with pytest.raises(ValueError, match="devices=0: there are"):
         Devices(3, 0)
-
-
-@pytest.mark.parametrize(
-    ("ends", "code", "said"),
-    [
-        (["0", "0"], 0, ""),
-        (["2", "2"], 2, ""),  # the same error in all
-        (["130", "130"], 130, ""),
-        (["7", "sleep"], 1, "process 0 ended with code 7"),
-        (["1", "kill"], 1, "process 1 ended with code -9"),  # lost, and the other ended before anyone looked
-    ],
-)
-def test_the_end_of_a_run_is_that_of_its_processes(ends, code, said, capsys):
-    programs = {"kill": "import os; os.kill(os.getpid(), 9)", "sleep": "import time; time.sleep(60)"}
-    children = [subprocess.Popen([sys.executable, "-c", programs.get(e, f"raise SystemExit({e})")]) for e in ends]
-    if "sleep" not in ends:
-        for child in children:
-            child.wait()
-    assert _until_all_end(children) == code
-    assert capsys.readouterr().err == (f"foretrace: {said}\n" if said else "")

@@ -14,7 +14,7 @@ from foretrace import experiment
 from foretrace._runs import progress as _progress
 from foretrace._runs.config_json import differences, from_json, to_json
 from foretrace._runs.directory import default_path
-from foretrace._runs.divergence import IN_FLIGHT
+from foretrace._runs.loop import IN_FLIGHT
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
 from foretrace.experiment._build import initial_network
@@ -68,6 +68,18 @@ def assert_same_run(a, b):
     for x, y in zip(parameters(a.run), parameters(b.run), strict=True):
         assert x.dtype == y.dtype and np.array_equal(x, y)
     assert a.scores == b.scores and a.step == b.step
+
+
+def test_a_stop_while_the_network_is_built_leaves_a_run_that_begins_anew(finished, tmp_path, monkeypatch):
+    def build(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return experiment.build(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("foretrace.experiment._train.build", build)
+        stopped = experiment.train(CONFIG, tmp_path / "run", show_progress=False)
+    assert stopped.scores is None and stopped.step == 0 and not stopped.run.checkpoint.exists()
+    assert_same_run(experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False), finished)
 
 
 def test_the_record(finished):

@@ -1,7 +1,11 @@
 """The page that compares on streams, what it is made from, and the rolling window that it compares with."""
 
 import importlib
+import importlib.machinery
+import importlib.metadata
 import sys
+import time
+import types
 from pathlib import Path
 
 import jax
@@ -156,3 +160,36 @@ def test_a_scaled_peer_gets_indicators_as_they_are(benchmark):
         model.learn_one({"n": value, "last is a": 1.0}, 0)
     model.predict_one({"n": 3.0, "last is a": 1.0})
     assert seen[-1] == {"n": 1.0, "last is a": 1.0}
+
+
+@pytest.mark.program
+@pytest.mark.usefixtures("default_promotion")
+def test_a_peer_that_is_installed_is_timed(benchmark, monkeypatch):
+    class LSTMClassifier:
+        def __init__(self, **options):
+            assert options["n_features"] == 8
+
+        def predict_one(self, x):
+            time.sleep(0.02)
+
+        def learn_one(self, x, y):
+            assert len(x) == 8
+
+    package, module = types.ModuleType("deep_river"), types.ModuleType("deep_river.classification")
+    package.__spec__ = importlib.machinery.ModuleSpec("deep_river", None)
+    module.LSTMClassifier = LSTMClassifier
+    monkeypatch.setitem(sys.modules, "deep_river", package)
+    monkeypatch.setitem(sys.modules, "deep_river.classification", module)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9")
+    peer_times = benchmark("peer_times")
+    monkeypatch.setattr(peer_times, "ROWS", 3)
+    found = list(peer_times.beside_deep_river(2))
+    assert [row["foretrace"] for row in found] == [
+        "predict_one, learn_one",
+        "predict_one, learn_one, the paper's rule",
+        "predict_one",
+        "predict_one, the paper's rule",
+    ]
+    for row in found:
+        assert row["peer"] == "deep-river 9" and row["peer_us"] > 20_000
+        assert row["foretrace_us"] > 0 and row["times_faster"] > 0

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from foretrace._runs.divergence import IN_FLIGHT, REFUSED_IN_A_ROW, DivergenceError
-from foretrace._runs.loop import Clock, Pending, Refusals, Schedule
+from foretrace._runs.loop import IN_FLIGHT, REFUSED_IN_A_ROW, Clock, DivergenceError, Pending, Refusals, Schedule
 
 
 @pytest.mark.parametrize("last", [7, 8])

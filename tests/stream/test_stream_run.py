@@ -18,9 +18,9 @@ from tiers import fast
 import foretrace as ft
 from foretrace._rows.lines import SourceError
 from foretrace._runs.directory import RunError
-from foretrace._runs.divergence import DivergenceError
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.files import LockedError, locked
+from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.experiment._train import read_config
@@ -90,7 +90,7 @@ def assert_same_run(a, b):
 RUNS = {
     "classes": ("a.csv", {"target": "class"}, {}),
     "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}, {}),
-    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, {"overshoot": 0.5, "clip": None, "eps": 1e-2}),
+    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, {"clip": None}),
     "text": ("a.txt", {}, {"learning_rate": 1e-2}),
     "all layers": ("a.csv", {"target": "class", "delay": 1}, {"depth": 2, "credit_depth": 2}),
     "the paper's rule": ("a.csv", {"target": "z", "outliers": "mask"}, {"credit_depth": 0}),

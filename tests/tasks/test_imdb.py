@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from stored import real_data, write_parquet
 
 import foretrace as ft
-from foretrace.experiment import _scores as _classify
+from foretrace.experiment._scores import _tally
+from foretrace.tasks import Batch
 from foretrace.tasks._files import DataError
 from foretrace.tasks.imdb import IMDB
 
@@ -70,6 +71,12 @@ def test_padding_changes_neither_loss_nor_gradient(data_dir):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+def tally(outputs, ys, mask):
+    """Return the sums of scores of logits of reviews."""
+    outputs, ys, mask = map(jnp.asarray, (outputs, ys, mask))
+    return _tally(IMDB(max_length=outputs.shape[1]), outputs, Batch(outputs, ys, mask))
+
+
 @given(
     steps=st.integers(1, 5),
     padding=st.integers(0, 3),
@@ -87,17 +94,16 @@ def test_padding_does_not_change_the_metric(steps, padding, seed, junk):
     mask[:4, :steps] = 1 / steps
     ys = np.zeros((6, length), int)
     ys[:4, :steps] = labels[:, None]
-    arguments = map(jnp.asarray, (padded, ys, mask))
-    hits = _classify.mean_logit_hits(*arguments)
-    assert hits.right.sum() / hits.counts.sum() == pytest.approx(expected, rel=1e-12)
+    # The last two rows count nothing.
+    assert tally(padded, ys, mask).scores().accuracy == pytest.approx(expected, rel=1e-12)
 
 
 def test_hits_of_batches_add_up():
-    outputs = jnp.array([[[1.0, 0.0]], [[1.0, 0.0]], [[9.0, 0.0]]])
-    ys, mask = jnp.array([[0], [1], [0]]), jnp.array([[1.0], [1.0], [0.0]])
-    hits = _classify.mean_logit_hits(outputs, ys, mask)
-    assert hits.right.tolist() == [True, False, False] and hits.counts.tolist() == [True, True, False]
-    assert not _classify.mean_logit_hits(outputs, ys, jnp.zeros_like(mask)).counts.any()
+    outputs = np.array([[[1.0, 0.0]], [[1.0, 0.0]], [[9.0, 0.0]]])
+    ys, mask = np.array([[0], [1], [0]]), np.array([[1.0], [1.0], [0.0]])
+    found = tally(outputs, ys, mask)
+    assert (found.accuracy, found.sequences, found.rows) == (1, 1, 2)
+    assert tally(outputs, ys, np.zeros_like(mask)).rows == 0
 
 
 def test_wrong_files_and_settings(data_dir, tmp_path):

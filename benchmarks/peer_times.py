@@ -1,6 +1,12 @@
-"""Peers that install from PyPI, measured in the same run as ours where they are installed."""
+"""The time of a row beside braintrace and deep-river, in turn in one process, where they are installed.
 
+pip install braintrace deep-river
+python benchmarks/peer_times.py [--rounds 15]
+"""
+
+import argparse
 import importlib.metadata
+import json
 import random
 import statistics
 import warnings
@@ -19,31 +25,28 @@ from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._rule import ONLINE
 from foretrace._types import Array
-from foretrace.bench._parts import Row, Setting
+from foretrace.bench._parts import Row
 from foretrace.bench._timing import DEPTH, SHAPES, data, network, ratio, timed
 from foretrace.losses import softmax_cross_entropy
 
 STREAMS, STEPS = 8, 64
 """Beside braintrace."""
 
-
 FEATURES, ROWS = 8, 50
 """Beside deep-river: numbers of a row, and rows of a timed round."""
 
 
-def peers(setting: Setting) -> Iterator[Row]:
-    """Compare the time of a row with peers that are installed; no rows without them.
-
-    With braintrace: the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step; each call is
-    one compiled program without an optimiser. Ours has norms and gated units between the layers, braintrace's layers
-    stand on each other directly. With deep-river: its LSTM (32 units, a window of 10 rows, which it goes through anew
-    at each row) and our `Classifier` (two layers of 32, by default and by the paper's rule), rows of 8 numbers, two
-    classes.
-    """
-    if find_spec("braintrace") is not None:
-        yield from _beside_braintrace(setting)
-    if find_spec("deep_river") is not None:
-        yield from _beside_deep_river(setting)
+def main() -> None:
+    """Print a line of JSON for each comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15, help="timed rounds, of which medians are reported")
+    rounds = parser.parse_args().rounds
+    for peer, compare in {"braintrace": beside_braintrace, "deep_river": beside_deep_river}.items():
+        if find_spec(peer) is None:
+            print(f"{peer} is not installed")
+            continue
+        for row in compare(rounds):
+            print(json.dumps(row))
 
 
 def _row(peer: str, what: str, seconds: Mapping[str, list[float]], ours: str, theirs: str, calls: int) -> Row:
@@ -56,14 +59,23 @@ def _row(peer: str, what: str, seconds: Mapping[str, list[float]], ours: str, th
     }
 
 
-def _beside_braintrace(setting: Setting) -> Iterator[Row]:
+def beside_braintrace(rounds: int) -> Iterator[Row]:
+    """Compare the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step.
+
+    Each call is one compiled program without an optimiser. Ours has norms and gated units between the layers,
+    braintrace's layers stand on each other directly.
+    """
     calls = {"chunk of 64": _chunked(), "step by step": _by_steps(), "braintrace": _braintrace()}
-    seconds = timed(calls, setting.rounds)
+    seconds = timed(calls, rounds)
     for name in ("chunk of 64", "step by step"):
         yield _row("braintrace", name, seconds, name, "braintrace", STEPS)
 
 
-def _beside_deep_river(setting: Setting) -> Iterator[Row]:
+def beside_deep_river(rounds: int) -> Iterator[Row]:
+    """Compare its LSTM with our `Classifier` of two layers of 32, by default and by the paper's rule.
+
+    The LSTM has 32 units and goes through a window of 10 rows anew at each row. Rows have 8 numbers, two classes.
+    """
     from deep_river.classification import LSTMClassifier
 
     from foretrace.stream._river import Classifier
@@ -87,7 +99,7 @@ def _beside_deep_river(setting: Setting) -> Iterator[Row]:
             model.predict_one(x)
 
     for name, call in (("predict_one, learn_one", both), ("predict_one", predict)):
-        seconds = timed({kind: partial(call, model) for kind, model in models.items()}, setting.rounds)
+        seconds = timed({kind: partial(call, model) for kind, model in models.items()}, rounds)
         for kind in models:
             if kind != "deep-river":
                 yield _row("deep-river", name + kind, seconds, kind, "deep-river", ROWS)
@@ -156,3 +168,7 @@ def _braintrace() -> Callable:
         return learner.etrace_grad(xs, ys, step_fn=loss, reduction="sum")
 
     return lambda: run(xs, ys)
+
+
+if __name__ == "__main__":
+    main()
