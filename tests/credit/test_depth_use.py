@@ -52,6 +52,7 @@ def test_the_definition_without_depth_is_not_taken_for_one_with():
         ft.testing.gradient_by_definition(NETWORK, XS, YS, rule=DEEP, loss=LOSS)
 
 
+@pytest.mark.full
 def test_a_learner_updates_and_goes_on_from_a_checkpoint(tmp_path, standard_promotion):
     """One update for each sequence is that of backpropagation through time; a saved state continues alike."""
     make = partial(ft.Learner, NETWORK, optimizer=optax.sgd(0.1), loss=LOSS)

@@ -62,15 +62,14 @@ def weights_of(found):
     ("cell", "rule", "keys"),
     fast(
         [
-            ("lru", FEW, 200),
             ("lru", ALL.with_modules(1), 200),
+            ("lru", FEW, 200),
             ("lru", ft.HYBRID.with_depth(2).with_columns(1), 200),
             ("lru", ft.HYBRID.with_depth(3).with_modules(2), 200),
             ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), 4000),
             ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), 200),
             ("lstm", ft.ONLINE.with_depth(2).with_modules(1), 400),
-        ],
-        2,
+        ]
     ),
     ids=lambda value: str(value) if isinstance(value, str | ft.LearningRule) else "",
 )
@@ -97,7 +96,7 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, keys):
     assert_equal(mean, want)
 
 
-@pytest.mark.parametrize(("cell", "rule"), [("lru", ALL.with_modules(1)), ("lstm", FEW)])
+@pytest.mark.parametrize(("cell", "rule"), fast([("lru", ALL.with_modules(1)), ("lstm", FEW)]))
 def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
     network, key = make_network(cell), jax.random.key(5)
 
@@ -179,6 +178,7 @@ def test_whole_sequences_need_no_choice(rule):
     assert_equal(run(make_network(), rule)[:2], run(make_network(), ALL)[:2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW, ALL.with_modules(1)]))
 def test_each_sequence_and_each_stream_draws_its_own(rule):
     network, start = make_network(), ft.init_carry(make_network(), rule)
@@ -210,6 +210,7 @@ def test_it_is_closer_to_backpropagation_than_without_depth():
     assert error(ALL) < error(ALL.with_columns(3)) < error(ft.ONLINE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW]))
 def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotion, rule):
     network = jax.tree.map(lambda leaf: leaf.astype("float32"), make_network())

@@ -126,6 +126,7 @@ def test_a_reset_cuts_what_was_carried(network):
     np.testing.assert_allclose(vector(found.grads), vector(alone.grads), atol=1e-12)
 
 
+@pytest.mark.full
 def test_a_batch_is_the_mean_of_its_streams(network):
     xs, ys = jnp.stack([XS, -XS]), jnp.stack([YS, YS])
     carry = ft.init_carry(network, ft.UORO, 2)

@@ -34,6 +34,7 @@ def test_bptt_aligns_with_itself_and_online_does_at_the_top(network, batch):
     assert online.cosine["blocks.cell.nu_log"].shape == (3,)
 
 
+@pytest.mark.full
 def test_chunks_change_hybrid_and_leave_online(network, batch):
     def cosines(rule, chunk):
         return ft.alignment(network, *batch, rule=rule, loss=LOSS, chunk=chunk).layer_cosine

@@ -63,6 +63,7 @@ def test_it_agrees_with_the_compiler_where_there_is_no_loop():
     assert operations(step, x, h) == pytest.approx(theirs, rel=0.1)
 
 
+@pytest.mark.full
 def test_rules_are_ordered_by_what_they_compute():
     net = network()
     count = {str(rule): ft.operation_count(net, rule, 4) for rule in (ft.SPATIAL, ft.TRUNCATED, ft.ONLINE, ft.UORO)}
@@ -71,6 +72,7 @@ def test_rules_are_ordered_by_what_they_compute():
     assert depths == sorted(depths) and depths[0] == count["SNAP1"]
 
 
+@pytest.mark.full
 def test_fewer_modules_take_fewer_operations():
     counts = [ft.operation_count(network(), ft.ONLINE.with_depth(1).with_modules(n), 4) for n in (1, 2, 4)]
     assert counts == sorted(counts) and len(set(counts)) == 3

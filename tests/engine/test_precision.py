@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from tiers import fast
 
 import foretrace as ft
 from foretrace import experiment
@@ -37,7 +38,7 @@ def products(program, *arguments):
     return [line for line in found if "complex" not in line]
 
 
-@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("chunk", fast([2, None]))
 def test_training_and_evaluation_multiply_as_asked(chunk):
     def of(precision):
         config = dataclasses.replace(SMALL, chunk=chunk, matmul_precision=precision)

@@ -177,6 +177,7 @@ def test_a_stopped_run_is_resumed_bit_for_bit(stopped, finished):
     assert_same_run(resume(stopped), finished)
 
 
+@pytest.mark.program
 def test_sigterm_at_a_checkpoint_too(tmp_path, monkeypatch, finished):
     with monkeypatch.context() as patch:
         interrupt_at(patch, 30, signal.SIGTERM)
@@ -185,6 +186,7 @@ def test_sigterm_at_a_checkpoint_too(tmp_path, monkeypatch, finished):
     assert_same_run(resume(stopped.run), finished)
 
 
+@pytest.mark.program
 def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path, finished):
     seen = []
 
@@ -200,12 +202,14 @@ def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path
     assert seen == [(r["step"], r["loss"]) for r in validation]
 
 
+@pytest.mark.program
 def test_lines_after_the_checkpoint_are_written_again(stopped, finished):
     with open(stopped.metrics, "a") as file:  # as a killed process leaves it
         file.write('{"kind": "train", "step": 20, "loss": 1.0}\n{"kind": "tra')
     assert_same_run(resume(stopped), finished)
 
 
+@pytest.mark.program
 def test_resuming_before_the_first_checkpoint_begins_anew(stopped, finished):
     stopped.checkpoint.unlink()
     assert_same_run(resume(stopped), finished)
@@ -226,6 +230,7 @@ def test_resuming_a_finished_run_changes_nothing(finished):
     assert before == {path: path.read_bytes() for path in before}
 
 
+@pytest.mark.full
 def test_chunks_give_the_same_training(tmp_path, finished):
     """Dropout too: the chunks of a sequence share their masks."""
     config = dataclasses.replace(CONFIG, chunk=3, align_every=None)
@@ -311,6 +316,7 @@ def test_report(finished):
     assert report.published(dataclasses.replace(CONFIG, rule="bptt")) is None
 
 
+@pytest.mark.program
 def test_a_task_of_stored_sequences_trains_and_counts_each_of_them_once(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
     result = experiment.train(dataclasses.replace(CONFIG, task=task), tmp_path / "run", show_progress=False)

@@ -238,7 +238,7 @@ def test_finite_differences_of_the_loss_are_bptt(network):
 
 
 @pytest.mark.parametrize(
-    ("cell", "rule"), [(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)], ids=["lru", "gru"]
+    ("cell", "rule"), fast([(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)]), ids=["lru", "gru"]
 )
 def test_jit_changes_nothing(cell, rule):
     network = ft.Network(1, 2, model_size=2, depth=1, cell=cell, glu=False, norm="none", key=jax.random.key(0))

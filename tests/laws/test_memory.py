@@ -121,6 +121,7 @@ def test_a_streaming_step_needs_a_few_times_its_carry():
     assert temporary_bytes(network, ft.ONLINE, 1) < temporary_bytes(network, ft.BPTT, 256, carried=False)
 
 
+@pytest.mark.full
 def test_segments_keep_the_memory_of_a_whole_sequence_small():
     """Sixteen times the steps: what is kept of each is the input, the output and a share of a state."""
     network = make_lru(16, 32)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import CELLS
+from tiers import fast
 
 import foretrace as ft
 
@@ -49,6 +51,7 @@ def test_accumulated_chunks_make_the_update_of_the_whole_sequence():
     assert distance(state.grads, jax.tree.map(jnp.zeros_like, state.grads)) == 0
 
 
+@pytest.mark.full
 def test_segments_make_the_update_of_the_whole_sequence():
     xs, ys = data(2, 7)
     network = make_network(dropout=0.5)
@@ -169,19 +172,19 @@ def test_warns_of_structural_zeros_by_name():
         make_learner(rule=ft.ONLINE)
 
 
-def test_untrained_parameters_are_those_with_zero_gradient():
+@pytest.mark.parametrize("cell", fast(["lru", "linear", "gru"]))
+def test_untrained_parameters_are_those_with_zero_gradient(cell):
     """The names come from the trace; here they meet the numbers."""
     xs, ys = data(5)
-    for factory in (ft.LRU.factory(state_size=3), ft.LinearRNN.factory(state_size=3), ft.GRU.factory()):
-        network = ft.Network(2, 3, model_size=4, depth=2, cell=factory, key=jax.random.key(3))
-        for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.ONLINE):
-            grads = ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)[1]
-            zero = [
-                jax.tree_util.keystr(path, simple=True, separator=".")
-                for path, leaf in jax.tree.leaves_with_path(grads)
-                if not np.any(np.asarray(leaf))
-            ]
-            assert ft.untrained_parameters(network, rule) == zero
+    network = ft.Network(2, 3, model_size=4, depth=2, cell=CELLS[cell], key=jax.random.key(3))
+    for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.ONLINE):
+        grads = ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)[1]
+        zero = [
+            jax.tree_util.keystr(path, simple=True, separator=".")
+            for path, leaf in jax.tree.leaves_with_path(grads)
+            if not np.any(np.asarray(leaf))
+        ]
+        assert ft.untrained_parameters(network, rule) == zero
 
 
 @pytest.mark.parametrize(

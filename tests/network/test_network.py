@@ -164,6 +164,7 @@ def test_each_stream_of_a_batch_is_dropped_by_its_own_key(memoryless, streams):
     np.testing.assert_allclose(run(xs, jax.random.key(1)), alone, rtol=0, atol=1e-13)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "rule",
     fast([ft.ONLINE.with_depth(1), ft.UORO, ft.HYBRID]),
@@ -244,6 +245,7 @@ def test_lru_on_the_whole_disk_is_finite():
             assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(cell))
 
 
+@pytest.mark.full
 def test_a_cumulative_mean_is_decoded_and_differentiated_straight_through():
     make = {"model_size": 5, "depth": 1, "cell": ft.LRU.factory(state_size=3), "key": KEY}
     plain, averaged = ft.Network(2, 3, **make), ft.Network(2, 3, cumulative_mean=True, **make)

@@ -191,6 +191,7 @@ def _put(tree, other, slot):
     return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new[slot]), tree, other)
 
 
+@pytest.mark.full
 def test_starting_anew_is_the_reset_of_the_engine():
     model, batch, (xs, ys) = many(0.05, 3), learner(0.05, 3), map(jnp.asarray, data())
     state, one, slots = model.init(), batch.init(), np.arange(3, dtype=np.int32)

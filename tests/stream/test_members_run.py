@@ -67,6 +67,7 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
     assert (counts["evictions"] > 0) == (config.members < 5) and (counts["resets"] > 5) == (config.reset is not None)
 
 
+@pytest.mark.full
 def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
     """Rows of one member, by its name or without: the same network, and the same memory in its place."""
     options = {"target": "z", "task": "regression", "reset": "start", **TINY}
@@ -180,6 +181,7 @@ def test_an_estimator_keeps_its_members_apart(kind):
         kind("tiny").reset("a")
 
 
+@pytest.mark.full
 def test_a_forecaster_keeps_its_members_apart():
     model = stream.Forecaster(2, "tiny", features=4, member="who", members=2)
     assert model.forecast(2) == model.forecast(2, member="a") == [0.0, 0.0]

@@ -218,6 +218,7 @@ def pretend(monkeypatch, score, steps=(), calls=None):
     monkeypatch.setattr(experiment, "train", train)
 
 
+@pytest.mark.program
 def test_a_search_finds_what_is_good_and_is_the_same_whoever_runs_it(begun, monkeypatch, tmp_path):
     pretend(monkeypatch, lambda config: abs(config.optimizer.learning_rate - 1e-3) + config.network.depth)
     asked = Sweep(SMALL, search=("optimizer.learning-rate=log:1e-5:1e-1", "network.depth=1:4"), trials=16)
