@@ -27,13 +27,13 @@ jaxtyping.install_import_hook([f"foretrace.{name}" for name in CHECKED.split()],
 from cases import CELLS  # noqa: E402 - after the hook
 from tiers import TIERS, fast  # noqa: E402
 
-EXAMPLES = {"fast": 3, "full": 25}
+EXAMPLES = {"fast": 3, "full": 10}
 for profile, count in EXAMPLES.items():
     hypothesis.settings.register_profile(profile, deadline=None, max_examples=count, derandomize=True, database=None)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="run every tier, property-based tests with 25 examples each")
+    parser.addoption("--full", action="store_true", help="run every tier, property-based tests with 10 examples each")
 
 
 def pytest_configure(config):
