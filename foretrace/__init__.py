@@ -2,7 +2,7 @@
 
 import importlib
 import importlib.metadata
-from types import ModuleType
+from types import ModuleType as _ModuleType
 
 from foretrace import losses as losses
 from foretrace import testing as testing
@@ -57,7 +57,7 @@ from foretrace._runs.checkpoint import save as save
 __version__ = importlib.metadata.version("foretrace")
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> _ModuleType:
     """Import `foretrace.stream` on first access, because it needs river, which is optional."""
     if name == "stream":
         return importlib.import_module("foretrace.stream")

@@ -114,9 +114,12 @@ class Learner:
         """Return the state before the first step.
 
         Args:
-            key: PRNG key of the dropout masks, and of what a rule samples; `jax.random.key(0)` if not given.
+            key: PRNG key of the dropout masks, and of what a rule samples; `jax.random.key(0)` if not given. A raw key
+                (`jax.random.PRNGKey`) is wrapped.
         """
         key = jax.random.key(0) if key is None else key
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            key = jax.random.wrap_key_data(key)
         return LearnerState(
             network=self.network,
             opt_state=self.optimizer.init(self.network),

@@ -82,6 +82,13 @@ def test_other_prng_implementations_survive(tmp_path):
     assert jax.random.key_impl(key) == jax.random.key_impl(state.key)
 
 
+def test_a_raw_key_is_wrapped(tmp_path):
+    learner = make_learner()
+    state = learner.init(jax.random.PRNGKey(7))
+    ft.save(tmp_path / "state", state)
+    assert ft.load(tmp_path / "state", learner).key == jax.random.key(7) == state.key
+
+
 def test_memory_order_does_not_matter(tmp_path):
     learner = make_learner()
     state = learner.init()
