@@ -424,7 +424,7 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     assert undisturbed.returncode == 0, err
     assert "paper 8.44e-03" in out and "report.md" in out and "report; step" in err
     killed = start("killed")
-    for _ in range(2400):
+    for _ in range(6000):
         if (tmp_path / "killed" / "records.jsonl").exists():
             break
         time.sleep(0.05)
