@@ -47,7 +47,11 @@ def init_carry(
         carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
     if not rule.samples:
         return carry
-    key = jax.random.key(0) if key is None else key
+    default = jax.random.key(0)
+    key = default if key is None else key
+    if jax.random.key_impl(key) != jax.random.key_impl(default):
+        # Carried as raw data, which are wrapped by the default implementation.
+        key = jax.random.key(jax.random.bits(key, (), jnp.uint32))
     # Streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
     return carry._replace(key=jax.random.key_data(keys)[None])

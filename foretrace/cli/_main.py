@@ -1,5 +1,6 @@
 """The `foretrace` command: what each of `_commands` does."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import logging
@@ -63,8 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _exit_at_once(code: int) -> NoReturn:
     """End the process without the clean-up of the interpreter and of JAX."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for output in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or a closed file
+            output.flush()
     os._exit(code)
 
 

@@ -79,7 +79,8 @@ class StreamLoop:
             f"try a smaller --learning-rate (now {config.model.learning_rate}) or a smaller --clip "
             f"(now {config.model.clip})"
         )
-        self.may_refuse = config.outliers == "stop" or config.when_full == "stop" or config.reset is not None
+        # Names, flags and a full table are refused before anything changes, but for a later row of the same step.
+        self.may_refuse = config.outliers == "stop" or (config.when_full == "stop" and config.together > 1)
         self.behind_checkpoint = False
         self.clock = Clock()
         self.state = self._restore(saved) if saved is not None else self.learner.init()
@@ -106,7 +107,9 @@ class StreamLoop:
                 self._learn(chunk)
                 chunk = []
             chunk.append(item)
-            if len(chunk) == self.intake.size and not position.is_torn:
+            if position.is_torn:
+                break  # the file may grow meanwhile: what comes then is the rest of this line
+            if len(chunk) == self.intake.size:
                 self._learn(chunk)
                 chunk = []
         self._record_steps(all=True)

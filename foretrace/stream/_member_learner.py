@@ -134,7 +134,9 @@ class MemberLearner:
     def _carries(self, state: StreamState, slots: Array, is_new: Array) -> Carry:
         """Return the carries of K slots, (K, D, ...); initial carries where a member starts anew."""
         carry = _read(state.learner.carry, slots)
-        first = self.learner.init_carry(state.learner.network, self.together)
+        # A rule that samples needs another key for each start; the learner's key moves on with every step.
+        key = jax.random.fold_in(state.learner.key, 2) if self.learner.rule.samples else None
+        first = self.learner.init_carry(state.learner.network, self.together, key)
         return _where_each(jnp.asarray(is_new), jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), first), carry)
 
     def _put(self, carries: Carry | None, slots: Array, new: Carry) -> Carry:

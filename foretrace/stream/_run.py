@@ -69,6 +69,8 @@ def follow(
             stack.enter_context(locked(run.path))
         resume_at = None if not resume else -1 if saved is None else saved["position"][0]
         board = Board(run.path / "tensorboard") if tensorboard else None
+        if board is not None:
+            stack.callback(board.close)
         with MetricsLog(run.metrics, resume_at=resume_at) as log, ProgressBar(show_progress) as show:
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
@@ -77,10 +79,7 @@ def follow(
             for line in warnings:
                 show.say(f"warning: {line}")
             loop = StreamLoop(config, plan, intake, saved, run, log, board, stop, show)
-            result = loop.follow(stream, rows)
-        if board is not None:
-            board.close()
-        return result
+            return loop.follow(stream, rows)
 
 
 def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike) -> StreamConfig:

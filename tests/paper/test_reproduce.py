@@ -19,6 +19,7 @@ from foretrace._runs import progress as _progress
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import RunError
 from foretrace.cli import _main as cli
+from foretrace.cli._reproduce import TIME_IS_UP
 from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
@@ -433,7 +434,7 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     spent = start("killed", "--resume", "--budget", "0.001s")
     out, err = spent.communicate(timeout=300)
     if len(read_records(tmp_path / "killed")) < 2:
-        assert spent.returncode == cli.TIME_IS_UP == 75, err
+        assert spent.returncode == TIME_IS_UP == 75, err
         assert "time is up after 1 of 2 runs" in out and "--resume" in out
     again = start("killed", "--resume")
     _, err = again.communicate(timeout=300)
