@@ -407,3 +407,16 @@ def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, de
 
     alone = learner(0.05, None if together == 1 else together, ft.ONLINE.with_depth(credit))
     assert temporary(1000) < temporary(10) + 2**12  # the carries alone are 1000 times 4 KiB
+
+
+@pytest.mark.full
+def test_members_that_start_anew_sample_anew():
+    """Under a rule that samples, no start replays the signs of an earlier one."""
+    model = MemberLearner(learner(1e-2, rule=ft.UORO), members=MEMBERS, delay=0)
+    state, keys = model.init(), []
+    xs, ys = data()
+    for t in range(2):
+        arguments = padded(model, [0], xs[t][:1], ys[t][:1], is_new=[0])
+        keys.append(np.asarray(model._carries(state, *map(jnp.asarray, arguments[:2])).key))
+        state, _ = model.step(state, *arguments)
+    assert (keys[0] != keys[1]).any()
