@@ -50,12 +50,17 @@ RULES = (
 )
 
 
+def _is_kind_of_its_own(cell, rule):
+    """Return whether a pair shows what no other does; the others are in the slow tier."""
+    return cell in ("lru", "gru") or rule == ft.SNAP1 or (cell, rule) == ("tanh", ft.RTRL)
+
+
 def every_case(obeys=lambda case: True, slow=()):
     """Parametrise a law by cell and rule, for the rules that must obey it; those in `slow` are in the full tier."""
     cases = []
     for case in filter(obeys, RULES):
         for cell in (*case.fast, *case.full):
             quick = cell in case.fast and case.rule not in slow
-            marks = () if quick else pytest.mark.full
+            marks = () if quick else pytest.mark.full if _is_kind_of_its_own(cell, case.rule) else pytest.mark.slow
             cases.append(pytest.param(cell, case.rule, id=f"{cell}-{case.rule}", marks=marks))
     return pytest.mark.parametrize(("cell_name", "rule"), cases, indirect=["cell_name"])

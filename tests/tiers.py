@@ -1,14 +1,23 @@
-"""The tiers of the tests: fast, the default, and two that it leaves out."""
+"""The tiers of the tests: fast, the default, and those that it leaves out."""
 
 import pytest
 
-TIERS = ("program", "full")
+TIERS = ("program", "full", "slow")
 
 
 def fast(cases, number=1):
     """Return the cases of a parametrisation; all but the first `number` of them belong to the full tier."""
-    values = [case if isinstance(case, tuple) else (case,) for case in cases]
-    return [pytest.param(*v, marks=() if i < number else pytest.mark.full) for i, v in enumerate(values)]
+    return [case if hasattr(case, "marks") else _case(case, in_full=i >= number) for i, case in enumerate(cases)]
+
+
+def slow(*case):
+    """Return a case of a parametrisation for the slow tier: dearer than what it adds to a case of the full tier."""
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+def _case(case, in_full):
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.full if in_full else ())
 
 
 def slower(cases, names):

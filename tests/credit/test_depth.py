@@ -25,7 +25,7 @@ from gradients import (
 )
 from hypothesis import given
 from jax import lax
-from tiers import fast
+from tiers import fast, slow
 
 import foretrace as ft
 from foretrace.testing._check import plain_states
@@ -99,7 +99,7 @@ def test_without_depth_the_definition_is_the_papers_rule(cell):
     assert_equal(by_definition(network, 0), run(network, exact_rule(network))[:2])
 
 
-@pytest.mark.parametrize(("cell", "depth"), fast([("lru", D), ("lstm", D), ("gru", D), ("lru", D + 2)]))
+@pytest.mark.parametrize(("cell", "depth"), fast([("lru", D), ("lstm", D), ("gru", D), slow("lru", D + 2)]))
 @given(data=st.data())
 def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, data):
     network, lengths = make_network(cell), data.draw(st.sampled_from([(T,), *partitions((3, 2, 1))]), label="lengths")
@@ -114,11 +114,11 @@ CASES = [
     ("lru", ft.ONLINE, 1),
     ("gru", ft.RTRL, 1),
     ("lru", ft.ONLINE, 2),
-    ("lstm", ft.ONLINE, 1),
-    ("gru", ft.SNAP1, 1),
-    ("lstm", ft.ONLINE, 2),
-    ("gru", ft.RTRL, 2),
-    ("gru", ft.SNAP1, 2),
+    slow("lstm", ft.ONLINE, 1),
+    slow("gru", ft.SNAP1, 1),
+    slow("lstm", ft.ONLINE, 2),
+    slow("gru", ft.RTRL, 2),
+    slow("gru", ft.SNAP1, 2),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from cases import CELLS
 from gradients import D, apart, assert_equal, make_network, run, run_in_chunks
 from test_depth import DEEP, by_definition
-from tiers import fast
+from tiers import fast, slow
 
 import foretrace as ft
 from foretrace import experiment
@@ -19,9 +19,9 @@ from foretrace.paper._records import identity
 CASES = [
     ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
     ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
-    ("lstm", ft.ONLINE.with_depth(2).with_groups(2)),
+    slow("lstm", ft.ONLINE.with_depth(2).with_groups(2)),
     ("gru", ft.RTRL.with_depth(2).with_groups(2)),
-    ("lru", ft.ONLINE.with_depth(2).with_groups(3)),
+    slow("lru", ft.ONLINE.with_depth(2).with_groups(3)),
 ]
 
 

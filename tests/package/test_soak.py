@@ -9,7 +9,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one network", "members"])
 def test_a_disturbed_run_is_the_undisturbed_one_bit_for_bit(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
