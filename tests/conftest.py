@@ -83,7 +83,7 @@ def without_shape_checks():
 
 
 PROCESS = Path("/proc/self")
-MOST_MAPS, MOST_BYTES = 50_000, 4 * 2**30
+MOST_MAPS, MOST_BYTES = 50_000, 3 * 2**30
 
 
 @pytest.fixture(scope="module", autouse=True)

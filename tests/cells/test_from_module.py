@@ -88,6 +88,7 @@ def make_gru(input_size, *, key):
     return eqx.nn.GRUCell(input_size, 4, key=key)
 
 
+@pytest.mark.full
 def test_a_network_of_modules_learns(standard_promotion):
     make = ft.FromModule.factory(module=make_gru, call=call, state_size=4, feedforward=("weight_ih", "bias"))
     network = ft.Network(2, 2, model_size=4, depth=2, cell=make, key=KEY)

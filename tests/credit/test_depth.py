@@ -99,6 +99,7 @@ def test_without_depth_the_definition_is_the_papers_rule(cell):
     assert_equal(by_definition(network, 0), run(network, exact_rule(network))[:2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("cell", "depth"), fast([("lru", D), ("lstm", D), ("gru", D), slow("lru", D + 2)]))
 @given(data=st.data())
 def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, data):

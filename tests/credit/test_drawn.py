@@ -1,6 +1,7 @@
 """Credit in depth by some columns and some modules: exact for these, and on average the credit of all."""
 
 import dataclasses
+import itertools
 from functools import partial
 
 import jax
@@ -18,6 +19,7 @@ from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.experiment._build import rule_of
+from foretrace.experimental.columns import select_columns
 from foretrace.paper._records import identity
 
 ALL = ft.ONLINE.with_depth(1)
@@ -58,6 +60,29 @@ def weights_of(found):
     return weights
 
 
+def test_some_modules_and_columns_stand_for_all():
+    """The mean over all choices, of the two steps alone that take some; whole gradients are in the full tier."""
+    rng = np.random.default_rng(0)
+    theta, h = [jnp.asarray(rng.normal(size=(2, 4)))], jnp.asarray(rng.normal(size=3))
+    e = [jnp.asarray(rng.normal(size=(3, 2, 4)))]
+
+    def slope(modules):
+        some = e if modules is None else [e[0][modules]]
+        return jax.jacobian(lambda theta: groups_.attach_subset(h, some, theta, modules))(theta)[0]
+
+    pairs = [jnp.asarray(pair) for pair in itertools.combinations(range(3), 2)]
+    assert_equal(np.mean([slope(pair) for pair in pairs], axis=0), slope(None))
+    assert_equal(slope(None), e[0])
+
+    def spread(columns):
+        select = partial(select_columns, columns=[columns], rescale=True)
+        return jax.vjp(select, theta)[1]([jnp.ones((2, 4 if columns is None else len(columns)))])[0][0]
+
+    pairs = [jnp.asarray(pair) for pair in itertools.combinations(range(4), 2)]
+    assert_equal(np.mean([spread(pair) for pair in pairs], axis=0), np.ones((2, 4)))
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule", "keys"),
     fast(
@@ -96,6 +121,7 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, keys):
     assert_equal(mean, want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("cell", "rule"), fast([("lru", ALL.with_modules(1)), ("lstm", FEW)]))
 def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
     network, key = make_network(cell), jax.random.key(5)

@@ -70,6 +70,7 @@ def exact(network):
     return vector(evaluate(network, None, Data(xs, ys), rule=ft.BPTT, loss=LOSS, return_carry=False).grads)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sizes", fast([((2, 3),), ((1, 2, 2),)]), ids=str)
 def test_the_mean_over_all_signs_is_the_gradient(network, sizes):
     every = keys_of_every_pattern(ft.init_carry(network, ft.UORO).h)

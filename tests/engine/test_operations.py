@@ -86,6 +86,7 @@ def test_a_report_says_what_a_deep_run_costs(chunk):
     assert f"{carried:,} numbers" in report._cost(config)
 
 
+@pytest.mark.full
 def test_whole_sequences_of_linear_recurrences_cost_what_backpropagation_costs():
     online, bptt = (ft.operation_count(network(), rule, 16, whole_sequences=True) for rule in (ft.ONLINE, ft.BPTT))
     assert online == pytest.approx(bptt, rel=0.01)

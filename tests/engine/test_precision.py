@@ -38,6 +38,7 @@ def products(program, *arguments):
     return [line for line in found if "complex" not in line]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chunk", fast([2, None]))
 def test_training_and_evaluation_multiply_as_asked(chunk):
     def of(precision):

@@ -70,6 +70,7 @@ def assert_same_run(a, b):
     assert a.scores == b.scores and a.step == b.step
 
 
+@pytest.mark.program
 def test_a_stop_while_the_network_is_built_leaves_a_run_that_begins_anew(finished, tmp_path, monkeypatch):
     def build(*arguments, **options):
         signal.raise_signal(signal.SIGINT)

@@ -105,6 +105,7 @@ def test_the_last_layer_is_exact(network):
     assert apart(*first_layer) > 1e-6
 
 
+@pytest.mark.full
 def test_one_layer_online_is_bptt_above_the_recurrence(single):
     """Below it, norm and encoder get the spatial gradient alone."""
     _, online, _ = run(single, exact_rule(single))
@@ -209,6 +210,7 @@ def test_a_batch_is_the_mean_of_its_streams(network, rule):
         assert_equal(together, jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *alone))
 
 
+@pytest.mark.full
 def test_a_batch_of_one_is_its_stream(network):
     """It runs without the axis of streams, and gives it back."""
     for part, carry in ((slice(2, 6), True), (slice(0, 1), True), (slice(2, 6), False)):
@@ -251,7 +253,7 @@ def test_jit_changes_nothing(cell, rule):
     assert_equal(got, want)
 
 
-@every_case(lambda case: case.segments, slow=(ft.RTRL, ft.HYBRID))
+@every_case(lambda case: case.segments, slow=(ft.SNAP1, ft.RTRL, ft.HYBRID))
 def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
     """Segments of four and the two steps that are left; mask and reset in both."""
     xs, ys, mask, reset = jnp.asarray(XS), jnp.asarray(YS), np.stack([WEIGHTS] * 2), np.stack([RESET, NONE])

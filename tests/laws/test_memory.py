@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import CELLS
+from tiers import fast
 
 import foretrace as ft
 from foretrace._engine.data import Data
@@ -61,7 +62,7 @@ def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell):
     assert carried(ft.ONLINE, batch_size=3) == 3 * carried(ft.ONLINE)
 
 
-@pytest.mark.parametrize("cell_name", ["lru", "gru"], indirect=True)
+@pytest.mark.parametrize("cell_name", fast(["lru", "gru"]), indirect=True)
 def test_a_stream_neither_compiles_again_nor_grows(network):
     """After the first steps: the same program, a carry of the same shapes, no array that stays behind."""
     xs, ys = np.random.default_rng(0).normal(size=(40, 1, INPUTS)), np.zeros((40, 1), int)

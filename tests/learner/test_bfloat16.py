@@ -100,6 +100,7 @@ def test_it_goes_on_exactly_from_a_checkpoint(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.carry, on.carry)
 
 
+@pytest.mark.full
 def test_predicting_moves_sensitivities_on_as_learning_does():
     learner = make_learner()
     xs, ys = jax.random.normal(jax.random.key(1), (20, 2)), jnp.zeros(20, int)

@@ -88,6 +88,7 @@ def test_every_call_updates_by_default_and_the_carry_goes_on():
     assert int(state.step) == 1
 
 
+@pytest.mark.full
 def test_a_batch_of_streams_learns_from_the_mean():
     xs, ys = data(3, 4)
     learner = make_learner(batch_size=3)
@@ -130,7 +131,7 @@ def test_predict_of_whole_sequences_carries_nothing():
     assert distance(outputs, ft.forward(learner.network, None, xs)[0]) < 1e-12
 
 
-@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+@pytest.mark.parametrize("bad", fast([jnp.nan, jnp.inf]))
 def test_a_loss_that_is_not_finite_leaves_the_state_as_it_was(bad):
     def loss(output, y):
         return jnp.sum(output) * y
@@ -146,6 +147,7 @@ def test_a_loss_that_is_not_finite_leaves_the_state_as_it_was(bad):
         learner.step(state, xs, jnp.full(4, bad))
 
 
+@pytest.mark.full
 def test_overflow_inside_the_network_is_refused():
     learner = make_learner()
     state = learner.init()

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -185,9 +187,10 @@ def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
         expected = single.judge(single.advance(single.init(), 0, 5), 5)[1][0]
         assert row == pytest.approx(expected, rel=1e-5)
     best = jax.tree.map(np.asarray, state.best)
-    spoiled = jax.tree.map(lambda leaf: 1e3 * leaf, state.learner.network)
-    state, _ = batched.judge(state._replace(learner=state.learner._replace(network=spoiled)), 6)
-    assert state.best_step.tolist() == [5, 5]
+    scale = partial(jax.tree.map, lambda leaf: 1e3 * leaf)
+    spoiled = eqx.tree_at(lambda network: network.decoder, state.learner.network, replace_fn=scale)
+    state, after = batched.judge(state._replace(learner=state.learner._replace(network=spoiled)), 6)
+    assert all(row["loss"] > 1 for row in after) and state.best_step.tolist() == [5, 5]
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, state.best), best)
     # Two runs that are the same in all but their seeds see other data.
     twice = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[0]]), batched.init())

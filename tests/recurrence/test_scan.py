@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from tiers import fast
 
 from foretrace._recurrence import scan as _scan
 from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
@@ -93,9 +94,9 @@ def test_the_platform_method_is_one_of_them():
     assert _scan.platform_method() in METHODS
 
 
-@pytest.mark.parametrize("resets", [False, True], ids=["whole", "resets"])
-@pytest.mark.parametrize("varying", [False, True], ids=["constant", "varying"])
-@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+@pytest.mark.parametrize("resets", fast([True, False]), ids=["resets", "whole"])
+@pytest.mark.parametrize("varying", fast([True, False]), ids=["varying", "constant"])
+@pytest.mark.parametrize("is_complex", fast([True, False]), ids=["complex", "real"])
 def test_the_kernel_is_the_plain_loop_for_streams_side_by_side(is_complex, varying, resets):
     """Interpreted here: more modules than a program has, more steps than are read ahead and not a multiple of them."""
     random = np.random.default_rng(0)

@@ -88,7 +88,7 @@ def orders():
     return st.lists(st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True), max_size=STEPS)
 
 
-@pytest.mark.parametrize(("together", "delay"), fast([(1, 0), (3, 2), (1, 2), (3, 0)], 2))
+@pytest.mark.parametrize(("together", "delay"), fast([(3, 2), (1, 0), (1, 2), (3, 0)]))
 @given(groups=orders())
 def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
     model, alone = many(0.0, together, delay), MADE.setdefault(delay, StreamLearner(learner(0.0), delay=delay))

@@ -52,6 +52,7 @@ RUNS = {
 }
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("name", fast(["everything", "late, side by side", "episodes"]))
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS[name])
@@ -154,6 +155,7 @@ def rows(count, seed=0):
     return [({"x": float(rng.normal()), "who": "ab"[int(rng.integers(2))]}, float(rng.normal())) for _ in range(count)]
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("kind", fast([stream.Classifier, stream.Regressor]))
 def test_an_estimator_keeps_its_members_apart(kind):
     model = kind("tiny", features=4, member="who", members=2)

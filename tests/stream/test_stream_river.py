@@ -45,6 +45,7 @@ def rows(count=150):
     return xs, [i > 1 and xs[i - 2]["x"] > 0 for i in range(count)]
 
 
+@pytest.mark.program
 def test_what_is_pickled_goes_on_exactly():
     for model, target in ((stream.Classifier("tiny"), bool), (stream.Regressor("tiny"), float)):
         xs, ys = rows(40)
@@ -91,6 +92,7 @@ def test_arrays():
     assert stream.Regressor("tiny").partial_fit(X, X[:, 0]).predict(X[:4]).shape == (4,)
 
 
+@pytest.mark.program
 def test_forecasts_are_bounded_by_what_is_learned():
     model = stream.Forecaster(3, "tiny")
     assert model.forecast(2) == [0.0, 0.0]

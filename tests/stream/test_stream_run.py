@@ -98,7 +98,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize(
-    "name", fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "the paper's rule"], 2)
+    "name", fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "the paper's rule"])
 )
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     file, options, model = RUNS[name]

@@ -247,6 +247,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(mnist, tmp_path
         mnist.batch(0, 0, 1)
 
 
+@pytest.mark.full
 def test_a_learner_trains_on_traced_batches(mnist):
     network = ft.Network(1, 10, model_size=4, depth=1, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
     task = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=7)

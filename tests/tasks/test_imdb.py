@@ -58,6 +58,7 @@ def test_traced_and_on_the_host_are_one(data_dir):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.full
 def test_padding_changes_neither_loss_nor_gradient(data_dir):
     network = ft.Network(256, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
     found = []
