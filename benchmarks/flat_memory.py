@@ -59,7 +59,19 @@ def follow(cell):
     rows = cell["rows"]
     with tempfile.TemporaryDirectory() as folder:
         source = [sys.executable, __file__, "--feed", str(rows)]
-        command = [sys.executable, "-m", "foretrace", "stream", "-", "--format", "csv", "--target", "y"]
+        command = [
+            sys.executable,
+            "-m",
+            "foretrace",
+            "stream",
+            "-",
+            "--format",
+            "csv",
+            "--target",
+            "y",
+            "--size",
+            "small",
+        ]
         command += [
             "--chunk",
             str(cell["chunk"]),

@@ -19,7 +19,10 @@ import peers
 import rows
 
 FILE = ledger.RECORDS / "streams.jsonl"
+ALL = ["baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "network"]
 WAYS = {
+    "mixture of experts (default)": {"size": "auto"},
+    "mixture of experts and network": {"size": "auto", "experts": ALL},
     "online": {"rule": "online", "credit_depth": 0},
     "spatial": {"rule": "spatial"},
     "truncated": {"rule": "truncated"},
@@ -92,7 +95,7 @@ def network(cell, stream, path):
     count = cell["rows"] or None
     options = dict(WAYS[cell["way"]])
     steps = {"chunk": options.pop("chunk", 1), "log_every": max((count or 40_000) // 10, 1)}
-    config = StreamConfig(str(path), **text, **task, **steps, model=ModelConfig(**options))
+    config = StreamConfig(str(path), **text, **task, **steps, model=ModelConfig(**({"size": "small"} | options)))
     with tempfile.TemporaryDirectory() as folder:
         warm = dataclasses.replace(config, log_every=WARM // 2)  # a line of metrics has a program of its own
         follow(warm, f"{folder}/warm", rows=WARM, show_progress=False)

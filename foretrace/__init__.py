@@ -30,6 +30,12 @@ from foretrace._engine.forward import forward as forward
 from foretrace._engine.gradient import gradient as gradient
 from foretrace._engine.operations import operation_count as operation_count
 from foretrace._engine.untrained import untrained_parameters as untrained_parameters
+from foretrace._export.export import Exported as Exported
+from foretrace._export.export import export as export
+from foretrace._export.to_torch import TorchFiles as TorchFiles
+from foretrace._export.to_torch import to_torch as to_torch
+from foretrace._learner.fit import Fit as Fit
+from foretrace._learner.fit import fit as fit
 from foretrace._learner.learner import Learner as Learner
 from foretrace._learner.optimizer import adamw as adamw
 from foretrace._learner.state import Info as Info
@@ -53,6 +59,9 @@ from foretrace._runs.checkpoint import CheckpointError as CheckpointError
 from foretrace._runs.checkpoint import load as load
 from foretrace._runs.checkpoint import read_extra as read_extra
 from foretrace._runs.checkpoint import save as save
+
+__all__ = [name for name, value in vars().items() if not name.startswith("_") and value is not importlib]
+"""Every public name, as `help(foretrace)` lists them."""
 
 __version__ = importlib.metadata.version("foretrace")
 

@@ -1,8 +1,6 @@
 """`python -m foretrace` is the `foretrace` command."""
 
-import sys
-
-from foretrace.cli._main import main
+from foretrace.cli._main import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

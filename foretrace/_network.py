@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, check_interface
-from foretrace._cells.parts import check_sizes, normal
+from foretrace._cells.factory import shapes_of
+from foretrace._cells.parts import check_key, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 NormPlace = Literal["pre", "post", "none"]
@@ -143,6 +144,7 @@ class Network(eqx.Module):
         key: PRNG key of the initialisation.
 
     Raises:
+        TypeError: a size that is no whole number, a cell that is not a function which makes one, or not a PRNG key.
         ValueError: sizes below one, dropout outside [0, 1), an unknown norm, or a cell whose output does not have
             `model_size` features.
 
@@ -179,6 +181,7 @@ class Network(eqx.Module):
         cumulative_mean: bool = False,
         key: PRNGKeyArray,
     ):
+        check_key("Network", key)
         check_sizes("Network", input_size=input_size, output_size=output_size, model_size=model_size, depth=depth)
         if readout_size is not None:
             check_sizes("Network", readout_size=readout_size)
@@ -188,7 +191,7 @@ class Network(eqx.Module):
             raise ValueError(f"Network(norm={norm!r}) must be 'pre', 'post' or 'none'")
         self.input_size, self.output_size, self.model_size, self.depth = input_size, output_size, model_size, depth
         self.cumulative_mean = cumulative_mean
-        first = eqx.filter_eval_shape(cell, model_size, key=key)
+        first = shapes_of(cell, model_size, key)
         check_interface(first)
         if first.output_size != model_size:
             raise ValueError(

@@ -1,29 +1,84 @@
 """Losses of one step, `loss(output, y)`: `ft.losses`. Each is a mean over the outputs."""
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from foretrace._types import Array, Float, Int
 
 
-def softmax_cross_entropy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""]:
-    """Return `-log softmax(output)[y]`, averaged over the outputs if there are several.
+@dataclasses.dataclass(frozen=True)
+class SoftmaxCrossEntropy:
+    """The loss `-log softmax(output)[y]`, averaged over the outputs if there are several.
+
+    A label that is no class is an error where `gradient`, `alignment` and `Learner.step` can see it. In a compiled
+    program it makes loss and gradient NaN, so that a learner refuses the step and counts it in `skipped`.
 
     Args:
-        output: logits. For k outputs of c classes each, k * c logits, output by output.
-        y: class, or k classes.
-
-    Raises:
-        TypeError: y does not hold integers.
-        ValueError: the number of logits is not a multiple of the number of labels.
+        ignore_label: label of an output that does not count, such as -1: its loss and gradient are zero, and the mean
+            is over the other outputs. Default: no such label.
 
     >>> import jax.numpy as jnp
-    >>> float(softmax_cross_entropy(jnp.zeros(14), jnp.zeros(7, int))).__round__(4)
-    0.6931
+    >>> loss = SoftmaxCrossEntropy(ignore_label=-1)
+    >>> [round(float(loss(jnp.zeros(4), jnp.array(y))), 4) for y in ([0, 1], [0, -1], [-1, -1])]
+    [0.6931, 0.6931, 0.0]
     """
-    logits = _by_output(output, y)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    ignore_label: int | None = None
+
+    def __call__(self, output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""]:
+        """Return the loss of a step.
+
+        Args:
+            output: logits. For k outputs of c classes each, k * c logits, output by output.
+            y: class, or k classes.
+
+        Raises:
+            TypeError: y does not hold integers.
+            ValueError: the number of logits is not a multiple of the number of labels.
+        """
+        logits = _by_output(output, y)
+        y = jnp.asarray(y)
+        is_class = (y >= 0) & (y < logits.shape[-1])
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(is_class, y, 0))
+        counts = jnp.ones_like(is_class) if self.ignore_label is None else y != self.ignore_label
+        # A product, for the gradient becomes NaN as well; Optax takes a negative label for one counted from the end.
+        losses = losses * jnp.where(is_class | ~counts, 1.0, jnp.nan).astype(losses.dtype)
+        if self.ignore_label is None:
+            return losses.mean()
+        return jnp.where(counts, losses, 0.0).sum() / jnp.maximum(counts.sum(), 1).astype(losses.dtype)
+
+    def check(self, output_size: int, ys: Any) -> None:
+        """Check labels before they are used.
+
+        Args:
+            output_size: number of outputs of the network.
+            ys: labels of the steps that count, on their first axis.
+
+        Raises:
+            ValueError: a label is neither a class nor the label to ignore.
+        """
+        ys = np.asarray(ys)
+        outputs = int(np.prod(ys.shape[1:]))
+        if not np.issubdtype(ys.dtype, np.integer) or not outputs or output_size % outputs:
+            return  # the loss itself says what is wrong
+        classes = output_size // outputs
+        wrong = ys[(ys < 0) | (ys >= classes)]
+        wrong = wrong if self.ignore_label is None else wrong[wrong != self.ignore_label]
+        if wrong.size:
+            raise ValueError(
+                f"ys holds the label {wrong[0]} ({wrong.size} labels are no class), expected 0 to {classes - 1} for "
+                f"{classes} classes; leave such steps out with mask, or name a label that does not count: "
+                "ft.losses.SoftmaxCrossEntropy(ignore_label=-1)"
+            )
+
+
+softmax_cross_entropy = SoftmaxCrossEntropy()
+"""The loss `-log softmax(output)[y]`, averaged over the outputs if there are several; every label counts."""
 
 
 def squared_error(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
@@ -35,6 +90,44 @@ def squared_error(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Arra
     if output.shape != jnp.shape(y):
         raise ValueError(f"squared_error: y has shape {jnp.shape(y)}, expected that of the output, {output.shape}")
     return 0.5 * jnp.mean((output - y) ** 2)
+
+
+def binary_cross_entropy(output: Float[Array, "O"], y: Array) -> Float[Array, ""]:
+    """Return `-y log p - (1 - y) log(1 - p)` with p = sigmoid(output), averaged over the outputs.
+
+    Args:
+        output: logits.
+        y: for each output 0 or 1, a boolean, or a probability; without an axis if there is one output.
+
+    Raises:
+        ValueError: y does not have as many elements as there are outputs.
+
+    >>> import jax.numpy as jnp
+    >>> float(binary_cross_entropy(jnp.zeros(2), jnp.array([True, False]))).__round__(4)
+    0.6931
+    """
+    y = jnp.asarray(y)
+    if y.shape != output.shape and not (y.shape == () and output.shape == (1,)):
+        raise ValueError(f"binary_cross_entropy: y has shape {y.shape}, expected that of the output, {output.shape}")
+    return optax.sigmoid_binary_cross_entropy(output, jnp.reshape(y, output.shape).astype(output.dtype)).mean()
+
+
+def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
+    """Return half the squared difference up to 1 and the difference minus 1/2 beyond, averaged over the outputs.
+
+    It is `squared_error` for small errors; an outlier has a derivative of at most one. For another threshold, scale the
+    targets, or use `optax.losses.huber_loss`.
+
+    Raises:
+        ValueError: y does not have the shape of the output.
+
+    >>> import jax.numpy as jnp
+    >>> float(huber(jnp.array([0.0, 0.0]), jnp.array([1.0, 3.0])))
+    1.5
+    """
+    if output.shape != jnp.shape(y):
+        raise ValueError(f"huber: y has shape {jnp.shape(y)}, expected that of the output, {output.shape}")
+    return optax.losses.huber_loss(output, y).mean()
 
 
 def accuracy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""]:

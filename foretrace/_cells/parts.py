@@ -1,10 +1,12 @@
 """Parts that several cells share: initial values, time constants, products."""
 
 import math
+from typing import Any
 
 import jax
 import jax.extend
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from foretrace._types import Array, Complex, Float, PRNGKeyArray
@@ -43,10 +45,22 @@ def decay_rates(
 
 
 def check_sizes(owner: str, **sizes: int) -> None:
-    """Raise a ValueError that names the first size below one."""
+    """Raise an error that names the first size that is no whole number, or below one."""
     for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int | np.integer):
+            raise TypeError(f"{owner}({name}={size!r:.80}) must be a whole number")
         if size < 1:
             raise ValueError(f"{owner}({name}={size}) must be at least 1")
+
+
+def check_key(owner: str, key: Any) -> None:
+    """Raise a TypeError unless `key` is a single PRNG key, of the new or the raw kind; traced keys pass."""
+    is_array = isinstance(key, jax.Array)
+    new = is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0
+    raw = is_array and key.dtype == jnp.uint32 and key.ndim == 1
+    if not (new or raw):
+        got = f"an array {key.dtype}{list(key.shape)}" if isinstance(key, jax.Array) else repr(key)[:80]
+        raise TypeError(f"{owner}(key={got}) must be a PRNG key, such as jax.random.key(0)")
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:

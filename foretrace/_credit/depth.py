@@ -122,6 +122,10 @@ def run_in_depth(
     return x, lax.stop_gradient(after)
 
 
+NEXT_EPISODE = 0x6E657874
+"""Folded into a key for the next episode. Small numbers are what `jax.random.split` folds in."""
+
+
 def _wrapped(key: UInt32[Array, "1 K"] | None) -> Any:
     return None if key is None else jax.random.wrap_key_data(key[0])
 
@@ -130,7 +134,7 @@ def _key_after(key: UInt32[Array, "1 K"] | None, reset: Bool[Array, "C"] | None)
     """Return the key after a chunk: the same within a sequence, a new one if another began in the chunk."""
     if key is None or reset is None:
         return key
-    renewed = jax.random.key_data(jax.random.fold_in(_wrapped(key), 1))[None]
+    renewed = jax.random.key_data(jax.random.fold_in(_wrapped(key), NEXT_EPISODE))[None]
     return jnp.where(reset.any(), renewed, key)
 
 

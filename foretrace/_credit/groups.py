@@ -73,25 +73,27 @@ class Selection(NamedTuple):
 class DeepSensitivity(NamedTuple):
     """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
 
-    Each leaf of a state stands for a group whose leaves have the module axis in front: (rows, N, *parameter), real
+    Each leaf of a state stands for a group whose leaves have the module axis in front: (N, *parameter), real
     parameters, complex where the state is. To the groups below, N and the last axis are those of the `Selection`.
+    Every pair of a recurrence and a group has arrays of its own: out of a stack of all pairs, each would be copied
+    before every product.
 
     Args:
-        own: sensitivities to a recurrence's own coefficients, as without depth: row m - 1 is recurrence m.
-        below: sensitivities to group 0: row m - 1 is recurrence m, 1 <= m <= d.
-        between: for each lag k = 1 … d, sensitivities of recurrence j + k to group j: row j - 1, j >= 1; of the groups
-            that have credit in depth.
+        own: sensitivities to a recurrence's own coefficients, as without depth, stacked: row m - 1 is recurrence m.
+        below: sensitivities to group 0: entry m - 1 is recurrence m, 1 <= m <= d.
+        between: for each lag k = 1 … d, sensitivities of recurrence j + k to group j: entry j - 1, j >= 1; of the
+            groups that have credit in depth.
     """
 
     own: Sensitivity
-    below: Sensitivity
-    between: tuple[Sensitivity, ...]
+    below: tuple[Sensitivity, ...]
+    between: tuple[tuple[Sensitivity, ...], ...]
 
     def to(self, m: int, j: int) -> Sensitivity:
         """Return the sensitivity of recurrence m to group j; to its own coefficients if j is m."""
         if j == m:
             return row(self.own, m - 1)
-        return row(self.below, m - 1) if j == 0 else row(self.between[m - j - 1], j - 1)
+        return self.below[m - 1] if j == 0 else self.between[m - j - 1][j - 1]
 
 
 def split(network: Network, rule: LearningRule) -> Groups:
@@ -125,17 +127,17 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, h: Stack, own: S
     groups = jax.eval_shape(lambda: split(network, rule))
     state = jax.eval_shape(network.block(0).cell.init_state)
 
-    def zeros(group: Any, rows: int) -> Sensitivity:
+    def zeros(group: Any, pairs: int) -> tuple[Sensitivity, ...]:
         # For each leaf of a state a copy of the group, with the modules that carry it in front.
         def like(leaf: jax.ShapeDtypeStruct) -> Any:
             carried = min(credit.modules or leaf.size, leaf.size)
-            return jax.tree.map(lambda p: jnp.zeros((rows, carried, *p.shape), leaf.dtype), selected)
+            return jax.tree.map(lambda p: jnp.zeros((carried, *p.shape), leaf.dtype), selected)
 
         def select(group: Any) -> Any:
             return select_columns(group, sample_columns(group, jax.random.key(0), credit.columns))
 
         selected = jax.eval_shape(select, group)
-        return jax.tree.map(like, state)
+        return tuple(jax.tree.map(like, state) for _ in range(pairs))
 
     # Recurrence j + k and group j: D - k pairs of lag k, of which those of the first groups are carried.
     credited = num_credited_groups(groups, rule)
@@ -199,15 +201,11 @@ def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) ->
     """Return all sensitivities from those to the own coefficients and those found for recurrence m and group j."""
     depth, reach = len(own), max(m - j for m, j in found)
 
-    # Pairs of one lag side by side: their groups have the same shapes, those of group 0 excepted.
-    def stack(rows: list[Sensitivity]) -> Sensitivity:
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-
-    below = stack([found[m, 0] for m in range(1, min(reach, depth) + 1)])
+    below = tuple(found[m, 0] for m in range(1, min(reach, depth) + 1))
     credited = max(j for _, j in found) + 1
     lags = range(1, min(reach, depth - 1) + 1 if credited > 1 else 1)
-    between = tuple(stack([found[j + k, j] for j in range(1, min(depth - k + 1, credited))]) for k in lags)
-    return DeepSensitivity(stack(own), below, between)
+    between = tuple(tuple(found[j + k, j] for j in range(1, min(depth - k + 1, credited))) for k in lags)
+    return DeepSensitivity(jax.tree.map(lambda *leaves: jnp.stack(leaves), *own), below, between)
 
 
 def jacobian(

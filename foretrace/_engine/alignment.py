@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._engine.carry import init_carry
-from foretrace._engine.checks import check_chunk
+from foretrace._engine.checks import check_chunk, check_labels, check_loss
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import Loss, jitted_evaluate
 from foretrace._network import Network
@@ -72,6 +72,8 @@ def alignment(
     True
     """
     check_chunk(network, xs, ys, mask, reset)
+    check_loss(loss)
+    check_labels(network, loss, xs, ys, mask)
     if chunk is not None and chunk < 1:
         raise ValueError(f"alignment(chunk={chunk}) must be at least 1, or None for the whole sequence")
     arguments = (network, xs, ys, mask, reset)

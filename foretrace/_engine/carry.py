@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from foretrace._cells.parts import check_key
 from foretrace._credit.table import credit_of
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
@@ -29,6 +30,7 @@ def init_carry(
             Give each sequence another one.
 
     Raises:
+        TypeError: not a network, or not a PRNG key.
         ValueError: an unknown rule, or batch_size below 1.
 
     >>> import foretrace as ft, jax
@@ -37,6 +39,10 @@ def init_carry(
     (2, 4)
     """
     rule = as_rule(rule)
+    if not isinstance(network, Network):
+        raise TypeError(f"init_carry(network={type(network).__name__}) must be a foretrace.Network")
+    if key is not None:
+        check_key("init_carry", key)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream")
     carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule)))(network.blocks)

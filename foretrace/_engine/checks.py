@@ -14,6 +14,11 @@ from foretrace._rule import LearningRule
 
 def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None) -> None:
     """Raise a clear error for a chunk that does not fit the network; see `gradient`."""
+    if not isinstance(network, Network):
+        raise TypeError(f"network is a {type(network).__name__}, expected a foretrace.Network")
+    for name, value in {"xs": xs, "ys": ys, "mask": mask, "reset": reset}.items():
+        if value is not None and not isinstance(value, jax.Array | np.ndarray | np.generic):
+            raise TypeError(f"{name} is a {type(value).__name__}, expected an array: jnp.asarray({name})")
     shape = np.shape(xs)
     if len(shape) not in (2, 3) or shape[-1] != network.input_size:
         raise ValueError(
@@ -40,6 +45,29 @@ def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, res
         raise TypeError(f"mask is {_dtype(mask)}, expected booleans or floating-point weights")
     check_finite("xs", xs)
     check_finite("mask", mask)
+
+
+def check_loss(loss: Any) -> None:
+    """Raise a TypeError for what cannot be called as a loss."""
+    if not callable(loss):
+        raise TypeError(
+            f"loss={loss!r:.80} must be a function loss(output, y) of one step, such as ft.losses.squared_error"
+        )
+
+
+def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None) -> None:
+    """Let a loss that has a method `check` look at the targets of the steps that count; traced arrays pass.
+
+    Raises:
+        ValueError: the loss refuses a target, such as a label that is no class.
+    """
+    check = getattr(loss, "check", None)
+    if check is None or isinstance(ys, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):
+        return
+    front = np.ndim(xs) - 1
+    ys = np.asarray(ys)
+    steps = ys.reshape(-1, *ys.shape[front:])
+    check(network.output_size, steps if mask is None else steps[np.asarray(mask).reshape(-1) != 0])
 
 
 def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: Any) -> None:

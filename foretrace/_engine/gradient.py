@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from foretrace._cells.parts import check_key
 from foretrace._engine.carry import init_carry
-from foretrace._engine.checks import check_carry, check_chunk
+from foretrace._engine.checks import check_carry, check_chunk, check_labels, check_loss
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
 from foretrace._network import Network
@@ -59,8 +60,9 @@ def gradient(
         `(value, grads, carry)`; grads has the structure of the network.
 
     Raises:
-        TypeError: inputs that are not floating point, a reset that is not boolean.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule.
+        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no loss, no PRNG key.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, a label that is no class, a loss that is not
+            one number for each step, an unknown rule.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -73,6 +75,10 @@ def gradient(
     """
     rule = as_rule(rule)
     check_chunk(network, xs, ys, mask, reset)
+    check_loss(loss)
+    check_labels(network, loss, xs, ys, mask)
+    if key is not None:
+        check_key("gradient", key)
     check_carry(network, rule, carry, xs)
     found = jitted_evaluate(network, carry, Data(xs, ys, mask, reset, key), rule=rule, loss=loss)
     assert found.carry is not None
@@ -145,12 +151,23 @@ def chunk_loss(
     assert ys is not None, "a loss needs targets"
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
-        return losses_of(outputs, ys).sum(axis=-1).mean(), out
+        return _checked(losses_of(outputs, ys), outputs).sum(axis=-1).mean(), out
     # Not a product, neither forth nor back: the loss of a step that does not count may be anything, even NaN.
     counts = mask.astype(bool)
-    losses = losses_of(jnp.where(counts[..., None], outputs, lax.stop_gradient(outputs)), ys)
+    losses = _checked(losses_of(jnp.where(counts[..., None], outputs, lax.stop_gradient(outputs)), ys), outputs)
     losses = jnp.where(counts, losses * mask.astype(losses.dtype), 0.0)
     return losses.sum(axis=-1).mean(), out
+
+
+def _checked(losses: Array, outputs: Array) -> Array:
+    """Return losses, which must be one real number for each step."""
+    front = outputs.shape[:-1]
+    if jnp.shape(losses) != front or not jnp.issubdtype(losses.dtype, jnp.floating):
+        raise ValueError(
+            f"loss returned an array {losses.dtype}{list(jnp.shape(losses)[len(front) :])} for one step, expected one "
+            "real number; take the mean or the sum over its outputs"
+        )
+    return losses
 
 
 def segmented_loss(

@@ -59,9 +59,14 @@ def _noise(shape: tuple[int, ...], seed: Array) -> Array:
     JAX's generators would take longer than all else that is done to a sensitivity.
     """
     x = lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape) * np.uint32(0x9E3779B9) + seed
+    return mixed_bits(x) & np.uint32(0xFFFF)
+
+
+def mixed_bits(x: Array) -> Array:
+    """Return 32 bits that all depend on all bits of x (the finaliser of MurmurHash3; Appleby, 2011)."""
     x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
-    return (x ^ (x >> 16)) & np.uint32(0xFFFF)
+    return x ^ (x >> 16)
 
 
 def _hash_state(h: PyTree) -> Array:

@@ -1,6 +1,7 @@
 """The learner: gradient, optimiser and carry as one state that a stream is fed to."""
 
 import warnings
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -10,9 +11,10 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
+from foretrace._cells.parts import check_key
 from foretrace._credit.table import carries_sensitivities, check_rule, credit_of
 from foretrace._engine.carry import cleared, init_carry
-from foretrace._engine.checks import check_chunk, check_finite
+from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
 from foretrace._engine.data import Data
 from foretrace._engine.forward import forward
 from foretrace._engine.gradient import Loss, evaluate
@@ -45,7 +47,8 @@ class Learner:
         network: network to begin with.
         rule: learning rule or its name.
         optimizer: Optax optimiser, e.g. `foretrace.adamw`.
-        loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`.
+        loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`. If it has a method
+            `check(output_size, ys)`, that sees the targets before each step.
         batch_size: number of streams trained side by side; None for one stream without a batch axis.
         accumulate: one update for each sequence, on the call with `end=True`, which also begins the next sequence.
         whole_sequences: True if every call is a sequence of its own; nothing is carried, so the call costs what
@@ -58,6 +61,7 @@ class Learner:
         warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
+        TypeError: a network, an optimiser or a loss of another type.
         ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
             that cannot share the batch, or accumulate together with whole_sequences.
 
@@ -111,16 +115,20 @@ class Learner:
         return isinstance(self.mode, Whole)
 
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
-        """Return the state before the first step.
+        """Return the state before the first step; it shares no memory with the learner and may be donated.
 
         Args:
             key: PRNG key of the dropout masks, and of what a rule samples; `jax.random.key(0)` if not given. A raw key
                 (`jax.random.PRNGKey`) is wrapped.
+
+        Raises:
+            TypeError: not a PRNG key.
         """
         key = jax.random.key(0) if key is None else key
+        check_key("init", key)
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
-        return LearnerState(
+        state = LearnerState(
             network=self.network,
             opt_state=self.optimizer.init(self.network),
             carry=self.fresh_carry(key),
@@ -129,6 +137,7 @@ class Learner:
             skipped=jnp.zeros((), jnp.int32),
             key=key,
         )
+        return jax.tree.map(jnp.copy, state)
 
     def step(
         self,
@@ -158,8 +167,35 @@ class Learner:
         Raises:
             TypeError, ValueError: as in `gradient`; the state is unharmed.
         """
-        self._check(x, y, mask, reset)
+        self._check(state, x, y, mask, reset)
         return self._step(state, x, y, mask, reset, end=end)
+
+    def run(self, state: LearnerState, stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[LearnerState, Info]]:
+        """Learn from each element of a stream in turn; give back what `step` returns.
+
+        Args:
+            state: state from `init` or an earlier call.
+            stream: pairs (x, y) as `step` takes them, or of single rows: x (I,) with its target.
+
+        Yields:
+            The state after each element and what may be looked at. Keep the last state to go on.
+
+        Raises:
+            TypeError, ValueError: as in `step`.
+
+        >>> import foretrace as ft, jax, jax.numpy as jnp, optax
+        >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+        >>> learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error)
+        >>> for state, info in learner.run(learner.init(), [(jnp.ones(2), jnp.zeros(1))] * 3):
+        ...     pass
+        >>> int(state.step)
+        3
+        """
+        for x, y in stream:
+            if np.ndim(x) == 1:
+                x, y = jnp.asarray(x)[None], jnp.asarray(y)[None]
+            state, info = self.step(state, x, y)
+            yield state, info
 
     def predict(
         self,
@@ -183,7 +219,7 @@ class Learner:
         Raises:
             TypeError, ValueError: as in `gradient`.
         """
-        self._check(x, None, None, reset)
+        self._check(state, x, None, None, reset)
         return self._moved(state, x, reset, sensitivity=sensitivity)
 
     def fresh_carry(self, key: PRNGKeyArray) -> Carry | None:
@@ -219,6 +255,13 @@ class Learner:
     def _check_options(self) -> None:
         """Raise a ValueError that names the option that is wrong, and what would be right."""
         batch_size, mesh, rule = self.batch_size, self.mesh, self.rule
+        if not isinstance(self.network, Network):
+            raise TypeError(f"Learner(network={type(self.network).__name__}) must be a foretrace.Network")
+        if not callable(getattr(self.optimizer, "init", None)) or not callable(getattr(self.optimizer, "update", None)):
+            raise TypeError(
+                f"Learner(optimizer={self.optimizer!r:.80}) must be an Optax optimiser, such as ft.adamw(1e-3)"
+            )
+        check_loss(self.loss)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
         if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
@@ -243,8 +286,12 @@ class Learner:
                 "are none: leave it out, or use a rule such as ONLINE in chunks"
             )
 
-    def _check(self, x: Any, y: Any, mask: Any, reset: Any) -> None:
+    def _check(self, state: Any, x: Any, y: Any, mask: Any, reset: Any) -> None:
+        if not isinstance(state, LearnerState):
+            raise TypeError(f"state is a {type(state).__name__}, expected what init() or the previous call returned")
         check_chunk(self.network, x, y, mask, reset)
+        if y is not None:
+            check_labels(self.network, self.loss, x, y, mask)
         check_finite("y", y)
         streams = np.shape(x)[0] if np.ndim(x) == 3 else None
         if streams != self.batch_size and not self.whole_sequences:

@@ -7,10 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._rows.encode import Encoder
+from foretrace._rows.schema import MAX_TEXT, as_text
 from foretrace._rows.target import Context, Target
 
 _PLAIN = str | int | float | None
 """What JSON can hold; other values, such as decimals of a parquet file, are saved as their text."""
+
+
+def _short(value: Any) -> Any:
+    """Return a label that waits in bounded memory; no number is so long."""
+    return as_text(value) if isinstance(value, str) and len(value) > MAX_TEXT else value
 
 
 class LabelledRow(NamedTuple):
@@ -43,6 +49,8 @@ class DelayedLabels:
         horizon: number of steps ahead: 0 to predict the target of a row from the row, h to predict the targets of the
             next h rows.
         previous: whether the last known target is an input.
+
+    `newest` is what was known of the target when the last row was predicted.
     """
 
     def __init__(self, encoder: Encoder, target: Target, *, delay: int = 0, horizon: int = 0, previous: bool = True):
@@ -58,6 +66,7 @@ class DelayedLabels:
         self.resolved: deque[LabelledRow] = deque()
         self.num_labels = 0
         self.last: Any = None
+        self.newest: Context = target.context()
 
     @property
     def total_delay(self) -> int:
@@ -70,7 +79,8 @@ class DelayedLabels:
         if self.horizon:
             self._receive(value)
         x = self.encode(row, learn=True)
-        self.contexts.append(self.target.context())
+        self.newest = self.target.context()
+        self.contexts.append(self.newest)
         if not self.horizon:
             self._receive(value)
         return x
@@ -87,6 +97,7 @@ class DelayedLabels:
         if self.horizon:
             self._observe(value)
         x = self.encode(row)
+        self.newest = self.target.context()
         if not self.horizon:
             self._observe(value)
         return x
@@ -133,13 +144,13 @@ class DelayedLabels:
         self.resolved = deque(LabelledRow(context(values), *rest) for values, *rest in state["resolved"])
 
     def _observe(self, value: Any) -> None:
-        self.pending_labels.append(value)
+        self.pending_labels.append(_short(value))
         if len(self.pending_labels) > self.delay:
             self.target.observe(self.pending_labels.popleft())
             self.last = self.target.last
 
     def _receive(self, value: Any) -> None:
-        self.pending_labels.append(value)
+        self.pending_labels.append(_short(value))
         if len(self.pending_labels) > self.delay:
             self.recent.append(self.target.learn(self.pending_labels.popleft()))
             self.last = self.target.last

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from foretrace._rows.running import Moments, Vocabulary
-from foretrace._rows.schema import Column, as_number, as_time, infer_kind, is_missing
+from foretrace._rows.schema import Column, as_number, as_text, as_time, infer_kind, is_missing
 
 Outliers = Literal["clip", "mask", "stop"]
 
@@ -94,8 +94,8 @@ class Encoder:
         Raises:
             EncodingError: a number is an outlier, and the policy is to stop.
         """
-        if self.adopt and learn and not row.keys() <= self.columns.keys() | self.ignore:
-            self._adopt(row)
+        if learn:
+            self.look_at(row)
         out = np.zeros(self.width)
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
@@ -106,6 +106,16 @@ class Encoder:
             else:
                 out[at : at + _TIME_SIZE] = self._time(value, learn)
         return out
+
+    def look_at(self, row: Mapping[Any, Any]) -> None:
+        """Add the columns of a row that are not there yet, if columns that appear later are added."""
+        if self.adopt and not row.keys() <= self.columns.keys() | self.ignore:
+            self._adopt(row)
+
+    @property
+    def number_places(self) -> tuple[int, ...]:
+        """Places of the numbers in a row's vector."""
+        return tuple(at for kind, at in self.columns.values() if kind == "numeric")
 
     def _adopt(self, row: Mapping[Any, Any]) -> None:
         # Sorted by name: the order of the row's keys must not matter.
@@ -163,7 +173,7 @@ class Encoder:
         if is_missing(value):
             self._count("missing", learn)
             return 0
-        words, word = self.words[name], str(value)
+        words, word = self.words[name], as_text(value)
         slot = words.add(word) if learn else words.get(word)
         if slot is None:
             self._count("unknown categories", learn)

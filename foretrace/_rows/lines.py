@@ -2,11 +2,12 @@
 
 import gzip
 import io
-import sys
 import zlib
 from collections import deque
 from pathlib import Path
-from typing import BinaryIO, Literal, Self
+from typing import Any, Literal, Self
+
+from foretrace._rows.pipe import Pipe
 
 Encoding = Literal["utf-8", "latin-1"]
 
@@ -14,7 +15,7 @@ MAX_LINE = 2**20
 """Maximum number of bytes of a row; reading a gigabyte without a line break ends here."""
 
 STDIN = "-"
-Binary = BinaryIO | gzip.GzipFile
+_GZIP = b"\x1f\x8b"
 
 
 class SourceError(ValueError):
@@ -25,15 +26,21 @@ class BadRow(SourceError):
     """A row that cannot be read; the rows behind it can."""
 
 
-def open_bytes(path: str) -> Binary:
+def open_bytes(path: str, pipe: Pipe | None = None) -> Any:
     """Open a file or standard input, decompressing what begins like gzip.
+
+    Args:
+        path: path of the file, or "-" for standard input.
+        pipe: standard input, if some of it may have been read.
 
     Raises:
         SourceError: there is no such file, it is a folder, or it may not be read.
     """
     if path == STDIN:
-        file = sys.stdin.buffer
-    elif Path(path).is_dir():
+        pipe = Pipe() if pipe is None else pipe
+        pipe.is_compressed = pipe.peek(2) == _GZIP
+        return _Gzip(pipe) if pipe.is_compressed else pipe
+    if Path(path).is_dir():
         raise SourceError(f"{path} is a folder; give a file, or - for standard input")
     else:
         try:
@@ -42,13 +49,13 @@ def open_bytes(path: str) -> Binary:
             raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     # By its first bytes, not its name: a pipe has none.
     peek = getattr(file, "peek", None)
-    return _Gzip(file) if peek is not None and peek(2)[:2] == b"\x1f\x8b" else file
+    return _Gzip(file) if peek is not None and peek(2)[:2] == _GZIP else file
 
 
 class _Gzip(gzip.GzipFile):
     """A gzip file that closes the file below it."""
 
-    def __init__(self, below: BinaryIO):
+    def __init__(self, below: Any):
         super().__init__(fileobj=below, mode="rb")
         self._below = below
 
@@ -61,22 +68,26 @@ class _Gzip(gzip.GzipFile):
 class Lines:
     """Iterate over the lines of a file; `offset` bytes and `number` lines have been returned.
 
-    `is_torn` says that the last line of a file has no line break: whoever writes the file may not be done with it.
+    The present row began at the offset `row_began`.
+
+    `is_torn` says that the last line has no line break: whoever writes it may not be done with it.
 
     Args:
         path: path of the file, or "-" for standard input.
         encoding: encoding of its text.
+        pipe: standard input, if some of it may have been read.
     """
 
-    def __init__(self, path: str, encoding: Encoding):
+    def __init__(self, path: str, encoding: Encoding, pipe: Pipe | None = None):
         self.name = "standard input" if path == STDIN else path
         self.encoding = encoding
-        self._file = open_bytes(path)
+        with explained(self.name):
+            self._file = open_bytes(path, pipe)
         self.offset = self.number = 0
         self.is_torn = False
         self._row_lines: list[bytes] = []
         self._again: deque[bytes] = deque()
-        self._row_began = 0
+        self.row_began = 0
 
     def seek(self, offset: int, number: int) -> None:
         """Go on at a byte of the (decompressed) text.
@@ -95,7 +106,7 @@ class Lines:
 
     def begin_row(self) -> None:
         """Mark the begin of a row: all lines of a row together may not exceed `MAX_LINE`."""
-        self._row_began = self.offset
+        self.row_began = self.offset
         self._row_lines.clear()
 
     def retry_from_second_line(self) -> None:
@@ -129,9 +140,8 @@ class Lines:
         self._row_lines.append(line)
         self.offset += len(line)
         self.number += 1
-        # What comes through a pipe is over at its end; a file may still be written.
-        self.is_torn = not line.endswith(b"\n") and self.name != "standard input"
-        if self.offset - self._row_began > MAX_LINE:
+        self.is_torn = not line.endswith(b"\n")
+        if self.offset - self.row_began > MAX_LINE:
             # A single line may be too long to be held; of several lines the first may be at fault.
             raise (SourceError if len(self._row_lines) == 1 else BadRow)(
                 f"{self.name}, line {self.number}: a row of more than {MAX_LINE} bytes; is a line break or a closing "

@@ -7,6 +7,7 @@ import numpy as np
 
 from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
 from foretrace._rows.slots import Slot, SlotTable
+from foretrace._rows.target import Context
 
 
 class MemberRow(NamedTuple):
@@ -16,11 +17,13 @@ class MemberRow(NamedTuple):
         slot: slot of its member, and whether the member starts anew with this row.
         inputs: inputs of the network.
         resolved: row of this member whose label came with this one; None if there is none.
+        context: what was known of the target when the row was predicted.
     """
 
     slot: Slot
     inputs: np.ndarray
     resolved: LabelledRow | None
+    context: Context
 
 
 class MemberLabels:
@@ -36,7 +39,7 @@ class MemberLabels:
     def __init__(self, shared: DelayedLabels, table: SlotTable):
         self.shared = shared
         self.table = table
-        self.streams: list[DelayedLabels | None] = [None] * table.num_slots
+        self.streams: dict[int, DelayedLabels] = {}  # by slot; there may be very many slots
 
     def push(self, name: Hashable, row: Mapping[Any, Any], value: Any, *, reset: bool = False) -> MemberRow:
         """Take the next row of a member and its target.
@@ -46,7 +49,7 @@ class MemberLabels:
         """
         slot, stream = self._enter(name, reset)
         inputs = stream.push(row, value)
-        return MemberRow(slot, inputs, next(iter(stream.pop_resolved(1)), None))
+        return MemberRow(slot, inputs, next(iter(stream.pop_resolved(1)), None), stream.newest)
 
     def advance(self, name: Hashable, row: Mapping[Any, Any], value: Any, *, reset: bool = False) -> MemberRow:
         """Take the next row of a member without learning.
@@ -55,15 +58,16 @@ class MemberLabels:
             NoFreeSlotError: all slots are taken, and no member may lose its own.
         """
         slot, stream = self._enter(name, reset)
-        return MemberRow(slot, stream.advance(row, value), None)
+        return MemberRow(slot, stream.advance(row, value), None, stream.newest)
 
     def encode(self, name: Hashable, row: Mapping[Any, Any]) -> MemberRow:
         """Return the inputs of a row if it came next of a member; nothing changes."""
         slot = self.table.find(name)
         if slot is None:
             # A member without a slot is a new one: use the spare slot, which is never written.
-            return MemberRow(Slot(self.table.num_slots, True), self._new().encode(row), None)
-        return MemberRow(slot, (self._new() if slot.is_new else self._at(slot.number)).encode(row), None)
+            slot = Slot(self.table.num_slots, True)
+        inputs = (self._new() if slot.is_new else self._at(slot.number)).encode(row)
+        return MemberRow(slot, inputs, None, self.shared.target.context())
 
     def select_member(self, name: Hashable) -> bool:
         """Set the shared target's last value to that of a member; return False if it has had no row since its start."""
@@ -83,18 +87,17 @@ class MemberLabels:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on; names must be JSON."""
-        streams = [None if stream is None else stream.own_to_json() for stream in self.streams]
+        streams = [[slot, stream.own_to_json()] for slot, stream in sorted(self.streams.items())]
         return {**self.shared.to_json(), "slots": self.table.to_json(), "streams": streams}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `to_json` returned of an object made with the same arguments."""
         self.shared.restore(state)
         self.table.restore(state["slots"])
-        for index, own in enumerate(state["streams"]):
-            self.streams[index] = None
-            if own is not None:
-                stream = self.streams[index] = self._new()
-                stream.restore_own(own)
+        self.streams = {}
+        for slot, own in state["streams"]:
+            self.streams[slot] = self._new()
+            self.streams[slot].restore_own(own)
 
     def _enter(self, name: Hashable, reset: bool) -> tuple[Slot, DelayedLabels]:
         slot = self.table.assign(name, reset=reset)
@@ -104,14 +107,12 @@ class MemberLabels:
         return slot, self._at(slot.number)
 
     def _clear(self, index: int) -> None:
-        stream, self.streams[index] = self.streams[index], None
+        stream = self.streams.pop(index, None)
         if stream is not None and stream.num_pending:
             self.table.counts["labels dropped"] += stream.num_pending
 
     def _at(self, index: int) -> DelayedLabels:
-        stream = self.streams[index]
-        assert stream is not None
-        return stream
+        return self.streams[index]
 
     def _new(self) -> DelayedLabels:
         like = self.shared

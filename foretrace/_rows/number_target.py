@@ -142,9 +142,9 @@ class NumberTarget:
         if number is not None and (self.outliers != "mask" or self._clip(number) == number):
             self.last = number
 
-    def describe(self, output: np.ndarray) -> list[Any]:
-        """Return the predicted numbers."""
-        return number_predictions(self.context(), output).tolist()
+    def describe(self, output: np.ndarray, context: NumberContext | None = None) -> list[Any]:
+        """Return the predicted numbers, given what was known then; by default what is known now."""
+        return number_predictions(self.context() if context is None else context, output).tolist()
 
     def label(self, targets: list[Any], context: NumberContext) -> list[float] | None:
         """Return the residuals from the baseline of then, in the present scale, which learns them."""
@@ -162,9 +162,9 @@ class NumberTarget:
         """Return the mean, the last number, and base and scale of a prediction made now."""
         mean = self.moments.mean
         if self.baseline is None or self.last is None:
-            return NumberContext(mean, self.last, mean, self.moments.scale)
+            return NumberContext(mean, self.last, mean, self.moments.scale, self.moments.scale)
         base = mean + self.baseline.weight * (self._clip(self.last) - mean)
-        return NumberContext(mean, self.last, base.tolist(), self.baseline.scale.tolist())
+        return NumberContext(mean, self.last, base.tolist(), self.baseline.scale.tolist(), self.moments.scale)
 
     def context_from_json(self, values: list[Any]) -> NumberContext:
         """Return a context that was saved as JSON."""

@@ -3,16 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
-from foretrace._rows.lines import SourceError
+from foretrace._rows.lines import MAX_LINE, SourceError
 
 _BATCH = 1024
+_SLICE = 16
+
+MAX_TEXTS = 2**26
+"""Maximum number of bytes of the texts of a column in one group of rows, before compression."""
 
 
 def parquet_rows(path: str, after: int, max_columns: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows behind the first `after`, each with its number.
 
     Raises:
-        SourceError: pyarrow is missing, or the file cannot be read, is wider than `max_columns`, or is nested.
+        SourceError: pyarrow is missing, or the file cannot be read, is wider than `max_columns`, is nested, or has
+            texts that would fill the memory.
     """
     try:
         import pyarrow
@@ -21,16 +26,21 @@ def parquet_rows(path: str, after: int, max_columns: int) -> Iterator[tuple[int,
         raise SourceError(f"{path}: parquet files need pyarrow; pip install 'foretrace[data]'") from error
     try:
         with parquet.ParquetFile(path) as file:
-            _check(path, file.schema_arrow, max_columns)
+            texts = _check(path, file.schema_arrow, max_columns)
+            _check_texts(path, file.metadata)
+        # A text that is repeated is stored once, and stays so in a dictionary: a short file may hold very many.
+        with parquet.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
             groups, row = _behind(file.metadata, after)
             for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups):
                 if row + batch.num_rows <= after:
                     row += batch.num_rows
                     continue
-                for values in batch.to_pylist():
-                    row += 1
-                    if row > after:
-                        yield row, values
+                _check_lengths(path, batch)
+                for start in range(0, batch.num_rows, _SLICE):
+                    for values in batch.slice(start, _SLICE).to_pylist():
+                        row += 1
+                        if row > after:
+                            yield row, values
     except (pyarrow.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as parquet: {error}") from error
 
@@ -44,7 +54,8 @@ def _behind(metadata: Any, after: int) -> tuple[list[int], int]:
     return list(range(group, metadata.num_row_groups)), row
 
 
-def _check(path: str, schema: Any, max_columns: int) -> None:
+def _check(path: str, schema: Any, max_columns: int) -> list[str]:
+    """Return the names of the columns of texts."""
     from pyarrow import types
 
     if len(schema) > max_columns:
@@ -54,3 +65,39 @@ def _check(path: str, schema: Any, max_columns: int) -> None:
     for field in schema:
         if types.is_nested(field.type):
             raise SourceError(f"{path}: column {field.name!r} is {field.type}; flatten it into columns")
+    return [field.name for field in schema if _is_text(field.type)]
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
+
+
+def _check_texts(path: str, metadata: Any) -> None:
+    """Refuse texts that would fill the memory; a page of them is decompressed as a whole."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            size = column.total_uncompressed_size
+            if column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and size > MAX_TEXTS:
+                raise SourceError(
+                    f"{path}: column {column.path_in_schema[:80]!r} has {size} bytes of texts in one group of rows, "
+                    f"but at most {MAX_TEXTS} are read; leave it out, or write the file with smaller row groups"
+                )
+
+
+def _check_lengths(path: str, batch: Any) -> None:
+    import pyarrow.compute as pc
+
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = getattr(column, "dictionary", column)
+        if not _is_text(values.type):
+            continue
+        longest = pc.max(pc.binary_length(values)).as_py()
+        if longest is not None and longest > MAX_LINE:
+            raise SourceError(
+                f"{path}: column {name[:80]!r} holds a text of {longest} bytes, but at most {MAX_LINE} are read; leave "
+                "the column out"
+            )

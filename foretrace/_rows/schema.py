@@ -2,6 +2,7 @@
 
 import datetime
 import difflib
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -32,6 +33,23 @@ def is_missing(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().lower() in MISSING
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+MAX_TEXT = 256
+"""Maximum number of characters of a category or class; a checkpoint holds every one that was seen."""
+
+
+def as_text(value: Any) -> str:
+    """Return a category as text; the end of a long one is replaced by its digest.
+
+    >>> as_text(1.5), len(as_text("a" * 10**6)), as_text("a" * 10**6) == as_text("a" * 10**6 + "b")
+    ('1.5', 256, False)
+    """
+    text = str(value)
+    if len(text) <= MAX_TEXT:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return text[: MAX_TEXT - len(digest) - 1] + "…" + digest
 
 
 def as_number(value: Any) -> float | None:

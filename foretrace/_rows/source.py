@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from foretrace._rows.lines import STDIN, BadRow, Encoding, Lines, SourceError
+from foretrace._rows.pipe import Pipe
 
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text"]
 BadRows = Literal["stop", "skip"]
@@ -19,6 +20,9 @@ Row = dict[str, Any]
 
 MAX_COLUMNS = 1024
 """Maximum number of columns of a source."""
+
+MAX_IN_A_ROW = 2**20
+"""Maximum number of blank lines, or of bad rows, one after another: a source without end may hold nothing else."""
 
 SYMBOL = "symbol"
 """The one column of a text: its characters."""
@@ -59,6 +63,7 @@ class Source:
         encoding: encoding of the text.
         bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts it. A row that is too
             long, and a header that cannot be read, always raise an error.
+        hand_on: whether bytes of standard input are kept in `pipe` until they are released, for a run that goes on.
 
     Raises:
         SourceError: the name does not tell the format, or the delimiter is not one character.
@@ -80,8 +85,10 @@ class Source:
         delimiter: str | None = None,
         encoding: Encoding = "utf-8",
         bad_rows: BadRows = "stop",
+        hand_on: bool = False,
     ):
         self.path = path
+        self.pipe = Pipe(is_kept=hand_on) if path == STDIN else None
         self.format = detect_format(path) if format == "auto" else format
         self.encoding = encoding
         self.bad_rows = bad_rows
@@ -104,7 +111,7 @@ class Source:
         if self.format == "parquet":
             yield from self._parquet(after)
             return
-        with Lines(self.path, self.encoding) as lines:
+        with Lines(self.path, self.encoding, self.pipe) as lines:
             if self.format == "text":
                 yield from self._text(lines, after)
             elif self.format == "jsonl":
@@ -116,6 +123,8 @@ class Source:
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         first = self._fields(reader, lines)
         if first is None:
+            if self.path == STDIN and known:
+                return  # a pipe that was at its end before
             raise SourceError(f"{self.name} is empty; the first line must name the columns")
         pending: list[list[str]] = []
         if self.path == STDIN and known and tuple(first) != known:
@@ -128,15 +137,22 @@ class Source:
             lines.seek(after.offset, after.line)
 
         def read_row() -> Row | None:
-            fields = pending.pop() if pending else self._fields(reader, lines)
-            while fields == []:  # a blank line
-                fields = self._fields(reader, lines)
+            fields, blank = pending.pop() if pending else self._fields(reader, lines), 0
+            if fields == [] and len(columns) == 1:
+                fields = [""]  # of a single column, a blank line is an empty value
+            while fields == [] or (fields == list(known) and self._is_at_seam(lines)):  # a blank line, or a header
+                fields, blank = self._fields(reader, lines), self._count_blank(blank, lines)
             if fields is None:
                 return None
             self._check_length(fields, columns, lines.number)
             return dict(zip(columns, fields, strict=True))
 
         yield from self._good_rows(lines, after, read_row)
+
+    @property
+    def has_quotes(self) -> bool:
+        """Whether a quoted field may hold line breaks."""
+        return self.format in ("csv", "tsv")
 
     def _fields(self, reader: Any, lines: Lines) -> list[str] | None:
         lines.begin_row()
@@ -147,6 +163,18 @@ class Source:
                 f"{self.name}, line {lines.number}: not a row of {self.format} ({error}); repair the quotes, or leave "
                 "such rows out with --bad-rows skip"
             ) from error
+
+    def _count_blank(self, blank: int, lines: Lines) -> int:
+        if blank >= MAX_IN_A_ROW:
+            raise SourceError(
+                f"{self.name}, line {lines.number}: more than {MAX_IN_A_ROW} blank lines one after another; is "
+                "this the right source?"
+            )
+        return blank + 1
+
+    def _is_at_seam(self, lines: Lines) -> bool:
+        """Return whether the present row is the first of a pipe that takes the place of an earlier one."""
+        return self.pipe is not None and lines.row_began == self.pipe.seam > 0
 
     def _check_length(self, fields: list[str], columns: tuple[str, ...], line: int) -> None:
         if len(fields) != len(columns):
@@ -162,9 +190,10 @@ class Source:
 
         def read_row() -> Row | None:
             text: str | None = "\n"
+            blank = -1
             while text is not None and not text.strip():
                 lines.begin_row()
-                text = next(lines, None)
+                text, blank = next(lines, None), self._count_blank(blank, lines)
             return None if text is None else self._object(text, lines.number)
 
         end = yield from self._good_rows(lines, after, read_row)
@@ -181,7 +210,7 @@ class Source:
             after: position before the first row.
             read_row: reader of the next row; None at the end. A `BadRow` stops or is counted.
         """
-        row, bad = after.row, after.bad
+        row, bad, in_a_row = after.row, after.bad, 0
         while True:
             try:
                 values = read_row()
@@ -193,7 +222,13 @@ class Source:
                 # An open quote takes in the rows behind it: only its own line is bad.
                 lines.retry_from_second_line()
                 bad += 1
+                in_a_row += 1
+                if in_a_row > MAX_IN_A_ROW:
+                    raise SourceError(
+                        f"{error}. {in_a_row} rows one after another could not be read; is this the right source?"
+                    ) from error
                 continue
+            in_a_row = 0
             if values is None:
                 return Position(row, lines.number, lines.offset, bad)
             row += 1

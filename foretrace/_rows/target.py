@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from foretrace._rows.running import Vocabulary
-from foretrace._rows.schema import is_missing
+from foretrace._rows.schema import as_text, is_missing
 
 
 class ClassContext(NamedTuple):
@@ -31,12 +31,14 @@ class NumberContext(NamedTuple):
         last: last known number; None before the first.
         base: prediction that an output of zero stands for, one for all steps ahead or one for each.
         scale: what an output of one adds to the base, likewise.
+        deviation: running standard deviation; 1 while all numbers were the same.
     """
 
     mean: float
     last: float | None
     base: float | list[float]
     scale: float | list[float]
+    deviation: float = 1.0
 
 
 Context = ClassContext | NumberContext
@@ -64,8 +66,13 @@ class Target(Protocol):
     def observe(self, value: Any) -> None:
         """Set the last known target, and learn nothing else of it."""
 
-    def describe(self, output: np.ndarray) -> list[Any]:
-        """Return what an output of the network predicts."""
+    def describe(self, output: np.ndarray, context: Any = None) -> list[Any]:
+        """Return what an output of the network predicts.
+
+        Args:
+            output: output of the network.
+            context: what was known of the target when it was predicted. Default: what is known now.
+        """
 
     def label(self, targets: list[Any], context: Any) -> Any:
         """Return targets as the loss needs them, given what was known at the prediction; None if one is missing.
@@ -122,7 +129,7 @@ class ClassTarget:
         if not self.verbatim and is_missing(value):
             self.counts["missing targets"] += 1
             return None
-        index = self.classes.add(str(value) if self.as_text else value)
+        index = self.classes.add(as_text(value) if self.as_text else value)
         if index is None:
             self.counts["classes without room"] += 1
             return -1
@@ -134,7 +141,7 @@ class ClassTarget:
 
     def observe(self, value: Any) -> None:
         """Set the last class, if it is a known one."""
-        index = self.classes.get(str(value) if self.as_text else value)
+        index = self.classes.get(as_text(value) if self.as_text else value)
         self.last = self.last if index is None else index
 
     def probabilities(self, output: np.ndarray) -> np.ndarray:
@@ -143,7 +150,7 @@ class ClassTarget:
         weights = np.exp(logits - logits.max(initial=-np.inf))
         return weights / weights.sum()
 
-    def describe(self, output: np.ndarray) -> list[Any]:
+    def describe(self, output: np.ndarray, context: ClassContext | None = None) -> list[Any]:
         """Return the most probable class and its probability."""
         if not len(self.classes):
             return [None, None]

@@ -120,7 +120,8 @@ def load(path: str | os.PathLike, learner: HasInit) -> Any:
             raise _differs(path, name, array, leaf)
         if array.shape != leaf.shape:
             raise _differs(path, name, array, leaf)
-        leaves.append(jnp.asarray(array))
+        with jax.enable_x64(True):  # parts of a state may be in float64 whatever the mode is
+            leaves.append(jnp.asarray(array))
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 

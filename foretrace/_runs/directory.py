@@ -1,9 +1,10 @@
 """A run directory: configuration and surroundings, record, checkpoint, figure. Nothing in it is overwritten."""
 
+import dataclasses
 import datetime
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,8 +59,13 @@ def default_path(task: str) -> Path:
     return path
 
 
-def create(path: str | os.PathLike, config: Any) -> Run:
+def create(path: str | os.PathLike, config: Any, *, plan: dict[str, Any] | None = None) -> Run:
     """Begin a run directory.
+
+    Args:
+        path: new or empty directory.
+        config: configuration of the run.
+        plan: what was decided from the data, as JSON, to be looked up later.
 
     Raises:
         RunError: there is something at the path, or it cannot be written.
@@ -72,7 +78,8 @@ def create(path: str | os.PathLike, config: Any) -> Run:
                 f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory"
             )
         run.path.mkdir(parents=True, exist_ok=True)
-        data = {"config": to_json(config), "surroundings": surroundings()}
+        data = {"config": to_json(config)} | ({} if plan is None else {"plan": plan})
+        data["surroundings"] = surroundings()
         create_atomically(run.config, f"{json.dumps(data, indent=2)}\n".encode())
     except OSError as error:
         raise RunError(f"cannot write the run directory {run.path}: {error.strerror or error}") from error
@@ -94,6 +101,37 @@ def reopen(path: str | os.PathLike, config: Any) -> Run:
     if not os.access(run.path, os.W_OK):
         raise RunError(f"cannot write the run directory {run.path}")
     return run
+
+
+def check_unchanged(
+    run: Run, config: Any, saved: Mapping[str, Any], plan: Any = None, may_change: Iterable[str] = ()
+) -> None:
+    """Check that the configuration of a run directory is the one that its checkpoint was written with.
+
+    Args:
+        run: files of the run.
+        config: configuration in its `config.json`.
+        saved: configuration in its checkpoint, as JSON.
+        plan: plan in its checkpoint, as JSON; None if runs of this kind have none.
+        may_change: settings that a resumed run may change.
+
+    Raises:
+        RunError: they differ; the message says in which settings.
+    """
+    try:
+        written = from_json(type(config), saved)
+    except ValueError as error:
+        raise RunError(f"{run.checkpoint} has a configuration of another version of foretrace: {error}") from error
+    written = dataclasses.replace(written, **{name: getattr(config, name) for name in may_change})
+    changed = differences(config, written)
+    recorded = _read(run).get("plan")
+    if plan is not None and recorded is not None and recorded != plan:
+        changed.append("plan")
+    if changed:
+        raise RunError(
+            f"{run.config} was changed since the run began; it and the checkpoint differ in {'; '.join(changed)}; put "
+            "the values of the checkpoint back"
+        )
 
 
 def read_config_as(path: str | os.PathLike, kind: type[Kind]) -> Kind:

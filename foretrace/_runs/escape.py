@@ -1,7 +1,9 @@
 """Text from data, such as names of columns, made safe for where it is shown: one function for each destination."""
 
+import html
 import re
 
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^/\s]*@")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -32,3 +34,21 @@ def for_plot(text: str) -> str:
     'cost \\$_\\$'
     """
     return for_terminal(text).replace("$", r"\$")
+
+
+def for_markdown(text: str) -> str:
+    r"""Return a text that is no HTML in a page of Markdown.
+
+    >>> for_markdown("<script>a & b")
+    '&lt;script&gt;a &amp; b'
+    """
+    return html.escape(for_terminal(text), quote=False)
+
+
+def without_password(text: str) -> str:
+    """Return a text in which the passwords of addresses are stars.
+
+    >>> without_password("postgresql://me:a:b@c@host/name")
+    'postgresql://me:***@host/name'
+    """
+    return _PASSWORD.sub(r"\1:***@", text)

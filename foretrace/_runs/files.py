@@ -1,6 +1,7 @@
 """Files that are whole or absent, and one process at a time in a folder, whatever is killed when."""
 
 import contextlib
+import errno
 import glob
 import importlib
 import os
@@ -61,6 +62,7 @@ def create_atomically(path: Path, data: bytes) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(folder)
+    _sync_folder(folder.parent)  # the folder itself may be new
 
 
 def _sync_folder(folder: Path) -> None:
@@ -98,6 +100,25 @@ def _is_abandoned(file: Path, host: str, process: int) -> bool:
         return False
 
 
+class LinkError(ValueError):
+    """A symbolic link where a file of a run is expected."""
+
+
+def not_through_links(path: str, flags: int) -> int:
+    """Open a file of a run, for `open(..., opener=...)`: behind a symbolic link may lie any file of the user.
+
+    Raises:
+        LinkError: there is a symbolic link.
+        OSError: the file cannot be opened.
+    """
+    try:
+        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise LinkError(f"{path} is a symbolic link and would be written through; put a file there") from error
+        raise
+
+
 class LockedError(ValueError):
     """Another process is at work there."""
 
@@ -111,7 +132,7 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
     Raises:
         LockedError: another process holds it.
     """
-    with open(Path(folder) / LOCK_FILE, "ab") as file:
+    with open(Path(folder) / LOCK_FILE, "ab", opener=not_through_links) as file:
         try:
             fcntl = importlib.import_module("fcntl")
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

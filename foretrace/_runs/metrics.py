@@ -1,15 +1,38 @@
 """The record of a run: one JSON object a line, appended while the run goes on and readable at any moment."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+
+from foretrace._runs.files import not_through_links
 
 
 class MetricsError(ValueError):
     """A record that cannot be read."""
+
+
+class RecordMark(NamedTuple):
+    """How much of a record there was at a checkpoint, and its digest: what is cut or changed later is noticed.
+
+    Args:
+        size: number of bytes.
+        sha256: digest of these bytes.
+    """
+
+    size: int
+    sha256: str
+
+    def difference(self, data: bytes) -> str | None:
+        """Return in which way a record is not the one of the checkpoint; None if it is."""
+        if len(data) < self.size:
+            return f"is cut: it has {len(data)} bytes, but {self.size} were written before the checkpoint"
+        if hashlib.sha256(data[: self.size]).hexdigest() != self.sha256:
+            return "was changed: its lines are not those that were written before the checkpoint"
+        return None
 
 
 class MetricsLog:
@@ -21,6 +44,8 @@ class MetricsLog:
         path: the file.
         resume_at: go on with an existing file after this step: a torn last line and lines of later steps are cut
             off, for they will be written again. None begins a new file.
+        mark: what `mark` returned at the checkpoint that the run goes on from; `difference` then says in which way the
+            file is another one.
 
     Raises:
         FileExistsError: a new file was asked for and there is one.
@@ -35,15 +60,24 @@ class MetricsLog:
     [{'kind': 'train', 'step': 10, 'loss': 0.5, 'norm': inf}]
     """
 
-    def __init__(self, path: str | os.PathLike, *, resume_at: int | None = None):
+    def __init__(self, path: str | os.PathLike, *, resume_at: int | None = None, mark: RecordMark | None = None):
         self.path = Path(path)
+        self.difference: str | None = None
+        self.last: dict[str, Any] | None = None
+        kept = b""
         if resume_at is None:
             self._file = open(self.path, "xb")  # noqa: SIM115
-            return
-        whole = self.path.read_bytes() if self.path.exists() else b""
-        kept = sum(len(line) for line, record in _parse(self.path, whole) if record["step"] <= resume_at)
-        self._file = open(self.path, "ab")  # noqa: SIM115
-        self._file.truncate(kept)
+        else:
+            whole = self.path.read_bytes() if self.path.exists() else b""
+            self.difference = None if mark is None else mark.difference(whole)
+            for line, record in _parse(self.path, whole):
+                if record["step"] <= resume_at:
+                    kept += line
+                    self.last = record
+            self._file = open(self.path, "ab", opener=not_through_links)  # noqa: SIM115
+            self._file.truncate(len(kept))
+        self._size = len(kept)
+        self._digest = hashlib.sha256(kept)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Append a line.
@@ -53,9 +87,16 @@ class MetricsLog:
             step: number of training steps done; never below that of the line before.
             values: numbers, arrays, strings, or dictionaries and lists of them.
         """
-        line = json.dumps({"kind": kind, "step": step, **values}, default=_plain)
-        self._file.write(line.encode() + b"\n")
+        self.last = {"kind": kind, "step": step, **values}
+        line = json.dumps(self.last, default=_plain).encode() + b"\n"
+        self._file.write(line)
         self._file.flush()
+        self._size += len(line)
+        self._digest.update(line)
+
+    def mark(self) -> RecordMark:
+        """Return size and digest of the record, for a checkpoint."""
+        return RecordMark(self._size, self._digest.hexdigest())
 
     def sync(self) -> None:
         """Wait until the lines are on the disk; a checkpoint that follows must not know more than they do."""
@@ -76,7 +117,7 @@ class NullMetricsLog(MetricsLog):
     """A record that is not written, for the processes of a run other than the first."""
 
     def __init__(self) -> None:
-        pass
+        self.difference = self.last = None
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Write nothing."""

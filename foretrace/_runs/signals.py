@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a stop request, so that a program can save first."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request to stop and save first; and work that no signal cuts in two."""
 
 import signal
 import threading
@@ -6,7 +6,9 @@ from types import FrameType
 from typing import Any, Self
 
 STOPPED = 130
-"""Exit code of a run that Ctrl-C or SIGTERM stopped, as that of any program on Ctrl-C."""
+"""Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped, as that of any program on Ctrl-C."""
+
+_STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Interrupted(Exception):
@@ -14,7 +16,9 @@ class Interrupted(Exception):
 
 
 class Stop:
-    """Turn Ctrl-C and SIGTERM into a flag; the second signal ends the program as usual.
+    """Turn Ctrl-C, SIGTERM and SIGHUP into a flag; the second signal ends the program as usual.
+
+    A SIGHUP that is ignored, as under nohup, stays ignored.
 
     While `waiting` is true, the first signal also raises `Interrupted`, because the data may never come. An instance
     passes its request on to the instance around it.
@@ -27,8 +31,9 @@ class Stop:
     def __enter__(self) -> Self:
         # Signals belong to the main thread; elsewhere a run cannot be stopped this way.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
+            for number in _STOPPING:
+                if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,3 +52,50 @@ class Stop:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
+
+
+_RAISING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)]
+"""Signals whose handlers in Python raise exceptions at any place: Ctrl-C, an end, a time limit."""
+
+
+class Uninterrupted:
+    """Put off Ctrl-C and other signals with a handler in Python until the end of the block.
+
+    What is changed in several steps is then changed as a whole: a state that is donated to a program is replaced by the
+    new one. Outside the main thread nothing is put off, because no signal is handled there.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._came: list[int] = []
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            try:
+                for number in _RAISING:
+                    handler = signal.getsignal(number)
+                    if callable(handler):
+                        self._before[number] = handler
+                        signal.signal(number, self._note)
+            except BaseException:
+                self._restore()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+        for number in self._came:
+            signal.raise_signal(number)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came.append(number)
+
+    def _restore(self) -> None:
+        try:
+            while self._before:
+                number, handler = next(reversed(self._before.items()))
+                signal.signal(number, handler)
+                del self._before[number]
+        except BaseException:  # a handler that is back already may raise between two others
+            self._restore()
+            raise

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from foretrace._runs.escape import for_markdown
 from foretrace._runs.figures import new_page, page_as_png
 
 Record = dict[str, Any]
@@ -21,7 +22,8 @@ def markdown(record: Record) -> str:
     """Return the tables of a record."""
     about = record["surroundings"]
     lines = [
-        f"{about['devices']}, {about['cores']} cores, JAX {about['packages']['jax']}, Python {about['python']}; "
+        f"{for_markdown(about['devices'])}, {about['cores']} cores, "
+        f"JAX {about['packages']['jax']}, Python {about['python']}; "
         f"{about['started'][:10]}, load before {record['load']}, medians of {record['rounds']} rounds in turn"
         + (f"; matrix products in {asked}." if (asked := record.get("matmul_precision")) else "."),
     ]
@@ -37,12 +39,14 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
     return [head, "|" + "---|" * len(names), *body]
 
 
-def png(record: Record) -> bytes:
-    """Return a figure: share of the floor, time of a stream's step, memory against length."""
+def png(record: Record) -> bytes | None:
+    """Return a figure: share of the floor, time of a stream's step, memory against length; None if there is none."""
     draw = {"whole": _draw_whole, "streaming": _draw_streaming, "memory": _draw_memory}
     there = [part for part in draw if record["parts"].get(part)]
-    page = new_page(4.6 * max(1, len(there)), 3.9)
-    for axes, part in zip(page.subplots(1, max(1, len(there)), squeeze=False)[0], there, strict=False):
+    if not there:
+        return None
+    page = new_page(4.6 * len(there), 3.9)
+    for axes, part in zip(page.subplots(1, len(there), squeeze=False)[0], there, strict=True):
         draw[part](axes, record["parts"][part])
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")

@@ -114,7 +114,8 @@ def _folder(out: str | os.PathLike) -> Path:
 def _write(folder: Path, record: dict[str, Any]) -> None:
     write_atomically(folder / BENCH_FILE, (json.dumps(record, indent=1) + "\n").encode())
     write_atomically(folder / "bench.md", markdown(record).encode())
-    write_atomically(folder / "bench.png", png(record))
+    if (figure := png(record)) is not None:
+        write_atomically(folder / "bench.png", figure)
 
 
 def _load() -> float | None:

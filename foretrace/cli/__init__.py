@@ -1,3 +1,4 @@
 """The `foretrace` command."""
 
 from foretrace.cli._main import main as main
+from foretrace.cli._main import run as run

@@ -10,7 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import tyro
 
@@ -19,8 +19,23 @@ from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import read_config_as
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
+from foretrace.cli._check import check
+from foretrace.cli._export import write_graph
 from foretrace.cli._help import HelpRegistry
-from foretrace.cli._options import Align, Bench, Command, Predict, Report, Reproduce, Stream, Subcommand, Sweep, Train
+from foretrace.cli._options import (
+    Align,
+    Bench,
+    Check,
+    Command,
+    Export,
+    Predict,
+    Report,
+    Reproduce,
+    Stream,
+    Subcommand,
+    Sweep,
+    Train,
+)
 from foretrace.cli._reproduce import _bench, _report, _reproduce
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
@@ -29,37 +44,60 @@ from foretrace.experiment._config import TASKS
 from foretrace.sweep._config import Sweep as SweepConfig
 
 
+def run() -> NoReturn:
+    """Be the `foretrace` command: run the command line and end the process."""
+    end = _main(sys.argv[1:])
+    if end.at_once:
+        _exit_at_once(end.code)
+    sys.exit(end.code)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code.
+    """Run a command line within a Python program; return the exit code.
 
     0 done, 1 failed on the way, 2 bad input, 75 budget of time spent, 130 stopped by Ctrl-C or SIGTERM;
     FORETRACE_DEBUG=1 shows tracebacks.
     """
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    return _main(sys.argv[1:] if arguments is None else list(arguments)).code
+
+
+class _End(NamedTuple):
+    """How a command ended.
+
+    Args:
+        code: exit code.
+        at_once: whether the process should end without the clean-up of JAX, which may crash or wait for long.
+    """
+
+    code: int
+    at_once: bool = False
+
+
+def _main(arguments: list[str]) -> _End:
     if arguments == ["--version"]:
         print(f"foretrace {importlib.metadata.version('foretrace')}")
-        return 0
+        return _End(0)
     # What takes long before anything else is shown, such as decoding images.
     logging.basicConfig(level=logging.WARNING, format="foretrace: %(message)s", stream=sys.stderr, force=True)
     logging.getLogger("foretrace").setLevel(logging.INFO)
     # Optax notes on every schedule without a warm-up that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
     if {"-h", "--help", "--help-all"} & set(arguments):
-        return _show_help(arguments)
+        return _End(_show_help(arguments))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             warnings.simplefilter("always", UntrainedParameters)
             with HelpRegistry(only_common=False):
                 command = _parse(arguments)
-            return _run(command, arguments)
+            return _End(_run(command, arguments))
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
-        _exit_at_once(STOPPED)  # after an interrupted compilation, JAX's own way out may crash
+        return _End(STOPPED, at_once=True)  # after an interrupted compilation, JAX's own way out may crash
     except LostProcessError as error:
-        _exit_at_once(_explain(error))  # JAX's own way out waits for the process that is gone, for 90 seconds
+        return _End(_explain(error), at_once=True)  # JAX's own way out waits for the process that is gone
     except Exception as error:
-        return _explain(error)
+        return _End(_explain(error))
 
 
 def _exit_at_once(code: int) -> NoReturn:
@@ -88,6 +126,10 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
             return _bench(command)
         case Report():
             return _report(command)
+        case Check():
+            return check(command)
+        case Export():
+            return write_graph(command)
 
 
 def _show_help(arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 import tyro
 from tyro.conf import Positional
 
+from foretrace._export.export import Format as ExportFormat
 from foretrace._rows.source import Format
 from foretrace._rule import RuleName
 from foretrace._runs.options import Advanced
@@ -81,7 +82,7 @@ class Stream:
     SIGTERM; --resume goes on exactly, at the right row of a file or with the next row of a pipe.
 
     Args:
-        config: configuration of the stream and of the network.
+        config: configuration of the stream and of what learns from it.
         run_dir: folder for the records of the run; default: runs/stream-<time>.
         resume: go on with the run in --run-dir, with its configuration.
         rows: number of rows after which to stop; default: none, the stream decides.
@@ -97,7 +98,7 @@ class Stream:
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Let the network of a stream answer for more rows, as CSV, without learning.
+    """Let what has learned from a stream answer for more rows, as CSV, without learning.
 
     It goes on where its checkpoint is, and remembers the rows that it sees. If they have the target, that of the last
     row is an input of the next, as in the stream.
@@ -225,7 +226,39 @@ class Report:
     head: Path | None = None
 
 
-Subcommand = Train | Sweep | Stream | Predict | Align | Reproduce | Bench | Report
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """Say whether a run directory is whole: checkpoint, configuration and record, and whether they belong together.
+
+    Args:
+        run_dir: run directory of `foretrace train`, `stream` or `sweep`.
+    """
+
+    run_dir: Positional[Path]
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Write the network of a training run as a graph that runs without Python, with its initial state and a header.
+
+    Args:
+        run_dir: run directory of `foretrace train`, or its checkpoint.
+        out: file of the graph; the state (.state.safetensors) and the header (.header.json) are written
+            beside it.
+        format: format of the graph; onnx needs the extra `export`.
+        learn: write the learning step of one stream, which learns from every row with Adam, in place of the inference
+            step.
+        learning_rate: constant learning rate of the learning step; default: that of the run.
+    """
+
+    run_dir: Positional[Path]
+    out: Path
+    format: ExportFormat = "stablehlo"
+    learn: bool = False
+    learning_rate: float | None = None
+
+
+Subcommand = Train | Sweep | Stream | Predict | Align | Reproduce | Bench | Report | Check | Export
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
@@ -236,4 +269,6 @@ Command = (
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
 )

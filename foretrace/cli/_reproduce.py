@@ -52,7 +52,8 @@ def _bench(command: Bench) -> int:
     out = command.out or default_path("bench")
     options = {name: value for name, value in vars(command).items() if name != "out"}
     print(markdown(bench.run(out, **options)))
-    print(f"written: {out / 'bench.md'}, {out / 'bench.png'}, {out / bench.BENCH_FILE}")
+    written = [out / name for name in ("bench.md", "bench.png", bench.BENCH_FILE)]
+    print("written: " + ", ".join(str(path) for path in written if path.exists()))
     return 0
 
 

@@ -1,22 +1,26 @@
 """The commands about streams: what `foretrace stream` and `foretrace predict` do."""
 
 import csv
+import os
 import shlex
 import sys
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from foretrace._runs.directory import default_path, files
+from foretrace._runs.directory import default_path, files, read_config_as
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Predict, Stream
 from foretrace.stream import _report as _stream_report
+from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
-from foretrace.stream._run import follow
+from foretrace.stream._run import MAY_CHANGE, follow
 
 _CONTENTS = {
     "config.json": "what was run, with versions and hardware",
     "metrics.jsonl": "scores beside the baselines, speed and memory, a line each",
-    "checkpoint.safetensors": "network, optimiser, encoding and position",
+    "checkpoint.safetensors": "what was learned, encoding and position",
     "curves.png": "scores, speed and memory",
     "tensorboard": "the same for TensorBoard",
 }
@@ -28,18 +32,40 @@ def stream(command: Stream) -> int:
     result = follow(command.config, run_dir, resume=command.resume, rows=command.rows, tensorboard=command.tensorboard)
     if not result.stopped:
         return report_stream(run_dir)
-    again = f"foretrace stream {shlex.quote(command.config.source)} --run-dir {shlex.quote(str(run_dir))} --resume"
-    print(f"stopped after row {result.position.row}; the state is saved. Go on with:\n    {again}")
+    print(f"stopped after row {result.position.row}; the state is saved. Go on with:\n    {_again(command, run_dir)}")
     return STOPPED
+
+
+def _again(command: Stream, run_dir: Path) -> str:
+    """Return the command that goes on: what the run directory does not hold is in it."""
+    parts = ["foretrace", "stream", command.config.source, "--run-dir", str(run_dir), "--resume"]
+    recorded = read_config_as(run_dir, StreamConfig)
+    for name in MAY_CHANGE:
+        if (value := getattr(command.config, name)) != getattr(recorded, name):
+            parts += [f"--{name.replace('_', '-')}", str(value)]
+    if command.rows is not None:
+        parts += ["--rows", str(command.rows)]
+    if command.tensorboard:
+        parts.append("--tensorboard")
+    return shlex.join(parts)
 
 
 def predict(command: Predict) -> int:
     """Write predictions as CSV; return the exit code."""
-    if command.out is None:
-        _write(command, sys.stdout)
-    else:
+    if command.out is not None and os.path.lexists(command.out):
+        raise FileExistsError(f"{command.out} exists already; choose another file for --out")
+    rows = predictions(command.run_dir, command.source, format=command.format, rows=command.rows)
+    # Up to the first row anything may be wrong with run and source; a file is made only then.
+    first = list(islice(rows, 2))
+    if command.out is not None:
         with open(command.out, "x", newline="") as file:
-            _write(command, file)
+            _write(chain(first, rows), file)
+        return 0
+    try:
+        _write(chain(first, rows), sys.stdout)
+    except BrokenPipeError:
+        # Who reads the pipe has enough, as `head` has. Nothing more may be written at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -53,8 +79,8 @@ def report_stream(run_dir: Path) -> int:
     return 0
 
 
-def _write(command: Predict, file: TextIO) -> None:
+def _write(rows: Iterable[Sequence[Any]], file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    for row in predictions(command.run_dir, command.source, format=command.format, rows=command.rows):
+    for row in rows:
         writer.writerow(row)
         file.flush()  # who reads a pipe waits for it

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from foretrace._runs.directory import default_path, files, read_config_as
+from foretrace._runs.escape import without_password
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Sweep
 from foretrace.sweep import _report as _sweep_report
@@ -57,5 +58,5 @@ def _again(command: Sweep, folder: Path) -> str:
     if command.workers != 1:
         parts += ["--workers", str(command.workers)]
     if command.storage is not None:
-        parts += ["--storage", command.storage]
+        parts += ["--storage", without_password(command.storage)]
     return shlex.join(parts)

@@ -35,6 +35,8 @@ def _train(command: Train) -> int:
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
         again = f"foretrace train {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
+        again += "" if command.devices is None else f" --devices {command.devices}"
+        again += " --cluster" if command.cluster else ""
         saved = f"after step {result.step} of {command.config.steps}; the state is saved"
         print(f"stopped {saved if result.step else 'before the first step'}. Go on with:\n    {again}")
         return STOPPED

@@ -45,6 +45,12 @@ def build(
     task = config.task
     # Says what is wrong with the sizes before anything is written.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
+    warmup = config.optimizer.warmup_steps
+    if optimizer is None and warmup >= config.steps:
+        raise ValueError(
+            f"optimizer.warmup_steps={warmup} must be below steps={config.steps}: a run that is so short needs a "
+            "shorter warm-up, such as --optimizer.warmup-steps 0"
+        )
     chunked = config.chunk is not None
     rule = rule_of(config)
     drawn = {"credit_columns": config.credit_columns, "credit_modules": config.credit_modules}

@@ -70,7 +70,7 @@ def _learn_in_chunks(
     # Without one of its chunks a sequence has no gradient.
     before = state._replace(skipped=state.skipped + 1)
     state = jax.tree.map(partial(jnp.where, accepted), after, before)
-    first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, -1)
+    first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, last.outputs.shape[-1])
     outputs = jnp.concatenate([first, last.outputs], axis=1)
     norm = jnp.append(infos.gradient_norm, last.gradient_norm).max()
     return state, infos.loss.sum() + last.loss, outputs, norm, accepted

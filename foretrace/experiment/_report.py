@@ -13,6 +13,7 @@ from foretrace._engine.carry import carry_size
 from foretrace._engine.operations import operation_count
 from foretrace._runs.directory import Run, RunError
 from foretrace._runs.figures import new_page, page_as_png
+from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment._build import initial_network, rule_of
 from foretrace.experiment._cells import LRU
@@ -135,7 +136,7 @@ def figure(run_dir: str | os.PathLike) -> str:
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
     page.suptitle(_title(config))
-    run.figure.write_bytes(page_as_png(page))
+    write_atomically(run.figure, page_as_png(page))
     return str(run.figure)
 
 

@@ -22,10 +22,10 @@ from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, save
 from foretrace._runs.config_json import to_json
-from foretrace._runs.directory import Run, changed_packages, create, read_config_as, reopen
+from foretrace._runs.directory import Run, changed_packages, check_unchanged, create, read_config_as, reopen
 from foretrace._runs.files import locked
 from foretrace._runs.loop import Clock, Pending, Refusals, Schedule
-from foretrace._runs.metrics import MetricsLog, NullMetricsLog, read_metrics
+from foretrace._runs.metrics import MetricsLog, NullMetricsLog, RecordMark, read_metrics
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace._types import Array
@@ -44,21 +44,26 @@ class Progress(NamedTuple):
         seconds: seconds of training and evaluation so far.
         refused: number of steps in a row that were refused.
         window: metrics of the steps since the last line of the record.
+        record: size and digest of the record; None before the first checkpoint.
     """
 
     step: int = -1
     seconds: float = 0.0
     refused: int = 0
     window: tuple[tuple[float, ...], ...] = ()
+    record: RecordMark | None = None
 
 
 def begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[LearnerState, Progress]:
     """Return where a run stands: at its checkpoint if it goes on and has one, else at its beginning."""
     if not resume or not run.checkpoint.exists():
         return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), Progress()
-    kept = read_extra(run.checkpoint)["progress"]
+    extra = read_extra(run.checkpoint)
+    check_unchanged(run, config, extra["config"])
+    kept = extra["progress"]
     window = tuple(tuple(row) for row in kept.pop("window"))
-    return load(run.checkpoint, learner), Progress(**kept, window=window)
+    record = RecordMark(*kept.pop("record"))
+    return load(run.checkpoint, learner), Progress(**kept, window=window, record=record)
 
 
 def read_config(path: str | os.PathLike) -> Config:
@@ -128,6 +133,8 @@ def train(
         run = Run(Path(run_dir))
         if hardware.is_main_process:
             run = reopen(run_dir, config) if resume else create(run_dir, config)
+            # Before the checkpoint is read, which another process may be about to replace.
+            stack.enter_context(locked(run.path))
         state, progressed = begin(run, config, learner, resume)
         hardware.check_agreed("the step to go on from", progressed.step)
         done = _finished(run, progressed)
@@ -136,9 +143,12 @@ def train(
         log: MetricsLog = NullMetricsLog()
         show = ProgressBar(False)
         if hardware.is_main_process:
-            stack.enter_context(locked(run.path))
-            log = stack.enter_context(MetricsLog(run.metrics, resume_at=progressed.step if resume else None))
+            log = stack.enter_context(
+                MetricsLog(run.metrics, resume_at=progressed.step if resume else None, mark=progressed.record)
+            )
             show = stack.enter_context(ProgressBar(show_progress, config.steps))
+        if log.difference is not None:
+            show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
         if resume and (changed := changed_packages(run.path)):
             show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
         if hardware.num_unused:
@@ -265,6 +275,7 @@ class _Training:
         if not self.devices.is_main_process:
             return
         self.log.sync()
-        progressed = Progress(self.step, self.clock.seconds, self.refusals.in_a_row, tuple(self.window))._asdict()
-        extra = {"config": to_json(self.config), "progress": progressed}
+        window, record = tuple(self.window), self.log.mark()
+        progressed = Progress(self.step, self.clock.seconds, self.refusals.in_a_row, window, record)
+        extra = {"config": to_json(self.config), "progress": progressed._asdict()}
         save(self.run.checkpoint, self.devices.unreplicate(state), extra=extra)

@@ -5,8 +5,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from foretrace._runs.escape import for_markdown
 from foretrace.paper._catalogue import NAMES, load, scales
 from foretrace.paper._experiment import Entry, Experiment
+from foretrace.paper._fairness import about_test_data, beats_guessing, gradient_mode, modified, searches
 
 
 class Cell(NamedTuple):
@@ -99,6 +101,11 @@ def _section(found: ExperimentResults) -> str:
     rows = list(dict.fromkeys(cell.entry.row for cell in cells))
     at = {(cell.entry.row, cell.entry.column): cell for cell in cells}
     lines = [f"## {experiment.title}, scale `{experiment.scale}`", "", experiment.note, "", _legend(experiment), ""]
+    for sentence in (
+        searches([(c.entry, c.searched) for c in cells]),
+        about_test_data(experiment, [c.entry for c in cells]),
+    ):
+        lines += [sentence, ""] * bool(sentence)
     lines += [_row(["", *columns]), _row(["---"] * (len(columns) + 1))]
     lines += [_row([row, *(_text(experiment, at.get((row, column))) for column in columns)]) for row in rows]
     lines += ["", _details(experiment, cells)]
@@ -111,19 +118,26 @@ def _legend(experiment: Experiment) -> str:
         "loss": "loss on new sequences",
         "accuracy": "test accuracy of the network that was best on validation",
     }[experiment.metric]
-    return f"Each cell: {what}, mean ± standard deviation over seeds (seeds, learning rate); the paper's number."
+    return (
+        f"Each cell: {what}, mean ± standard deviation over seeds (seeds, learning rate, what the gradient was "
+        "computed on); the paper's number."
+    )
 
 
 def verdict(experiment: Experiment, cell: Cell) -> str:
     """Say how a cell at paper scale compares with the paper's number; a reduced run compares with nothing.
 
-    A loss agrees within a factor of two, an accuracy within two points: about the spread of the paper's seeds.
+    A loss agrees within a factor of two, an accuracy within two points: about the spread of the paper's seeds. Where a
+    network does little better than guessing, both numbers are near that of guessing, and only the order of the rules
+    says something.
     """
     paper, ours = cell.entry.published, cell.mean
     if experiment.scale != "paper" or paper is None or not cell.values:
         return ""
     if math.isnan(ours):
         return "diverged"
+    if not beats_guessing(experiment, cell.entry.config.task, ours):
+        return "order only"
     if experiment.metric == "accuracy":
         return "agrees" if abs(ours - paper) <= 0.02 else "higher" if ours > paper else "lower"
     return "agrees" if paper / 2 <= ours <= 2 * paper else "higher" if ours > paper else "lower"
@@ -139,8 +153,10 @@ def _text(experiment: Experiment, cell: Cell | None) -> str:
     spread = "" if math.isnan(cell.spread) else f" ± {number(experiment, cell.spread)}"
     seeds = f"{len(cell.values)} seed{'s' * (len(cell.values) > 1)}"
     rates = ", ".join(f"{rate:g}" for rate in sorted({r["rate"] for r in cell.records}))
-    note = f", {cell.entry.note}" if cell.entry.note else ""
-    return f"**{number(experiment, cell.mean)}**{spread} ({seeds}, rate {rates}{note}){theirs}"
+    notes = [gradient_mode(cell.entry.config), *([cell.entry.note] if cell.entry.note else [])]
+    if changed := sum(map(modified, cell.records)):
+        notes.append(f"{changed} of {len(cell.records)} from a modified tree")
+    return f"**{number(experiment, cell.mean)}**{spread} ({seeds}, rate {rates}, {', '.join(notes)}){theirs}"
 
 
 def _details(experiment: Experiment, cells: list[Cell]) -> str:
@@ -150,8 +166,10 @@ def _details(experiment: Experiment, cells: list[Cell]) -> str:
         for record in cell.records:
             test, place = record["test"], record["surroundings"]
             values = [f"{record['training_loss']:.2e}", f"{test['loss']:.2e}", f"{test['accuracy']:.2%}"]
-            where = [(place.get("commit") or "")[:8], f"{place['cores']} cores, {place['devices']}"]
+            commit = (place.get("commit") or "")[:8] + ", modified" * modified(record)
+            where = [commit, f"{place['cores']} cores, {place['devices']}"]
             run = [cell.entry.name, str(record["seed"]), f"{record['rate']:g}"]
+            where = [for_markdown(text) for text in where]  # a record may come from anywhere
             lines.append(_row([*run, *values, f"{record['seconds'] / record['runs_in_program']:.0f}", *where]))
         if cell.searched:
             tried = ", ".join(

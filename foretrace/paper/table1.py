@@ -33,8 +33,8 @@ SCALES: dict[Scale, dict] = {
 
 NOTES: dict[Scale, str] = {
     "smoke": "2 epochs of 40 samples, tiny networks: shows that it runs, no more.",
-    "cpu": "4 epochs instead of 25, 2 seeds instead of 5; rate from three, searched over one epoch.",
-    "paper": "As in the paper: 20,000 samples drawn once, 25 epochs, rate from six.",
+    "cpu": "4 epochs instead of 25, 2 seeds instead of 5.",
+    "paper": "As in the paper: 20,000 samples drawn once, 25 epochs.",
 }
 
 

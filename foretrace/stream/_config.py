@@ -14,6 +14,9 @@ from foretrace._rows.source import BadRows, Format
 from foretrace._runs.options import Advanced
 from foretrace.stream._model_config import ModelConfig
 
+MOST = {"look_ahead": 100_000, "categories": 2**16, "classes": 2**16}
+"""Upper limits of the options that decide how much is kept in memory."""
+
 Task = Literal["auto", "classification", "regression"]
 
 
@@ -29,8 +32,8 @@ class StreamConfig:
         target_mode: baseline from which a number is predicted: the running mean (value), the last known number
             (change), or the best linear prediction from both (auto). The network learns the residual.
         delay: number of rows after which a label becomes known. A row is learned when its label comes.
-        chunk: number of rows that are learned together. More is faster, but a change takes a chunk to act.
-        previous: whether the last known target is an input.
+        chunk: number of rows that are learned in one call. More is faster; a network takes a chunk to follow a change.
+        previous: whether the last known target is an input, of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own memory and its own delay,
             horizon and last known target; all share the network. The column is no input.
         members: maximum number of members.
@@ -97,6 +100,9 @@ class StreamConfig:
         for name in ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name, most in MOST.items():
+            if (value := getattr(self, name)) is not None and value > most:
+                raise ValueError(f"{name}={value} must be at most {most}: what it counts is kept in memory")
         for name in ("horizon", "delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")

@@ -1,6 +1,6 @@
 """What the river estimators share, without river: a model made at the first row, and its state."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -9,7 +9,9 @@ import numpy as np
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.target import ClassTarget, Target
-from foretrace.stream._intake import AbstractIntake, Members, OneStream
+from foretrace._runs.signals import Uninterrupted
+from foretrace.stream._ensemble import EnsembleState
+from foretrace.stream._intake import AbstractIntake, Members, OneStream, State
 from foretrace.stream._learner import StreamState, copy_state
 from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ModelConfig
@@ -18,18 +20,18 @@ Row = Mapping[Any, Any]
 
 
 class OnlineEstimator:
-    """Learn row by row, from one stream or from many; the network is made when the first row comes.
+    """Learn row by row, from one stream or from many; the model is made when the first row comes.
 
     Args:
         config: options of the model.
-        features: number of inputs of the network.
-        previous: whether the last known target is an input.
+        features: number of inputs.
+        previous: whether the last known target is an input; None for yes with a mixture, no for a network alone.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
     """
 
     def __init__(
-        self, config: ModelConfig, *, features: int, previous: bool, member: Hashable | None, members: int
+        self, config: ModelConfig, *, features: int, previous: bool | None, member: Hashable | None, members: int
     ) -> None:
         self.config = config
         self.features = features
@@ -40,6 +42,7 @@ class OnlineEstimator:
 
     # River clones an estimator by its signature: each argument of `__init__` has an attribute of its name.
     size = property(lambda self: self.config.size)
+    experts = property(lambda self: self.config.experts)
     rule = property(lambda self: self.config.rule)
     learning_rate = property(lambda self: self.config.learning_rate)
     clip = property(lambda self: self.config.clip)
@@ -67,28 +70,38 @@ class OnlineEstimator:
         raise NotImplementedError
 
     def _new_labels(self, encoder: Encoder) -> DelayedLabels:
-        return DelayedLabels(encoder, self._new_target(), previous=self.previous)
+        return DelayedLabels(encoder, self._new_target(), previous=self._has_previous)
+
+    @property
+    def _has_previous(self) -> bool:
+        return self.config.expert_names() != ("network",) if self.previous is None else self.previous
 
     def _forget(self) -> None:
         self._intake: AbstractIntake | None = None
-        self._state: StreamState | None = None
+        self._state: State | None = None
 
-    def _begin(self) -> tuple[AbstractIntake, StreamState]:
+    def _begin(self, x: Row) -> tuple[AbstractIntake, State]:
         """Return intake and state; they are made at the first row."""
         if self._intake is None or self._state is None:
-            self._intake = self._new_intake()
+            self._intake = self._new_intake(x)
             self._state = self._intake.learner.init()
         return self._intake, self._state
 
-    def _new_intake(self) -> AbstractIntake:
+    def _new_intake(self, x: Row) -> AbstractIntake:
         ignore = () if self.member is None else (self.member,)
-        labels = self._new_labels(Encoder(width=self.features, adopt=True, ignore=ignore))
+        encoder = Encoder(width=self.features, adopt=True, ignore=ignore)
+        encoder.look_at(x)  # earlier values of the numbers of the first row are features of the experts
+        labels = self._new_labels(encoder)
         shape = StreamShape(
             input_size=labels.width,
             output_size=labels.target.output_size,
             classes=isinstance(labels.target, ClassTarget),
             delay=labels.total_delay,
             members=None if self.member is None else self.members,
+            row_size=encoder.width,
+            lagged=encoder.number_places,
+            previous=labels.previous,
+            used=encoder.used,
         )
         model = resolve(self.config, shape)
         if self.member is None:
@@ -96,14 +109,18 @@ class OnlineEstimator:
         return Members(labels, model, member=self.member, as_text=False)
 
     def _learn(self, x: Row, y: Any) -> np.ndarray:
-        """Learn from a row; return the outputs for it."""
-        intake, state = self._begin()
-        result = intake.learn(state, [(x, y)])
-        self._state = result.state
+        """Learn from a row; return the outputs for it. Ctrl-C waits until the row is learned."""
+        _check_row(x)
+        # The old state is donated: without the new one in its place the model would be lost.
+        with Uninterrupted():
+            intake, state = self._begin(x)
+            result = intake.learn(state, [(x, y)])
+            self._state = result.state
         return np.asarray(result.step.newest)[0]
 
     def _outputs(self, x: Row) -> np.ndarray | None:
         """Return the outputs for a row if it came next; None before anything was learned."""
+        _check_row(x)
         if self._intake is None or self._state is None:
             return None
         return self._intake.predict(self._state, x)
@@ -117,16 +134,35 @@ class OnlineEstimator:
         state = dict(self.__dict__)
         # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as NumPy's.
         if self._state is not None:
-            state["_state"] = [np.asarray(leaf) for leaf in jax.tree.leaves(_with_key_data(self._state))]
+            state["_state"] = [np.asarray(leaf) for leaf in jax.tree.leaves(_of_network(_with_key_data, self._state))]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = dict(state)
         if self._intake is not None and state["_state"] is not None:
-            like = _with_key_data(jax.eval_shape(self._intake.learner.init))
+            like = _of_network(_with_key_data, jax.eval_shape(self._intake.learner.init))
             loaded = jax.tree.unflatten(jax.tree.structure(like), state["_state"])
-            key = jax.random.wrap_key_data(loaded.learner.key)
-            self._state = copy_state(loaded._replace(learner=loaded.learner._replace(key=key)))
+            self._state = copy_state(_of_network(_with_key, loaded))
+
+
+def _of_network(change: Callable[[StreamState], StreamState], state: State) -> State:
+    """Return a state whose network's part is changed."""
+    if not isinstance(state, EnsembleState):
+        return change(state)
+    return state if state.network is None else state._replace(network=change(state.network))
+
+
+def _with_key(state: StreamState) -> StreamState:
+    """Return what `_with_key_data` was called on."""
+    return state._replace(learner=state.learner._replace(key=jax.random.wrap_key_data(state.learner.key)))
+
+
+def _check_row(x: Any) -> None:
+    if not isinstance(x, Mapping):
+        raise TypeError(
+            f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an array go to "
+            "partial_fit and predict"
+        )
 
 
 def _with_key_data(state: StreamState) -> StreamState:

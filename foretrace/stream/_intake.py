@@ -11,13 +11,18 @@ import numpy as np
 from foretrace._recurrence.chunk import Carry
 from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
 from foretrace._rows.member_labels import MemberLabels
-from foretrace._rows.schema import as_flag
+from foretrace._rows.schema import as_flag, as_text
 from foretrace._rows.slots import Slot, SlotTable, WhenFull
+from foretrace._rows.target import Context
+from foretrace.stream._ensemble import Ensemble, EnsembleState, ensemble
 from foretrace.stream._learner import StreamLearner, StreamState, StreamStep, empty_labels, stream_learner
 from foretrace.stream._member_learner import MemberLearner, member_learner
 from foretrace.stream._model import Model
 
 Row = Mapping[Any, Any]
+
+State = StreamState | EnsembleState
+"""State of a network alone, or of a mixture and the network that may join it."""
 
 
 class IntakeStep(NamedTuple):
@@ -30,7 +35,7 @@ class IntakeStep(NamedTuple):
         inputs: inputs of the rows that came.
     """
 
-    state: StreamState
+    state: State
     step: StreamStep
     resolved: Sequence[LabelledRow | None]
     inputs: np.ndarray
@@ -53,21 +58,38 @@ class AbstractIntake(abc.ABC):
         self.size = size
 
     @property
+    def ensemble(self) -> Ensemble | None:
+        """The mixture of the model and the network that may join it; None for a network alone."""
+        return ensemble(self.model) if self.model.experts else None
+
+    @property
     @abc.abstractmethod
-    def learner(self) -> StreamLearner | MemberLearner:
-        """The learner of the model."""
+    def network(self) -> StreamLearner | MemberLearner:
+        """The learner of the network."""
+
+    @property
+    def learner(self) -> StreamLearner | MemberLearner | Ensemble:
+        """What makes the first state, to learn from rows or to be loaded."""
+        return self.ensemble or self.network
+
+    def network_state(self, state: State) -> StreamState | None:
+        """Return the state of the network; None if it takes no part."""
+        return state.network if isinstance(state, EnsembleState) else state
 
     @abc.abstractmethod
-    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
+    def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
         """Learn from rows with their targets, at most `size`; `state` is donated."""
 
     @abc.abstractmethod
-    def predict(self, state: StreamState, row: Row) -> np.ndarray:
+    def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next; nothing changes."""
 
     @abc.abstractmethod
-    def advance(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
-        """Return the outputs for the next row and the state behind it, without learning; `state` is donated."""
+    def advance(self, state: State, row: Row, value: Any) -> tuple[np.ndarray, State, Context]:
+        """Return the outputs for the next row, the state behind it, and what was known of the target before it.
+
+        Nothing is learned; `state` is donated.
+        """
 
     @abc.abstractmethod
     def carry(self, state: StreamState) -> Carry:
@@ -92,6 +114,28 @@ class AbstractIntake(abc.ABC):
     def counts(self) -> dict[str, Any]:
         """Return what is counted beside the encoder and the target."""
         return {}
+
+    def _own_inputs(self, xs: np.ndarray) -> np.ndarray:
+        """Return inputs without those of the last known label."""
+        return xs[..., : self.encoder.width]
+
+    def _mixed(
+        self,
+        state: State,
+        network: StreamState | None,
+        step: StreamStep | None,
+        xs: np.ndarray,
+        contexts: Sequence[Context],
+        resolved: Sequence[LabelledRow | None],
+        **whose: Any,
+    ) -> tuple[State, StreamStep]:
+        """Return the state and the step of the mixture behind those of the network, or the latter if it is alone."""
+        if isinstance(state, EnsembleState):
+            assert self.ensemble is not None
+            state, own = state._replace(network=network), self._own_inputs(xs)
+            return self.ensemble.mix(state, own, contexts, resolved, step=step, size=self.size, **whose)
+        assert network is not None and step is not None
+        return network, step
 
     def _label_arrays(self, resolved: Sequence[LabelledRow | None]) -> tuple[np.ndarray, np.ndarray]:
         """Return the labels that have come as the learner takes them, and the mask of those that there are."""
@@ -118,29 +162,49 @@ class OneStream(AbstractIntake):
         self.num_chunks = 0
 
     @property
-    def learner(self) -> StreamLearner:
-        """The learner of the model."""
+    def network(self) -> StreamLearner:
+        """The learner of the network."""
         return stream_learner(self.model)
 
-    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
+    def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
         """Learn from a chunk of rows with their targets; the last chunk may be shorter."""
-        learner = self.learner
         xs = np.zeros((self.size, self.width))
+        contexts = []
         for i, (row, value) in enumerate(rows):
             xs[i] = self.labels.push(row, value)
+            contexts.append(self.labels.newest)
         self.num_chunks += 1
-        resolved = self.labels.pop_resolved(self.size) if self.num_chunks > learner.ring.delay else []
-        state, step = learner.step(state, xs, *self._label_arrays(resolved))
+        resolved = self.labels.pop_resolved(self.size) if self.num_chunks > self.model.late_steps else []
+        step, network = None, self.network_state(state)
+        if network is not None:
+            network, step = self.network.step(network, xs, *self._label_arrays(resolved))
+        state, step = self._mixed(state, network, step, xs, contexts, resolved)
         return IntakeStep(state, step, resolved, xs[: len(rows)])
 
-    def predict(self, state: StreamState, row: Row) -> np.ndarray:
+    def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next; nothing changes."""
-        return np.asarray(self.learner.predict(state, self.labels.encode(row)[None]))[0]
+        x, network = self.labels.encode(row), self.network_state(state)
+        output = None if network is None else np.asarray(self.network.predict(network, x[None]))[0]
+        if isinstance(state, EnsembleState):
+            assert self.ensemble is not None
+            return self.ensemble.predict(state, self._own_inputs(x), self.target.context(), output=output)
+        assert output is not None
+        return output
 
-    def advance(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
-        """Return the outputs for the next row and the state behind it, without learning; `state` is donated."""
-        outputs, state = self.learner.advance(state, self.labels.advance(row, value)[None])
-        return np.asarray(outputs)[0], state
+    def advance(self, state: State, row: Row, value: Any) -> tuple[np.ndarray, State, Context]:
+        """Return the outputs for the next row, the state behind it, and what was known of the target before it."""
+        x, network = self.labels.advance(row, value), self.network_state(state)
+        output, context = None, self.labels.newest
+        if network is not None:
+            outputs, network = self.network.advance(network, x[None])
+            output = np.asarray(outputs)[0]
+        if isinstance(state, EnsembleState):
+            assert self.ensemble is not None
+            state = state._replace(network=network)
+            output, state = self.ensemble.advance(state, self._own_inputs(x), context, output=output)
+            return output, state, context
+        assert output is not None and network is not None
+        return output, network, context
 
     def carry(self, state: StreamState) -> Carry:
         """Return the carry of the stream."""
@@ -188,8 +252,8 @@ class Members(AbstractIntake):
         self.newest_slot = 0
 
     @property
-    def learner(self) -> MemberLearner:
-        """The learner of the model."""
+    def network(self) -> MemberLearner:
+        """The learner of the network."""
         return member_learner(self.model)
 
     def name(self, row: Row) -> Hashable:
@@ -202,7 +266,7 @@ class Members(AbstractIntake):
             return ""
         value = row.get(self.member)
         if self.as_text:
-            return "" if value is None else str(value).strip()
+            return "" if value is None else as_text(str(value).strip())
         if value is None or value != value:
             raise ValueError(
                 f"the row has no {self.member!r}, which says whose row it is: its features are "
@@ -215,34 +279,57 @@ class Members(AbstractIntake):
         name = self.name(row)
         return all(name != self.name(other) for other, _ in rows)
 
-    def learn(self, state: StreamState, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
+    def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
         """Learn from rows of distinct members with their targets; there may be fewer than a step has room for."""
         # All names and flags first: a bad one raises an error before anything has changed.
         arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
-        learner = self.learner
         xs = np.zeros((self.size, self.width))
-        slots = np.full(self.size, learner.members, np.int32)
+        slots = np.full(self.size, self.model.shape.members, np.int32)
         is_new = np.zeros(self.size, bool)
-        resolved = []
+        resolved, contexts = [], []
         for i, (name, row, value, reset) in enumerate(arrivals):
-            slot, xs[i], labelled = self.labels.push(name, row, value, reset=reset)
+            slot, xs[i], labelled, context = self.labels.push(name, row, value, reset=reset)
+            contexts.append(context)
             slots[i] = slot.number
             is_new[i] = slot.is_new
             resolved.append(labelled)
-        state, step = learner.step(state, slots, is_new, xs, *self._label_arrays(resolved))
         self.newest_slot = int(slots[len(rows) - 1])
+        step, network = None, self.network_state(state)
+        if network is not None:
+            network, step = self.network.step(network, slots, is_new, xs, *self._label_arrays(resolved))
+        whose = {"slots": slots.tolist(), "is_new": is_new.tolist()}
+        state, step = self._mixed(state, network, step, xs, contexts, resolved, **whose)
         return IntakeStep(state, step, resolved, xs[: len(rows)])
 
-    def predict(self, state: StreamState, row: Row) -> np.ndarray:
+    def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next of its member; nothing changes."""
-        slot, x, _ = self.labels.encode(self.name(row), row)
-        return np.asarray(self._single_row_learner().predict(state, *_slot_arrays(slot), x[None]))[0]
+        slot, x, _, context = self.labels.encode(self.name(row), row)
+        output, network = None, self.network_state(state)
+        if network is not None:
+            output = np.asarray(self._single_row_learner().predict(network, *_slot_arrays(slot), x[None]))[0]
+        if isinstance(state, EnsembleState):
+            assert self.ensemble is not None
+            own = self._own_inputs(x)
+            return self.ensemble.predict(state, own, context, output=output, slot=slot.number, is_new=slot.is_new)
+        assert output is not None
+        return output
 
-    def advance(self, state: StreamState, row: Row, value: Any) -> tuple[np.ndarray, StreamState]:
-        """Return the outputs for the next row and the state behind it, without learning; `state` is donated."""
-        slot, x, _ = self.labels.advance(self.name(row), row, value, reset=self._starts_anew(row))
-        outputs, state = self._single_row_learner().advance(state, *_slot_arrays(slot), x[None])
-        return np.asarray(outputs)[0], state
+    def advance(self, state: State, row: Row, value: Any) -> tuple[np.ndarray, State, Context]:
+        """Return the outputs for the next row, the state behind it, and what was known of the target before it."""
+        slot, x, _, context = self.labels.advance(self.name(row), row, value, reset=self._starts_anew(row))
+        output, network = None, self.network_state(state)
+        if network is not None:
+            outputs, network = self._single_row_learner().advance(network, *_slot_arrays(slot), x[None])
+            output = np.asarray(outputs)[0]
+        if isinstance(state, EnsembleState):
+            assert self.ensemble is not None
+            state, own = state._replace(network=network), self._own_inputs(x)
+            output, state = self.ensemble.advance(
+                state, own, context, output=output, slot=slot.number, is_new=slot.is_new
+            )
+            return output, state, context
+        assert output is not None and network is not None
+        return output, network, context
 
     def select_member(self, name: Hashable) -> bool:
         """Set the target's last value to that of a member; return False if it has had no row since its start."""

@@ -8,7 +8,7 @@ the parameters before it. Either way a prediction never knows its label: scores 
 """
 
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from foretrace._learner.state import Info, LearnerState
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.stream._model import Model, StreamShape, build_learner
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
+
+S = TypeVar("S")
 
 MAX_PENDING_BYTES = 2**30
 """Maximum memory of the steps that wait for their labels."""
@@ -62,15 +64,19 @@ class StreamStep(NamedTuple):
     Args:
         outputs: outputs of the chunk whose labels have come, as they were predicted then.
         newest: outputs of the chunk that has come; the same without delay.
-        measures: the fields of `Measures` as one array, which is one transfer from the device.
+        measures: the fields of `Measures` as one array, which is one transfer from the device; None without a network.
+        errors: errors of each expert for the chunk whose labels have come; None without a mixture.
     """
 
-    outputs: Float[Array, "C O"]
-    newest: Float[Array, "C O"]
-    measures: Float[Array, "4"]
+    outputs: Float[Array, "C O"] | Float[np.ndarray, "C O"]
+    newest: Float[Array, "C O"] | Float[np.ndarray, "C O"]
+    measures: Float[Array, "4"] | None
+    errors: Float[np.ndarray, "C E"] | None = None
 
-    def read_measures(self) -> Measures:
-        """Return the measures as numbers; this waits for the device."""
+    def read_measures(self) -> Measures | None:
+        """Return the measures as numbers, None if no network has learned; this waits for the device."""
+        if self.measures is None:
+            return None
         return Measures(*np.asarray(self.measures, np.float64).tolist())
 
 
@@ -173,9 +179,10 @@ def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Arr
     return after._replace(network=network, opt_state=opt_state), info
 
 
-def copy_state(state: StreamState) -> StreamState:
+def copy_state(state: S) -> S:
     """Return a copy that may be donated to a step."""
-    return jax.tree.map(jnp.copy, state)
+    with jax.enable_x64(True):  # parts of a state may be in float64 whatever the mode is
+        return jax.tree.map(jnp.copy, state)
 
 
 def empty_labels(shape: StreamShape) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.scores import Scores, score_class, score_numbers
-from foretrace._rows.source import SYMBOL, Position, Row
+from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._runs.checkpoint import load, save
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import Run
@@ -21,8 +21,9 @@ from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._intake import AbstractIntake, IntakeStep
-from foretrace.stream._learner import StreamState, StreamStep, copy_state
+from foretrace.stream._ensemble import EnsembleState
+from foretrace.stream._intake import AbstractIntake, IntakeStep, State
+from foretrace.stream._learner import StreamStep, copy_state
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import Plan, Rows
 
@@ -51,6 +52,7 @@ class StreamLoop:
         config: StreamConfig,
         plan: Plan,
         intake: AbstractIntake,
+        source: Source,
         saved: dict[str, Any] | None,
         run: Run,
         log: MetricsLog,
@@ -61,7 +63,9 @@ class StreamLoop:
         self.config = config
         self.plan = plan
         self.intake = intake
+        self.pipe = source.pipe
         self.learner = intake.learner
+        self.names = () if intake.ensemble is None else intake.ensemble.mixture.names
         self.run = run
         self.log = log
         self.board = board
@@ -71,6 +75,7 @@ class StreamLoop:
         self.score = score_class if plan.classes else score_numbers
         self.scores = Scores()
         self.steps = Scores()
+        self.experts = Scores()
         self.monitors = Monitors()
         self.pending = Pending[tuple[StreamStep, Sequence[LabelledRow | None]]]()
         self.position = Position()
@@ -80,15 +85,18 @@ class StreamLoop:
             f"(now {config.model.clip})"
         )
         # Names, flags and a full table are refused before anything changes, but for a later row of the same step.
+        # Each of these errors is a ValueError.
         self.may_refuse = config.outliers == "stop" or (config.when_full == "stop" and config.together > 1)
         self.behind_checkpoint = False
         self.clock = Clock()
-        self.state = self._restore(saved) if saved is not None else self.learner.init()
+        self.state: State = self._restore(saved) if saved is not None else self.learner.init()
         self.rows_at_last_log = self.position.row
         self.time_of_last_log = time.monotonic()
 
     def follow(self, stream: Rows, rows: int | None) -> StreamResult:
         """Learn from the rows of a stream, or from the first `rows`; an error saves the state before it is raised."""
+        if self.pipe is not None and self.position.row:
+            self._save()  # from here on, the checkpoint does not know of all bytes that were taken out of the pipe
         try:
             return self._follow(stream, rows)
         except Exception:
@@ -113,16 +121,21 @@ class StreamLoop:
                 self._learn(chunk)
                 chunk = []
         self._record_steps(all=True)
-        self._save()
+        self._save(end=True)
         self.behind_checkpoint = True
         if chunk and not self.stop.asked:
             # After the checkpoint, so that a file that has grown continues as if its end had never been there: neither
             # the short chunk nor a last line that was not complete.
             self._learn(chunk, last=True)
             self._record_steps(all=True)
-        if not self.stop.asked:
+        if not self.stop.asked and not self._has_result():
             self._write("result", self.scores.total())
         return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked)
+
+    def _has_result(self) -> bool:
+        """Return whether the record ends with the result of this row, of a run that was finished before."""
+        last = self.log.last
+        return last is not None and last["kind"] == "result" and last["step"] == self.position.row
 
     def _next(self, stream: Rows) -> tuple[Row, Position] | None:
         try:
@@ -138,6 +151,8 @@ class StreamLoop:
         rows = [(row, row.get(self.target)) for row, _ in chunk]
         self.state, step, resolved, inputs = self._learn_or_undo(rows)
         self.position = chunk[-1][1]
+        if self.pipe is not None:
+            self.pipe.release(self.position.offset)
         self.monitors.observe(inputs)
         self.pending.add(self.position.row, (step, resolved))
         self._record_steps(all=False)
@@ -146,13 +161,15 @@ class StreamLoop:
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> IntakeStep:
         """Learn from rows; a row that is refused leaves everything as it was before them, to be saved."""
-        if not self.may_refuse:
-            return self.intake.learn(self.state, rows)
-        before = json.dumps(self.intake.to_json())
+        before = json.dumps(self.intake.to_json()) if self.may_refuse else None
         try:
             return self.intake.learn(self.state, rows)
-        except ValueError:
-            self.intake.restore(json.loads(before))
+        except Exception as error:
+            if before is not None:
+                self.intake.restore(json.loads(before))
+            elif not isinstance(error, ValueError):
+                # Nobody knows how far it came: the last checkpoint is better than a state between two rows.
+                self.behind_checkpoint = True
             raise
 
     def _record_steps(self, *, all: bool) -> None:
@@ -164,10 +181,14 @@ class StreamLoop:
         """Score the predictions of a step and count whether it was accepted."""
         # A step that was not finite is refused; its predictions count as outputs of zero.
         outputs = np.nan_to_num(np.asarray(step.outputs, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-        for row, output in zip(resolved, outputs, strict=False):
+        for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
                 self.scores.add(scores)
+                if step.errors is not None and self.names:
+                    self.experts.add(dict(zip(self.names, self._expert_scores(step.errors[i]), strict=True)))
         measures = step.read_measures()
+        if measures is None:
+            return
         if measures.accepted:
             self.steps.add(
                 {
@@ -198,14 +219,17 @@ class StreamLoop:
         self.time_of_last_log = now
         memory = resident_mib()
         steps = self.steps.window()
-        network, carry = self.state.learner.network, self.intake.carry(self.state)
-        health = self.monitors.measure(network, carry, steps.get("update_norm"))
-        warnings = self.monitors.warnings(health)
+        model, network = self.intake.model, self.intake.network_state(self.state)
+        values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory}
+        warnings = []
+        if network is not None:
+            health = self.monitors.measure(
+                network.learner.network, self.intake.carry(network), steps.get("update_norm")
+            )
+            warnings = self.monitors.warnings(health)
+            values |= {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
-        model = self.intake.model
-        values: dict[str, Any] = {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder}
-        values |= {**steps, **health, "rows_per_second": round(speed, 1), "resident_mib": memory}
         if warnings:
             values["warnings"] = warnings
         self._write("stream", scores, total=self.scores.total(), **values)
@@ -216,21 +240,35 @@ class StreamLoop:
         counts = {**self.intake.encoder.counts, **self.intake.target.counts, "bad rows": self.position.bad}
         counts = {name: count for name, count in counts.items() if count}
         values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": counts}
-        values |= self.intake.counts()
+        values |= self.intake.counts() | self._of_experts()
         self.log.write(kind, self.position.row, **values, seconds=self.clock.seconds)
         if self.board is not None:
             self.board.write(self.position.row, values)
 
-    def _save(self) -> None:
+    def _expert_scores(self, errors: np.ndarray) -> list[float]:
+        """Return accuracies, or errors, of the experts for one row."""
+        return (1 - errors if self.plan.classes else errors).tolist()
+
+    def _of_experts(self) -> dict[str, Any]:
+        """Return the scores of the experts over all rows, and their present weights."""
+        if not isinstance(self.state, EnsembleState) or self.intake.ensemble is None:
+            return {}
+        weights = self.intake.ensemble.mixture.weights(self.state.mixture)
+        return {"experts": self.experts.total(), "weights": weights}
+
+    def _save(self, *, end: bool = False) -> None:
         self.log.sync()
         extra = {
             "config": to_json(self.config),
             "plan": self.plan.to_json(),
             "position": list(self.position),
+            "pipe": None if self.pipe is None else self.pipe.to_json(self.position.offset, end=end),
             "intake": self.intake.to_json(),
             "scores": self.scores.to_json(),
             "steps": self.steps.to_json(),
+            "experts": self.experts.to_json(),
             "monitors": self.monitors.to_json(),
+            "record": list(self.log.mark()),
             "refused": [self.refused, self.refusals.in_a_row],
             "seconds": self.clock.seconds,
         }
@@ -244,17 +282,20 @@ class StreamLoop:
             with contextlib.suppress(DivergenceError):
                 self._record(row, step, resolved)
         try:
-            self._save()
+            self._save(end=True)
         except Exception as error:  # the first error is the one to tell
             self.show.say(f"the state could not be saved: {error}")
         else:
             self.show.say(f"the state after row {self.position.row} is saved; --resume continues from there")
 
-    def _restore(self, saved: dict[str, Any]) -> StreamState:
+    def _restore(self, saved: dict[str, Any]) -> State:
         self.position = Position(*saved["position"])
+        if self.pipe is not None:
+            self.position = self.position._replace(offset=0)  # every process counts its own bytes
         self.intake.restore(saved["intake"])
         self.scores.restore(saved["scores"])
         self.steps.restore(saved["steps"])
+        self.experts.restore(saved["experts"])
         self.monitors.restore(saved["monitors"])
         self.refused, self.refusals.in_a_row = saved["refused"]
         self.clock = Clock(saved["seconds"])

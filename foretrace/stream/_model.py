@@ -32,6 +32,10 @@ class StreamShape:
         delay: number of rows after which a label comes.
         members: maximum number of streams that share the network; None for one stream.
         together: number of rows of distinct members that are learned in one step.
+        row_size: number of inputs without those of the last known label; None for all.
+        lagged: places of the inputs that are numbers, whose earlier values the experts of a mixture see.
+        previous: whether the last known label is an input.
+        used: number of inputs in use from the first row on, without those of the last known label; None for all.
     """
 
     input_size: int
@@ -41,6 +45,10 @@ class StreamShape:
     delay: int = 0
     members: int | None = None
     together: int = 1
+    row_size: int | None = None
+    lagged: tuple[int, ...] = ()
+    previous: bool = True
+    used: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +67,21 @@ class Model:
     credit_depth: int
     train_encoder: bool
 
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the groups of experts, without the network."""
+        return tuple(name for name in self.config.expert_names() if name != "network")
+
+    @property
+    def has_network(self) -> bool:
+        """Whether the network takes part."""
+        return "network" in self.config.expert_names()
+
+    @property
+    def late_steps(self) -> int:
+        """Number of steps of one stream after which the labels of a step have come."""
+        return -(-self.shape.delay // self.shape.chunk)
+
 
 def resolve(config: ModelConfig, shape: StreamShape) -> Model:
     """Return the model of a stream; `credit_depth` and `train_encoder` are decided where they are None.
@@ -70,7 +93,9 @@ def resolve(config: ModelConfig, shape: StreamShape) -> Model:
     rule, depth = as_rule(config.rule), config.sizes()[0]
     credit_depth, train_encoder = config.credit_depth, config.train_encoder
     if credit_depth is None:
-        exact = shape.chunk == 1 and rule.carried and _is_affordable(config, shape)
+        exact = (
+            "network" in config.expert_names() and shape.chunk == 1 and rule.carried and _is_affordable(config, shape)
+        )
         credit_depth = depth if exact else 0
     if train_encoder is None:
         train_encoder = credit_depth >= depth or (shape.chunk > 1 and rule.inputs) or leaves_nothing_out(rule)

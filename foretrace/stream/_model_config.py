@@ -3,13 +3,37 @@
 import dataclasses
 from typing import Literal
 
+from foretrace._experts.mixture import EXPERTS
 from foretrace._learner.learner import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
 
-Size = Literal["tiny", "small", "medium", "paper"]
+Size = Literal["auto", "tiny", "small", "medium", "paper"]
+
+ExpertName = Literal[
+    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "network"
+]
+
+AUTO: tuple[ExpertName, ...] = (
+    "baselines",
+    "contexts",
+    "row",
+    "short",
+    "lags",
+    "wide",
+    "waves",
+    "neighbours",
+    "gradient",
+)
+"""Experts of the size `auto`."""
+
+_OF_NETWORK = ("depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
+"""Options of the network that are None by default."""
+
+assert {*AUTO, "network"} == set(EXPERTS)
 
 SIZES: dict[Size, tuple[int, int, int]] = {
+    "auto": (2, 32, 32),
     "tiny": (1, 16, 16),
     "small": (2, 32, 32),
     "medium": (3, 64, 64),
@@ -20,11 +44,16 @@ SIZES: dict[Size, tuple[int, int, int]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Options of the network, its learning rule and its optimiser.
+    """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4,
-            128, 64.
+        size: what learns: a mixture of cheap experts (auto), or a network alone, by a preset of depth, model size and
+            state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
+        experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
+            the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
+            (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
+            stochastic gradient descent (gradient); the recurrent network. The baselines always take part, unless the
+            network is alone. Default: all but the network for auto, the network alone for the other sizes.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
         state_size: number of recurrent units in each layer. Default: that of the size.
@@ -52,7 +81,8 @@ class ModelConfig:
         ValueError: a number is out of range, or the rule does not allow the credit depth.
     """
 
-    size: Size = "small"
+    size: Size = "auto"
+    experts: tuple[ExpertName, ...] | None = None
     depth: Advanced[int | None] = None
     model_size: Advanced[int | None] = None
     state_size: Advanced[int | None] = None
@@ -72,13 +102,30 @@ class ModelConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
+        if self.experts is not None:
+            object.__setattr__(self, "experts", tuple(self.experts))  # JSON has lists
+            unknown = [name for name in self.experts if name not in EXPERTS]
+            if unknown or not self.experts:
+                raise ValueError(f"experts={self.experts} must name some of {', '.join(EXPERTS)}")
         as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
+        if "network" not in self.expert_names():
+            given = [name for name in _OF_NETWORK if getattr(self, name) is not None]
+            if given:
+                raise ValueError(
+                    f"{given[0]}={getattr(self, given[0])} is an option of the network, which takes no part: choose a "
+                    "size other than auto for a network alone, or name the network among the experts"
+                )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         if not 0 <= self.r_min < self.r_max <= 1:
             raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
         if not self.recurrent_factor >= 0:
             raise ValueError(f"recurrent_factor={self.recurrent_factor} must not be negative; 0 keeps the eigenvalues")
+
+    def expert_names(self) -> tuple[str, ...]:
+        """Return the names of the experts that take part, in the order of `EXPERTS`."""
+        chosen = self.experts or (AUTO if self.size == "auto" else ("network",))
+        return tuple(name for name in EXPERTS if name in chosen)
 
     def sizes(self) -> tuple[int, int, int]:
         """Return depth, model size and state size."""

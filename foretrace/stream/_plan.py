@@ -9,7 +9,7 @@ from foretrace._rows.encode import Encoder
 from foretrace._rows.lines import SourceError
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes, is_missing
-from foretrace._rows.source import SYMBOL, Position, Row, Source
+from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
 from foretrace._rows.target import ClassTarget, Target
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import AbstractIntake, Members, OneStream
@@ -18,6 +18,12 @@ from foretrace.stream._model import StreamShape, resolve
 Rows = Iterator[tuple[Row, Position]]
 
 _TEXT_CLASSES = 256
+
+MAX_INPUTS = 2**16
+"""Maximum number of inputs for categories."""
+
+MAX_WAITING = 2**22
+"""Maximum number of numbers that forecasts hold while they wait for their labels; in a checkpoint, 80 MB."""
 
 
 class Plan(NamedTuple):
@@ -56,7 +62,7 @@ def open_source(config: StreamConfig) -> Source:
         ValueError: no target is named, or settings do not go together.
     """
     options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
-    source = Source(config.source, config.format, **options)
+    source = Source(config.source, config.format, hand_on=True, **options)
     if source.format == "text":
         if config.target is not None or config.horizon or config.task == "regression":
             raise ValueError("the target of a text is its next character: leave out --target, --horizon and --task")
@@ -113,6 +119,11 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     if source.format == "text":
         return Plan([], [SYMBOL], config.classes or _TEXT_CLASSES)
     names = list(dict.fromkeys(name for row in rows for name in row))
+    if len(names) > MAX_COLUMNS:
+        raise ValueError(
+            f"{source.name}: the first {len(rows)} rows have {len(names)} columns together, but at most {MAX_COLUMNS} "
+            "are read; give every row the same columns"
+        )
     assert config.target is not None
     check_column(config.target, names)
     roles = [name for name in (config.member, config.reset) if name is not None]
@@ -144,7 +155,12 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
 
 
 def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
-    """Return what turns rows into learning steps."""
+    """Return what turns rows into learning steps.
+
+    Raises:
+        ValueError: the inputs, or what waits for its labels, would fill the memory.
+    """
+    _check_sizes(config, plan)
     encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
     labels = DelayedLabels(
         encoder, _target(config, plan), delay=config.delay, horizon=config.horizon, previous=config.previous
@@ -157,11 +173,32 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
         delay=labels.total_delay,
         members=None if not config.has_members else 1 if config.member is None else config.members,
         together=config.together,
+        row_size=encoder.width,
+        lagged=encoder.number_places,
+        previous=config.previous,
     )
     model = resolve(config.model, shape)
     if not config.has_members:
         return OneStream(labels, model)
     return Members(labels, model, member=config.member, reset=config.reset, when_full=config.when_full)
+
+
+def _check_sizes(config: StreamConfig, plan: Plan) -> None:
+    """Check what the host keeps before it keeps it; the learners check what is on the device."""
+    categorical = sum(column.kind == "categorical" for column in plan.columns)
+    if categorical * config.categories > MAX_INPUTS:
+        raise ValueError(
+            f"categories={config.categories} for each of {categorical} columns are more than {MAX_INPUTS} inputs; "
+            "choose fewer --categories, or --ignore columns"
+        )
+    # A forecast waits with a base and a scale for each step ahead; its labels are as many rows behind.
+    waiting = (config.horizon + config.delay) * 2 * config.horizon * (config.members if config.member else 1)
+    if waiting > MAX_WAITING:
+        members = f", members={config.members}" if config.member else ""
+        raise ValueError(
+            f"horizon={config.horizon}, delay={config.delay}{members}: forecasts that wait for their labels would hold "
+            f"{waiting} numbers, but at most {MAX_WAITING} are allowed; choose a shorter --horizon or fewer --members"
+        )
 
 
 def _target(config: StreamConfig, plan: Plan) -> Target:

@@ -45,8 +45,8 @@ def predictions(
     reader = Source(source, format, delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
     stream = check_columns(reader, reader.rows(), [*plan.inputs, *member])
     for row, position in islice(stream, rows):
-        output, state = intake.advance(state, row, row.get(name))
-        yield [position.row, *(row.get(column) for column in member), *intake.target.describe(output)]
+        output, state, context = intake.advance(state, row, row.get(name))
+        yield [position.row, *(row.get(column) for column in member), *intake.target.describe(output, context)]
 
 
 def _names(target: str, horizon: int, classes: int) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Any
 
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.escape import for_plot, for_rich
+from foretrace._runs.figures import page_as_png
+from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 
@@ -31,11 +33,17 @@ def table(run_dir: str | os.PathLike) -> Any:
     total = last.get("total", last)
     names = [name for name in _SCORES if name in total]
     grid = Table("", *(_SCORES[name] for name in names), title=for_rich(_title(config)))
-    grid.add_row(f"this run, {config.model.rule}", *(_shown(name, total[name]) for name in names))
+    own = config.model.rule if config.model.expert_names() == ("network",) else "the mixture"
+    grid.add_row(f"this run, {own}", *(_shown(name, total[name]) for name in names))
     for prefix, what in _BASELINES.items():
         if any(prefix + name in total for name in names):
             cells = [_shown(name, total[prefix + name]) if prefix + name in total else "" for name in names]
             grid.add_row(what, *cells)
+    score = "accuracy" if "accuracy" in names else "mae"
+    experts = last.get("experts", {})
+    for name in sorted(experts, key=lambda name: experts[name], reverse=score == "accuracy"):
+        weight = f"expert {name}, weight {last['weights'][name]:.2f}"
+        grid.add_row(weight, *(_shown(score, experts[name]) if other == score else "" for other in names))
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     grid.caption = (
         f"Each of {last['scored']} rows was predicted before its label was used. Missing, masked or clipped: {counts}; "
@@ -56,7 +64,9 @@ def figure(run_dir: str | os.PathLike) -> str:
 
     run = Run(Path(run_dir))
     config, records = _read(run.path)
-    lines = [record for record in records if record["kind"] == "stream"]
+    # A stream with fewer rows than --log-every has no line but its result: points instead of curves.
+    lines = [record for record in records if record["kind"] == "stream"] or records[-1:]
+    marker = "o" if len(lines) == 1 else None
     page = Figure(figsize=(13, 3.8), layout="constrained")
     FigureCanvasAgg(page)
     names = [name for name in _SCORES if name in records[-1] or name in records[-1].get("total", {})]
@@ -65,19 +75,24 @@ def figure(run_dir: str | os.PathLike) -> str:
         for prefix, what in {"": "this run", **_BASELINES}.items():
             points = [(r["step"], r[prefix + name]) for r in lines if prefix + name in r]
             if points:
-                axes.plot(*zip(*points, strict=True), label=what, lw=1.5 if not prefix else 1)
+                axes.plot(*zip(*points, strict=True), label=what, lw=1.5 if not prefix else 1, marker=marker)
         axes.set(title=f"{_SCORES[name]}, of {config.log_every} rows each")
-        if lines:
+        if axes.lines:
             axes.legend()
-    machine.plot([r["step"] for r in lines], [r["resident_mib"] for r in lines], label="resident memory, MiB")
-    machine.plot([r["step"] for r in lines], [r["rows_per_second"] for r in lines], label="rows per second")
-    machine.set(title="machine", ylim=(0, None))
-    machine.legend()
+    for name, what in {"resident_mib": "resident memory, MiB", "rows_per_second": "rows per second"}.items():
+        points = [(r["step"], r[name]) for r in lines if name in r]
+        if points:
+            machine.plot(*zip(*points, strict=True), label=what, marker=marker)
+    if machine.lines:
+        machine.set(title="machine", ylim=(0, None))
+        machine.legend()
+    else:
+        machine.text(0.5, 0.5, "fewer rows than --log-every", ha="center", transform=machine.transAxes)
     for axes in (*scored, machine):
         axes.set_xlabel("row")
         axes.grid(alpha=0.3)
     page.suptitle(for_plot(_title(config)))
-    page.savefig(run.figure, dpi=110)
+    write_atomically(run.figure, page_as_png(page))
     return str(run.figure)
 
 

@@ -24,8 +24,9 @@ from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import ClassTarget
 from foretrace._rule import RuleName
+from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._estimator import OnlineEstimator, Row, array_rows
-from foretrace.stream._model_config import ModelConfig, Size
+from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,18 +43,20 @@ __all__ = ["Classifier", "Forecaster", "Regressor"]
 
 
 class Classifier(OnlineEstimator, base.MiniBatchClassifier):
-    """Recurrent classifier that learns online and remembers what came before.
+    """Classifier that learns online and remembers what came before: a mixture of experts, or a recurrent network.
 
     Args:
-        size: preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
-            "paper" 4, 128, 64.
+        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64.
+        experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
+            Default: all but the network for "auto", the network alone for the other sizes.
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
         features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
             ignored.
         classes: maximum number of classes.
-        previous: whether the last known label is an input.
+        previous: whether the last known label is an input. Default: yes with a mixture, no for a network alone.
         seed: seed of the initial network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
             goes through all layers, else no, because that was seen to undo in long runs what was learned.
@@ -73,21 +76,23 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
 
     def __init__(
         self,
-        size: Size = "small",
+        size: Size = "auto",
         rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
         features: int = 64,
         classes: int = 16,
-        previous: bool = False,
+        previous: bool | None = None,
         seed: int = 0,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         member: Hashable | None = None,
         members: int = 64,
+        experts: tuple[ExpertName, ...] | None = None,
     ):
         config = ModelConfig(
             size=size,
+            experts=experts,
             rule=rule,
             learning_rate=learning_rate,
             clip=clip,
@@ -104,6 +109,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
         yield {"size": "tiny"}
 
     def _new_target(self) -> ClassTarget:
@@ -143,17 +149,19 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
 
 
 class Regressor(OnlineEstimator, base.MiniBatchRegressor):
-    """Recurrent regressor that learns online and remembers what came before.
+    """Regressor that learns online and remembers what came before: a mixture of experts, or a recurrent network.
 
     Args:
-        size: preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
-            "paper" 4, 128, 64.
+        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64.
+        experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
+            Default: all but the network for "auto", the network alone for the other sizes.
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
         features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
             ignored.
-        previous: whether the last known target is an input.
+        previous: whether the last known target is an input. Default: yes with a mixture, no for a network alone.
         seed: seed of the initial network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
             goes through all layers, else no, because that was seen to undo in long runs what was learned.
@@ -175,21 +183,23 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
 
     def __init__(
         self,
-        size: Size = "small",
+        size: Size = "auto",
         rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
         features: int = 64,
-        previous: bool = False,
+        previous: bool | None = None,
         seed: int = 0,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         target_mode: TargetMode = "auto",
         member: Hashable | None = None,
         members: int = 64,
+        experts: tuple[ExpertName, ...] | None = None,
     ):
         config = ModelConfig(
             size=size,
+            experts=experts,
             rule=rule,
             learning_rate=learning_rate,
             clip=clip,
@@ -202,6 +212,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
@@ -239,12 +250,16 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
 
 
 class Forecaster(OnlineEstimator, RiverForecaster):
-    """Recurrent forecaster of the next steps of a series, learned online. The last target is an input.
+    """Forecaster of the next steps of a series, learned online: a mixture of experts, or a recurrent network.
+
+    The last target is an input.
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size: preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
-            "paper" 4, 128, 64.
+        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64.
+        experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
+            Default: all but the network for "auto", the network alone for the other sizes.
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
@@ -272,7 +287,7 @@ class Forecaster(OnlineEstimator, RiverForecaster):
     def __init__(
         self,
         horizon: int = 12,
-        size: Size = "small",
+        size: Size = "auto",
         rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
@@ -283,9 +298,11 @@ class Forecaster(OnlineEstimator, RiverForecaster):
         target_mode: TargetMode = "auto",
         member: Hashable | None = None,
         members: int = 64,
+        experts: tuple[ExpertName, ...] | None = None,
     ):
         config = ModelConfig(
             size=size,
+            experts=experts,
             rule=rule,
             learning_rate=learning_rate,
             clip=clip,
@@ -303,6 +320,7 @@ class Forecaster(OnlineEstimator, RiverForecaster):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
         yield {"size": "tiny"}
 
     def _new_target(self) -> NumberTarget:
@@ -318,12 +336,13 @@ class Forecaster(OnlineEstimator, RiverForecaster):
 
     def learn_one(self, y: float, x: Row | None = None) -> None:
         """Learn the next value of the series (of the member that x names), with what else is known of its step."""
-        outputs = self._learn({} if x is None else x, y)
-        name = None if x is None or self.member is None else x[self.member]
-        self._newest.pop(name, None)
-        self._newest[name] = outputs  # the latest one last
-        if len(self._newest) > self.members:
-            del self._newest[next(iter(self._newest))]
+        with Uninterrupted():
+            outputs = self._learn({} if x is None else x, y)
+            name = None if x is None or self.member is None else x[self.member]
+            self._newest.pop(name, None)
+            self._newest[name] = outputs  # the latest one last
+            if len(self._newest) > self.members:
+                del self._newest[next(iter(self._newest))]
 
     def forecast(self, horizon: int, xs: list[dict] | None = None, *, member: Hashable | None = None) -> list[float]:
         """Return the next values; 0 before anything was learned.

@@ -6,20 +6,26 @@ from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any
 
-from foretrace._rows.source import Position
+from foretrace._rows.source import Position, Source
 from foretrace._runs.checkpoint import read_extra
-from foretrace._runs.directory import Run, changed_packages, create, read_config_as, reopen
+from foretrace._runs.directory import Run, changed_packages, check_unchanged, create, read_config_as, reopen
 from foretrace._runs.files import locked
-from foretrace._runs.metrics import MetricsLog
+from foretrace._runs.metrics import MetricsLog, RecordMark
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._ensemble import ensemble
 from foretrace.stream._first_look import describe
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model import Model
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
+
+_OF_NETWORK = ("rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor")
+_DEFAULT = ModelConfig()
+"""Options of the network that have other defaults than None, and these defaults."""
 
 MAY_CHANGE = ("bad_rows", "outliers", "when_full", "log_every", "checkpoint_every")
 """Options that a resumed run may change: what to do about bad data, and when to write."""
@@ -60,25 +66,29 @@ def follow(
         run = reopen(run_dir, _with_recorded(config, run_dir)) if resume else None
         if run is not None:
             stack.enter_context(locked(run.path))
-        saved = None if run is None else _read_saved(run)
-        plan, stream, warnings = _begin(config, saved, stop)
+        saved = None if run is None else _read_saved(run, config)
+        source = open_source(config)
+        plan, stream, warnings = _begin(config, source, saved, stop)
         intake = build(config, plan)
         _ = intake.learner  # says what is wrong with the settings before anything is written
         if run is None:
-            run = create(run_dir, config)
+            run = create(run_dir, config, plan=plan.to_json())
             stack.enter_context(locked(run.path))
         resume_at = None if not resume else -1 if saved is None else saved["position"][0]
         board = Board(run.path / "tensorboard") if tensorboard else None
         if board is not None:
             stack.callback(board.close)
-        with MetricsLog(run.metrics, resume_at=resume_at) as log, ProgressBar(show_progress) as show:
+        mark = None if saved is None else RecordMark(*saved["record"])
+        with MetricsLog(run.metrics, resume_at=resume_at, mark=mark) as log, ProgressBar(show_progress) as show:
+            if log.difference is not None:
+                show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
-            for line in (*describe(config, plan), _describe_model(intake.model)):
+            for line in (*describe(config, plan), *_describe_model(intake.model)):
                 show.say(line)
             for line in warnings:
                 show.say(f"warning: {line}")
-            loop = StreamLoop(config, plan, intake, saved, run, log, board, stop, show)
+            loop = StreamLoop(config, plan, intake, source, saved, run, log, board, stop, show)
             return loop.follow(stream, rows)
 
 
@@ -88,20 +98,26 @@ def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike) -> StreamCo
     return dataclasses.replace(config, **{name: getattr(recorded, name) for name in MAY_CHANGE})
 
 
-def _read_saved(run: Run) -> dict[str, Any] | None:
-    return read_extra(run.checkpoint) if run.checkpoint.exists() else None
+def _read_saved(run: Run, config: StreamConfig) -> dict[str, Any] | None:
+    if not run.checkpoint.exists():
+        return None
+    saved = read_extra(run.checkpoint)
+    check_unchanged(run, _with_recorded(config, run.path), saved["config"], saved["plan"], MAY_CHANGE)
+    return saved
 
 
-def _begin(config: StreamConfig, saved: dict[str, Any] | None, stop: Stop) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan, from a checkpoint or the first rows, the rows from there on, and warnings about the first."""
-    source = open_source(config)
+def _begin(
+    config: StreamConfig, source: Source, saved: dict[str, Any] | None, stop: Stop
+) -> tuple[Plan, Rows, list[str]]:
+    """Return the plan, from a checkpoint or the first rows, the rows from there on, and what to warn of."""
     try:
         stop.waiting = True
         if saved is not None:
             plan = Plan.from_json(saved["plan"])
             roles = [name for name in (config.target, config.member, config.reset) if name is not None]
+            lost = [] if source.pipe is None else source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
             stream = source.rows(Position(*saved["position"]), plan.names)
-            return plan, check_columns(source, stream, [*plan.inputs, *roles]), []
+            return plan, check_columns(source, stream, [*plan.inputs, *roles]), lost
         stream = source.rows()
         first = list(islice(stream, config.look_ahead))
     except Interrupted:
@@ -113,7 +129,22 @@ def _begin(config: StreamConfig, saved: dict[str, Any] | None, stop: Stop) -> tu
     return plan, chain(first, stream), first_warnings(config, plan, rows)
 
 
-def _describe_model(model: Model) -> str:
+def _describe_model(model: Model) -> list[str]:
+    """Return what a run says of its experts and its network."""
+    experts = [name for name in model.experts if name != "contexts" or model.shape.classes]
+    lines = [f"experts: {', '.join(experts)}"] if experts else []
+    if experts and (left_out := ensemble(model).mixture.left_out):
+        lines.append(f"left out, with {model.shape.output_size} outputs: {', '.join(left_out)}")
+    if model.has_network:
+        return [*lines, _describe_network(model)]
+    given = [name for name in _OF_NETWORK if getattr(model.config, name) != getattr(_DEFAULT, name)]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        lines.append(f"warning: no network takes part, so {options} has no effect; name a --size for one")
+    return lines
+
+
+def _describe_network(model: Model) -> str:
     depth = model.config.sizes()[0]
     frozen = "" if model.train_encoder else "; the encoder and the norms before the recurrent layers are frozen"
     return f"rule {model.config.rule}, credit depth {min(model.credit_depth, depth)} of {depth}{frozen}"

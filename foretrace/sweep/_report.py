@@ -7,6 +7,7 @@ from typing import Any
 
 from foretrace._runs.directory import RunError, read_config_as
 from foretrace._runs.figures import new_page, page_as_png
+from foretrace._runs.files import write_atomically
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._space import Dimension, Range
 from foretrace.sweep._trials import Trial, assignments, best, ranked, read_trials, shown
@@ -58,7 +59,7 @@ def figure(folder: str | os.PathLike) -> Path:
     panels[0].legend()
     page.suptitle(_title(sweep, trials))
     path = Path(folder) / FIGURE
-    path.write_bytes(page_as_png(page))
+    write_atomically(path, page_as_png(page))
     return path
 
 

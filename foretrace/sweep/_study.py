@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretrace._runs.directory import Run
+from foretrace._runs.escape import without_password
 from foretrace._runs.files import LockedError, locked
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._space import Choice, Dimension, Value
@@ -101,7 +102,8 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
             load_if_exists=True,
         )
     except (SQLAlchemyError, ImportError, optuna.exceptions.StorageInternalError) as error:
-        raise ValueError(f"--storage: no database there: {' '.join(str(error).split())[:300]}") from error
+        text = without_password(" ".join(str(error).split()))
+        raise ValueError(f"--storage: no database there: {text[:300]}") from error
 
 
 def plan(study: "optuna.Study", folder: Path, sweep: Sweep) -> None:

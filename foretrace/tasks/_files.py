@@ -15,6 +15,8 @@ from foretrace.tasks._cache import cached, digest
 VARIABLE = "FORETRACE_DATA"
 """Environment variable that names the data directory."""
 
+HOW = f"the environment variable {VARIABLE}, or by --task.data-dir (of reproduce: --data-dir)"
+
 _FORMAT = "1"  # changes with what `decode` functions return
 _log = logging.getLogger(__name__)
 Arrays = dict[str, np.ndarray]
@@ -93,7 +95,7 @@ class Source:
     def _missing(self, folder: Path, split: str, error: OSError) -> str:
         return (
             f"{self.name}: no {split} data, {error}. Get {self.origin}, and put the files into {folder}; the data "
-            f"directory is chosen by --data-dir or the environment variable {VARIABLE} (see docs/data.md)"
+            f"directory is chosen by {HOW} (see docs/data.md)"
         )
 
     def _wrong(self, paths: list[Path], sums: Mapping[str, str]) -> str:
@@ -116,13 +118,10 @@ def data_root(data_dir: str | os.PathLike | None = None) -> Path:
     """
     chosen = data_dir if data_dir is not None else os.environ.get(VARIABLE)
     if not chosen:
-        raise DataError(
-            f"no data directory: name it by --data-dir or the environment variable {VARIABLE}; docs/data.md says what "
-            "belongs into it"
-        )
+        raise DataError(f"no data directory: name it by {HOW}; docs/data.md says what belongs into it")
     root = Path(chosen).expanduser().resolve()
     if not root.is_dir():
-        raise DataError(f"the data directory {root} (from --data-dir or {VARIABLE}) does not exist")
+        raise DataError(f"the data directory {root} does not exist; name another by {HOW}")
     return root
 
 

@@ -18,7 +18,7 @@ from jaxtyping import UInt8
 from foretrace import losses as _loss
 from foretrace._types import Array, Float, Int
 from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
-from foretrace.tasks._files import Source, data_root
+from foretrace.tasks._files import DataError, Source, data_root
 
 SplitName = Literal["training", "validation", "test"]
 
@@ -209,15 +209,20 @@ def one_hot(rows: Rows, classes: int) -> Float[Array, "B T I"]:
     return jax.nn.one_hot(jnp.where(ended, -1, symbols), classes, dtype=jnp.float32)
 
 
-def split_of(source: Source, name: SplitName, samples: int | None, data_dir: str | None, verify: bool) -> Split:
+def split_of(
+    source: Source, name: SplitName, samples: int | None, data_dir: str | None, verify: bool, *, classes: int
+) -> Split:
     """Return a split of a data set whose training files are divided by `hold_out`.
 
     Raises:
-        DataError: its files are missing or wrong.
+        DataError: its files are missing or wrong, or a label is no class.
         ValueError: more samples than there are.
     """
     arrays = source.load("test" if name == "test" else "train", data_root(data_dir), verify)
     count = len(arrays["labels"])
+    largest = int(arrays["labels"].max(initial=0))
+    if largest >= classes:
+        raise DataError(f"{source.name}: a label is {largest}, expected 0 to {classes - 1}; are these other data?")
     members = shuffled(count) if name == "test" else hold_out(count, samples)[name]
     return Split(arrays["symbols"], arrays["labels"], members, arrays.get("offsets"))
 

@@ -58,7 +58,7 @@ class AbstractImages(AbstractStoredTask):
             DataError: they are missing or wrong.
             ValueError: more samples than there are.
         """
-        return split_of(self.source, name, self.samples, self.data_dir, self.verify)
+        return split_of(self.source, name, self.samples, self.data_dir, self.verify, classes=self.output_size)
 
     def __post_init__(self) -> None:
         if self.pool < 1 or self.side % self.pool:

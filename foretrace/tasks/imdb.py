@@ -68,7 +68,7 @@ class IMDB(AbstractStoredTask):
             DataError: they are missing or wrong.
             ValueError: more samples than there are.
         """
-        return split_of(_SOURCE, name, self.samples, self.data_dir, self.verify)
+        return split_of(_SOURCE, name, self.samples, self.data_dir, self.verify, classes=self.output_size)
 
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
         """Return bytes as unit vectors."""

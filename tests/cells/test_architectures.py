@@ -153,6 +153,7 @@ def time_constants(cell):
     return -1 / np.log(decay)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", [ft.LRU, ft.S5, ft.RTU, ft.MinGRU, ft.LIF], ids=lambda make: make.__name__)
 def test_time_constants_cover_their_range(make):
     """As many modules in each factor of ten."""

@@ -17,7 +17,7 @@ KEY = jax.random.key(0)
 OPTIONS = {"lif": {"surrogate": True}, "indrnn": {"key": jax.random.key(1)}}
 
 
-@pytest.mark.parametrize("cell_name", fast(list(CELLS), 2), indirect=True)
+@pytest.mark.parametrize("cell_name", fast(list(CELLS)), indirect=True)
 def test_cell_obeys_every_law(make_cell, cell_name):
     report = check_cell(make_cell(N, key=KEY), **OPTIONS.get(cell_name, {}))
     assert len(report.laws) > 40

@@ -82,7 +82,7 @@ def assert_same_run(a, b):
     for name in set(first) - {"__extra__"}:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
     first, second = (ft.read_extra(path / "checkpoint.safetensors") for path in (a, b))
-    assert first["progress"] | {"seconds": 0} == second["progress"] | {"seconds": 0}
+    assert first["progress"] | {"seconds": 0, "record": 0} == second["progress"] | {"seconds": 0, "record": 0}
 
 
 @pytest.mark.program
@@ -115,15 +115,25 @@ def test_a_stopped_run_is_resumed_bit_for_bit(start, whole, number):
 @pytest.mark.program
 def test_an_interrupt_ends_the_process_before_any_clean_up():
     code = """
-import atexit
+import atexit, sys
 from foretrace.cli import _main
 def interrupted(*_): raise KeyboardInterrupt
 atexit.register(print, "cleaned up")
 _main._run = interrupted
-_main.main(["report", "run"])
+sys.argv = ["foretrace", "report", "run"]
+_main.run()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (cli.STOPPED, "", "foretrace: stopped\n")
+
+
+@pytest.mark.program
+def test_export_writes_the_network_of_a_run(start, whole):
+    code, out, err = finish(start("export", "whole", "--out", "step.stablehlo", "--learn"))
+    assert code == 0, err
+    assert out.count("kB") == 3
+    state, trained = load_file(start.folder / "step.state.safetensors"), load_file(whole[0] / "checkpoint.safetensors")
+    np.testing.assert_array_equal(state["network.encoder.weight"], trained["network.encoder.weight"])
 
 
 @pytest.mark.program
@@ -211,6 +221,9 @@ def test_options_that_may_be_none(capsys):
         ("report absent", "no run at absent"),
         ("align copy --checkpoint absent", "absent"),
         ("align copy --checkpoint file", "safetensors"),
+        ("export absent --out step.onnx", "absent"),
+        ("export . --out step.onnx", "no run of `foretrace train`"),
+        ("export . --out step.onnx --format tf", "stablehlo"),
     ],
 )
 def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments, message):

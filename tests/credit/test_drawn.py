@@ -15,6 +15,7 @@ from tiers import fast
 import foretrace as ft
 from foretrace import experiment
 from foretrace._credit import groups as groups_
+from foretrace._credit.depth import NEXT_EPISODE
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._runs.config_json import from_json, to_json
@@ -133,7 +134,7 @@ def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
             total = now if total is None else jax.tree.map(np.add, total, now)
         return total
 
-    first, second = summed(key, (0, 2), (2, 3)), summed(jax.random.fold_in(key, 1), (3, 4), (4, 6))
+    first, second = summed(key, (0, 2), (2, 3)), summed(jax.random.fold_in(key, NEXT_EPISODE), (3, 4), (4, 6))
     assert_equal(summed(key, (0, 2), (2, 4), (4, 6), reset=ODD), jax.tree.map(np.add, first, second))
 
 
@@ -199,6 +200,7 @@ def test_enough_are_all(rule):
     assert_equal(got[:2], want[:2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW, ALL.with_modules(1)]))
 def test_whole_sequences_need_no_choice(rule):
     assert_equal(run(make_network(), rule)[:2], run(make_network(), ALL)[:2])

@@ -16,23 +16,25 @@ from foretrace._runs.config_json import from_json, to_json
 from foretrace.experiment._build import rule_of
 from foretrace.paper._records import identity
 
+SOME_PARTITIONS = ((1, 2, 3), (3, 2, 1))
 CASES = [
-    ("lru", ft.ONLINE.with_depth(1).with_groups(1)),
-    ("lru", ft.ONLINE.with_depth(D).with_groups(1)),
-    slow("lstm", ft.ONLINE.with_depth(2).with_groups(2)),
-    ("gru", ft.RTRL.with_depth(2).with_groups(2)),
-    slow("lru", ft.ONLINE.with_depth(2).with_groups(3)),
+    ("lru", ft.ONLINE.with_depth(1).with_groups(1), ((3, 3),)),
+    ("lru", ft.ONLINE.with_depth(1).with_groups(1), SOME_PARTITIONS),
+    ("lru", ft.ONLINE.with_depth(D).with_groups(1), SOME_PARTITIONS),
+    slow("lstm", ft.ONLINE.with_depth(2).with_groups(2), SOME_PARTITIONS),
+    ("gru", ft.RTRL.with_depth(2).with_groups(2), SOME_PARTITIONS),
+    slow("lru", ft.ONLINE.with_depth(2).with_groups(3), SOME_PARTITIONS),
 ]
 
 
-@pytest.mark.parametrize(("cell", "rule"), fast(CASES), ids=str)
-def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule):
+@pytest.mark.parametrize(("cell", "rule", "chunkings"), fast(CASES), ids=str)
+def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule, chunkings):
     credit = rule.credit
     network, part = make_network(cell), {"depth": credit.depth, "groups": credit.groups, "own_only": not rule.others}
     want = by_definition(network, **part)
     *whole, carry = run(network, rule)
     assert_equal(whole, want)
-    for lengths in ((1, 2, 3), (3, 2, 1)):
+    for lengths in chunkings:
         assert_equal(run_in_chunks(network, rule, lengths), (*want, carry))
     for other in ({"groups": credit.groups - 1}, {"depth": credit.depth - 1}):
         assert apart(want[1], by_definition(network, **(part | other))[1]) > 1e-6

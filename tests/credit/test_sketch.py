@@ -84,6 +84,7 @@ def test_the_mean_over_all_signs_is_the_gradient(network, sizes):
     assert np.linalg.norm(found - want, axis=1).max() > 1e-3  # each alone is noisy
 
 
+@pytest.mark.full
 def test_a_whole_sequence_is_backpropagation_through_time(network):
     xs, ys = jnp.asarray(XS), jnp.asarray(YS)
     found = jitted_evaluate(network, None, Data(xs, ys), rule=ft.UORO, loss=LOSS, return_carry=False)
@@ -116,6 +117,7 @@ def test_more_sketches_are_less_noisy_and_streams_differ(network):
     assert np.linalg.norm(one.mean(0)) < spread[0] / 4
 
 
+@pytest.mark.full
 def test_a_reset_cuts_what_was_carried(network):
     """After it the gradient is that of the steps behind it, whatever came before."""
     reset = jnp.arange(3) == 0

@@ -1,5 +1,6 @@
 """Bad input to the core is a clear error that names the argument, what was given and what was expected."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,6 +55,16 @@ def with_value(shape, index, value):
         ({"mask": with_value(C, 3, np.inf)}, ValueError, r"mask holds inf at \(3,\)"),
         ({"reset": jnp.zeros(C + 1, bool)}, ValueError, r"reset has shape \(5,\), expected \(4,\)"),
         ({"reset": jnp.zeros(C)}, TypeError, "reset is float.*expected booleans"),
+        ({"xs": [[1.0, 2.0]] * C}, TypeError, r"xs is a list, expected an array: jnp.asarray\(xs\)"),
+        ({"ys": [0] * C}, TypeError, r"ys is a list, expected an array"),
+        ({"mask": [True] * C}, TypeError, r"mask is a list, expected an array"),
+        ({"ys": jnp.array([0, 1, 2, 3])}, ValueError, r"label 3 \(1 labels.*0 to 2 for 3 classes.*ignore_label"),
+        ({"ys": jnp.array([0, -1, -1, 2])}, ValueError, r"ys holds the label -1 \(2 labels"),
+        ({"ys": np.array([0, 2**40, 0, 0])}, ValueError, "ys holds the label 1099511627776"),
+        ({"ys": jnp.zeros(C, int) - 1, "mask": jnp.array([0.0, 1, 0, 0])}, ValueError, r"label -1 \(1 labels"),
+        ({"loss": "mse"}, TypeError, r"loss='mse' must be a function loss\(output, y\)"),
+        ({"loss": lambda output, y: output}, ValueError, r"loss returned an array float64\[3\] for one step.*mean"),
+        ({"key": 0}, TypeError, r"gradient\(key=0\) must be a PRNG key, such as jax.random.key\(0\)"),
         ({"rule": "rtlr"}, ValueError, "'rtlr' is unknown; choose one of BPTT.*SNAP1"),
         ({"rule": None}, TypeError, "rule must be a LearningRule or one of.*NoneType"),
     ],
@@ -116,3 +127,62 @@ def test_a_cell_that_breaks_the_interface_is_refused_by_the_network():
 
     with pytest.raises(ValueError, match=r"Flat.coefficients\(\).*gain.*module axis \(4\) in front"):
         ft.Network(2, 3, model_size=4, depth=1, cell=Flat.factory(), key=KEY)
+
+
+def test_labels_of_steps_that_do_not_count_may_be_anything(network):
+    ys, mask = jnp.array([0, -1, 2**30, 2]), jnp.array([True, False, False, True])
+    expected = gradient(network, ys=jnp.array([0, 0, 0, 2]), mask=mask)
+    found = gradient(network, ys=ys, mask=mask)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cell": ft.GRU(4, key=KEY)}, TypeError, r"cell is a GRU, expected a function make.*ft.LRU.factory"),
+        ({"cell": ft.LRU}, TypeError, r"cell=LRU cannot be called as LRU\(4, key=...\) \(missing.*ft.LRU.factory"),
+        ({"cell": eqx.nn.GRUCell}, TypeError, "cell=GRUCell cannot be called.*hidden_size"),
+        ({"cell": lambda size, *, key: eqx.nn.GRUCell(size, size, key=key)}, TypeError, "makes a GRUCell.*FromModule"),
+        ({"cell": "lru"}, TypeError, "cell is 'lru', expected a function make"),
+        ({"key": 0}, TypeError, r"Network\(key=0\) must be a PRNG key"),
+        ({"key": jax.random.split(KEY)}, TypeError, r"Network\(key=an array key<fry>\[2\]\) must be a PRNG key"),
+        ({"model_size": 4.0}, TypeError, r"Network\(model_size=4.0\) must be a whole number"),
+        ({"depth": "2"}, TypeError, r"Network\(depth='2'\) must be a whole number"),
+    ],
+)  # fmt: skip
+def test_a_network_names_what_is_of_the_wrong_type(arguments, error, message):
+    with pytest.raises(error, match=message):
+        ft.Network(2, 3, **({"model_size": 4, "depth": 2, "cell": ft.GRU.factory(), "key": KEY} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"optimizer": 1e-3}, r"Learner\(optimizer=0.001\) must be an Optax optimiser, such as ft.adamw\(1e-3\)"),
+        ({"optimizer": ft.adamw}, r"Learner\(optimizer=<function adamw.*must be an Optax optimiser"),
+        ({"loss": "mse"}, r"loss='mse' must be a function"),
+        ({"network": "lru"}, r"Learner\(network=str\) must be a foretrace.Network"),
+        ({"rule": 3}, "rule must be a LearningRule or one of"),
+    ],
+)
+def test_a_learner_names_what_is_of_the_wrong_type(network, arguments, message):
+    given = {"network": network, "rule": ft.ONLINE, "optimizer": ft.adamw(1e-3), "loss": LOSS} | arguments
+    with pytest.raises(TypeError, match=message):
+        ft.Learner(given.pop("network"), **given)
+
+
+def test_what_a_learner_is_called_with_is_checked(network):
+    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(1e-3), loss=LOSS)
+    with pytest.raises(TypeError, match=r"init\(key=0\) must be a PRNG key"):
+        learner.init(0)
+    x, y = jnp.ones((1, 2)), jnp.array([1])
+    with pytest.raises(TypeError, match=r"state is a Network, expected what init\(\) or the previous call returned"):
+        learner.step(network, x, y)
+    state = jax.eval_shape(learner.init)
+    for wrong in (-1, 3):
+        with pytest.raises(ValueError, match=f"ys holds the label {wrong}"):
+            learner.step(state, x, jnp.array([wrong]))
+    with pytest.raises(TypeError, match="xs is a list"):
+        learner.predict(state, [[1.0, 1.0]])
+    with pytest.raises(TypeError, match=r"init_carry\(network=Learner\) must be a foretrace.Network"):
+        ft.init_carry(learner, ft.ONLINE)

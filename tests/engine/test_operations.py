@@ -78,6 +78,7 @@ def test_fewer_modules_take_fewer_operations():
     assert counts == sorted(counts) and len(set(counts)) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chunk", [None, 4])
 def test_a_report_says_what_a_deep_run_costs(chunk):
     task = Copy(pattern_length=3, padding=1, bits=2)
@@ -93,11 +94,13 @@ def test_whole_sequences_of_linear_recurrences_cost_what_backpropagation_costs()
     assert ft.operation_count(network(), ft.ONLINE, 16) > 1.05 * online  # the sensitivity goes on
 
 
+@pytest.mark.full
 def test_dense_sensitivities_of_all_modules_cost_more():
     net = network(ft.GRU.factory(state_size=8), depth=1)
     assert ft.operation_count(net, ft.RTRL, 4) > 2 * ft.operation_count(net, ft.SNAP1, 4)
 
 
+@pytest.mark.full
 def test_shapes_are_enough_and_bad_lengths_are_named():
     shapes = jax.eval_shape(network)
     for rule in (ft.ONLINE, ft.ONLINE.with_depth(1).with_modules(2)):

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import shutil
 import signal
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,6 +21,8 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
 from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import CELLS
+from foretrace.experiment._config import TASKS
+from foretrace.experiment._program import learn
 from foretrace.experiment._train import read_config
 from foretrace.tasks.listops import ListOps
 
@@ -295,6 +299,20 @@ def test_wrong_settings_are_named_before_anything_is_written(tmp_path, change, m
     with pytest.raises(ValueError, match=message):
         experiment.train(dataclasses.replace(CONFIG, **change), tmp_path / "run", show_progress=False)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("more", [-1, 0, 5])
+def test_a_chunk_may_be_the_whole_sequence_or_longer(more):
+    config = dataclasses.replace(CONFIG, chunk=CONFIG.task.length + more)
+    task, learner = experiment.build(config)
+    state = jax.eval_shape(learner.init)
+    after, row = jax.eval_shape(partial(learn, config, task, learner), state, jnp.int32(0), 0)
+    assert jax.tree.structure(after) == jax.tree.structure(state) and row.shape == (4,)
+
+
+def test_a_run_shorter_than_its_warm_up_says_what_to_do():
+    with pytest.raises(ValueError, match=r"warmup_steps=1000 must be below steps=2.*--optimizer.warmup-steps 0"):
+        experiment.build(dataclasses.replace(CONFIG, steps=2, optimizer=TASKS["smnist"].optimizer))
 
 
 def test_default_directories_are_new(tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def test_the_gradient_is_its_definition(network, rule):
     assert_equal((value, grads), define(network, xs, ys, mask=mask, reset=reset))
 
 
-@every_case(lambda case: case.any_chunks)
+@every_case(lambda case: case.any_chunks, slow=(ft.RTRL,))
 @given(data=st.data())
 def test_any_partition_gives_the_same_gradient_and_carry(network, rule, data):
     lengths = data.draw(st.sampled_from(partitions((3, 2, 1) if rule.carried else (3, 1))), label="lengths")
@@ -175,6 +175,7 @@ def test_a_mask_weighs_steps(network, rule):
     assert_equal((value, grads), summed([scaled(w, step) for w, step in zip(WEIGHTS, each, strict=True)]))
 
 
+@pytest.mark.full
 def test_a_boolean_mask_counts():
     network, mask = make_network(depth=1), WEIGHTS > 0
     assert_equal(run(network, ft.SNAP1, mask=mask), run(network, ft.SNAP1, mask=mask.astype(float)))
@@ -239,6 +240,7 @@ def test_finite_differences_of_the_loss_are_bptt(network):
         assert abs(slope - want) <= 1e-8 * max(1.0, abs(want)), f"{jax.tree_util.keystr(path)}: {slope} and {want}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule"), fast([(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)]), ids=["lru", "gru"]
 )

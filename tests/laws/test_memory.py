@@ -79,6 +79,7 @@ def test_a_stream_neither_compiles_again_nor_grows(network):
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), carry) == shapes
 
 
+@pytest.mark.full
 def test_one_compilation_for_each_shape():
     """Rules and loss are part of the program; values, resets and where a sequence was cut are not."""
     network = make_lru(state_size=2, model_size=3)
@@ -103,6 +104,7 @@ def test_one_compilation_for_each_shape():
     assert jitted_evaluate._cache_size() == before + 2, "ONLINE and SNAP1 are one rule, and another network is a value"
 
 
+@pytest.mark.full
 def test_sensitivities_are_not_stored_over_time():
     """One copy per step would be T times the carry; a longer chunk must cost about what BPTT stores of it."""
     network, steps = make_lru(state_size=32, model_size=32), (32, 256)
@@ -114,6 +116,7 @@ def test_sensitivities_are_not_stored_over_time():
     assert online < 1.25 * bptt
 
 
+@pytest.mark.full
 def test_a_streaming_step_needs_a_few_times_its_carry():
     """No term of it knows of time: temporary memory is bounded by carry, parameters and nothing else."""
     network = make_lru(state_size=32, model_size=32)

@@ -152,6 +152,7 @@ def test_the_recursions_are_the_exact_gradient_of_one_layer():
     assert_close({name: getattr(exact.blocks.cell, name)[0] for name in want}, want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "cell",
     fast([CELLS[name] for name in ("lstm", "gru", "tanh", "linear")]),

@@ -73,6 +73,7 @@ def test_complex_numbers_and_infinities_come_back():
     np.testing.assert_array_equal(back, e)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ft.ONLINE, ft.ONLINE.with_depth(2)]), ids=str)
 def test_the_gradient_is_near_and_the_carry_small(rule):
     xs, ys = jax.random.normal(jax.random.key(1), (3, 60, 2)), jax.random.randint(jax.random.key(2), (3, 60), 0, 3)
@@ -90,6 +91,7 @@ def test_the_gradient_is_near_and_the_carry_small(rule):
     assert 4 * sizes[1] == sizes[0]  # these tests run in float64
 
 
+@pytest.mark.full
 def test_it_goes_on_exactly_from_a_checkpoint(tmp_path):
     learner = make_learner()
     xs, ys = jax.random.normal(jax.random.key(1), (20, 2)), jnp.zeros(20, int)

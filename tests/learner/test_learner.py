@@ -63,6 +63,7 @@ def test_segments_make_the_update_of_the_whole_sequence():
     assert distance(in_parts.outputs, info.outputs) < 1e-12
 
 
+@pytest.mark.full
 def test_accumulated_chunks_share_one_dropout_mask():
     xs, ys = data(6)
     options = {"network": make_network(dropout=0.5)}
@@ -131,6 +132,7 @@ def test_predict_of_whole_sequences_carries_nothing():
     assert distance(outputs, ft.forward(learner.network, None, xs)[0]) < 1e-12
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bad", fast([jnp.nan, jnp.inf]))
 def test_a_loss_that_is_not_finite_leaves_the_state_as_it_was(bad):
     def loss(output, y):
@@ -174,6 +176,7 @@ def test_warns_of_structural_zeros_by_name():
         make_learner(rule=ft.ONLINE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cell", fast(["lru", "linear", "gru"]))
 def test_untrained_parameters_are_those_with_zero_gradient(cell):
     """The names come from the trace; here they meet the numbers."""
@@ -224,3 +227,14 @@ def test_bad_options_are_clear_errors():
         make_learner(batch_size=0)
     with pytest.raises(ValueError, match="'NONSENSE' is unknown"):
         make_learner(rule="NONSENSE")
+
+
+def test_a_state_may_be_donated_from_the_first_on(default_promotion):
+    network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
+    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(), loss=ft.losses.softmax_cross_entropy)
+    key = jax.random.key(3)
+    state = learner.init(key)
+    for leaf in jax.tree.leaves(state):
+        leaf.delete()  # what a program does to its donated arguments
+    assert not any(leaf.is_deleted() for leaf in (*jax.tree.leaves(network), key))
+    assert int(learner.init(key).step) == 0

@@ -131,6 +131,7 @@ def learn(network, optimizer, y, **options):
     return state, *learner.step(state, jnp.ones((3, 2)), y, mask=mask)
 
 
+@pytest.mark.full
 def test_a_learner_gives_the_loss_of_the_chunk(network):
     y = jnp.full((3, 3), 2.0)
     _, free, info = learn(network, optax.sgd(1.0), y)
@@ -160,6 +161,7 @@ def test_a_bound_without_its_loss_is_a_clear_error(network):
         learner.step(learner.init(), jnp.ones((3, 2)), jnp.ones((3, 3)), end=True)
 
 
+@pytest.mark.full
 def test_held_parameters_stay_and_the_rest_learns_as_without_them(network):
     held = in_front_of_recurrences(network)
     names = [jax.tree_util.keystr(p, simple=True, separator=".") for p, hold in jax.tree.leaves_with_path(held) if hold]

@@ -52,6 +52,7 @@ def program(run, depth):
     return str(jax.make_jaxpr(run)(SMALL(depth=depth)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ft.ONLINE, ft.BPTT]), ids=str)
 def test_programs_do_not_grow_with_depth(rule):
     def run(network):
@@ -114,6 +115,7 @@ def test_the_forward_pass_is_figure_1_written_out(norm, glu):
     np.testing.assert_allclose(jax.jit(ft.forward)(network, None, XS)[0], want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", fast(["post", "none"]))
 def test_the_gradient_is_its_definition_wherever_the_norm_stands(norm):
     network = SMALL(depth=2, norm=norm)
@@ -237,6 +239,7 @@ def test_lru_starts_on_its_ring():
     assert abs(area.mean() - 0.5) < 0.05, "|lam| is uniform in area"
 
 
+@pytest.mark.full
 def test_lru_on_the_whole_disk_is_finite():
     """|lam| = 0 would be the logarithm of zero, |lam| = 1 a gamma of zero."""
     for precision in (jnp.float32, jnp.float64):

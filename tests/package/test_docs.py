@@ -20,6 +20,9 @@ MODULES = sorted(
 DEAR = {
     "foretrace.testing._check",  # `test_cells.py` checks more
     "foretrace.stream._river",
+    "foretrace._engine.alignment",
+    "foretrace._learner.fit",
+    "foretrace._learner.learner",
     *(
         f"docs/{name}.md"
         for name in ("credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")

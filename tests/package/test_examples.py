@@ -35,7 +35,8 @@ def numbers(text, pattern):
 
 def test_every_example_is_tested_and_short():
     names = sorted(path.name for path in FOLDER.glob("*.py"))
-    assert names == ["01_stream.py", "02_copy_task.py", "03_custom_cell.py", "04_compare_rules.py", "sensors.py"]
+    numbered = ["01_stream", "02_copy_task", "03_custom_cell", "04_compare_rules", "05_learn_elsewhere"]
+    assert names == [*(f"{name}.py" for name in numbered), "sensors.py"]
     for name in names:
         assert len((FOLDER / name).read_text().splitlines()) < 80
 
@@ -59,6 +60,23 @@ def test_memory_beats_the_last_label_on_it(tmp_path):
     lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     total = [line["total"] for line in lines if "total" in line][-1]
     assert total["accuracy"] > 0.8 > 0.7 > total["majority_accuracy"] > total["no_change_accuracy"]
+
+
+@pytest.mark.program
+def test_a_graph_learns_without_jax(run, tmp_path):
+    pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    out = run("05_learn_elsewhere.py", "write", tmp_path / "model.onnx")
+    assert "model.state.safetensors" in out
+    absent = tmp_path / "absent"
+    for name in ("jax", "foretrace"):
+        (absent / name).mkdir(parents=True)
+        (absent / name / "__init__.py").write_text("raise ImportError('not at run time')")
+    command = [sys.executable, str(FOLDER / "05_learn_elsewhere.py"), "learn", str(tmp_path / "model.onnx")]
+    command.append(str(FOLDER / "sensors.csv.gz"))
+    env = os.environ | {"PYTHONPATH": str(absent)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500, check=True)
+    right = numbers(done.stdout, r"1000 rows ([\d.]+)")
+    assert len(right) == 5 and max(right[1:]) > 0.8
 
 
 @pytest.mark.program

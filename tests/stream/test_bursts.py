@@ -32,7 +32,7 @@ def write(path, task, burst):
 @pytest.mark.program
 @pytest.mark.parametrize("task", fast(["regression", "classification"]))
 def test_a_burst_of_rubbish_poisons_nothing(tmp_path, task):
-    model = ModelConfig(depth=1, model_size=8, state_size=4, learning_rate=1e-2)
+    model = ModelConfig("tiny", depth=1, model_size=8, state_size=4, learning_rate=1e-2)
     sizes = {"model": model, "chunk": 4, "log_every": 500}
     last = {}
     for burst in (False, True):

@@ -27,8 +27,9 @@ def counted(state, count):
     return jax.tree.map_with_path(put, state)
 
 
+@pytest.mark.full
 def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
-    config = ModelConfig(depth=1, model_size=4, state_size=3, rule="online", credit_depth=0, learning_rate=0.05)
+    config = ModelConfig("tiny", depth=1, model_size=4, state_size=3, rule="online", credit_depth=0, learning_rate=0.05)
     model = resolve(config, StreamShape(3, 1, classes=False))
     learner = stream_learner(model)
     rng = np.random.default_rng(0)

@@ -88,6 +88,7 @@ def orders():
     return st.lists(st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True), max_size=STEPS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("together", "delay"), fast([(3, 2), (1, 0), (1, 2), (3, 0)]))
 @given(groups=orders())
 def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
@@ -138,6 +139,7 @@ def test_members_in_lock_step_are_a_batch(delay, credit):
     assert_close(one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[slots], 0, 1), state.learner.carry))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delay", fast([2, 0]))
 def test_missing_rows_and_rows_without_a_label_do_not_dilute_the_gradient(delay):
     xs, ys = data()
@@ -386,7 +388,7 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     reset = run([*rows, ("a", 3, True)])
     assert reset.streams[0].num_pending == 1 and reset.table.counts["labels dropped"] == 2
     reset.leave("b")
-    assert reset.streams[1] is None and reset.table.counts["labels dropped"] == 3
+    assert 1 not in reset.streams and reset.table.counts["labels dropped"] == 3
     other = MemberLabels(make_labels("classes", delay=2), SlotTable(2))
     other.restore(json.loads(json.dumps(reset.to_json())))
     for many in (reset, other):
@@ -396,6 +398,7 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     assert looked.slot == (2, True) and "new" not in reset.table and not looked.inputs[2:].any()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("credit", fast([0, 2]))
 @pytest.mark.parametrize(("together", "delay"), fast([(1, 2), (1, 0), (3, 2)]))
 def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, delay, credit):

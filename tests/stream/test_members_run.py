@@ -84,6 +84,7 @@ def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
         np.testing.assert_allclose(there, one[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.full
 def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["late, side by side"])
     follow(config, tmp_path / "run", rows=300, show_progress=False)
@@ -138,6 +139,7 @@ def test_bad_input_is_one_clear_message(capsys, files, tmp_path, monkeypatch, ar
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "message"),
     [

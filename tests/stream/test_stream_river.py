@@ -2,9 +2,12 @@
 
 import copy
 import importlib.util
+import os
 import pickle
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -19,8 +22,8 @@ MODELS = {"classifier": stream.Classifier, "regressor": stream.Regressor, "forec
 
 
 def make(kind):
-    (params,) = kind._unit_test_params()
-    return kind(**params)
+    """Return the default model of a kind."""
+    return kind(**next(kind._unit_test_params()))
 
 
 CHECKS = []
@@ -84,6 +87,7 @@ def test_rivers_evaluation_also_with_late_labels():
     assert evaluate.progressive_val_score(numbers, piped, metrics.MAE()).get() < 2
 
 
+@pytest.mark.program
 def test_arrays():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 3))
@@ -112,6 +116,40 @@ def test_bad_values_do_not_poison():
         assert np.isfinite(model.predict_one(x))
 
 
+def test_x_is_a_dictionary():
+    for model in (stream.Classifier("tiny"), stream.Regressor("tiny")):
+        with pytest.raises(TypeError, match="x is a list, expected a dictionary from feature to value.*partial_fit"):
+            model.learn_one([1.0, 2.0], 1)
+        with pytest.raises(TypeError, match="x is a list"):
+            model.predict_one([1.0, 2.0])
+    with pytest.raises(TypeError, match="x is a tuple"):
+        stream.Forecaster(2, "tiny").learn_one(1.0, (1.0,))
+
+
+@pytest.mark.program
+@pytest.mark.parametrize(("size", "member"), [("tiny", None), ("tiny", "c"), ("auto", None), ("auto", "c")])
+def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member):
+    model = stream.Classifier(size, features=4, member=member)
+    xs, ys = rows(30)
+    for x, y in zip(xs, ys, strict=True):
+        model.learn_one(x, y)
+    rng, caught = np.random.default_rng(0), 0
+    while caught < 60:
+        timer = threading.Timer(float(rng.uniform(0, 0.01)), os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            while True:
+                for x, y in zip(xs, ys, strict=True):
+                    model.learn_one(x, y)
+        except KeyboardInterrupt:
+            caught += 1
+        assert sum(model.predict_proba_one(xs[0]).values()) == pytest.approx(1)
+        # Rows are learned as a whole: what the host has counted and what the network has learned agree.
+        if size == "tiny":
+            assert int(model._state.learner.step) == sum(model._intake.target.frequency)
+
+
+@pytest.mark.program
 def test_importing_the_package_does_not_import_river():
     code = """if True:
     import sys

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -30,7 +31,7 @@ from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-SIZES = {"depth": 1, "model_size": 4, "state_size": 3}
+SIZES = {"size": "tiny", "depth": 1, "model_size": 4, "state_size": 3}
 TINY = {"model": ModelConfig(**SIZES), "log_every": 50, "checkpoint_every": 70}
 COUNT = 400
 
@@ -66,7 +67,7 @@ def files(tmp_path_factory):
 
 def state(run_dir):
     arrays = load_file(run_dir / "checkpoint.safetensors")
-    del arrays["__extra__"]  # holds seconds, too; `assert_same_run` compares the rest of it
+    del arrays["__extra__"]  # holds seconds and what depends on them; `assert_same_run` compares the rest
     return arrays
 
 
@@ -83,7 +84,7 @@ def assert_same_run(a, b):
     assert set(one) == set(two)
     for name in one:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-    extra = [ft.read_extra(path / "checkpoint.safetensors") | {"seconds": 0} for path in (a, b)]
+    extra = [ft.read_extra(path / "checkpoint.safetensors") | {"seconds": 0, "record": 0} for path in (a, b)]
     assert extra[0] == extra[1]
 
 
@@ -97,6 +98,7 @@ RUNS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "the paper's rule"])
 )
@@ -160,6 +162,7 @@ def test_hostile_names_of_columns_are_shown_as_they_are(tmp_path, capsys, name):
     assert (tmp_path / "run" / "curves.png").stat().st_size > 0
 
 
+@pytest.mark.full
 def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, capsys):
     rows = [f'"{i},5 C",3,{i % 2},2024-01-01T00:00:{i:02d},{i / 7}' for i in range(40)]
     (tmp_path / "a.csv").write_text("\n".join(["unit,same,x,t,y", *rows]) + "\n")
@@ -201,7 +204,8 @@ def test_a_bad_row_saves_first_and_may_be_skipped_on_resuming(files, tmp_path, c
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-@pytest.mark.parametrize(("column", "chunk"), [("x", 1), ("x", 4), ("z", 1)])
+@pytest.mark.full
+@pytest.mark.parametrize(("column", "chunk"), fast([("x", 4), ("x", 1), ("z", 1)]))
 def test_an_outlier_that_stops_leaves_the_state_before_it(tmp_path, column, chunk):
     rows = [f"{i % 5},{i % 7},{(i * 5) % 11}" for i in range(120)]
     bad = {"x": "1,1e9,3", "z": "1,2,1e9"}[column]
@@ -269,11 +273,22 @@ def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_c
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
 
 
+@pytest.mark.full
 def test_a_network_that_diverges_says_so(files, tmp_path):
     model = ModelConfig(**SIZES, learning_rate=1e306, clip=None)
     config = StreamConfig(str(files / "a.csv"), target="z", **TINY | {"model": model})
     with pytest.raises(DivergenceError, match=r"20 steps in a row.*--learning-rate \(now 1e\+306"):
         follow(config, tmp_path / "bad", show_progress=False)
+
+
+# What a shell or nohup may have set for everything that it starts is undone: signals that are ignored stay ignored.
+# Not with `preexec_fn`, which forks a process in which JAX's threads run.
+HEAR_SIGNALS = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +303,8 @@ def start(files, tmp_path_factory):
     def start(*arguments, **options):
         command = [sys.executable, "-m", "foretrace", *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=files, env=environment, text=True, **(pipes | options))
+        hearing = [sys.executable, "-c", HEAR_SIGNALS, *command]
+        return subprocess.Popen(hearing, cwd=files, env=environment, text=True, **(pipes | options))
 
     return start
 
@@ -356,6 +372,38 @@ def test_a_pipe_is_learned_as_its_rows_come_and_stops_while_it_waits(start, file
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
     _, out, err = finish(start("predict", "pipe", "-", "--format=csv", "--rows=2"), "".join(lines[:5]))
     assert out.splitlines()[0] == "row,class,probability" and len(out.splitlines()) == 3, err
+
+
+@pytest.mark.slow  # failed once of five times, on a busy machine
+@pytest.mark.program
+def test_one_pipe_read_by_stopped_processes_is_learned_like_a_file(start, files):
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    data = "".join(lines[:1] + lines[1:] * 10).encode()
+    (files / "longer.csv").write_bytes(data)
+    options = [*OPTIONS, "--look-ahead=20", "--chunk=3"]
+    assert finish(start("stream", "longer.csv", "--run-dir=as-file", *options))[0] == 0
+    into, out = os.pipe()
+
+    def feed():
+        with os.fdopen(out, "wb", buffering=0) as pipe:
+            for at in range(0, len(data), 999):  # rows are torn everywhere
+                pipe.write(data[at : at + 999])
+                time.sleep(0.02)
+
+    threading.Thread(target=feed, daemon=True).start()
+    process = start("stream", "-", "--format=csv", "--run-dir=as-pipe", *options, stdin=into)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        wait_for_checkpoint(files / "as-pipe", process)
+        process.send_signal(number)
+        code, _, err = finish(process)
+        assert code == 130, err
+        process = start("stream", "-", "--format=csv", "--run-dir=as-pipe", "--resume", stdin=into)
+    code, _, err = finish(process)
+    assert code == 0 and "lost" not in err and "dropped" not in err, err
+    os.close(into)
+    one, two = state(files / "as-file"), state(files / "as-pipe")
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
 @pytest.mark.parametrize(

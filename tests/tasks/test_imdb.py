@@ -45,6 +45,14 @@ def test_bytes_targets_and_mask(data_dir):
     assert not xs[20:].any() and not mask[20:].any()
 
 
+def test_a_label_that_is_no_class_is_refused(tmp_path):
+    for split in ("train", "test"):
+        columns = {"text": TEXTS, "label": [2 * (i % 2) for i in range(20)]}
+        write_parquet(tmp_path / "data" / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet", columns)
+    with pytest.raises(DataError, match="IMDB: a label is 2, expected 0 to 1"):
+        IMDB(max_length=5, data_dir=str(tmp_path / "data"), verify=False).batch(0, 0, 1)
+
+
 def test_a_first_batch_is_mixed_though_the_file_may_be_sorted(data_dir):
     assert set(IMDB(max_length=5, data_dir=data_dir, verify=False).evaluation("test", 0, 0, 8).ys[:, 0].tolist()) == {
         0,
@@ -78,6 +86,7 @@ def tally(outputs, ys, mask):
     return _tally(IMDB(max_length=outputs.shape[1]), outputs, Batch(outputs, ys, mask))
 
 
+@pytest.mark.full
 @given(
     steps=st.integers(1, 5),
     padding=st.integers(0, 3),

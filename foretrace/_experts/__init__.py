@@ -1,0 +1,1 @@
+"""Cheap experts that each predict every row, and the mixture of them."""

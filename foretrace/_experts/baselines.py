@@ -1,0 +1,123 @@
+"""What anybody would answer without a model: the last number, the mean, the number of a season ago; the last class.
+
+    season_k <- season_k + (|y_t - y_{t-k}| - season_k) / n         mean absolute error at lag k
+
+The best seasonal lag is the one with the smallest error, raised where few labels were compared.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from foretrace._experts.changes import last_number
+from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._types import Array, Bool, Float
+
+_MEMORY = 1000.0
+"""Number of labels over which the error of a lag is averaged."""
+
+_MAX_ERROR = 1e6
+
+
+class SeasonState(NamedTuple):
+    """Errors of all seasonal lags.
+
+    Args:
+        errors: mean absolute error of each lag at each step ahead.
+        counts: number of labels that were compared at each lag.
+    """
+
+    errors: Float[Array, "O K"]
+    counts: Float[Array, "K"]
+
+
+class NumberBaselines(AbstractExpert):
+    """The last known number, the running mean, and the number at the best seasonal lag.
+
+    Args:
+        outputs: number of steps ahead.
+        lags: number of labels among which the seasonal lag is sought.
+    """
+
+    outputs: int = eqx.field(static=True)
+    lags: int = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return ("last", "mean", "season")
+
+    def init(self) -> SeasonState:
+        """Return the state before the first row."""
+        return SeasonState(jnp.zeros((self.outputs, self.lags)), jnp.zeros(self.lags))
+
+    def predict(self, state: SeasonState, features: Features) -> Float[Array, "E O"]:
+        """Return the three numbers for each step ahead."""
+        last = last_number(features)
+        # The error of a lag is believed when it was seen some times; a lag that was never compared is not chosen.
+        doubt = jnp.where(state.counts > 0, 1 + 3 / jnp.sqrt(state.counts + 1), jnp.inf)
+        usable = jnp.where(jnp.isnan(features.labels), jnp.inf, doubt)
+        best = jnp.argmin((state.errors + 1e-9) * usable[None], axis=1)
+        season = jnp.nan_to_num(features.labels)[best]
+        season = jnp.where(jnp.isfinite(usable[best]), season, last)
+        return jnp.stack([jnp.full(self.outputs, last), jnp.zeros(self.outputs), season])
+
+    def learn(
+        self,
+        state: SeasonState,
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> SeasonState:
+        """Return the state after a label: the error of every lag."""
+        there = (~jnp.isnan(features.labels) & known).astype(state.counts.dtype)
+        counts = state.counts + there
+        errors = jnp.minimum(jnp.abs(label[:, None] - jnp.nan_to_num(features.labels)[None]), _MAX_ERROR)
+        rate = there / jnp.clip(counts, 1.0, _MEMORY)
+        return SeasonState(state.errors + rate[None] * (errors - state.errors), counts)
+
+
+class ClassBaselines(AbstractExpert):
+    """The most frequent class and the last class, each with the probability with which it was right.
+
+    Args:
+        classes: maximum number of classes.
+    """
+
+    classes: int = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return ("majority", "last")
+
+    def init(self) -> tuple[Float[Array, "O"], Float[Array, "2"]]:
+        """Return the counts of the classes, and how often the last class was right and was not."""
+        return jnp.zeros(self.classes), jnp.ones(2)
+
+    def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
+        """Return the frequencies of the classes, and the last class with its share."""
+        counts, right = state
+        seen = (jnp.arange(self.classes, dtype=jnp.int32) < features.num_classes).astype(counts.dtype)
+        frequency = (counts + 0.5 * seen) / jnp.maximum((counts + 0.5 * seen).sum(), 1e-30)
+        last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(counts.dtype)
+        share = right[0] / right.sum()
+        repeated = jnp.where(last.sum() > 0, share * last + (1 - share) * frequency, frequency)
+        return jnp.stack([frequency, repeated])
+
+    def learn(
+        self,
+        state: tuple[Array, Array],
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> tuple[Array, Array]:
+        """Return the state after a label."""
+        counts, right = state
+        last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(counts.dtype)
+        hit = (last * label).sum()
+        now = jnp.stack([hit, 1 - hit]) * (known & (last.sum() > 0)).astype(counts.dtype)
+        return counts + label * known.astype(counts.dtype), right + now

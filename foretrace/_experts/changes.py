@@ -1,0 +1,25 @@
+"""Numbers as two targets: their distance from the mean, and their distance from the last known number."""
+
+import jax.numpy as jnp
+
+from foretrace._experts.expert import Features
+from foretrace._types import Array, Float
+
+RANGE = 20.0
+"""Greatest distance from the mean or from the last number, in standard deviations."""
+
+
+def last_number(features: Features) -> Float[Array, ""]:
+    """Return the last known number in standard deviations; the mean if none is known."""
+    return jnp.nan_to_num(features.labels[0])
+
+
+def changes_of(label: Float[Array, "O"], features: Features) -> Float[Array, "2*O"]:
+    """Return both targets of the numbers at each step ahead, clipped at `RANGE`."""
+    return jnp.clip(jnp.concatenate([label, label - last_number(features)]), -RANGE, RANGE)
+
+
+def numbers_of(changes: Float[Array, "2*O"], features: Features) -> Float[Array, "2 O"]:
+    """Return the numbers that both targets stand for."""
+    from_mean, from_last = jnp.split(changes, 2)
+    return jnp.stack([from_mean, last_number(features) + from_last])

@@ -1,0 +1,72 @@
+"""What an expert is: it predicts a row from features that all experts share, and learns when the label comes.
+
+Numbers are predicted in standard deviations from the running mean, as they were when the row was predicted; classes by
+their probabilities. The state of an expert is a tree of arrays of fixed size. Nothing is learned from a label that is
+not known: the state is then returned as it was, bit for bit.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+
+from foretrace._types import Array, Bool, Float, Int
+
+
+class Features(NamedTuple):
+    """What experts see of a row and of the past, computed once for each row.
+
+    Args:
+        row: inputs of the row, the last known label and a constant, or a random projection of them.
+        short: inputs of the row, the rows just before it and their labels.
+        lags: inputs of the row, many rows before it and their labels.
+        wide: random tanh features of the lags.
+        waves: random Fourier features of the row.
+        labels: last known labels, the newest first: numbers in standard deviations, NaN where none is known; of
+            classes their indices, -1 where none is known.
+        num_classes: number of classes that have been seen; 0 for numbers.
+    """
+
+    row: Float[Array, "R"]
+    short: Float[Array, "S"]
+    lags: Float[Array, "L"]
+    wide: Float[Array, "F"]
+    waves: Float[Array, "F"]
+    labels: Float[Array, "K"] | Int[Array, "K"]
+    num_classes: Int[Array, ""]
+
+
+class AbstractExpert(eqx.Module):
+    """Some experts of one kind, each of which predicts every output."""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+
+    @abc.abstractmethod
+    def init(self) -> Any:
+        """Return the state before the first row, a tree of arrays."""
+
+    @abc.abstractmethod
+    def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
+        """Return what each expert predicts: numbers in standard deviations, or probabilities of the classes."""
+
+    @abc.abstractmethod
+    def learn(
+        self,
+        state: Any,
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> Any:
+        """Return the state after a label.
+
+        Args:
+            state: state of the experts.
+            features: features of the row when it was predicted.
+            predicted: what the experts predicted then.
+            label: the numbers in standard deviations of then, or the class as a one-hot vector.
+            known: whether there is a label; if not, the state is returned as it was.
+        """

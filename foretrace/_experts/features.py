@@ -1,0 +1,190 @@
+"""From a row and the past of its stream to the features that all experts share.
+
+    row       the inputs, the last known label, a constant
+    lags      the row, earlier values of some inputs, earlier labels; `short` has the first of each
+    wide      tanh(A lags)                  A: random, so that each feature sees few numbers or all of them
+    waves     cos(B row + b)                B: random, at several length scales
+
+A row with many inputs is reduced by a random projection first. Random matrices come from fixed seeds.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._experts.expert import Features
+from foretrace._experts.shape import FOLDED, LABELS, WIDE, Shape, codes
+from foretrace._types import Array, Float, Int
+
+_BOUND = 5.0
+"""Greatest absolute value of a feature that is a number, in standard deviations: further out, it would have a leverage
+that no error of one row should have."""
+
+
+FAR = 50.0
+"""Greatest distance of a known number from the mean, in standard deviations: a bad value is no answer to a row."""
+
+
+class Past(NamedTuple):
+    """What is remembered of one stream.
+
+    Args:
+        rows: lagged inputs of the last rows, the newest first.
+        labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1 where none is known.
+    """
+
+    rows: Float[Array, "K I"]
+    labels: Float[Array, "K"]
+
+
+class Seen(NamedTuple):
+    """What has to wait for the label: from it, all features follow again.
+
+    Args:
+        row: inputs of the row, after the projection.
+        lags: earlier inputs and labels.
+        labels: last known labels, in standard deviations.
+        moments: mean and standard deviation of numbers, or number of classes and 1.
+    """
+
+    row: Float[Array, "R"]
+    lags: Float[Array, "L"]
+    labels: Float[Array, "K"]
+    moments: Float[Array, "2"]
+
+
+class Maps(NamedTuple):
+    """Random matrices of the features.
+
+    Args:
+        row: projection of the inputs; of no columns where they are used as they are.
+        lagged: projection of the lagged inputs, likewise.
+        wide: from the lags.
+        waves: from the row.
+        phases: of the waves.
+        codes: features of each class.
+    """
+
+    row: Float[np.ndarray, "R I"]
+    lagged: Float[np.ndarray, "R I"]
+    wide: Float[np.ndarray, "F L"]
+    waves: Float[np.ndarray, "F R"]
+    phases: Float[np.ndarray, "F"]
+    codes: Float[np.ndarray, "O K"]
+
+
+def maps(shape: Shape) -> Maps:
+    """Return the random matrices of a shape, always the same."""
+    draw = np.random.default_rng(0)
+    lagged, size = len(shape.lagged), shape.size(shape.depth)
+    row = shape.size(0) + shape.code_size
+    project_lagged = shape.lagged_size < lagged
+    # Each random feature looks at a different number of features, from four to all.
+    width = np.exp(draw.uniform(np.log(min(4, size)), np.log(size), (WIDE - 1, 1)))
+    some = draw.uniform(size=(WIDE - 1, size)) < width / size
+    wide = draw.normal(size=(WIDE - 1, size)) * some / np.sqrt(width) * np.exp(draw.uniform(-0.7, 0.7, (WIDE - 1, 1)))
+    wide[:, 0] = draw.normal(size=WIDE - 1)
+    scales = np.exp(draw.uniform(np.log(0.3), np.log(3.0), (WIDE - 1, 1))) / np.sqrt(row)
+    return Maps(
+        _row_projection(shape),
+        draw.normal(size=(shape.lagged_size * project_lagged, lagged)) / np.sqrt(max(lagged, 1)),
+        wide,
+        draw.normal(size=(WIDE - 1, row)) * scales,
+        draw.uniform(0, 2 * np.pi, WIDE - 1),
+        codes(shape),
+    )
+
+
+def _row_projection(shape: Shape) -> np.ndarray:
+    """Return the projection of a row's inputs: none, a fold of those that were not used at first, or a random one."""
+    size, inputs = shape.row_size, shape.inputs
+    if size == inputs:
+        return np.zeros((0, inputs))
+    if shape.used is None or shape.used + FOLDED != size:
+        return np.random.default_rng(2).normal(size=(size, inputs)) / np.sqrt(inputs)
+    out = np.zeros((size, inputs))
+    places = np.arange(inputs)
+    out[np.where(places < shape.used, places, shape.used + (places - shape.used) % FOLDED), places] = 1.0
+    return out
+
+
+def new_past(shape: Shape) -> Past:
+    """Return the past of a stream before its first row."""
+    empty = -1.0 if shape.classes else np.nan
+    return Past(jnp.zeros((max(shape.depth, 1), shape.lagged_size)), jnp.full(LABELS, empty))
+
+
+def new_seen(shape: Shape) -> Seen:
+    """Return what waits for a label, zeros."""
+    lags = shape.size(shape.depth) - 1 - shape.row_size
+    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), jnp.zeros(LABELS), jnp.zeros(2))
+
+
+def look(
+    shape: Shape, maps: Maps, past: Past, x: Float[Array, "I"], last: Float[Array, ""], moments: Float[Array, "2"]
+) -> tuple[Seen, Past]:
+    """Return what is seen of a row, and the past behind it.
+
+    Args:
+        shape: what the stream asks.
+        maps: random matrices.
+        past: past of the stream.
+        x: inputs of the row.
+        last: last known label when the row is predicted; NaN or -1 if none is known.
+        moments: mean and standard deviation of numbers, or number of classes and 1.
+    """
+    labels = jnp.concatenate([last[None], past.labels[:-1]])
+    x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
+    row = _projected(maps.row, x)
+    parts = [past.rows[: shape.depth].ravel()]
+    if shape.classes:
+        known = labels
+        if shape.code_size:
+            recent = labels[: shape.depth].astype(jnp.int32)
+            coded = jnp.asarray(maps.codes)[jnp.maximum(recent, 0)]
+            parts.append(jnp.where((recent >= 0)[:, None], coded, 0.0).ravel())
+    else:
+        known = jnp.clip((labels - moments[0]) / moments[1], -FAR, FAR)
+        if shape.code_size:
+            parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
+    seen = Seen(row, jnp.concatenate(parts), known, moments)
+    now = x[np.asarray(shape.lagged, np.int32)] if shape.lagged else jnp.zeros(0)
+    rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
+    return seen, Past(rows, labels)
+
+
+def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
+    """Return the features of a row."""
+    one = jnp.ones(1)
+    inner = shape.depth * shape.lagged_size
+    earlier, labels = seen.lags[:inner], seen.lags[inner:]
+    few = shape.short_depth
+    row = jnp.concatenate([one, seen.row, labels[: shape.code_size]])
+    short = [one, seen.row, earlier[: few * shape.lagged_size], labels[: few * shape.code_size]]
+    lags = jnp.concatenate([one, seen.row, seen.lags])
+    classes = shape.classes
+    return Features(
+        row,
+        jnp.concatenate(short),
+        lags,
+        jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
+        jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
+        seen.labels.astype(jnp.int32) if classes else seen.labels,
+        _count(seen) if classes else jnp.zeros((), jnp.int32),
+    )
+
+
+def _projected(projection: Any, x: Array) -> Array:
+    """Return a random projection of x; x itself if there is none."""
+    return jnp.asarray(projection) @ x if len(projection) else x
+
+
+def _narrow(function: Callable[[Array], Array], x: Any) -> Any:
+    """Return a function of x, computed in float32: in float64 it is a call for each number."""
+    return function(x.astype(jnp.float32)).astype(x.dtype)
+
+
+def _count(seen: Seen) -> Int[Array, ""]:
+    return seen.moments[0].astype(jnp.int32)

@@ -1,0 +1,101 @@
+"""Linear models learned by gradient descent: cheap, and quick to follow a change.
+
+numbers    W <- W + rate f psi(y - f W) / |f|^2          psi: the error, clipped at some mean errors
+classes    W <- W + rate f (onehot(y) - softmax(f W)) / |f|^2
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._experts.changes import RANGE, changes_of, numbers_of
+from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._types import Array, Bool, Float
+
+_CLIP = 2.0
+
+
+class NumberGradient(AbstractExpert):
+    """Normalised stochastic gradient descent on the lags, from the mean and from the last number.
+
+    Args:
+        size: number of features.
+        outputs: number of steps ahead.
+        rate: learning rate.
+    """
+
+    size: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    rate: float = eqx.field(static=True, default=0.05)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return ("gradient from mean", "gradient from last")
+
+    def init(self) -> tuple[Float[Array, "F O"], Float[Array, "O"]]:
+        """Return the weights and the mean absolute error of each output."""
+        return jnp.zeros((self.size, 2 * self.outputs)), jnp.ones(2 * self.outputs)
+
+    def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
+        """Return the numbers for each step ahead."""
+        return numbers_of(jnp.clip(features.lags @ state[0], -RANGE, RANGE), features)
+
+    def learn(
+        self,
+        state: tuple[Array, Array],
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> tuple[Array, Array]:
+        """Return the state after a label."""
+        weights, scale = state
+        f, taken = features.lags, known.astype(weights.dtype)
+        error = changes_of(label, features) - f @ weights
+        size = jnp.minimum(jnp.abs(error), 5 * scale + 1e-9)
+        step = jnp.sign(error) * jnp.minimum(size, _CLIP * scale) * (self.rate * taken / (f @ f))
+        return weights + f[:, None] * step[None], scale + 0.01 * taken * (size - scale)
+
+
+class ClassGradient(AbstractExpert):
+    """Softmax regression on the lags at several rates.
+
+    Args:
+        size: number of features.
+        classes: maximum number of classes.
+        rates: learning rates, one for each expert.
+    """
+
+    size: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+    rates: tuple[float, ...] = eqx.field(static=True, default=(0.3, 2.0))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return tuple(f"softmax {rate:g}" for rate in self.rates)
+
+    def init(self) -> Float[Array, "F EO"]:
+        """Return the weights, those of each rate beside each other."""
+        return jnp.zeros((self.size, len(self.rates) * self.classes))
+
+    def predict(self, state: Float[Array, "F EO"], features: Features) -> Float[Array, "E O"]:
+        """Return the probabilities of the classes."""
+        logits = (features.lags @ state).reshape(len(self.rates), self.classes)
+        seen = jnp.arange(self.classes, dtype=jnp.int32) < jnp.maximum(features.num_classes, 1)
+        return jax.nn.softmax(jnp.where(seen[None], logits, -jnp.inf), axis=1)
+
+    def learn(
+        self,
+        state: Float[Array, "F EO"],
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> Float[Array, "F EO"]:
+        """Return the state after a label."""
+        f = features.lags
+        rates = jnp.asarray(self.rates)[:, None] * (known.astype(f.dtype) / (f @ f))
+        step = (label[None] - self.predict(state, features)) * rates
+        return state + f[:, None] * step.ravel()[None]

@@ -1,0 +1,185 @@
+"""Recursive least squares with Huber weights, numerically safe over any number of rows.
+
+    e     = y - f W,   w = min(1, c sigma / |e|)                    weight of an outlier (Huber)
+    v     = P f,       u = v / sqrt(1 / w + f v)
+    W     <- W + v e / (1 / w + f v)
+    P     <- S (P - u u^T) S,   S_i = min(forget^{-1/2}, sqrt(prior / P_ii))
+
+`P` is exactly symmetric, because every entry and its mirror image are the same products. It never grows beyond its
+first trace, because no diagonal entry exceeds the prior: a direction that is not excited forgets no further. Float64 is
+needed: `P` spans the squared condition number of the features.
+
+Outputs share `P`, and with it the mean of their weights. Sources: Ljung and Soderstrom, Theory and practice of
+recursive identification, 1983; Huber, Robust statistics, 1981.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._experts.changes import RANGE, changes_of, numbers_of
+from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._types import Array, Bool, Float
+
+_HUBER = 1.5
+_FLOOR = 1e-3
+"""Smallest probability of a class, before all are divided by their sum."""
+
+
+class SquaresState(NamedTuple):
+    """State of one recursion.
+
+    Args:
+        covariance: inverse of the weighted second moments of the features.
+        weights: coefficients of each output.
+        scale: mean absolute error of each output.
+        num_labels: number of labels.
+    """
+
+    covariance: Float[Array, "F F"]
+    weights: Float[Array, "F O"]
+    scale: Float[Array, "O"]
+    num_labels: Float[Array, ""]
+
+
+class Recursion(eqx.Module):
+    """The recursion of the head of this module.
+
+    Args:
+        size: number of features.
+        outputs: number of outputs.
+        forget: factor by which old rows lose weight with every label.
+        prior: variance of a coefficient before the first row.
+        robust: whether outliers have smaller weights.
+    """
+
+    size: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    forget: float = eqx.field(static=True, default=0.9995)
+    prior: float = eqx.field(static=True, default=1.0)
+    robust: bool = eqx.field(static=True, default=True)
+
+    def init(self) -> SquaresState:
+        """Return the state before the first row."""
+        shape = (self.size, self.outputs)
+        return SquaresState(self.prior * jnp.eye(self.size), jnp.zeros(shape), jnp.zeros(self.outputs), jnp.zeros(()))
+
+    def learn(
+        self, state: SquaresState, f: Float[Array, "F"], y: Float[Array, "O"], known: Bool[Array, ""]
+    ) -> SquaresState:
+        """Return the state after the targets of a row; as it was if they are not known."""
+        P, W = state.covariance, state.weights
+        error = y - f @ W
+        size = jnp.abs(error)
+        taken = known.astype(P.dtype)
+        count = state.num_labels + taken
+        limit = jnp.where(state.num_labels < 10, jnp.inf, _HUBER * state.scale)
+        inverse = jnp.maximum(size / jnp.maximum(limit, 1e-12), 1.0) if self.robust else jnp.ones_like(size)
+        v = P @ f
+        power = jnp.maximum(f @ v, 0.0)
+        W = W + v[:, None] * (taken * error / (inverse + power))[None]
+        weight = inverse.mean() + power
+
+        def factors() -> tuple[Array, Array]:
+            u = v * (taken / jnp.sqrt(weight))
+            diagonal = jnp.maximum(jnp.diagonal(P) - u * u, 1e-12)
+            grown = jnp.where(known, jnp.minimum(self.forget**-0.5, jnp.sqrt(self.prior / diagonal)), 1.0)
+            return u * grown, grown
+
+        # The compiler would compute these vectors again for each entry of P, with all that they depend on. A branch is
+        # computed once; this one is always taken.
+        taken_out, grown = lax.cond(weight > 0, factors, lambda: (jnp.zeros_like(v), jnp.ones_like(v)))
+        P = P * (grown[:, None] * grown[None]) - taken_out[:, None] * taken_out[None]
+        inside = jnp.minimum(size, jnp.where(state.num_labels < 10, jnp.inf, 5 * state.scale + 1e-12))
+        scale = state.scale + taken / jnp.clip(count, 1.0, 300.0) * (inside - state.scale)
+        return SquaresState(P, W, scale, count)
+
+
+class NumberSquares(AbstractExpert):
+    """Least squares on one set of features, from the running mean and from the last number.
+
+    Args:
+        name: set of features, a field of `Features`.
+        size: number of features.
+        outputs: number of steps ahead.
+    """
+
+    name: str = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return (f"{self.name} from mean", f"{self.name} from last")
+
+    @property
+    def recursion(self) -> Recursion:
+        """The recursion of both experts."""
+        return Recursion(self.size, 2 * self.outputs, prior=0.1)
+
+    def init(self) -> SquaresState:
+        """Return the state before the first row."""
+        return self.recursion.init()
+
+    def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
+        """Return the numbers for each step ahead."""
+        return numbers_of(jnp.clip(getattr(features, self.name) @ state.weights, -RANGE, RANGE), features)
+
+    def learn(
+        self,
+        state: SquaresState,
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> SquaresState:
+        """Return the state after a label."""
+        return self.recursion.learn(state, getattr(features, self.name), changes_of(label, features), known)
+
+
+class ClassSquares(AbstractExpert):
+    """Least squares on one set of features for each class, as one-hot targets.
+
+    Args:
+        name: set of features, a field of `Features`.
+        size: number of features.
+        classes: maximum number of classes.
+    """
+
+    name: str = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return (self.name,)
+
+    @property
+    def recursion(self) -> Recursion:
+        """The recursion of the expert."""
+        return Recursion(self.size, self.classes, robust=False)
+
+    def init(self) -> SquaresState:
+        """Return the state before the first row."""
+        return self.recursion.init()
+
+    def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
+        """Return the probabilities of the classes."""
+        scores = jnp.clip(getattr(features, self.name) @ state.weights, _FLOOR, 1.0)
+        scores = jnp.where(jnp.arange(self.classes, dtype=jnp.int32) < features.num_classes, scores, 0.0)
+        return (scores / jnp.maximum(scores.sum(), 1e-30))[None]
+
+    def learn(
+        self,
+        state: SquaresState,
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> SquaresState:
+        """Return the state after a label."""
+        return self.recursion.learn(state, getattr(features, self.name), label, known)

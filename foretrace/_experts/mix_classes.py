@@ -1,0 +1,118 @@
+"""Mixture of experts for classes: weighted products and means of probabilities, the likelier ones counting more.
+
+    product    p(c) ~ prod_e p_e(c)^{w_e},    w <- w - rate (E_p[log p_e] - log p_e(y))      at several rates
+    mean       p(c) = sum_e v_e p_e(c),       v <- (1 - share) v p_e(y) / p(y) + share / E
+    top        p(c) = sum_m q_m p_m(c),       q likewise, over these and the mean
+
+Sources: Mattern, Mixing strategies in data compression, DCC 2012; Herbster and Warmuth, Machine Learning 32, 1998.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._types import Array, Bool, Float, Int
+
+RATES = (3e-4, 2e-3, 1e-2)
+SHARE, TOP_SHARE = 1e-3, 1e-4
+_FLOOR = 1e-2
+"""Probability that every expert's answer is mixed with, so that none excludes a class."""
+
+_ESCAPE = 1e-4
+"""Probability that is left for classes that were never seen."""
+
+
+class ClassWeights(NamedTuple):
+    """State of the mixture.
+
+    Args:
+        exponents: exponent of each expert in each product.
+        means: logarithm of the weight of each expert in the weighted mean.
+        top: logarithm of the weight of each product, and of the mean.
+    """
+
+    exponents: Float[Array, "M E"]
+    means: Float[Array, "E"]
+    top: Float[Array, "T"]
+
+
+class ClassMixture(eqx.Module):
+    """The mixture of the head of this module.
+
+    Args:
+        experts: number of experts.
+        classes: maximum number of classes.
+        delay: number of rows after which a label comes.
+    """
+
+    experts: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+    delay: int = eqx.field(static=True)
+
+    def init(self) -> ClassWeights:
+        """Return the state before the first row."""
+        return ClassWeights(
+            jnp.full((len(RATES), self.experts), 1 / self.experts),
+            jnp.full(self.experts, -np.log(self.experts)),
+            jnp.full(len(RATES) + 1, -np.log(len(RATES) + 1.0)),
+        )
+
+    def predict(
+        self, state: ClassWeights, predicted: Float[Array, "E O"], num_classes: Int[Array, ""]
+    ) -> Float[Array, "O"]:
+        """Return the logarithms of the mixed probabilities; those of classes never seen share a small rest."""
+        seen = jnp.arange(self.classes, dtype=jnp.int32) < num_classes
+        p = self._candidates(state, predicted, num_classes)[1]
+        p = jax.nn.softmax(state.top) @ p
+        return jnp.log((1 - _ESCAPE) * jnp.where(seen, p, 0.0) + _ESCAPE / self.classes)
+
+    def weights(self, state: ClassWeights) -> Float[Array, "E"]:
+        """Return the weight of each expert: its share in the mean, and of the absolute exponents in the products."""
+        top = jax.nn.softmax(state.top)
+        size = jnp.abs(state.exponents)
+        return top[:-1] @ (size / jnp.maximum(size.sum(axis=1, keepdims=True), 1e-30)) + top[-1] * jax.nn.softmax(
+            state.means
+        )
+
+    def learn(
+        self,
+        state: ClassWeights,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+        num_classes: Int[Array, ""],
+    ) -> ClassWeights:
+        """Return the state after a label; as it was if it is not known, or was never seen before."""
+        logs, candidates = self._candidates(state, predicted, num_classes)
+        known = known & (jnp.argmax(label).astype(num_classes.dtype) < num_classes)
+        of_label = logs @ label
+        rates = np.asarray(RATES)[:, None] / (1 + self.delay / 4)
+        gradient = of_label[None] - candidates[:-1] @ logs.T
+        exponents = jnp.clip(state.exponents + rates * gradient, -8.0, 8.0)
+        means = _shared(state.means + of_label, SHARE)
+        top = _shared(state.top + jnp.log(jnp.maximum(candidates @ label, 1e-12)), TOP_SHARE)
+        return ClassWeights(
+            jnp.where(known, exponents, state.exponents),
+            jnp.where(known, means, state.means),
+            jnp.where(known, top, state.top),
+        )
+
+    def _candidates(
+        self, state: ClassWeights, predicted: Float[Array, "E O"], num_classes: Int[Array, ""]
+    ) -> tuple[Float[Array, "E O"], Float[Array, "T O"]]:
+        """Return the logarithms of the experts' probabilities, and what each product and the mean predict."""
+        known = jnp.maximum(num_classes, 1)
+        seen = jnp.arange(self.classes, dtype=jnp.int32) < known
+        safe = jnp.where(seen[None], (1 - _FLOOR) * predicted + _FLOOR / known.astype(predicted.dtype), 1.0)
+        logs = jnp.log(safe)
+        products = jax.nn.softmax(jnp.where(seen[None], state.exponents @ logs, -jnp.inf), axis=1)
+        mean = jnp.where(seen, jax.nn.softmax(state.means) @ safe, 0.0)
+        return logs, jnp.concatenate([products, mean[None]])
+
+
+def _shared(logits: Array, share: float) -> Array:
+    weights = jax.nn.softmax(logits)
+    return jnp.log((1 - share) * weights + share / logits.size)

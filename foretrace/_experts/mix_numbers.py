@@ -1,0 +1,140 @@
+"""Mixture of experts for numbers: convex combinations that follow the experts with the smallest absolute error.
+
+Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the baselines:
+
+    combined    v <- v exp(-rate g),   g_e = sign(m - y) (p_e - m) / u       m = sum_e v_e p_e (exponentiated gradient)
+    own         v <- v exp(-rate l),   l_e = |p_e - y| / u                   (exponential weights)
+    shared      v <- (1 - share) v + share prior                             (fixed share)
+
+u is the mean absolute error of the mixture, so that no unit matters. Half of the prior lies on the baselines. Where
+labels come late, errors of the same sign follow each other, and weights would swing behind them: rates and shares are
+divided by 1 + delay / 4, the rates of the first way by 1 + 4 delay. Sources: Kivinen and Warmuth, Information and
+Computation 132(1), 1997; Herbster and Warmuth, Machine Learning 32, 1998.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._types import Array, Bool, Float
+
+RATES = (0.005, 0.02, 0.1, 0.4)
+SHARES = (1e-4, 1e-2)
+TOP_RATE, TOP_SHARE = 0.1, 1e-3
+_CLIP = 8.0
+
+
+class NumberWeights(NamedTuple):
+    """State of the mixture.
+
+    Args:
+        experts: logarithm of the weight of each expert in each combination, for each step ahead.
+        top: logarithm of the weight of each combination, and of each baseline once more.
+        unit: mean absolute error of the mixture at each step ahead.
+        num_labels: number of labels.
+    """
+
+    experts: Float[Array, "M E O"]
+    top: Float[Array, "T O"]
+    unit: Float[Array, "O"]
+    num_labels: Float[Array, ""]
+
+
+class NumberMixture(eqx.Module):
+    """The mixture of the head of this module.
+
+    Args:
+        experts: number of experts; the first ones are the baselines.
+        baselines: number of baselines.
+        outputs: number of steps ahead.
+        delay: number of rows after which a label comes.
+    """
+
+    experts: int = eqx.field(static=True)
+    baselines: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    delay: int = eqx.field(static=True)
+
+    @property
+    def settings(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rate and share of each combination, those of both ways behind each other."""
+        rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
+        late = np.repeat([1 + 4 * self.delay, 1 + self.delay / 4], len(rates) // 2)
+        return rates / late, shares / (1 + self.delay / 4)
+
+    def init(self) -> NumberWeights:
+        """Return the state before the first row."""
+        combinations = 2 * len(RATES) * len(SHARES)
+        experts = np.log(_prior(self.baselines, self.experts - self.baselines))
+        top = np.log(_prior(self.baselines, combinations))
+        return NumberWeights(
+            jnp.asarray(np.tile(experts[None, :, None], (combinations, 1, self.outputs))),
+            jnp.asarray(np.tile(top[:, None], (1, self.outputs))),
+            jnp.zeros(self.outputs),
+            jnp.zeros(()),
+        )
+
+    def predict(self, state: NumberWeights, predicted: Float[Array, "E O"]) -> Float[Array, "O"]:
+        """Return the mixed prediction for each step ahead."""
+        return self._mixed(state, predicted)[0]
+
+    def weights(self, state: NumberWeights) -> Float[Array, "E O"]:
+        """Return the weight of each expert in the mixture."""
+        top = jax.nn.softmax(state.top, axis=0)
+        own = jnp.zeros((self.experts, self.outputs)).at[: self.baselines].set(top[: self.baselines])
+        return own + jnp.einsum("mo,meo->eo", top[self.baselines :], jax.nn.softmax(state.experts, axis=1))
+
+    def learn(
+        self, state: NumberWeights, predicted: Float[Array, "E O"], label: Float[Array, "O"], known: Bool[Array, ""]
+    ) -> NumberWeights:
+        """Return the state after a label; as it was if it is not known."""
+        mixed, candidates = self._mixed(state, predicted)
+        rates, shares = self.settings
+        error = jnp.abs(mixed - label)
+        taken = known.astype(error.dtype)
+        count = state.num_labels + taken
+        unit = jnp.where(state.num_labels > 0, state.unit, error)
+        unit = unit + taken / jnp.clip(count, 1.0, 200.0) * (jnp.minimum(error, 10 * unit + 1e-12) - unit)
+        scale = jnp.maximum(unit, 1e-9)
+        half = len(rates) // 2
+        combined = candidates[self.baselines : self.baselines + half]
+        gradient = jnp.sign(combined - label[None])[:, None] * (predicted[None] - combined[:, None])
+        gradient = jnp.clip(gradient / scale[None, None], -_CLIP, _CLIP)
+        own = jnp.minimum(jnp.abs(predicted - label[None]) / scale[None], _CLIP)
+        losses = jnp.concatenate([gradient, jnp.broadcast_to(own[None], gradient.shape)])
+        prior = _prior(self.baselines, self.experts - self.baselines)[None, :, None]
+        experts = _shared(state.experts - rates[:, None, None] * losses, shares[:, None, None], prior)
+        late = 1 + self.delay / 4
+        top_losses = TOP_RATE / late * jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
+        top_prior = _prior(self.baselines, 2 * half)[:, None]
+        top = _shared(state.top - top_losses, TOP_SHARE / late, top_prior, axis=0)
+        return NumberWeights(
+            jnp.where(known, experts, state.experts),
+            jnp.where(known, top, state.top),
+            jnp.where(known, unit, state.unit),
+            count,
+        )
+
+    def _mixed(
+        self, state: NumberWeights, predicted: Float[Array, "E O"]
+    ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
+        """Return the mixed prediction, and those of the baselines and combinations that it is made of."""
+        combinations = (jax.nn.softmax(state.experts, axis=1) * predicted[None]).sum(axis=1)
+        candidates = jnp.concatenate([predicted[: self.baselines], combinations])
+        return (jax.nn.softmax(state.top, axis=0) * candidates).sum(axis=0), candidates
+
+
+def _prior(baselines: int, others: int) -> np.ndarray:
+    """Return weights: half on the baselines, half on the others."""
+    if not others or not baselines:
+        return np.full(baselines + others, 1 / (baselines + others))
+    return np.concatenate([np.full(baselines, 0.5 / baselines), np.full(others, 0.5 / others)])
+
+
+def _shared(logits: Array, share: np.ndarray | float, prior: np.ndarray, axis: int = 1) -> Array:
+    """Return the logarithm of weights of which a share is given back to the prior."""
+    weights = jax.nn.softmax(logits, axis=axis)
+    return jnp.log((1 - share) * weights + share * prior)

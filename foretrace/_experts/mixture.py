@@ -1,0 +1,292 @@
+"""All experts and their mixture as one compiled program: a chunk of rows in, predictions out.
+
+    for each row:   predict it; then learn the row whose label came with it, `delay` rows ago of the same stream
+
+A row is predicted before its own label is learned, also inside of a chunk. What a late label needs, waits in a ring.
+The experts and their weights are shared by all streams; each stream has its own past. Everything is computed in
+float64, whatever JAX is set to, by `jax.enable_x64` around each call.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from foretrace._experts.baselines import ClassBaselines, NumberBaselines
+from foretrace._experts.contexts import ORDERS, Contexts
+from foretrace._experts.expert import AbstractExpert
+from foretrace._experts.features import FAR, Maps, Past, Seen, expand, look, maps, new_past, new_seen
+from foretrace._experts.gradient import ClassGradient, NumberGradient
+from foretrace._experts.least_squares import ClassSquares, NumberSquares
+from foretrace._experts.mix_classes import ClassMixture, ClassWeights
+from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
+from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
+from foretrace._experts.rows import Row, unpack
+from foretrace._experts.shape import LABELS, WIDE, Shape
+from foretrace._types import Array, Float, Int
+
+SETS = ("row", "short", "lags", "wide", "waves")
+"""Sets of features on which least squares are learned."""
+
+MAX_COEFFICIENTS = 2**14
+"""Number of coefficients of an expert beyond which it is left out."""
+
+SETTLED = 10
+"""Number of labels from which experts learn numbers: before, nobody knows their scale."""
+
+EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "network")
+"""Names of the groups of experts."""
+
+
+class Waiting(NamedTuple):
+    """Predictions that wait for their labels.
+
+    Args:
+        seen: what the features follow from.
+        num_labels: number of labels that had come, at most `SETTLED`.
+        predicted: predictions of the experts.
+        mixed: predictions of the mixture.
+    """
+
+    seen: Seen
+    num_labels: Int[Array, ""]
+    predicted: Float[Array, "E O"]
+    mixed: Float[Array, "O"]
+
+
+class MixtureState(NamedTuple):
+    """Everything that the mixture changes.
+
+    Args:
+        pasts: past of each stream; the last one belongs to rows that are missing.
+        rings: predictions of each stream that wait for their labels; None without delay.
+        turns: place in the ring of each stream where the next prediction is written.
+        experts: state of each group of experts.
+        weights: weights of the mixture.
+        num_labels: number of labels that have come, at most `SETTLED`.
+    """
+
+    pasts: Past
+    rings: Waiting | None
+    turns: Int[Array, "P"]
+    experts: tuple[Any, ...]
+    weights: NumberWeights | ClassWeights
+    num_labels: Int[Array, ""]
+
+
+class Mixed(NamedTuple):
+    """What a step returns for each of its rows.
+
+    Args:
+        newest: prediction of the new row: numbers, or logarithms of probabilities.
+        resolved: prediction that was made of the row whose label has come.
+        errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
+        losses: of each expert, for that row: mean absolute error, or the negative logarithm of the class's probability.
+    """
+
+    newest: Float[Array, "C O"]
+    resolved: Float[Array, "C O"]
+    errors: Float[Array, "C E"]
+    losses: Float[Array, "C E"]
+
+
+class Mixture:
+    """Experts and their mixture for streams of one shape.
+
+    Args:
+        shape: what the streams ask.
+        experts: names of the groups of experts that take part, among `EXPERTS`; the baselines always do.
+    """
+
+    def __init__(self, shape: Shape, experts: tuple[str, ...] = EXPERTS):
+        self.shape = shape
+        self.experts, self.left_out = _experts(shape, experts)
+        outside = tuple(f"network {i}" if i else "network" for i in range(shape.outside))
+        self.names = (*(name for expert in self.experts for name in expert.names), *outside)
+        count = len(self.names)
+        if shape.classes:
+            self.mixture: Any = ClassMixture(count, shape.outputs, shape.delay)
+        else:
+            self.mixture = NumberMixture(count, len(self.experts[0].names), shape.outputs, shape.delay)
+        self.places = shape.delay + 1 if shape.delay else 0
+        with jax.enable_x64(True):
+            self._maps = jax.tree.map(jnp.asarray, maps(shape))
+        self._step = jax.jit(self._traced_step, donate_argnums=0)
+        self._advance = jax.jit(partial(self._traced_step, learning=False), donate_argnums=0)
+        self._predict = jax.jit(self._traced_predict)
+        self._weights = jax.jit(lambda state: self.mixture.weights(state.weights))
+
+    def init(self) -> MixtureState:
+        """Return the state before the first row."""
+        with jax.enable_x64(True):
+            count = self.shape.slots + 1
+            waiting = Waiting(
+                new_seen(self.shape),
+                jnp.zeros((), jnp.int32),
+                jnp.zeros((len(self.names), self.shape.outputs)),
+                jnp.zeros(self.shape.outputs),
+            )
+            rings = jax.tree.map(lambda leaf: jnp.zeros((count, self.places, *leaf.shape), leaf.dtype), waiting)
+            state = MixtureState(
+                jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)),
+                rings if self.places else None,
+                jnp.zeros(count, jnp.int32),
+                tuple(expert.init() for expert in self.experts),
+                self.mixture.init(),
+                jnp.zeros((), jnp.int32),
+            )
+            return jax.tree.map(jnp.copy, state)
+
+    def step(self, state: MixtureState, rows: Any) -> tuple[MixtureState, Mixed]:
+        """Predict each row, and learn the row whose label came with it; `state` is donated."""
+        with jax.enable_x64(True):
+            return self._step(state, self._maps, rows)
+
+    def advance(self, state: MixtureState, rows: Any) -> tuple[MixtureState, Mixed]:
+        """Predict each row without learning: the past moves on; `state` is donated."""
+        with jax.enable_x64(True):
+            return self._advance(state, self._maps, rows)
+
+    def predict(self, state: MixtureState, rows: Any) -> Float[Array, "C O"]:
+        """Return the prediction of each row if it came next; nothing changes."""
+        with jax.enable_x64(True):
+            return self._predict(state, self._maps, rows)
+
+    def weights(self, state: MixtureState) -> dict[str, float]:
+        """Return the weight of each expert in the mixture, the mean over the steps ahead."""
+        with jax.enable_x64(True):
+            found = np.asarray(self._weights(state))
+        return dict(zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True))
+
+    def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
+        return lax.map(lambda row: self._forward(state, maps, unpack(self.shape, row))[0].mixed, rows)
+
+    def _traced_step(
+        self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
+    ) -> tuple[MixtureState, Mixed]:
+        def body(state: MixtureState, row: Array) -> tuple[MixtureState, Mixed]:
+            return self._row(maps, learning, state, unpack(self.shape, row))
+
+        if len(rows) > 1:
+            return lax.scan(body, state, rows)
+        state, mixed = body(state, rows[0])
+        return state, jax.tree.map(lambda leaf: leaf[None], mixed)
+
+    def _forward(self, state: MixtureState, maps: Maps, row: Row) -> tuple[Waiting, Past, Any]:
+        """Return the predictions of a row, the past behind it, and its features."""
+        slot = row.slot.astype(jnp.int32)
+        fresh = row.is_new > 0
+        kept = jax.tree.map(lambda leaf: leaf[slot], state.pasts)
+        past = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), new_past(self.shape), kept)
+        seen, after = look(self.shape, maps, past, row.x, row.last, row.moments)
+        features = expand(self.shape, maps, seen)
+        predicted = [expert.predict(now, features) for expert, now in zip(self.experts, state.experts, strict=True)]
+        if self.shape.outside:
+            predicted.append(self._outside(row, features.num_classes))
+        found = jnp.concatenate(predicted)
+        if self.shape.classes:
+            mixed = self.mixture.predict(state.weights, found, features.num_classes)
+        else:
+            mixed = row.moments[0] + row.moments[1] * self.mixture.predict(state.weights, found)
+        return Waiting(seen, state.num_labels, found, mixed), after, features
+
+    def _row(self, maps: Maps, learning: bool, state: MixtureState, row: Row) -> tuple[MixtureState, Mixed]:
+        slot = row.slot.astype(jnp.int32)
+        new, after, features = self._forward(state, maps, row)
+        pasts = jax.tree.map(lambda leaf, one: leaf.at[slot].set(one), state.pasts, after)
+        state = state._replace(pasts=pasts)
+        old = new
+        if not learning:
+            zeros = jnp.zeros(len(self.names))
+            return state, Mixed(new.mixed, new.mixed, zeros, zeros)
+        if state.rings is not None:
+            turn = jnp.where(row.is_new > 0, 0, state.turns[slot])
+            rings = jax.tree.map(lambda leaf, one: leaf.at[slot, turn].set(one), state.rings, new)
+            turn = jnp.where(turn + 1 == self.places, 0, turn + 1).astype(jnp.int32)
+            old = jax.tree.map(lambda leaf: leaf[slot, turn], rings)
+            features = expand(self.shape, maps, old.seen)
+            state = state._replace(rings=rings, turns=state.turns.at[slot].set(turn))
+        return self._learned(state, row, old, features, new.mixed)
+
+    def _learned(
+        self, state: MixtureState, row: Row, old: Waiting, features: Any, newest: Array
+    ) -> tuple[MixtureState, Mixed]:
+        known = (row.known > 0) & (row.slot < self.shape.slots) & jnp.isfinite(row.label).all()
+        if self.shape.classes:
+            label = (jnp.arange(self.shape.outputs, dtype=jnp.int32) == row.label[0].astype(jnp.int32)).astype(
+                jnp.result_type(float)
+            )
+            wrong = (jnp.argmax(old.predicted, axis=1) != jnp.argmax(label)).astype(label.dtype)
+            # A class without room is nobody's prediction.
+            wrong = jnp.where(known, wrong, 1.0)
+            losses = -jnp.log(jnp.maximum(old.predicted @ label, 1e-15))
+        else:
+            mean, scale = old.seen.moments[0], old.seen.moments[1]
+            label = jnp.where(known, (row.label - mean) / scale, 0.0)
+            wrong = losses = jnp.abs(old.predicted - label[None]).mean(axis=1) * scale
+            # Before some labels were known there was no scale to learn in.
+            known, came = known & (old.num_labels >= SETTLED), known
+            counted = jnp.minimum(state.num_labels + came.astype(jnp.int32), SETTLED)
+            state = state._replace(num_labels=counted.astype(jnp.int32))
+        spans, at = [], 0
+        for expert in self.experts:
+            spans.append(old.predicted[at : at + len(expert.names)])
+            at += len(expert.names)
+        experts = tuple(
+            expert.learn(now, features, mine, label, known)
+            for expert, now, mine in zip(self.experts, state.experts, spans, strict=True)
+        )
+        classes = (features.num_classes,) if self.shape.classes else ()
+        weights = self.mixture.learn(state.weights, old.predicted, label, known, *classes)
+        return state._replace(experts=experts, weights=weights), Mixed(newest, old.mixed, wrong, losses)
+
+    def _outside(self, row: Row, num_classes: Array) -> Float[Array, "X O"]:
+        if self.shape.classes:
+            seen = jnp.arange(self.shape.outputs, dtype=jnp.int32) < jnp.maximum(num_classes, 1)
+            logits = jnp.clip(jnp.nan_to_num(row.outside), -50.0, 50.0)
+            return jax.nn.softmax(jnp.where(seen[None], logits, -jnp.inf), axis=1)
+        numbers = (row.outside - row.moments[0]) / row.moments[1]
+        return jnp.where(jnp.isfinite(numbers), jnp.clip(numbers, -FAR, FAR), 0.0)
+
+
+def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
+    """Return the groups of experts of a shape, and the names of those that would be too large."""
+    sizes = {
+        "row": shape.size(0) + shape.code_size,
+        "short": shape.size(shape.short_depth),
+        "lags": shape.size(shape.depth),
+    }
+    outputs = shape.outputs
+    make: dict[str, Callable[[], AbstractExpert]] = {}
+    squares = ClassSquares if shape.classes else NumberSquares
+    for name in SETS:
+        make[name] = partial(squares, name, sizes.get(name, WIDE), outputs)
+    if shape.classes:
+        make["contexts"] = lambda: Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16)
+        make["neighbours"] = lambda: ClassNeighbours(sizes["short"], outputs)
+        make["gradient"] = lambda: ClassGradient(sizes["lags"], outputs)
+        found: list[AbstractExpert] = [ClassBaselines(outputs)]
+    else:
+        make["neighbours"] = lambda: NumberNeighbours(sizes["short"], outputs)
+        make["gradient"] = lambda: NumberGradient(sizes["lags"], outputs)
+        found = [NumberBaselines(outputs, LABELS)]
+    left_out = []
+    for name in EXPERTS:
+        if name not in make or name not in wanted:
+            continue
+        columns = outputs if name == "neighbours" else outputs * (1 if shape.classes else 2)
+        if name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS:
+            left_out.append(name)
+        else:
+            found.append(make[name]())
+    return tuple(found), tuple(left_out)
+
+
+@lru_cache(maxsize=16)
+def mixture(shape: Shape, experts: tuple[str, ...] = EXPERTS) -> Mixture:
+    """Return the mixture of a shape; equal shapes share one, and with it their compiled programs."""
+    return Mixture(shape, experts)

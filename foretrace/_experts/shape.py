@@ -1,0 +1,105 @@
+"""What a stream asks of the experts, and which sets of features follow from it, all of bounded size."""
+
+import dataclasses
+
+import numpy as np
+
+LAGS = 112
+"""Number of features that hold the row, rows before it and labels."""
+
+SHORT = 48
+"""Number of features that hold the row and the rows just before it; at least the row itself."""
+
+WIDE = 160
+"""Number of random features."""
+
+LABELS = 400
+"""Number of labels that are remembered."""
+
+MAX_ROW, PROJECTED_ROW = 96, 64
+"""Number of inputs that are used as they are, and the size of the random projection of more inputs."""
+
+FOLDED = 8
+"""Number of inputs into which those are folded that nobody used at first: columns that appear later."""
+
+MAX_LAGGED = 24
+"""Number of inputs whose earlier values are used as they are, and the size of the random projection of more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a stream asks of the experts.
+
+    Args:
+        inputs: number of inputs of a row.
+        lagged: places of the inputs whose earlier values are features.
+        outputs: number of numbers that are predicted, or maximum number of classes.
+        classes: whether a class is predicted.
+        delay: number of rows after which a label comes.
+        slots: number of streams, each of which has its own past.
+        previous: whether earlier labels are features.
+        outside: number of other models, such as the network, whose predictions are mixed with those of the experts.
+        used: number of inputs, the first ones, that were in use when the stream began; None for all.
+    """
+
+    inputs: int
+    lagged: tuple[int, ...]
+    outputs: int
+    classes: bool = False
+    delay: int = 0
+    slots: int = 1
+    previous: bool = True
+    outside: int = 0
+    used: int | None = None
+
+    @property
+    def row_size(self) -> int:
+        """Number of inputs of a row after the projection."""
+        size = self.inputs if self.used is None else min(self.inputs, self.used + FOLDED)
+        return size if size <= MAX_ROW else PROJECTED_ROW
+
+    @property
+    def lagged_size(self) -> int:
+        """Number of inputs of which earlier values are features, after the projection."""
+        return min(len(self.lagged), MAX_LAGGED)
+
+    @property
+    def code_size(self) -> int:
+        """Number of features of one label."""
+        if not self.previous:
+            return 0
+        return 1 if not self.classes or self.outputs <= 2 else 4 if self.outputs <= 32 else 12
+
+    @property
+    def depth(self) -> int:
+        """Number of earlier rows and labels among the lags."""
+        return self._depth(LAGS)
+
+    @property
+    def short_depth(self) -> int:
+        """Number of earlier rows and labels among the short lags."""
+        return min(self._depth(SHORT), 3)
+
+    def size(self, depth: int) -> int:
+        """Return the number of features: of the row, of `depth` earlier rows and labels, and a constant."""
+        return 1 + self.row_size + depth * (self.lagged_size + self.code_size)
+
+    def _depth(self, size: int) -> int:
+        each = self.lagged_size + self.code_size
+        return max((size - 1 - self.row_size) // each, 1) if each else 0
+
+
+def codes(shape: Shape) -> np.ndarray:
+    """Return the features of each class: -1 and 1 for the first two, random signs for later ones.
+
+    >>> codes(Shape(3, (), 2, classes=True)).tolist()
+    [[-1.0], [1.0]]
+    """
+    out = (
+        np.random.default_rng(1).choice([-1.0, 1.0], (shape.outputs, shape.code_size)) / max(shape.code_size, 1) ** 0.5
+    )
+    if shape.classes and shape.outputs <= 32 and shape.code_size:
+        out[:, 0] = 0.0
+        out[:2] = 0.0
+        out[:2, 0] = [-1.0, 1.0]
+    return out

@@ -1,0 +1,156 @@
+"""Write one step of a network or a learner as a graph, its initial state beside it, and a header that names all."""
+
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.extend.core as core
+import numpy as np
+from jax import export as jax_export
+from safetensors.numpy import save as to_bytes
+
+from foretrace._export.graph import NEXT, Graph, inference_graph, learning_graph
+from foretrace._export.onnx_graph import onnx_model
+from foretrace._export.real_valued import NotExportable
+from foretrace._learner.learner import Learner
+from foretrace._learner.state import LearnerState
+from foretrace._network import Network
+from foretrace._runs.files import write_atomically
+
+Format = Literal["stablehlo", "onnx"]
+
+
+class Exported(NamedTuple):
+    """The files of an export.
+
+    Args:
+        graph: the step, in the format that was asked for.
+        state: initial value of every state, by the name of its input (safetensors).
+        header: names, shapes and dtypes of inputs and outputs in their order (JSON).
+    """
+
+    graph: Path
+    state: Path
+    header: Path
+
+
+def export(
+    model: Network | Learner,
+    path: str | os.PathLike,
+    format: Format = "stablehlo",
+    learn: bool = False,
+    *,
+    state: LearnerState | None = None,
+    target: Any = None,
+) -> Exported:
+    """Write one step as a plain graph that runs without Python, JAX or foretrace.
+
+    An exact online step has no loop over time, so the learning step is a graph like any other. All arrays are real:
+    a complex state `h` is two inputs, `h.re` and `h.im`. A runtime calls the graph once for each row and gives every
+    output `next.NAME` back as the input `NAME`:
+
+        inference    state, x     -> outputs, next state                    parameters are constants
+        learning     state, x, y  -> outputs, loss, accepted, next state    parameters are part of the state
+
+    Three files are written: the graph at `path`, and beside it the initial state (`.state.safetensors`) and
+    a header (`.header.json`). They hold data only; nothing is executed when they are read.
+
+    Args:
+        model: network, or learner with its rule, optimiser and loss.
+        path: file of the graph, such as model.onnx; its folder must exist.
+        format: "stablehlo", portable StableHLO bytecode, or "onnx", which needs the extra `export`.
+        learn: True for the learning step of a learner, False for the inference step.
+        state: state of the learner, whose parameters are exported; default: `model.init()`.
+        target: example of one target for learn=True, of which shape and dtype count; default: a number for each output
+            or one integer class, as the loss takes it.
+
+    Returns:
+        The paths of the three files.
+
+    Raises:
+        TypeError: a model of another type, or learn=True for a network.
+        ValueError: an unknown format; a learner of batches, whole sequences or accumulated gradients; a rule or a
+            dropout that samples; a network with a cumulative mean; an operation without a form in the format.
+        ImportError: format="onnx" without the package onnx.
+        OSError: the folder is missing or not writable.
+
+    >>> import foretrace as ft, jax, optax, tempfile
+    >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+    >>> files = ft.export(network, tempfile.mkdtemp() + "/model.stablehlo")
+    >>> files.state.name, files.header.name
+    ('model.state.safetensors', 'model.header.json')
+    """
+    if format not in get_args(Format):
+        raise ValueError(f"export(format={format!r}) is unknown; choose one of {', '.join(get_args(Format))}")
+    path = Path(path)
+    files = Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"))
+    if path.suffix in (".safetensors", ".json"):
+        raise ValueError(f"export(path={str(path)!r}): the suffix is that of a file beside it; use .onnx or .stablehlo")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot export to {path}: there is no folder {path.parent}; make it first")
+    if format == "onnx" and learn and isinstance(model, Learner) and model.rule.credit is not None:
+        # onnxruntime refused such a graph for a product of shapes that do not fit (dev/LOG.md).
+        raise NotExportable(f"export(format='onnx') has no form of the rule {model.rule} yet; use format='stablehlo'")
+    graph = _graph(model, learn, state, target)
+    header = json.dumps(_header(graph, format, "learning" if learn else "inference", files.state.name), indent=1)
+    write_atomically(files.graph, _WRITERS[format](graph, header))
+    arrays = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in graph.state.items()}
+    write_atomically(files.state, to_bytes(arrays, metadata={"foretrace": header}))
+    write_atomically(files.header, header.encode())
+    return files
+
+
+def _graph(model: Network | Learner, learn: bool, state: LearnerState | None, target: Any) -> Graph:
+    if isinstance(model, Learner):
+        if learn:
+            return learning_graph(model, state, target)
+        return inference_graph(model.network if state is None else state.network)
+    if not isinstance(model, Network):
+        raise TypeError(f"export writes a Network or a Learner, got {type(model).__name__}")
+    if learn or state is not None:
+        raise TypeError(
+            "export(learn=True) and export(state=…) need a Learner, which knows rule, optimiser and loss; got a Network"
+        )
+    return inference_graph(model)
+
+
+def _header(graph: Graph, format: str, step: str, state_file: str) -> dict[str, Any]:
+    """Return what a runtime must know, in the order of the arguments and results."""
+    invars, outvars = graph.closed.jaxpr.invars, graph.closed.jaxpr.outvars
+
+    def described(names: list[str], variables: Any) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "shape": list(var.aval.shape), "dtype": str(var.aval.dtype)}
+            for name, var in zip(names, variables, strict=True)
+        ]
+
+    return {
+        "foretrace": importlib.metadata.version("foretrace"),
+        "format": format,
+        "step": step,
+        "initial_state": state_file,
+        "inputs": described(graph.inputs, invars),
+        "outputs": described(graph.outputs, outvars),
+        "state": {NEXT + name: name for name in graph.state},
+    }
+
+
+def _to_stablehlo(graph: Graph, header: str) -> bytes:
+    step = core.jaxpr_as_fun(graph.closed)
+    shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in graph.closed.jaxpr.invars]
+    # An input that no output needs stays, so that names and places agree with the header.
+    found = jax_export.export(jax.jit(step, keep_unused=True), platforms=("cpu",))(*shapes)
+    if "custom_call" in found.mlir_module():
+        raise NotExportable("the step calls a function of the JAX runtime, which a portable graph cannot hold")
+    return bytes(found.mlir_module_serialized)
+
+
+def _to_onnx(graph: Graph, header: str) -> bytes:
+    return onnx_model(graph.closed, graph.inputs, graph.outputs, header)
+
+
+_WRITERS: dict[str, Callable[[Graph, str], bytes]] = {"stablehlo": _to_stablehlo, "onnx": _to_onnx}

@@ -1,0 +1,173 @@
+"""One step of a network or a learner as a function of named real arrays: state and data in, results and state out."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import partial_eval
+
+from foretrace._engine.carry import init_carry
+from foretrace._engine.forward import forward
+from foretrace._export.real_valued import NotExportable, real_valued
+from foretrace._learner.learner import Learner
+from foretrace._learner.state import LearnerState
+from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
+from foretrace._rule import BPTT
+from foretrace._types import Array, PyTree
+
+NEXT = "next."
+"""What the name of a state begins with where it comes out."""
+
+
+class Graph(NamedTuple):
+    """One step, traced.
+
+    Args:
+        closed: traced function of real arrays, without loops.
+        state: initial value of each state that goes in, by name, in order.
+        data: shape and dtype of what goes in after the states: x, and y if it learns.
+        results: names of what comes out before the states.
+    """
+
+    closed: Any
+    state: dict[str, np.ndarray]
+    data: dict[str, jax.ShapeDtypeStruct]
+    results: list[str]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the arguments."""
+        return [*self.state, *self.data]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the results; the next state has the names of the state behind `NEXT`."""
+        return [*self.results, *(NEXT + name for name in self.state)]
+
+
+def inference_graph(network: Network) -> Graph:
+    """Return the step `x, h -> outputs, h`; the parameters are constants in it.
+
+    Raises:
+        ValueError: a network that runs on whole sequences only.
+    """
+    _check_network(network)
+    start = Carry(init_carry(network, BPTT).h, None)
+
+    def step(carry: Carry, x: Array) -> tuple[list[Array], Carry]:
+        outputs, after = forward(network, carry, x[None])
+        assert after is not None
+        return [outputs[0]], after
+
+    x = jax.ShapeDtypeStruct((network.input_size,), network.encoder.weight.dtype)
+    return _graph(step, start, "carry.", {"x": x}, ["outputs"])
+
+
+def learning_graph(learner: Learner, state: LearnerState | None, target: Any) -> Graph:
+    """Return the step `x, y, state -> outputs, loss, accepted, state`, as `Learner.step` does it.
+
+    Raises:
+        ValueError: a learner whose step is not that of one stream, or depends on random numbers.
+    """
+    _check_learner(learner)
+    state = learner.init() if state is None else state
+    key = jax.random.key(0)
+
+    def step(bare: Any, x: Array, y: Array) -> tuple[list[Array], Any]:
+        # The key is for dropout and for rules that sample; neither is exported.
+        after, info = learner.step(bare._replace(key=key), x[None], y[None])
+        return [info.outputs[0], info.loss, info.accepted], _without_key(after)
+
+    x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.encoder.weight.dtype)
+    y = _target(learner, x.dtype) if target is None else _shape_of(target)
+    return _graph(step, _without_key(state), "", {"x": x, "y": y}, ["outputs", "loss", "accepted"])
+
+
+def _without_key(state: Any) -> Any:
+    return state._replace(key=None)
+
+
+def _graph(
+    step: Callable, start: PyTree[Array], prefix: str, data: dict[str, jax.ShapeDtypeStruct], results: list[str]
+) -> Graph:
+    structure = jax.tree.structure(start)
+    names = [
+        prefix + jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(start)
+    ]
+    leaves = jax.tree.leaves(start)
+    state: dict[str, Array] = {}
+    for name, leaf in zip(names, leaves, strict=True):
+        state |= {f"{name}.re": leaf.real, f"{name}.im": leaf.imag} if jnp.iscomplexobj(leaf) else {name: leaf}
+
+    def of_real_arrays(*arguments: Array) -> list[Array]:
+        pieces = iter(arguments[: len(state)])
+        parts = [
+            jax.lax.complex(next(pieces), next(pieces)) if jnp.iscomplexobj(leaf) else next(pieces) for leaf in leaves
+        ]
+        found, after = step(structure.unflatten(parts), *arguments[len(state) :])
+        for leaf in jax.tree.leaves(after):
+            found += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
+        return found
+
+    shapes = [*map(_shape_of, state.values()), *data.values()]
+    closed = jax.make_jaxpr(real_valued(of_real_arrays, shapes))(*shapes)
+    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    values = {name: np.asarray(value) for name, value in state.items()}
+    return Graph(closed.replace(jaxpr=jaxpr), values, data, results)
+
+
+def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
+    value = value if hasattr(value, "dtype") else jnp.asarray(value)
+    return jax.ShapeDtypeStruct(value.shape, value.dtype)
+
+
+def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
+    """Return the targets that the loss takes: as many numbers as there are outputs, or a class."""
+    output = jax.ShapeDtypeStruct((learner.network.output_size,), dtype)
+    for target in (output, jax.ShapeDtypeStruct((), jnp.int32)):
+        try:
+            if jax.eval_shape(learner.loss, output, target).shape == ():
+                return target
+        except (TypeError, ValueError, AssertionError):
+            continue
+    raise ValueError(
+        "export(learn=True): the loss takes neither a number for each output nor one integer class as its target; "
+        "give an example of a target: target=…"
+    )
+
+
+def _check_network(network: Network) -> None:
+    if network.cumulative_mean:
+        raise ValueError(
+            "a network with cumulative_mean=True decodes a mean over the whole sequence and has no single step to "
+            "export; train one with cumulative_mean=False"
+        )
+
+
+def _check_learner(learner: Learner) -> None:
+    """Raise a ValueError that names what keeps the learning step from being a plain graph."""
+    _check_network(learner.network)
+    for name, is_set in {
+        "accumulate=True": learner.accumulate,
+        "whole_sequences=True": learner.whole_sequences,
+        f"batch_size={learner.batch_size}": learner.batch_size is not None,
+    }.items():
+        if is_set:
+            raise ValueError(
+                f"export(learn=True) writes the step of one stream that learns at every step, and this learner has "
+                f"{name}; make a Learner with the trained network and without that option"
+            )
+    dropout = learner.network.blocks.dropout
+    for what, samples in {
+        f"the rule {learner.rule} samples what it carries": learner.rule.samples,
+        f"dropout={dropout} samples masks": dropout > 0,
+        "sensitivity_dtype='bfloat16' rounds stochastically": learner.sensitivity_dtype is not None,
+    }.items():
+        if samples:
+            raise NotExportable(
+                f"export(learn=True): {what}, and a plain graph has no random numbers; use a rule such as ONLINE, RTRL "
+                "or TRUNCATED, no dropout and full precision"
+            )

@@ -1,0 +1,305 @@
+"""What each operation of JAX is in ONNX: one table. Shapes are known, so they are constants of the graph."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretrace._export.onnx_nodes import Nodes
+from foretrace._export.real_valued import NotExportable
+
+PLAIN = {
+    "abs": "Abs",
+    "add": "Add",
+    "add_any": "Add",
+    "and": "And",
+    "ceil": "Ceil",
+    "cos": "Cos",
+    "cosh": "Cosh",
+    "div": "Div",
+    "eq": "Equal",
+    "erf": "Erf",
+    "exp": "Exp",
+    "floor": "Floor",
+    "ge": "GreaterOrEqual",
+    "gt": "Greater",
+    "le": "LessOrEqual",
+    "log": "Log",
+    "logistic": "Sigmoid",
+    "lt": "Less",
+    "max": "Max",
+    "min": "Min",
+    "mul": "Mul",
+    "neg": "Neg",
+    "not": "Not",
+    "or": "Or",
+    "pow": "Pow",
+    "sign": "Sign",
+    "sin": "Sin",
+    "sinh": "Sinh",
+    "sqrt": "Sqrt",
+    "sub": "Sub",
+    "tan": "Tan",
+    "tanh": "Tanh",
+    "xor": "Xor",
+}
+"""Operations on each element that ONNX has too."""
+
+_REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin"}
+
+
+def _like(eqn: Any, value: float) -> np.ndarray:
+    return np.array(value, eqn.invars[0].aval.dtype)
+
+
+def _expm1(nodes: Nodes, eqn: Any, x: str) -> str:
+    # tanh(x / 2) (exp(x) + 1), which does not cancel at small x.
+    half = nodes.add("Mul", x, nodes.constant(_like(eqn, 0.5)))
+    grown = nodes.add("Add", nodes.add("Exp", x), nodes.constant(_like(eqn, 1)))
+    return nodes.add("Mul", nodes.add("Tanh", half), grown)
+
+
+def _log1p(nodes: Nodes, eqn: Any, x: str) -> str:
+    # log(u) x / (u - 1) with u = 1 + x rounded, which corrects for that rounding (Kahan).
+    one = nodes.constant(_like(eqn, 1))
+    u = nodes.add("Add", x, one)
+    corrected = nodes.add("Mul", nodes.add("Log", u), nodes.add("Div", x, nodes.add("Sub", u, one)))
+    return nodes.add("Where", nodes.add("Equal", u, one), x, corrected)
+
+
+def _is_finite(nodes: Nodes, eqn: Any, x: str) -> str:
+    return nodes.add("Less", nodes.add("Abs", x), nodes.constant(_like(eqn, np.inf)))
+
+
+def _select(nodes: Nodes, eqn: Any, which: str, *cases: str) -> str:
+    if len(cases) != 2 or eqn.invars[0].aval.dtype != np.bool_:
+        raise NotExportable("a choice between more than two arrays has no form here")
+    return nodes.add("Where", which, cases[1], cases[0])
+
+
+def _integer_power(nodes: Nodes, eqn: Any, x: str) -> str:
+    y = eqn.params["y"]
+    if y == -1:
+        return nodes.add("Reciprocal", x)
+    if y == 2:
+        return nodes.add("Mul", x, x)
+    return nodes.add("Pow", x, nodes.constant(_like(eqn, y)))
+
+
+def _cast(nodes: Nodes, eqn: Any, x: str) -> str:
+    return nodes.add("Cast", x, to=nodes.dtype(eqn.params["new_dtype"]))
+
+
+ELEMENTWISE: dict[str, Callable[..., str]] = {
+    "clamp": lambda nodes, eqn, low, x, high: nodes.add("Min", nodes.add("Max", x, low), high),
+    "convert_element_type": _cast,
+    "expm1": _expm1,
+    "integer_pow": _integer_power,
+    "is_finite": _is_finite,
+    "log1p": _log1p,
+    "ne": lambda nodes, eqn, a, b: nodes.add("Not", nodes.add("Equal", a, b)),
+    "rem": lambda nodes, eqn, a, b: nodes.add("Mod", a, b, fmod=1),
+    "rsqrt": lambda nodes, eqn, x: nodes.add("Reciprocal", nodes.add("Sqrt", x)),
+    "select_n": _select,
+    "square": lambda nodes, eqn, x: nodes.add("Mul", x, x),
+}
+"""Other operations on each element; operands of fewer elements are repeated, as NumPy does it."""
+
+
+def reshaped(nodes: Nodes, x: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
+    """Return an array in another shape; itself if that is its own."""
+    return x if tuple(old) == tuple(new) else nodes.add("Reshape", x, nodes.integers(new))
+
+
+def _reshape(nodes: Nodes, eqn: Any, x: str, *_: str) -> str:
+    return reshaped(nodes, x, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape)
+
+
+def _transposed(nodes: Nodes, x: str, order: Any) -> str:
+    order = [int(i) for i in order]
+    return x if order == sorted(order) else nodes.add("Transpose", x, perm=order)
+
+
+def _slice(nodes: Nodes, eqn: Any, x: str) -> str:
+    starts, ends = eqn.params["start_indices"], eqn.params["limit_indices"]
+    steps = eqn.params["strides"] or (1,) * len(starts)
+    return nodes.add("Slice", x, *map(nodes.integers, (starts, ends, range(len(starts)), steps)))
+
+
+def _reverse(nodes: Nodes, eqn: Any, x: str) -> str:
+    axes = eqn.params["dimensions"]
+    ends = [np.iinfo(np.int64).min] * len(axes)
+    return nodes.add("Slice", x, *map(nodes.integers, ([-1] * len(axes), ends, axes, [-1] * len(axes))))
+
+
+def _split(nodes: Nodes, eqn: Any, x: str) -> list[str]:
+    sizes = eqn.params["sizes"]
+    return nodes.many("Split", [x, nodes.integers(sizes)], len(sizes), axis=eqn.params["axis"])
+
+
+def _pad(nodes: Nodes, eqn: Any, x: str, value: str) -> str:
+    config = eqn.params["padding_config"]
+    if any(low < 0 or high < 0 or between for low, high, between in config):
+        raise NotExportable("padding between elements, or by less than nothing, has no form here")
+    ends = [low for low, _, _ in config] + [high for _, high, _ in config]
+    return nodes.add("Pad", x, nodes.integers(ends), value, mode="constant")
+
+
+def _reduce(nodes: Nodes, eqn: Any, x: str) -> str:
+    if not eqn.params["axes"]:
+        # ONNX takes no axes for all of them.
+        return x
+    axes = nodes.integers(eqn.params["axes"])
+    return nodes.add(_REDUCTIONS[eqn.primitive.name], x, axes, keepdims=0)
+
+
+def _reduce_booleans(nodes: Nodes, eqn: Any, x: str) -> str:
+    operator = "ReduceMin" if eqn.primitive.name == "reduce_and" else "ReduceMax"
+    numbers = nodes.add("Cast", x, to=nodes.dtype(np.int32))
+    found = nodes.add(operator, numbers, nodes.integers(eqn.params["axes"]), keepdims=0)
+    return nodes.add("Cast", found, to=nodes.dtype(np.bool_))
+
+
+def _argmax(nodes: Nodes, eqn: Any, x: str) -> str:
+    (axis,) = eqn.params["axes"]
+    return nodes.add("Cast", nodes.add("ArgMax", x, axis=axis, keepdims=0), to=nodes.dtype(eqn.params["index_dtype"]))
+
+
+def _dot_general(nodes: Nodes, eqn: Any, a: str, b: str) -> str:
+    """Write a product over any axes as one of matrices: (batch, free, summed) times (batch, summed, free)."""
+    (sum_a, sum_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
+    shape_a, shape_b = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
+    free_a = [i for i in range(len(shape_a)) if i not in (*sum_a, *batch_a)]
+    free_b = [i for i in range(len(shape_b)) if i not in (*sum_b, *batch_b)]
+
+    def size(shape: tuple[int, ...], axes: Any) -> int:
+        return int(np.prod([shape[i] for i in axes], dtype=np.int64))
+
+    front = tuple(shape_a[i] for i in batch_a)
+    summed = size(shape_a, sum_a)
+    order_a, order_b = [*batch_a, *free_a, *sum_a], [*batch_b, *sum_b, *free_b]
+    a, b = _transposed(nodes, a, order_a), _transposed(nodes, b, order_b)
+    rows, columns = (*front, size(shape_a, free_a), summed), (*front, summed, size(shape_b, free_b))
+    a = reshaped(nodes, a, tuple(shape_a[i] for i in order_a), rows)
+    b = reshaped(nodes, b, tuple(shape_b[i] for i in order_b), columns)
+    product = nodes.add("MatMul", a, b)
+    return reshaped(nodes, product, (*front, rows[-2], columns[-1]), eqn.outvars[0].aval.shape)
+
+
+class _Picking(NamedTuple):
+    """Which axes of an array are picked from by indices, and how the others come along whole."""
+
+    front: list[int]
+    whole: list[int]
+    batching: tuple[int, ...]
+    indices_batching: tuple[int, ...]
+    index_map: tuple[int, ...]
+
+
+def _picking(eqn: Any, batching: Any, indices_batching: Any, index_map: Any, window: Any, sizes: Any) -> _Picking:
+    shape = eqn.invars[0].aval.shape
+    front = sorted({*batching, *index_map})
+    whole = [axis for axis in range(len(shape)) if axis not in front]
+    if len(window) != len(whole) or any(sizes[i] != shape[axis] for i, axis in enumerate(whole)):
+        raise NotExportable("picking a part of an axis by indices has no form here")
+    return _Picking(front, whole, tuple(batching), tuple(indices_batching), tuple(index_map))
+
+
+def _positions(nodes: Nodes, eqn: Any, indices: str, pick: _Picking) -> str:
+    """Return the position of each element on the axes that are picked from, as GatherND and ScatterND take it."""
+    shape = eqn.invars[1].aval.shape
+    columns, wide = [], nodes.add("Cast", indices, to=nodes.dtype(np.int64))
+    for axis in pick.front:
+        if axis in pick.index_map:
+            place = pick.index_map.index(axis)
+            columns.append(nodes.add("Slice", wide, *map(nodes.integers, ([place], [place + 1], [len(shape) - 1]))))
+        else:
+            along = pick.indices_batching[pick.batching.index(axis)]
+            count = np.arange(shape[along]).reshape([-1 if i == along else 1 for i in range(len(shape))])
+            columns.append(nodes.constant(np.broadcast_to(count, (*shape[:-1], 1)).astype(np.int64)))
+    return columns[0] if len(columns) == 1 else nodes.add("Concat", *columns, axis=len(shape) - 1)
+
+
+def _gather(nodes: Nodes, eqn: Any, x: str, indices: str) -> str:
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    front = {*numbers.operand_batching_dims, *numbers.start_index_map}
+    pick = _picking(
+        eqn,
+        numbers.operand_batching_dims,
+        numbers.start_indices_batching_dims,
+        numbers.start_index_map,
+        numbers.offset_dims,
+        [size for axis, size in enumerate(sizes) if axis not in front],
+    )
+    found = nodes.add("GatherND", _transposed(nodes, x, pick.front + pick.whole), _positions(nodes, eqn, indices, pick))
+    # Picked axes are in front now; those that came along go where the result has them.
+    rank = len(eqn.outvars[0].aval.shape)
+    picked = [axis for axis in range(rank) if axis not in numbers.offset_dims]
+    return _transposed(nodes, found, np.argsort([*picked, *numbers.offset_dims]))
+
+
+def _scatter_add(nodes: Nodes, eqn: Any, x: str, indices: str, updates: str) -> str:
+    numbers, shape = eqn.params["dimension_numbers"], eqn.invars[2].aval.shape
+    pick = _picking(
+        eqn,
+        numbers.operand_batching_dims,
+        numbers.scatter_indices_batching_dims,
+        numbers.scatter_dims_to_operand_dims,
+        numbers.update_window_dims,
+        [shape[axis] for axis in numbers.update_window_dims],
+    )
+    picked = [axis for axis in range(len(shape)) if axis not in numbers.update_window_dims]
+    updates = _transposed(nodes, updates, [*picked, *numbers.update_window_dims])
+    order = pick.front + pick.whole
+    rows = _positions(nodes, eqn, indices, pick)
+    found = nodes.add("ScatterND", _transposed(nodes, x, order), rows, updates, reduction="add")
+    return _transposed(nodes, found, np.argsort(order))
+
+
+def _window(nodes: Nodes, eqn: Any, sizes: tuple[int, ...], starts: tuple[str, ...]) -> str:
+    """Return the positions of a part of an array that begins at a computed place and is moved to lie inside."""
+    shape = eqn.invars[0].aval.shape
+    wide = [nodes.add("Cast", start, to=nodes.dtype(np.int64)) for start in starts]
+    first = nodes.add("Concat", *(nodes.add("Reshape", start, nodes.integers([1])) for start in wide), axis=0)
+    last = nodes.integers(whole - size for whole, size in zip(shape, sizes, strict=True))
+    first = nodes.add("Min", nodes.add("Max", first, nodes.integers([0])), last)
+    return nodes.add("Add", first, nodes.constant(np.moveaxis(np.indices(sizes), 0, -1).astype(np.int64)))
+
+
+def _dynamic_slice(nodes: Nodes, eqn: Any, x: str, *starts: str) -> str:
+    return nodes.add("GatherND", x, _window(nodes, eqn, eqn.params["slice_sizes"], starts))
+
+
+def _dynamic_update(nodes: Nodes, eqn: Any, x: str, update: str, *starts: str) -> str:
+    return nodes.add("ScatterND", x, _window(nodes, eqn, eqn.invars[1].aval.shape, starts), update)
+
+
+def _cumulative_sum(nodes: Nodes, eqn: Any, x: str) -> str:
+    axis = nodes.constant(np.array(eqn.params["axis"], np.int64))
+    return nodes.add("CumSum", x, axis, reverse=int(eqn.params["reverse"]))
+
+
+OTHERS: dict[str, Callable[..., str | list[str]]] = {
+    "argmax": _argmax,
+    "concatenate": lambda nodes, eqn, *xs: nodes.add("Concat", *xs, axis=eqn.params["dimension"]),
+    "cumsum": _cumulative_sum,
+    "dot_general": _dot_general,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update,
+    "expand_dims": _reshape,
+    "gather": _gather,
+    "pad": _pad,
+    "reduce_and": _reduce_booleans,
+    "reduce_max": _reduce,
+    "reduce_min": _reduce,
+    "reduce_or": _reduce_booleans,
+    "reduce_sum": _reduce,
+    "reshape": _reshape,
+    "rev": _reverse,
+    "scatter-add": _scatter_add,
+    "slice": _slice,
+    "split": _split,
+    "squeeze": _reshape,
+    "transpose": lambda nodes, eqn, x: _transposed(nodes, x, eqn.params["permutation"]),
+}
+"""Operations that move, join or add up elements."""

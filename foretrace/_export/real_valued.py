@@ -1,0 +1,293 @@
+"""A traced function again, without complex numbers and without loops: what every graph format can hold.
+
+The derivatives in it are those that autodiff of the cell's one step has found; here each operation is only written in
+other operations. A complex number is a pair of real ones inside, and a loop of known length is its steps in a row.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.extend.core as core
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.interpreters import partial_eval
+
+from foretrace._types import Array
+
+
+class Pair(NamedTuple):
+    """A complex array as its real and imaginary parts."""
+
+    re: Array
+    im: Array
+
+
+class NotExportable(ValueError):
+    """An operation that has no form in a plain graph of real numbers."""
+
+
+def real_valued(function: Callable[..., list[Array]], shapes: Sequence[jax.ShapeDtypeStruct]) -> Callable:
+    """Return the same function without complex numbers inside, with every loop unrolled.
+
+    Args:
+        function: function of real arrays that returns a list of real arrays.
+        shapes: shapes and dtypes of its arguments.
+
+    Raises:
+        NotExportable: when the result is called, for an operation without a real form, such as sampling.
+    """
+    closed = jax.make_jaxpr(function)(*shapes)
+    # What no output needs, such as the PRNG key that moves on, must not be asked for.
+    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    return lambda *arguments: _evaluate(jaxpr, closed.consts, arguments)
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, map(_as_pair, consts), strict=True))
+    values |= dict(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(atom: Any) -> Any:
+        if isinstance(atom, core.Literal):
+            aval: Any = atom.aval
+            return _converted(_as_pair(atom.val), aval.dtype) if _is_complex(aval) else atom.val
+        return values[atom]
+
+    for eqn in jaxpr.eqns:
+        operands = [read(atom) for atom in eqn.invars]
+        values |= dict(zip(eqn.outvars, _apply(eqn, operands), strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _apply(eqn: Any, operands: list[Any]) -> list[Any]:
+    """Return the results of one operation."""
+    name, params = eqn.primitive.name, eqn.params
+    if name in _PASSING:
+        return operands
+    if name == "scan":
+        return _unrolled(params, operands)
+    if name == "platform_index":
+        return [None]
+    if name == "cond" and params.get("branches_platforms"):
+        # One branch for each platform: the one for all others is plain.
+        plain = params["branches"][params["branches_platforms"].index(None)]
+        return _evaluate(plain.jaxpr, plain.consts, operands[1:])
+    if (inner := _inner(name, params)) is not None:
+        return _evaluate(inner.jaxpr, inner.consts, operands)
+    if name in _IMPOSSIBLE or any(jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in eqn.outvars):
+        raise NotExportable(f"the step samples or branches ({name}), which a plain graph cannot hold")
+    if any(isinstance(value, Pair) for value in operands) or _is_complex(eqn.outvars[0].aval):
+        return _apply_to_pairs(eqn, operands)
+    return _bound(eqn, operands)
+
+
+def _bound(eqn: Any, operands: list[Any]) -> list[Any]:
+    if not any(isinstance(value, jax.core.Tracer) for value in operands):
+        # What depends on constants alone is computed now.
+        with jax.ensure_compile_time_eval():
+            return _computed(eqn, operands)
+    return _simplified(eqn, operands) or _computed(eqn, operands)
+
+
+def _computed(eqn: Any, operands: list[Any]) -> list[Any]:
+    name, params = eqn.primitive.name, eqn.params
+    if name.startswith("empty"):
+        return [np.zeros(eqn.outvars[0].aval.shape, eqn.outvars[0].aval.dtype)]
+    if name == "stack":
+        return [jnp.concatenate([jnp.expand_dims(x, params["axis"]) for x in operands], params["axis"])]
+    if name == "unstack":
+        axis = params["axis"]
+        return [lax.index_in_dim(operands[0], i, axis, keepdims=False) for i in range(operands[0].shape[axis])]
+    if name == "tile":
+        return [_tiled(operands[0], params["reps"])]
+    found = eqn.primitive.bind(*operands, **params)
+    return list(found) if eqn.primitive.multiple_results else [found]
+
+
+def _simplified(eqn: Any, operands: list[Any]) -> list[Any] | None:
+    """Return the result of a sum with zeros or a product with zeros or ones; None for any other operation.
+
+    Most of these come from the imaginary part of a real number.
+    """
+    name, aval = eqn.primitive.name, eqn.outvars[0].aval
+    if name not in ("add", "add_any", "mul") or not jnp.issubdtype(aval.dtype, jnp.floating):
+        return None
+    known = [_is_all(value, 0) or (name == "mul" and _is_all(value, 1)) for value in operands]
+    return [(_times if name == "mul" else _plus)(*operands)] if any(known) else None
+
+
+def _times(a: Any, b: Any, times: Callable = operator.mul) -> Any:
+    if _is_all(a, 0) or _is_all(b, 0):
+        shape = jax.eval_shape(times, a, b)
+        return np.zeros(shape.shape, shape.dtype)
+    for one, other in ((a, b), (b, a)) if times is operator.mul else ():
+        if _is_all(one, 1) and jnp.shape(one) in ((), jnp.shape(other)):
+            return other
+    return times(a, b)
+
+
+def _plus(a: Any, b: Any) -> Any:
+    for zero, other in ((a, b), (b, a)):
+        if _is_all(zero, 0) and jnp.shape(zero) in ((), jnp.shape(other)):
+            return other
+    return a + b
+
+
+def _minus(a: Any, b: Any) -> Any:
+    return a if _is_all(b, 0) and jnp.shape(b) in ((), jnp.shape(a)) else a - b
+
+
+def _is_all(value: Any, number: float) -> bool:
+    return not isinstance(value, jax.core.Tracer) and bool((np.asarray(value) == number).all())
+
+
+def _tiled(value: Array, reps: Sequence[int]) -> Array:
+    for axis, count in enumerate(reps):
+        value = jnp.concatenate([value] * count, axis)
+    return value
+
+
+def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
+    """Run a scan step by step."""
+    body, fixed, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
+    consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
+    order, rows = range(params["length"]), []
+    for t in reversed(order) if params["reverse"] else order:
+        now = [_on_parts(lambda x, t=t: lax.index_in_dim(x, t, keepdims=False), x) for x in xs]
+        out = _evaluate(body.jaxpr, body.consts, [*consts, *carry, *now])
+        carry = out[:carried]
+        rows.append(out[carried:])
+    rows = rows[::-1] if params["reverse"] else rows
+    stacked = [_joined([_on_parts(lambda x: x[None], y) for y in ys]) for ys in zip(*rows, strict=True)]
+    return [*carry, *stacked]
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], Pair):
+        return Pair(*(jnp.concatenate(side) for side in zip(*parts, strict=True)))
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
+    """Return the results of an operation in which complex numbers take part."""
+    name, params = eqn.primitive.name, eqn.params
+    if name in _EACH_PART:
+        # One operation on the real parts, and the same on the imaginary parts; indices and choices serve both.
+        sides = [[v[i] if isinstance(v, Pair) else v for v in operands] for i in range(2)]
+        return [Pair(*both) for both in zip(*(_bound(eqn, side) for side in sides), strict=True)]
+    if name == "dot_general":
+        real = _real_params(params)
+        return [_product(operands[0], operands[1], lambda a, b: lax.dot_general_p.bind(a, b, **real))]
+    if name == "convert_element_type":
+        return [_converted(operands[0], params["new_dtype"])]
+    if name in _RULES:
+        return [_RULES[name](*operands, **({"y": params["y"]} if name == "integer_pow" else {}))]
+    raise NotExportable(f"the operation {name} on complex numbers has no real form here")
+
+
+def _real_params(params: dict[str, Any]) -> dict[str, Any]:
+    wanted = params["preferred_element_type"]
+    if wanted is None or not jnp.issubdtype(wanted, jnp.complexfloating):
+        return params
+    return params | {"preferred_element_type": jnp.finfo(wanted).dtype}
+
+
+def _converted(value: Any, dtype: Any) -> Any:
+    if not jnp.issubdtype(dtype, jnp.complexfloating):
+        return value.re.astype(dtype)
+    part = jnp.finfo(dtype).dtype
+    if isinstance(value, Pair):
+        return Pair(value.re.astype(part), value.im.astype(part))
+    value = jnp.asarray(value, part)
+    return Pair(value, jnp.zeros_like(value))
+
+
+def _product(a: Pair, b: Pair, times: Callable = operator.mul) -> Pair:
+    re = _minus(_times(a.re, b.re, times), _times(a.im, b.im, times))
+    return Pair(re, _plus(_times(a.re, b.im, times), _times(a.im, b.re, times)))
+
+
+def _quotient(a: Pair, b: Pair) -> Pair:
+    square = b.re * b.re + b.im * b.im
+    over = _product(a, Pair(b.re, -b.im))
+    return Pair(over.re / square, over.im / square)
+
+
+def _exp(z: Pair) -> Pair:
+    size = jnp.exp(z.re)
+    return Pair(size * jnp.cos(z.im), size * jnp.sin(z.im))
+
+
+def _expm1(z: Pair) -> Pair:
+    # exp(re) cos(im) - 1 without cancellation: cos(im) - 1 = -2 sin^2(im / 2).
+    half = jnp.sin(z.im / 2)
+    return Pair(jnp.expm1(z.re) * jnp.cos(z.im) - 2 * half * half, jnp.exp(z.re) * jnp.sin(z.im))
+
+
+def _integer_power(z: Pair, y: int) -> Pair:
+    if y < 0:
+        return _quotient(Pair(jnp.ones_like(z.re), jnp.zeros_like(z.re)), _integer_power(z, -y))
+    result = Pair(jnp.ones_like(z.re), jnp.zeros_like(z.re))
+    for _ in range(y):
+        result = _product(result, z)
+    return result
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    # The derivative of a real part is `complex(cotangent, scalar zero)`.
+    "complex": lambda re, im: Pair(*jnp.broadcast_arrays(re, im)),
+    "real": lambda z: z.re,
+    "imag": lambda z: z.im,
+    "conj": lambda z: Pair(z.re, -z.im) if isinstance(z, Pair) else Pair(z, jnp.zeros_like(z)),
+    "mul": _product,
+    "div": _quotient,
+    "exp": _exp,
+    "expm1": _expm1,
+    "integer_pow": _integer_power,
+    "square": lambda z: _product(z, z),
+    "abs": lambda z: jnp.sqrt(z.re * z.re + z.im * z.im),
+    "is_finite": lambda z: lax.is_finite(z.re) & lax.is_finite(z.im),
+    "eq": lambda a, b: (a.re == b.re) & (a.im == b.im),
+    "ne": lambda a, b: (a.re != b.re) | (a.im != b.im),
+}
+"""What an operation is on pairs."""
+
+_LINEAR = """
+add add_any broadcast_in_dim concatenate copy cumsum dynamic_slice dynamic_update_slice expand_dims gather neg pad
+reduce_sum reshape rev scatter-add select_n slice split squeeze stack sub tile transpose unstack
+"""
+_EACH_PART = frozenset(_LINEAR.split())
+"""Operations that are linear in the numbers they move or add: the same on either part."""
+
+_PASSING = frozenset({"copy", "copy_p", "name", "optimization_barrier", "sharding_constraint", "stop_gradient"})
+"""Operations that change no value."""
+
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"}
+"""Operations that do no more than call a function."""
+
+_IMPOSSIBLE = frozenset({"while", "cond", "random_bits", "random_wrap", "threefry2x32", "pure_callback", "io_callback"})
+
+
+def _inner(name: str, params: dict[str, Any]) -> Any:
+    """Return the function that an operation calls, such as a compiled or rematerialised one; None if it is none."""
+    if name not in _CALLS:
+        return None
+    found = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
+    return found if isinstance(found, core.ClosedJaxpr) else core.ClosedJaxpr(found, ())
+
+
+def _as_pair(value: Any) -> Any:
+    if not jnp.iscomplexobj(value):
+        return value
+    value = np.asarray(value)
+    return Pair(value.real, value.imag)
+
+
+def _is_complex(aval: Any) -> bool:
+    return jnp.issubdtype(aval.dtype, jnp.complexfloating)
+
+
+def _on_parts(function: Callable, value: Any) -> Any:
+    return Pair(*map(function, value)) if isinstance(value, Pair) else function(value)

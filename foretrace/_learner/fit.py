@@ -1,0 +1,166 @@
+"""Train a network on arrays: shuffled batches of whole sequences, a validation share, early stopping."""
+
+import math
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from foretrace._engine.checks import check_chunk
+from foretrace._engine.data import Data
+from foretrace._engine.gradient import Loss, chunk_loss
+from foretrace._learner.learner import Learner
+from foretrace._learner.optimizer import adamw
+from foretrace._network import Network
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+class Fit(NamedTuple):
+    """What `fit` returns.
+
+    Args:
+        network: network of the epoch with the lowest validation loss, or of the last epoch without validation.
+        losses: mean training loss of each epoch.
+        validation_losses: validation loss after each epoch; empty without validation.
+    """
+
+    network: Network
+    losses: list[float]
+    validation_losses: list[float]
+
+
+def fit(
+    network: Network,
+    xs: Float[Array, "S T I"],
+    ys: Array,
+    *,
+    loss: Loss,
+    rule: LearningRule | str = "ONLINE",
+    optimizer: optax.GradientTransformation | None = None,
+    mask: Array | None = None,
+    epochs: int = 20,
+    batch_size: int = 32,
+    validation: float = 0.1,
+    patience: int | None = None,
+    progress: bool = True,
+    key: PRNGKeyArray,
+) -> Fit:
+    """Train a network on sequences of one length; shorter ones are padded and masked.
+
+    The loss of a sequence is the mean over the steps that count, so that it needs no weights.
+
+    Args:
+        network: network to begin with.
+        xs: inputs of S sequences of T steps.
+        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), which the outputs of its last
+            step that counts are compared with.
+        loss: loss of one step, `loss(output, y)`.
+        rule: learning rule or its name.
+        optimizer: Optax optimiser; default: `adamw(1e-3)`.
+        mask: booleans that say which steps are there, (S, T); default: all.
+        epochs: largest number of passes over the training sequences.
+        batch_size: number of sequences of one update.
+        validation: share of the sequences that is held out, at least one sequence; 0 for none.
+        patience: number of epochs without a lower validation loss after which training stops; default: no early stop.
+        progress: whether to show a progress bar.
+        key: PRNG key of the split, the order of the sequences and the dropout masks.
+
+    Raises:
+        TypeError: xs that are not floating point.
+        ValueError: shapes that do not fit, a number out of range, patience without validation, or a validation loss
+            that is not finite.
+
+    >>> import foretrace as ft, jax, jax.numpy as jnp
+    >>> xs = jax.random.normal(jax.random.key(0), (20, 5, 1))
+    >>> network = ft.Network(1, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(1))
+    >>> found = ft.fit(network, xs, xs, loss=ft.losses.squared_error, epochs=3, key=jax.random.key(2), progress=False)
+    >>> len(found.losses), len(found.validation_losses)
+    (3, 3)
+    """
+    xs, ys = jnp.asarray(xs), jnp.asarray(ys)
+    _check(xs, ys, mask, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience)
+    ys, weights = _each_step(xs, ys, mask)
+    check_chunk(network, xs, ys, weights)
+    split, order, masks = jax.random.split(key, 3)
+    shuffled = np.asarray(jax.random.permutation(split, len(xs)))
+    held = min(max(1, round(validation * len(xs))), len(xs) - 1) if validation else 0
+    test, train = shuffled[:held], shuffled[held:]
+    learner = Learner(
+        network, rule=rule, loss=loss, optimizer=adamw() if optimizer is None else optimizer, whole_sequences=True
+    )
+    score = jax.jit(partial(_mean_loss, rule=learner.rule, loss=loss))
+    state, best, losses, scores = learner.init(masks), network, [], []
+    size = min(batch_size, len(train))
+    for epoch in _bar(epochs, progress):
+        rows = train[np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))]
+        # The last batch is filled up from the first, so that all have one shape.
+        rows = np.resize(rows, -(-len(rows) // size) * size)
+        batches = []
+        for batch in np.split(rows, len(rows) // size):
+            state, info = learner.step(state, xs[batch], ys[batch], mask=weights[batch])
+            batches.append(info.loss)
+        losses.append(float(np.mean(batches)))
+        if not held:
+            best = state.network
+            continue
+        scores.append(float(score(state.network, Data(xs[test], ys[test], weights[test]))))
+        if not math.isfinite(scores[-1]):
+            raise ValueError(
+                f"fit: the validation loss of epoch {epoch + 1} is {scores[-1]}; look for NaN, and for labels that are "
+                "no class, in ys of the sequences, or try a smaller learning rate"
+            )
+        if scores[-1] == min(scores):
+            best = state.network
+        if patience is not None and epoch - int(np.argmin(scores)) >= patience:
+            break
+    return Fit(best, losses, scores)
+
+
+def _mean_loss(network: Network, data: Data, *, rule: LearningRule, loss: Loss) -> Array:
+    return chunk_loss(network, None, data, rule=rule, loss=loss, return_carry=False)[0]
+
+
+def _each_step(xs: Array, ys: Array, mask: Array | None) -> tuple[Array, Array]:
+    """Return targets of every step, and weights that add up to one for each sequence."""
+    count, length = xs.shape[:2]
+    there = jnp.ones((count, length), bool) if mask is None else jnp.asarray(mask, bool)
+    if ys.ndim < 2 or ys.shape[1] != length:
+        # One target for each sequence: of its steps, the last one that is there counts.
+        last = length - 1 - jnp.argmax(there[:, ::-1], axis=1)
+        ys = jnp.repeat(ys[:, None], length, axis=1)
+        there = there & (jnp.arange(length)[None] == last[:, None])
+    weights = there.astype(xs.dtype)
+    return ys, weights / jnp.maximum(weights.sum(1, keepdims=True), 1)
+
+
+def _bar(epochs: int, progress: bool) -> Iterable[int]:
+    if not progress:
+        return range(epochs)
+    from tqdm import trange
+
+    return trange(epochs, desc="epochs")
+
+
+def _check(xs: Array, ys: Array, mask: Array | None, **numbers: float | None) -> None:
+    if xs.ndim != 3 or ys.ndim < 1 or len(xs) != len(ys):
+        raise ValueError(
+            f"fit: xs has shape {xs.shape} and ys {ys.shape}, expected (S, T, I) and (S, T, …) or (S, …) with as many "
+            "sequences S"
+        )
+    if mask is not None and np.shape(mask) != xs.shape[:2]:
+        raise ValueError(f"fit: mask has shape {np.shape(mask)}, expected {xs.shape[:2]}, one element for each step")
+    for name in ("epochs", "batch_size", "patience"):
+        value = numbers[name]
+        if value is not None and value < 1:
+            raise ValueError(f"fit({name}={value}) must be at least 1")
+    share = numbers["validation"]
+    assert share is not None
+    if not 0 <= share < 1 or (share and len(xs) < 2):
+        raise ValueError(f"fit(validation={share}) must lie in [0, 1), and leave sequences of {len(xs)} to train on")
+    if numbers["patience"] is not None and not share:
+        raise ValueError("fit(patience=…) needs a validation loss: set validation to a share such as 0.1")

@@ -1,0 +1,203 @@
+"""The mixture of experts, and the network that joins it, as one learner of a stream.
+
+    network    outputs of the new rows, as it learns late labels         (`_learner.py`, `_member_learner.py`), or none
+    mixture    predicts the same rows, its experts and the network's outputs together; learns the same late labels
+
+The mixture takes raw numbers and class indices, which the host has at hand, and its own program runs behind that of the
+network: so neither knows of the other's state, and the network alone is the program that it is without a mixture. What
+the mixture predicts is returned as the network's outputs would be, in the scale of `number_predictions` or as logits.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from foretrace._experts.mixture import Mixture, MixtureState, mixture
+from foretrace._experts.rows import pack
+from foretrace._experts.shape import Shape
+from foretrace._rows.delayed_labels import LabelledRow
+from foretrace._rows.number_target import number_predictions
+from foretrace._rows.target import ClassContext, Context
+from foretrace._types import PRNGKeyArray
+from foretrace.stream._learner import StreamLearner, StreamState, StreamStep, stream_learner
+from foretrace.stream._member_learner import MemberLearner, member_learner
+from foretrace.stream._model import Model
+from foretrace.stream._ring import num_bytes
+
+MAX_MIXTURE_BYTES = 2**30
+"""Maximum memory of a mixture: its experts, and the past and the late labels of all members."""
+
+
+class EnsembleState(NamedTuple):
+    """Everything that a network and a mixture change.
+
+    Args:
+        network: state of the network; None if there is none.
+        mixture: state of the mixture.
+    """
+
+    network: StreamState | None
+    mixture: MixtureState
+
+
+class Ensemble:
+    """A mixture, and the network that is one of its experts.
+
+    Args:
+        network: learner of the network; None if it takes no part.
+        mixture: mixture of experts.
+
+    Raises:
+        ValueError: the state would take more than `MAX_MIXTURE_BYTES`.
+    """
+
+    def __init__(self, network: StreamLearner | MemberLearner | None, mixture: Mixture):
+        self.network = network
+        self.mixture = mixture
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        state, shape = jax.eval_shape(self.mixture.init), self.mixture.shape
+        size, of_members = num_bytes(state), num_bytes((state.pasts, state.rings, state.turns))
+        if size > MAX_MIXTURE_BYTES:
+            # One slot more than there are members: that of missing rows.
+            each = of_members / (shape.slots + 1)
+            room = int((MAX_MIXTURE_BYTES - size + of_members) / each) - 1
+            raise ValueError(
+                f"members={shape.slots}, delay={shape.delay}: a mixture of experts would take {size / 2**20:.0f} MiB, "
+                f"but at most {MAX_MIXTURE_BYTES / 2**20:.0f} MiB are allowed; with this delay there is room for "
+                f"{max(room, 0)} members; use fewer members, a shorter delay, or a network alone, such as --size small"
+            )
+
+    def init(self, key: PRNGKeyArray | None = None) -> EnsembleState:
+        """Return the state before the first row."""
+        return EnsembleState(None if self.network is None else self.network.init(key), self.mixture.init())
+
+    def mix(
+        self,
+        state: EnsembleState,
+        xs: np.ndarray,
+        contexts: Sequence[Context],
+        resolved: Sequence[LabelledRow | None],
+        *,
+        step: StreamStep | None,
+        size: int,
+        slots: Sequence[int] | None = None,
+        is_new: Sequence[bool] | None = None,
+    ) -> tuple[EnsembleState, StreamStep]:
+        """Predict rows, and learn the rows whose labels have come; the mixture's state is donated.
+
+        Args:
+            state: state, with that of the network behind its step.
+            xs: inputs of the rows, without earlier labels.
+            contexts: what was known of the target when each row was predicted.
+            resolved: rows whose labels have come.
+            step: step of the network on the same rows; None if there is none.
+            size: number of rows of a step.
+            slots: slot of each row. Default: all belong to one stream.
+            is_new: whether the member of each row starts anew.
+        """
+        outside = None if step is None else self._raw(np.asarray(step.newest)[: len(contexts)], contexts)
+        shape = self.mixture.shape
+        rows = pack(shape, xs, contexts, resolved, slots=slots, is_new=is_new, outside=outside, size=size)
+        after, mixed = self.mixture.step(state.mixture, rows)
+        old = [context if row is None else row.context for row, context in _pairs(resolved, contexts)]
+        measures = None if step is None else step.measures
+        found = StreamStep(
+            to_outputs(np.asarray(mixed.resolved)[: len(old)], old),
+            to_outputs(np.asarray(mixed.newest)[: len(contexts)], contexts),
+            measures,
+            np.asarray(mixed.errors),
+        )
+        return EnsembleState(state.network, after), found
+
+    def predict(
+        self,
+        state: EnsembleState,
+        x: np.ndarray,
+        context: Context,
+        *,
+        output: np.ndarray | None,
+        slot: int = 0,
+        is_new: bool = False,
+    ) -> np.ndarray:
+        """Return the outputs for a row if it came next; nothing changes.
+
+        Args:
+            state: present state.
+            x: inputs of the row, without earlier labels.
+            context: what is known of the target.
+            output: output of the network for it; None if there is none.
+            slot: slot of its member.
+            is_new: whether its member starts anew.
+        """
+        rows = self._row(x, context, output, slot, is_new)
+        return to_outputs(np.asarray(self.mixture.predict(state.mixture, rows)), [context])[0]
+
+    def advance(
+        self,
+        state: EnsembleState,
+        x: np.ndarray,
+        context: Context,
+        *,
+        output: np.ndarray | None,
+        slot: int = 0,
+        is_new: bool = False,
+    ) -> tuple[np.ndarray, EnsembleState]:
+        """Return the outputs for the next row and the state behind it, without learning; see `predict`."""
+        after, mixed = self.mixture.advance(state.mixture, self._row(x, context, output, slot, is_new))
+        return to_outputs(np.asarray(mixed.newest), [context])[0], EnsembleState(state.network, after)
+
+    def _row(self, x: np.ndarray, context: Context, output: np.ndarray | None, slot: int, is_new: bool) -> np.ndarray:
+        outside = None if output is None else self._raw(output[None], [context])
+        return pack(self.mixture.shape, x[None], [context], slots=[slot], is_new=[is_new], outside=outside)
+
+    def _raw(self, outputs: np.ndarray, contexts: Sequence[Context]) -> np.ndarray:
+        """Return outputs of the network as the mixture takes them, (1, C, O)."""
+        if self.mixture.shape.classes:
+            return outputs[None]
+        rows = [number_predictions(context, output) for context, output in zip(contexts, outputs, strict=True)]  # type: ignore[arg-type]
+        return np.array(rows).reshape(1, len(contexts), -1)
+
+
+def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray:
+    """Return predictions as outputs of a network: logits as they are, numbers as `number_predictions` takes them."""
+    if not contexts or isinstance(contexts[0], ClassContext):
+        return predicted
+    out = np.empty_like(predicted)
+    for i, context in enumerate(contexts):
+        assert not isinstance(context, ClassContext)
+        out[i] = (predicted[i] - np.asarray(context.base)) / np.asarray(context.scale)
+    return out
+
+
+@lru_cache(maxsize=16)
+def ensemble(model: Model) -> Ensemble:
+    """Return the ensemble of a model; equal models share one, and with it their compiled programs."""
+    shape = model.shape
+    late = model.late_steps * shape.chunk
+    network: StreamLearner | MemberLearner | None = None
+    if model.has_network:
+        network = stream_learner(model) if shape.members is None else member_learner(model)
+    asked = Shape(
+        inputs=shape.input_size if shape.row_size is None else shape.row_size,
+        lagged=shape.lagged,
+        outputs=shape.output_size,
+        classes=shape.classes,
+        delay=late,
+        slots=shape.members or 1,
+        previous=shape.previous,
+        outside=0 if network is None else 1,
+        used=shape.used,
+    )
+    return Ensemble(network, mixture(asked, model.experts))
+
+
+def _pairs(
+    resolved: Sequence[LabelledRow | None], contexts: Sequence[Context]
+) -> list[tuple[LabelledRow | None, Context]]:
+    """Return each resolved row with a context that stands in where there is none."""
+    return [(row, contexts[min(i, len(contexts) - 1)]) for i, row in enumerate(resolved)]

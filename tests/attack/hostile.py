@@ -1,0 +1,133 @@
+"""Hostile sources of rows: what they hold, and what becomes of them. `docs/attacks.md` has the table."""
+
+import gzip
+import io
+import json
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow
+from pyarrow import parquet
+
+from foretrace._rows.lines import MAX_LINE
+
+
+class Case(NamedTuple):
+    """A source: its bytes, and either the message that refuses it or the number of rows that are read of it."""
+
+    data: bytes
+    outcome: str | int
+    options: tuple[str, ...] = ()
+
+
+def table(**columns):
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), file)
+    return file.getvalue()
+
+
+CSV = b"x,y\n1,2\n2,3\n"
+RAGGED = "fields, but the header names"
+PARQUET = table(x=[1, 2], y=[2, 3])
+PACKED = gzip.compress(b"x,y\n" + np.random.default_rng(0).bytes(900).hex().encode())
+NOTHING = pyarrow.array([], pyarrow.int64())
+TIMES = pyarrow.array([1, 2], pyarrow.time64("us"))
+
+CASES = {
+    # tables of text
+    "empty.csv": Case(b"", "is empty; the first line must name the columns"),
+    "only a line break.csv": Case(b"\n", "has no rows"),
+    "header alone.csv": Case(b"x,y\n", "has no rows"),
+    "header without its line break.csv": Case(b"x,y", "has no rows"),
+    "row with too many fields.csv": Case(CSV + b"1,2,3\n", RAGGED),
+    "row with too few fields.csv": Case(CSV + b"1\n", RAGGED),
+    "bad rows among good ones, skipped.csv": Case(CSV + b"1\n\xff,2\n" + b"3,4\n", 3, ("--bad-rows", "skip")),
+    "another delimiter.csv": Case(b"x;y\n1;2\n", "no column 'y'"),
+    "two columns of one name.csv": Case(b"y,y\n1,2\n", "two columns named 'y'"),
+    "column without a name.csv": Case(b"x,,y\n1,2,3\n", "a column without a name"),
+    "100,000 columns.csv": Case(b",".join(b"c%d" % i for i in range(100_000)), "100000 columns, but at most 1024"),
+    "row of more than a mebibyte.csv": Case(CSV + b"x" * (MAX_LINE + 10), "a row of more than"),
+    "open quote.csv": Case(CSV + b'"1,2\n' + b"1,2\n" * 9, "not a row of csv|more than"),
+    "open quote, skipped.csv": Case(CSV + b'"1,2\n' + b"1,2\n" * 9, 11, ("--bad-rows", "skip")),
+    "text behind a closing quote.csv": Case(CSV + b'"1"x,2\n', "not a row of csv"),
+    "zero byte.csv": Case(CSV + b"\0,1\n", "a zero byte"),
+    "bytes that are not UTF-8.csv": Case(CSV + b"\xff,1\n", "is not utf-8.*latin-1"),
+    "Latin-1, as it is.csv": Case("x,y\nä,1\n".encode("latin-1"), 1, ("--encoding", "latin-1")),
+    "UTF-16.csv": Case("x,y\n1,2\n".encode("utf-16"), "zero byte|not utf-8"),
+    "byte order mark.csv": Case(b"\xef\xbb\xbf" + CSV, 2),
+    "Windows line breaks.csv": Case(CSV.replace(b"\n", b"\r\n"), 2),
+    "old Macintosh line breaks.csv": Case(CSV.replace(b"\n", b"\r"), "not a row of csv|new-line"),
+    "blank lines.csv": Case(CSV + b"\n\n\n1,2\n\n", 3),
+    "last line without its line break.csv": Case(CSV + b"3,4", 3),
+    "numbers beyond all bounds.csv": Case(b"x,y\n1e999,1\n-1e308,2\n1e308,3\n9" + b"9" * 500 + b",4\n", 4),
+    "NaN and infinity.csv": Case(b"x,y\nnan,1\ninf,2\n-Infinity,inf\n1,NaN\n", 4),
+    "hexadecimal and underscores.csv": Case(b"x,y\n0x10,1\n1_000,2\n", 2),
+    "decimal commas.csv": Case(b'x,y\n"20,28",1\n"1,5",2\n', 2),
+    "dates outside the calendar.csv": Case(b"x,y\n0001-01-01T00:00:00+01:00,1\n9999-12-31T23:59:59-05:00,2\n", 2),
+    "date that does not exist.csv": Case(b"x,y\n2023-02-30,1\n2023-02-28,2\n", 2),
+    "formulas.csv": Case(b"x,y\n=1+1,1\n@SUM(A1),2\n", 2),
+    "escape sequences.csv": Case(b"x,y\n\x1b[2J,1\n\x07,2\n", 2),
+    "name with an escape sequence.csv": Case(b"\x1b[2J,z\n1,2\n", "no column 'y'"),
+    "direction marks.csv": Case("x,y\n\u202eabc,1\n\u2066,2\n".encode(), 2),
+    "code.csv": Case(b"x,y\n__import__('os').system('true'),1\n${jndi:ldap://a},2\n", 2),
+    "category of 100,000 letters.csv": Case(b"x,y\n" + b"a" * 100_000 + b",1\n", 1),
+    "target without a value.csv": Case(b"x,y\n1,\n2,\n", "have no value of 'y'"),
+    "target that is one number.csv": Case(b"x,y\n" + b"1,0\n" * 50, 50),
+    "tabs in a CSV.csv": Case(b"x\ty\n1\t2\n", "no column 'y'"),
+    "row with too few fields.tsv": Case(b"x\ty\n1\n", RAGGED),
+    # lines of JSON
+    "empty.jsonl": Case(b"", "is empty; each line must be a JSON object"),
+    "list.jsonl": Case(b"[1]\n", "a JSON list"),
+    "number.jsonl": Case(b"3\n", "a JSON int"),
+    "null.jsonl": Case(b"null\n", "a JSON NoneType"),
+    "torn object.jsonl": Case(b'{"y": 1}\n{"y"', "not JSON.*without a line break"),
+    "two objects in a line.jsonl": Case(b'{"y": 1} {"y": 2}\n', "not JSON"),
+    "object in an object.jsonl": Case(b'{"x": {"a": 1}, "y": 1}\n', "'x' holds a dict; flatten"),
+    "200,000 brackets.jsonl": Case(b'{"x": ' + b"[" * 200_000, "not JSON"),
+    "number of 10,000 digits.jsonl": Case(b'{"y": ' + b"9" * 10_000 + b"}", "not JSON"),
+    "number of 4,000 digits.jsonl": Case(b'{"x": ' + b"9" * 4_000 + b', "y": 1}\n', 1),
+    "NaN and infinity.jsonl": Case(b'{"x": NaN, "y": Infinity}\n{"x": -Infinity, "y": 1}\n', 2),
+    "key given twice.jsonl": Case(b'{"y": 1, "y": 2}\n', 1),
+    "new keys in every row.jsonl": Case(
+        b"".join(json.dumps({"y": 1, **{f"{i}-{j}": 1 for j in range(100)}}).encode() + b"\n" for i in range(30)),
+        "columns together, but at most 1024",
+    ),
+    "lone surrogate.jsonl": Case(b'{"x": "\\ud800", "y": 1}\n{"x": "\\udfff", "y": 2}\n', 2),
+    "other keys in each row.jsonl": Case(b'{"x": 1, "y": 1}\n{"y": 2}\n{"x": 2}\n', 3),
+    "truth values and null.jsonl": Case(b'{"x": true, "y": 1}\n{"x": null, "y": 2.5}\n', 2),
+    # compressed
+    "damaged.csv.gz": Case(gzip.compress(CSV * 99)[:-20], "damaged or incomplete gzip"),
+    "flipped bits.csv.gz": Case(PACKED[:30] + bytes(90), "gzip"),
+    "junk.csv.gz": Case(b"\x1f\x8b" + bytes(range(100)), "damaged or incomplete gzip"),
+    "not compressed, by its name.csv.gz": Case(CSV, 2),
+    "compressed, not by its name.csv": Case(gzip.compress(CSV), 2),
+    "two parts.csv.gz": Case(gzip.compress(CSV) + gzip.compress(b"5,6\n"), 3),
+    "16 mebibytes of one letter.csv.gz": Case(gzip.compress(b"x,y\n" + b"1" * 2**24, 1), "a row of more than"),
+    # parquet
+    "empty.parquet": Case(b"", "cannot be read as parquet"),
+    "junk.parquet": Case(b"PAR1" + bytes(100) + b"PAR1", "cannot be read as parquet"),
+    "cut.parquet": Case(PARQUET[:-30], "cannot be read as parquet"),
+    "flipped bits.parquet": Case(PARQUET[:-60] + bytes(52) + PARQUET[-8:], "cannot be read as parquet"),
+    "CSV.parquet": Case(CSV, "cannot be read as parquet"),
+    "without rows.parquet": Case(table(x=NOTHING, y=NOTHING), "has no rows"),
+    "nested.parquet": Case(table(x=[{"a": 1}], y=[1]), "flatten it into columns"),
+    "wide.parquet": Case(table(**{f"c{i}": [1] for i in range(1100)}), "1100 columns, but at most 1024"),
+    "text of a mebibyte.parquet": Case(table(x=["a" * (MAX_LINE + 1)], y=[1]), "holds a text of"),
+    "bytes, decimals and times.parquet": Case(table(x=[b"\xff", None], y=[1, 2], z=TIMES), 2),
+    # no tables
+    "picture.csv": Case(b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "zero byte|not utf-8|not a row"),
+    "program.csv": Case(b"\x7fELF" + bytes(range(200)), "zero byte"),
+    "random bytes.csv": Case(np.random.default_rng(1).bytes(5000), "zero byte|not utf-8|not a row"),
+    "a format of its own.xls": Case(CSV, "--format csv, tsv, jsonl, parquet or text"),
+}  # fmt: skip
+
+
+def row_of(name, case):
+    """Return the row of the page: the source, its options, and what becomes of it."""
+    kind = " ".join(["`." + name.split(".", 1)[1] + "`", *(f"`{option}`" for option in case.options)])
+    what = f"{case.outcome} rows" if isinstance(case.outcome, int) else "refused"
+    return f"| {name.split('.', 1)[0]} | {kind} | {what} |"
+
+
+if __name__ == "__main__":  # the table of docs/attacks.md
+    print("\n".join(row_of(name, case) for name, case in CASES.items()))

@@ -1,0 +1,128 @@
+"""Commands that are stopped, whose output is cut off, or that fail on the way: exit code, message, what is left."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foretrace import read_extra
+from foretrace._rows.source import Source
+from foretrace._runs.escape import without_password
+from foretrace.cli import _main as cli
+from foretrace.cli import _stream as commands
+from foretrace.cli import _sweep as sweeps
+from foretrace.cli._options import Stream, Sweep
+from foretrace.stream import _intake
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+MODEL = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2}\n" for i in range(60)))
+    return StreamConfig(str(tmp_path / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30)
+
+
+@pytest.fixture
+def run(config, tmp_path):
+    follow(config, tmp_path / "run", show_progress=False)
+    return tmp_path / "run"
+
+
+def test_ctrl_c_within_a_python_program_is_an_exit_code(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert cli.main(["report", "somewhere"]) == 130
+    assert capsys.readouterr().err == "foretrace: stopped\n"
+
+
+@pytest.mark.full
+def test_predictions_that_fail_leave_no_file(run, tmp_path, capsys):
+    out = tmp_path / "out.csv"
+    arguments = ["predict", str(run), str(tmp_path / "b.csv"), "--out", str(out)]
+    for text in (None, "", "other\n1\n"):
+        if text is not None:
+            (tmp_path / "b.csv").write_text(text)
+        assert cli.main(arguments) == 2 and not out.exists()
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n")
+    assert cli.main(arguments) == 0 and len(out.read_text().splitlines()) == 2
+    capsys.readouterr()
+    assert cli.main(arguments) == 1 and "out.csv exists already; choose another" in capsys.readouterr().err
+
+
+@pytest.mark.program
+def test_predictions_into_head_end_well(run, tmp_path):
+    (tmp_path / "b.csv").write_text("x,y\n" + "1,1\n" * 20_000)
+    command = f"set -o pipefail; {sys.executable} -m foretrace predict {run} {tmp_path / 'b.csv'} | head -n 3"
+    environment = os.environ | {"JAX_ENABLE_X64": "1"}  # as here
+    options = {"capture_output": True, "text": True, "timeout": 120, "env": environment}
+    done = subprocess.run(["bash", "-c", command], check=False, **options)
+    assert done.returncode == 0 and done.stderr == "" and len(done.stdout.splitlines()) == 3
+
+
+def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(config, run):
+    plain = commands._again(Stream(config, run), run)
+    assert plain == f"foretrace stream {config.source} --run-dir {run} --resume"
+    given = StreamConfig(**{**vars(config), "bad_rows": "skip", "log_every": 7})
+    more = commands._again(Stream(given, run, resume=True, rows=99, tensorboard=True), run)
+    assert more == f"{plain} --bad-rows skip --log-every 7 --rows 99 --tensorboard"
+
+
+def test_no_password_is_printed():
+    address = "postgresql://me:p@ss:word@host:5432/name"
+    shown = sweeps._again(Sweep("copy", storage=address), Path("folder"))
+    assert "p@ss" not in shown and "word" not in shown and "me:***@host:5432/name" in shown
+    assert without_password("sqlite:///a:b.db and http://host/a") == "sqlite:///a:b.db and http://host/a"
+
+
+def test_an_empty_value_of_a_single_column_is_a_row(tmp_path):
+    (tmp_path / "a.csv").write_text("y\n1\n\n2\n\n")
+    found = list(Source(str(tmp_path / "a.csv")).rows())
+    assert [row["y"] for row, _ in found] == ["1", "", "2", ""]
+    assert list(Source(str(tmp_path / "a.csv")).rows(found[0][1])) == found[1:]
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError])
+def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(config, tmp_path, monkeypatch, error):
+    push, seen = _intake.DelayedLabels.push, []
+
+    def fail(self, row, value):
+        seen.append(row)
+        if len(seen) == 50 and error is ValueError:  # a refusal, before anything has changed
+            raise error("row 50")
+        inputs = push(self, row, value)
+        if len(seen) == 50:  # the labels have moved on, the network has not
+            raise error("row 50")
+        return inputs
+
+    monkeypatch.setattr(_intake.DelayedLabels, "push", fail)
+    with pytest.raises(error, match="row 50"):
+        follow(config, tmp_path / "cut", show_progress=False)
+    monkeypatch.undo()
+    saved = read_extra(tmp_path / "cut" / "checkpoint.safetensors")
+    assert saved["position"][0] == {TypeError: 30, ValueError: 49}[error]
+    follow(config, tmp_path / "cut", resume=True, show_progress=False)
+    follow(config, tmp_path / "whole", show_progress=False)
+    cut, whole = (read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole"))
+    assert cut["intake"] == whole["intake"] and cut["scores"] == whole["scores"]
+
+
+def test_files_of_a_new_run_are_on_the_disk(config, tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def note(number):
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", note)
+    (tmp_path / "new").mkdir()
+    follow(config, tmp_path / "new" / "run", rows=0, show_progress=False)
+    assert {str(tmp_path / "new" / "run"), str(tmp_path / "new")} <= set(synced)

@@ -1,0 +1,59 @@
+"""Every hostile source ends in one message and exit code 2, with nothing written, or is read as finite numbers."""
+
+import re
+from pathlib import Path
+
+import hostile
+import numpy as np
+import pytest
+
+from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._rows.encode import Encoder
+from foretrace._rows.source import Source
+from foretrace.cli import _main as cli
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._plan import _target, make_plan
+
+REFUSED = [name for name, case in hostile.CASES.items() if isinstance(case.outcome, str)]
+READ = [name for name, case in hostile.CASES.items() if isinstance(case.outcome, int)]
+PAGE = Path(__file__).parents[2] / "docs" / "attacks.md"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_in_one_line_and_nothing_is_written(tmp_path, capsys, name):
+    case = hostile.CASES[name]
+    (tmp_path / name).write_bytes(case.data)
+    arguments = ["stream", str(tmp_path / name), "--target", "y", "--size", "tiny", *case.options]
+    assert cli.main([*arguments, "--run-dir", str(tmp_path / "run")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("foretrace: error: ") and len(err) < 1000
+    assert re.search(case.outcome, err), err
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", err)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_it_is_read_as_finite_numbers(tmp_path, name):
+    case = hostile.CASES[name]
+    (tmp_path / name).write_bytes(case.data)
+    names = [option.removeprefix("--").replace("-", "_") for option in case.options[::2]]
+    options = dict(zip(names, case.options[1::2], strict=True))
+    config = StreamConfig(str(tmp_path / name), target="y", **options)
+    source = Source(config.source, encoding=config.encoding, bad_rows=config.bad_rows)
+    found = list(source.rows())
+    assert len(found) == case.outcome
+    plan = make_plan(config, source, [row for row, _ in found])
+    labels = DelayedLabels(Encoder(plan.columns), _target(config, plan))
+    for row, _ in found:
+        assert np.isfinite(labels.push(row, row.get("y"))).all()
+        for resolved in labels.pop_resolved(9):
+            assert resolved.label is None or np.isfinite(resolved.label).all()
+    assert list(source.rows(found[0][1])) == found[1:]
+
+
+def test_the_page_has_a_row_for_every_source():
+    rows = [hostile.row_of(name, case) for name, case in hostile.CASES.items()]
+    assert len(rows) >= 60
+    page = PAGE.read_text().split("## Bounds of memory")[0]
+    assert [row for row in rows if row not in page] == []
+    assert page.count("| refused |") == len(REFUSED) and len(re.findall(r"\| \d+ rows \|", page)) == len(READ)

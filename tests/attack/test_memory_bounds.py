@@ -1,0 +1,150 @@
+"""Small sources and large options that would fill the memory: refused, or read within a stated bound."""
+
+import json
+import subprocess
+import sys
+import tracemalloc
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from foretrace._rows import parquet as own
+from foretrace._rows import source as sources
+from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._rows.encode import Encoder
+from foretrace._rows.lines import MAX_LINE, SourceError
+from foretrace._rows.schema import MAX_TEXT, Column, as_text
+from foretrace._rows.source import MAX_COLUMNS, Source
+from foretrace._rows.target import ClassTarget
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._plan import Plan, build, make_plan
+
+ROWS = 1200
+KINDS = {
+    "string": {"store_schema": False},
+    "binary": {"store_schema": False},
+    "dictionary": {},
+}
+
+
+def bomb(path, kind="string", size=700_000):
+    """Write a short file whose rows hold one long text each, all the same."""
+    text = pyarrow.array(["a" * size]).cast(pyarrow.binary() if kind == "binary" else pyarrow.string())
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * ROWS, pyarrow.int32()), text)
+    parquet.write_table(pyarrow.table({"x": texts, "y": [1] * ROWS}), path, compression="zstd", **KINDS[kind])
+    assert path.stat().st_size < 3000
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parquet_file_of_repeated_texts_is_read_in_bounded_memory(tmp_path, kind):
+    bomb(tmp_path / "a.parquet", kind)
+    code = """if True:
+    import resource, sys
+    import pyarrow.parquet
+    from foretrace._rows.source import Source
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert sum(len(row["x"]) == 700_000 for row, _ in Source(sys.argv[1]).rows()) == 1200
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    """
+    command = [sys.executable, "-c", code, str(tmp_path / "a.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert int(done.stdout) < 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_of_a_parquet_file_have_a_largest_length(tmp_path, kind, monkeypatch):
+    bomb(tmp_path / "a.parquet", kind, MAX_LINE + 1)
+    with pytest.raises(SourceError, match=f"column 'x' holds a text of {MAX_LINE + 1} bytes, but at most"):
+        next(Source(str(tmp_path / "a.parquet")).rows())
+    monkeypatch.setattr(own, "MAX_TEXTS", 1000)
+    with pytest.raises(SourceError, match="column 'x' has .* bytes of texts in one group of rows, but at most 1000"):
+        next(Source(str(tmp_path / "a.parquet")).rows())
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("a.csv", b"x,y\n" + b"\n" * 2000), ("a.jsonl", b'{"x": 1}\n' + b"\n" * 2000)]
+)
+def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, name, data):
+    monkeypatch.setattr(sources, "MAX_IN_A_ROW", 1000)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match="more than 1000 blank lines one after another; is this the right source"):
+        list(Source(str(tmp_path / name)).rows())
+    few = data[:-1500] + {"a.csv": b"1,2\n", "a.jsonl": b'{"x": 2}\n'}[name]
+    (tmp_path / name).write_bytes(few)
+    assert list(Source(str(tmp_path / name)).rows())
+
+
+def test_bad_rows_without_end_are_refused_even_if_they_are_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_IN_A_ROW", 1000)
+    (tmp_path / "a.csv").write_bytes(b"x,y\n" + b"1\n" * 990 + b"1,2\n" + b"1\n" * 1100)
+    rows = Source(str(tmp_path / "a.csv"), bad_rows="skip").rows()
+    assert next(rows)[1].bad == 990
+    with pytest.raises(SourceError, match="1 fields.*1001 rows one after another could not be read"):
+        next(rows)
+
+
+def test_new_keys_in_every_row_are_refused(tmp_path):
+    rows = [{f"{i}-{j}": 1 for j in range(MAX_COLUMNS // 2)} for i in range(3)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    config = StreamConfig(str(tmp_path / "a.jsonl"), target="0-0")
+    source = Source(config.source)
+    with pytest.raises(ValueError, match=f"the first 3 rows have {3 * MAX_COLUMNS // 2} columns together, but at most"):
+        make_plan(config, source, [row for row, _ in source.rows()])
+
+
+TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
+MANY = [Column(f"c{i}", "categorical") for i in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "message"),
+    [
+        pytest.param(
+            *({"member": "m", "members": 300_000_000}, [], "members=300000000: their memory would take"),
+            marks=pytest.mark.full,
+        ),
+        ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*12500000 numbers, but at most"),
+        ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
+        pytest.param(
+            *({"delay": 10**9}, [], "delay=1000000000: .* steps that wait for their labels would take"),
+            marks=pytest.mark.full,
+        ),
+        ({"categories": 1000}, MANY, "categories=1000 for each of 100 columns are more than 65536 inputs"),
+    ],
+)
+def test_large_options_are_refused_before_they_fill_the_memory(options, columns, message):
+    config = StreamConfig("a.csv", target="y", model=TINY, **options)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=message):
+            _ = build(config, Plan([Column("x", "numeric"), *columns], ["x", "y"], 0)).learner
+        assert tracemalloc.get_traced_memory()[1] < 30e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["look_ahead", "categories", "classes"])
+def test_options_that_count_what_is_kept_have_a_largest_value(name):
+    with pytest.raises(ValueError, match=f"{name}=10000000 must be at most"):
+        StreamConfig("a.csv", target="y", **{name: 10_000_000})
+
+
+def test_long_categories_classes_and_labels_are_kept_short():
+    encoder = Encoder([Column("c", "categorical")], categories=8)
+    labels = DelayedLabels(encoder, ClassTarget(8), delay=50)
+    for i in range(200):
+        labels.push({"c": f"{i}" * 100_000}, f"{i}" * 100_000)
+    assert len(json.dumps(labels.to_json())) < 100 * MAX_TEXT
+    assert labels.target.counts["classes without room"] == 150 - 8
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_shortened_texts_are_as_different_as_the_texts(a, b):
+    for text in (a, a * 3, a + b):
+        assert len(as_text(text)) <= MAX_TEXT and (as_text(text) == text or len(text) > MAX_TEXT)
+    assert (as_text(a + b) == as_text(a + b + "x")) is False

@@ -1,0 +1,195 @@
+"""Run directories that were cut, edited or linked elsewhere: `foretrace check` says so, and `--resume` notices."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from foretrace import CheckpointError, read_extra
+from foretrace._runs.directory import RunError
+from foretrace._runs.escape import for_markdown
+from foretrace._runs.files import LinkError
+from foretrace._runs.metrics import read_metrics
+from foretrace.cli import _main as cli
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+MODEL = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
+FILES = ("checkpoint.safetensors", "config.json", "metrics.jsonl")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the configuration and the run directory of a finished run on a stream."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2}\n" for i in range(60)))
+    config = StreamConfig(str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30)
+    from jax import numpy_dtype_promotion
+
+    with numpy_dtype_promotion("standard"):
+        follow(config, folder / "run", show_progress=False)
+    return config, folder / "run"
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    shutil.copytree(finished[1], tmp_path / "run")
+    return tmp_path / "run"
+
+
+def checked(run, capsys):
+    code = cli.main(["check", str(run)])
+    out = capsys.readouterr().out
+    return code, dict(line.removeprefix(f"{run}/").split(": ", 1) for line in out.splitlines() if str(run) in line)
+
+
+def test_a_whole_run_is_whole(run, capsys):
+    code, found = checked(run, capsys)
+    assert code == 0 and tuple(found) == FILES
+    assert set(found.values()) == {"whole", "whole, 4 lines"}
+
+
+def edited(run, **changes):
+    data = json.loads((run / "config.json").read_text())
+    data["config"] |= changes
+    (run / "config.json").write_text(json.dumps(data))
+
+
+def cut(run, name, size):
+    path = run / name
+    data = path.read_bytes()
+    path.write_bytes(data[: size if size >= 0 else len(data) + size])
+
+
+def flipped(run, name, old, new):
+    data = (run / name).read_bytes()
+    assert old in data
+    (run / name).write_bytes(data.replace(old, new, 1))
+
+
+DAMAGES = {
+    "checkpoint cut": ("checkpoint.safetensors", lambda run: cut(run, FILES[0], -100), "is not a complete"),
+    "checkpoint emptied": ("checkpoint.safetensors", lambda run: cut(run, FILES[0], 0), "is not a complete"),
+    "checkpoint edited": (
+        "checkpoint.safetensors",
+        lambda run: flipped(run, FILES[0], b'"position"', b'"positiom"'),
+        "do not match their digest",
+    ),
+    "configuration edited": ("config.json", lambda run: edited(run, horizon=0, delay=1), "differ in delay: 1, 0"),
+    "plan edited": (
+        "config.json",
+        lambda run: flipped(run, FILES[1], b'"classes": 16', b'"classes": 17'),
+        "differ in plan",
+    ),
+    "unknown setting": ("config.json", lambda run: edited(run, other=3), "is not a setting of StreamConfig"),
+    "record emptied": ("metrics.jsonl", lambda run: cut(run, FILES[2], 0), "is cut: it has 0 bytes, but"),
+    "record cut": ("metrics.jsonl", lambda run: cut(run, FILES[2], 300), "is cut: it has 300 bytes, but"),
+    "record edited": ("metrics.jsonl", lambda run: flipped(run, FILES[2], b'"step": 20', b'"step": 21'), "was changed"),
+    "record lost": ("metrics.jsonl", lambda run: (run / FILES[2]).unlink(), "is missing"),
+    "no record": ("metrics.jsonl", lambda run: flipped(run, FILES[2], b"{", b"["), "line 1 is not a line of metrics"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found_where_it_is(run, capsys, damage):
+    name, make, message = DAMAGES[damage]
+    make(run)
+    code, found = checked(run, capsys)
+    assert code == 1 and message in found[name]
+    assert all(state.startswith("whole") for other, state in found.items() if other != name)
+
+
+def test_what_is_no_run_is_said(tmp_path, capsys):
+    assert cli.main(["check", str(tmp_path)]) == 2
+    assert "no run at" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text("{")
+    assert cli.main(["check", str(tmp_path)]) == 2
+    assert "config.json is damaged" in capsys.readouterr().err
+
+
+def test_resuming_refuses_an_edited_configuration_and_warns_of_a_cut_record(finished, run, capsys):
+    config, _ = finished
+    cut(run, "metrics.jsonl", 0)
+    follow(config, run, resume=True)
+    assert "warning" in (err := capsys.readouterr().err) and "metrics.jsonl is cut: it has 0 bytes" in err
+    edited(run, delay=1)
+    before = (run / "checkpoint.safetensors").read_bytes()
+    with pytest.raises(RunError, match=r"was changed since the run began.*delay: 1, 0; put"):
+        follow(dataclasses.replace(config, delay=1), run, resume=True, show_progress=False)
+    assert (run / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_a_finished_run_stays_as_it_is_however_often_it_is_resumed(finished, run):
+    before = (run / "metrics.jsonl").read_bytes()
+    for _ in range(3):
+        follow(finished[0], run, resume=True, show_progress=False)
+    assert (run / "metrics.jsonl").read_bytes() == before
+    assert [line["kind"] for line in read_metrics(run / "metrics.jsonl")].count("result") == 1
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", ".lock"])
+def test_a_symbolic_link_is_not_written_through(finished, run, tmp_path, name):
+    (tmp_path / "mine").write_text("")
+    (run / name).unlink()
+    (run / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(LinkError, match=f"{name} is a symbolic link and would be written through"):
+        follow(finished[0], run, resume=True, show_progress=False)
+    assert (tmp_path / "mine").read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "curves.png"])
+def test_a_symbolic_link_is_replaced_by_the_file(finished, run, tmp_path, name):
+    from foretrace.stream import _report
+
+    (tmp_path / "mine").write_bytes((run / "checkpoint.safetensors").read_bytes())
+    before = (tmp_path / "mine").read_bytes()
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(tmp_path / "mine")
+    follow(finished[0], run, resume=True, show_progress=False)
+    _report.figure(run)
+    assert (tmp_path / "mine").read_bytes() == before and not (run / name).is_symlink()
+
+
+def test_a_stream_shorter_than_log_every_is_drawn_as_points(finished, run, monkeypatch):
+    from foretrace.stream import _report
+
+    pages = []
+    monkeypatch.setattr(_report, "page_as_png", lambda page: pages.append(page) or b"")
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text(lines[-1] + "\n")
+    _report.figure(run)
+    *scored, machine = pages[0].axes
+    assert len(scored) == 2 and all(line.get_marker() == "o" for axes in scored for line in axes.lines)
+    assert all(axes.lines for axes in scored) and "fewer rows" in machine.texts[0].get_text()
+
+
+def test_a_checkpoint_cut_anywhere_is_refused(run, tmp_path):
+    data = (run / "checkpoint.safetensors").read_bytes()
+    for percent in range(100):
+        (tmp_path / "cut").write_bytes(data[: len(data) * percent // 100])
+        with pytest.raises(CheckpointError):
+            read_extra(tmp_path / "cut")
+
+
+def test_a_checkpoint_with_a_flipped_bit_is_refused(run, tmp_path):
+    data = (run / "checkpoint.safetensors").read_bytes()
+    expected, rng, unnoticed = read_extra(run / "checkpoint.safetensors"), np.random.default_rng(0), 0
+    for at in rng.integers(0, 8 * len(data), 400):
+        flipped = bytearray(data)
+        flipped[at // 8] ^= 1 << (at % 8)
+        (tmp_path / "flipped").write_bytes(flipped)
+        try:
+            # What is not under the digest, such as a space between two fields, says nothing.
+            assert read_extra(tmp_path / "flipped") == expected
+            unnoticed += 1
+        except CheckpointError:
+            pass
+    assert unnoticed < 10
+
+
+def test_a_record_from_elsewhere_is_no_html():
+    assert "<script>" not in for_markdown("<script>alert(1)</script>")

@@ -1,0 +1,56 @@
+"""Losses: labels that are no class, inside compiled programs, and labels that do not count."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace.losses import SoftmaxCrossEntropy, softmax_cross_entropy
+
+OUTPUT = jnp.array([0.5, -1.0, 2.0])
+
+
+@pytest.mark.parametrize("label", [-1, 3, -(2**31), 2**31 - 1])
+def test_a_label_that_is_no_class_makes_loss_and_gradient_nan(label):
+    value, grad = jax.jit(jax.value_and_grad(softmax_cross_entropy))(OUTPUT, jnp.int32(label))
+    assert jnp.isnan(value) and jnp.isnan(grad).all()
+
+
+def test_every_class_has_the_loss_of_its_definition():
+    for label in range(3):
+        value, grad = jax.value_and_grad(softmax_cross_entropy)(OUTPUT, jnp.asarray(label))
+        np.testing.assert_allclose(value, -jax.nn.log_softmax(OUTPUT)[label], rtol=1e-14)
+        np.testing.assert_allclose(grad, jax.nn.softmax(OUTPUT) - jax.nn.one_hot(label, 3), rtol=1e-13)
+
+
+def test_an_ignored_label_does_not_count():
+    loss = SoftmaxCrossEntropy(ignore_label=-1)
+    both = jax.value_and_grad(loss)
+    value, grad = both(OUTPUT, jnp.asarray(-1))
+    assert value == 0 and (grad == 0).all()
+    # Of two outputs, the one that counts has the loss that it has alone.
+    value, grad = both(jnp.concatenate([OUTPUT, 2 * OUTPUT]), jnp.array([-1, 1]))
+    alone, own = both(2 * OUTPUT, jnp.asarray(1))
+    np.testing.assert_allclose(value, alone, rtol=1e-14)
+    np.testing.assert_allclose(grad, jnp.concatenate([jnp.zeros(3), own]), rtol=1e-14)
+    assert jnp.isnan(loss(OUTPUT, jnp.asarray(-2)))
+    loss.check(3, np.array([0, -1, 2]))
+    with pytest.raises(ValueError, match="the label -2"):
+        loss.check(3, np.array([0, -1, -2]))
+
+
+def test_equal_losses_share_their_programs():
+    assert hash(SoftmaxCrossEntropy()) == hash(softmax_cross_entropy) and SoftmaxCrossEntropy() == softmax_cross_entropy
+    assert SoftmaxCrossEntropy(ignore_label=-1) != softmax_cross_entropy
+
+
+def test_a_compiled_step_refuses_a_label_that_is_no_class(default_promotion):
+    network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
+    learner = ft.Learner(network, rule=ft.SPATIAL, optimizer=ft.adamw(1e-3), loss=softmax_cross_entropy, warn=False)
+    step = jax.jit(learner.step)
+    state = learner.init()
+    for label, accepted in ((1, True), (-1, False), (3, False)):
+        state, info = step(state, jnp.ones((1, 2)), jnp.array([label]))
+        assert bool(info.accepted) == accepted
+    assert (int(state.step), int(state.skipped)) == (1, 2)

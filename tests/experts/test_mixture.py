@@ -1,0 +1,211 @@
+"""The mixture as a whole: no prediction knows its label, chunks change nothing, nothing poisons the state."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from tiers import fast
+
+from foretrace._experts.mixture import EXPERTS, Mixture, mixture
+from foretrace._experts.rows import pack
+from foretrace._experts.shape import Shape
+from foretrace._rows.delayed_labels import LabelledRow
+from foretrace._rows.target import ClassContext, NumberContext
+
+CLASSES = Shape(2, (0, 1), 2, classes=True)
+NUMBERS = Shape(2, (0,), 1)
+FEW = ("baselines", "contexts", "row", "neighbours", "gradient")
+"""One expert of each kind: a test of all compiles for seconds."""
+
+
+def packed(shape, xs, labels, slots=None, known=None):
+    """Rows of each slot in their order; labels come `delay` rows of the slot later, where `known`."""
+    past, contexts, resolved = {}, [], []
+    slots = [0] * len(labels) if slots is None else slots
+    for i, (label, slot) in enumerate(zip(labels, slots, strict=True)):
+        rows = past.setdefault(slot, [])
+        came = [y for y in rows[: max(len(rows) - shape.delay, 0)] if y is not None]
+        if shape.classes:
+            contexts.append(ClassContext(len(set(came)) and int(max(came)) + 1, came[-1] if came else None, None))
+        else:
+            mean, scale = (np.mean(came), np.std(came) or 1.0) if came else (0.0, 1.0)
+            contexts.append(NumberContext(mean, came[-1] if came else None, mean, scale, scale))
+        rows.append(label if known is None or known[i] else None)
+        old = rows[len(rows) - 1 - shape.delay] if len(rows) > shape.delay else None
+        resolved.append(None if old is None else LabelledRow(contexts[-1], [old] * shape.outputs, old))
+        if shape.classes and old is not None:
+            resolved[-1] = LabelledRow(contexts[-1], [old], old)
+    new = [slot not in slots[:i] for i, slot in enumerate(slots)]
+    return pack(shape, xs, contexts, resolved, slots=slots, is_new=new)
+
+
+def run(model, rows, chunk=None):
+    """Return the state after the rows, and what each step returned."""
+    state, steps = model.init(), []
+    for i in range(0, len(rows), chunk or len(rows)):
+        state, step = model.step(state, rows[i : i + (chunk or len(rows))])
+        steps.append(step)
+    return state, jax.tree.map(lambda *parts: np.concatenate(parts), *steps)
+
+
+def leaves(state):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+
+
+@pytest.mark.parametrize("delay", fast([3, 0]))
+def test_random_labels_stay_at_chance(delay):
+    shape = dataclasses.replace(CLASSES, delay=delay)
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, 2000).tolist()
+    _, step = run(mixture(shape), packed(shape, draw.normal(size=(2000, 2)), labels), 500)
+    hits = step.newest.argmax(1) == np.array(labels)
+    assert abs(hits[200:].mean() - 0.5) < 0.05
+
+
+def test_a_chunk_is_its_rows_one_by_one():
+    draw = np.random.default_rng(0)
+    xs = draw.normal(size=(60, 2))
+    for shape in (dataclasses.replace(NUMBERS, delay=2), CLASSES):
+        labels = (xs[:, 0] > 0).astype(int).tolist() if shape.classes else xs.sum(1).tolist()
+        rows, model = packed(shape, xs, labels), mixture(shape, FEW)
+        whole, single = run(model, rows, 20), run(model, rows, 1)
+        for a, b in zip(leaves(whole), leaves(single), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_late_label_teaches_the_row_that_it_belongs_to():
+    shape = dataclasses.replace(CLASSES, delay=3)
+    draw = np.random.default_rng(0)
+    xs = draw.normal(size=(600, 2))
+    labels = (xs[:, 0] > 0).astype(int)
+    right = run(mixture(shape, FEW), packed(shape, xs, labels.tolist()), 100)[1]
+    assert (right.newest.argmax(1) == labels)[300:].mean() > 0.9
+    # Labels of the neighbour row teach nothing: so the test above can fail.
+    wrong = run(mixture(shape, FEW), packed(shape, np.roll(xs, 4, axis=0), labels.tolist()), 100)[1]
+    assert (wrong.newest.argmax(1) == labels)[300:].mean() < 0.7
+
+
+def test_rows_without_labels_move_the_past_alone():
+    draw = np.random.default_rng(0)
+    for shape in (NUMBERS, CLASSES):
+        labels = draw.integers(0, 2, 40).tolist()
+        rows, model = packed(shape, draw.normal(size=(40, 2)), labels), mixture(shape, FEW)
+        state, _ = run(model, rows)
+        before = leaves((state.experts, state.weights))
+        rows[:, 3] = 0.0
+        state, _ = model.step(state, rows)
+        for a, b in zip(leaves((state.experts, state.weights)), before, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.full
+def test_missing_rows_change_no_stream():
+    draw = np.random.default_rng(0)
+    model = mixture(NUMBERS)
+    rows = packed(NUMBERS, draw.normal(size=(20, 2)), draw.normal(size=20).tolist())
+    state, _ = run(model, rows)
+    before = leaves(jax.tree.map(lambda leaf: leaf[:1], state.pasts)) + leaves(state.experts)
+    state, _ = model.step(state, pack(NUMBERS, np.ones((0, 2)), [], size=20))
+    after = leaves(jax.tree.map(lambda leaf: leaf[:1], state.pasts)) + leaves(state.experts)
+    for a, b in zip(after, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300, -1e300])
+def test_no_value_poisons_the_state(bad):
+    draw = np.random.default_rng(0)
+    xs, labels = draw.normal(size=(40, 2)), draw.normal(size=40)
+    xs[10] = xs[25, 0] = bad
+    rows = packed(NUMBERS, xs, labels.tolist())
+    rows[12, 6] = bad
+    state, step = run(mixture(NUMBERS), rows, 20)
+    assert np.isfinite(step.newest).all()
+    # Infinite distances stand for rows that are not there yet.
+    assert not any(np.isnan(leaf).any() for leaf in leaves((state.experts, state.weights)))
+
+
+def test_streams_have_pasts_of_their_own():
+    shape = dataclasses.replace(NUMBERS, slots=2, previous=True)
+    # The next number of each stream is its last one, with the sign changed; the streams come in no order.
+    draw = np.random.default_rng(0)
+    slots = draw.integers(0, 2, 800).tolist()
+    last, labels = {0: 1.0, 1: 5.0}, []
+    for slot in slots:
+        last[slot] = -last[slot]
+        labels.append(last[slot])
+    _, step = run(mixture(shape), packed(shape, np.zeros((800, 2)), labels, slots), 100)
+    assert np.abs(step.newest[:, 0] - labels)[400:].mean() < 0.1
+
+
+def test_the_mixture_follows_a_switch_of_the_best_expert():
+    # First the mean is best (noise), then the last number (a random walk), then the season.
+    draw = np.random.default_rng(0)
+    walk = np.cumsum(draw.normal(size=1000)) * 3
+    season = np.tile(draw.normal(size=50) * 30, 20)
+    labels = np.concatenate([draw.normal(size=1000), walk, season])
+    _, step = run(mixture(NUMBERS, ("baselines",)), packed(NUMBERS, np.zeros((3000, 2)), labels.tolist()), 500)
+    errors = np.abs(step.newest[:, 0] - labels)
+    for part in range(3):
+        here = slice(1000 * part + 200, 1000 * part + 1000)
+        assert errors[here].mean() < 1.15 * step.errors[here].mean(0).min()
+
+
+def test_predicting_changes_nothing_and_equals_the_next_step():
+    draw = np.random.default_rng(0)
+    for shape in (NUMBERS, CLASSES):
+        rows = packed(shape, draw.normal(size=(30, 2)), draw.integers(0, 2, 30).tolist())
+        model = mixture(shape, FEW)
+        state, _ = run(model, rows[:20])
+        before = leaves(state)
+        predicted = np.asarray(model.predict(state, rows[20:21]))
+        for a, b in zip(leaves(state), before, strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(predicted, model.step(state, rows[20:21])[1].newest, rtol=1e-12)
+
+
+def test_experts_can_be_left_out_and_what_is_too_large_says_so():
+    assert Mixture(NUMBERS, ("baselines",)).names == ("last", "mean", "season")
+    assert Mixture(Shape(0, (), 256, classes=True)).left_out == ("lags", "wide", "waves", "neighbours", "gradient")
+    assert set(Mixture(CLASSES, EXPERTS).names) > {"majority", "wide", "context 5", "neighbours"}
+
+
+def test_a_thousand_columns_are_reduced():
+    shape = Shape(2000, tuple(range(0, 2000, 2)), 1)
+    assert (shape.row_size, shape.lagged_size) == (64, 24) and shape.size(shape.depth) <= 112
+    model = mixture(shape, ("baselines", "lags"))
+    draw = np.random.default_rng(0)
+    rows = packed(shape, draw.normal(size=(8, 2000)), draw.normal(size=8).tolist())
+    assert np.isfinite(run(model, rows)[1].newest).all()
+
+
+def test_inputs_that_nobody_used_at_first_take_little_room():
+    shape = Shape(64, (0, 2), 1, used=4)
+    assert shape.row_size == 12 and shape.depth > 30
+    # What comes later is seen all the same.
+    model, draw = mixture(shape, ("baselines", "row")), np.random.default_rng(0)
+    xs = np.zeros((300, 64))
+    xs[:, 40] = draw.normal(size=300)
+    _, step = run(model, packed(shape, xs, xs[:, 40].tolist()), 100)
+    assert np.abs(step.newest[:, 0] - xs[:, 40])[200:].mean() < 0.2
+
+
+@pytest.mark.full
+def test_outside_predictions_are_one_more_expert():
+    shape = dataclasses.replace(NUMBERS, outside=1)
+    draw = np.random.default_rng(0)
+    labels = draw.normal(size=400)
+    rows = packed(shape, np.zeros((400, 2)), labels.tolist())
+    rows[:, 7] = labels + 0.01
+    model = mixture(shape)
+    state, step = run(model, rows, 100)
+    assert np.abs(step.newest[:, 0] - labels)[200:].mean() < 0.1
+    assert model.weights(state)["network"] > 0.5
+
+
+def test_global_precision_stays_and_the_state_is_float64():
+    with jax.enable_x64(False):
+        model = Mixture(NUMBERS, ("baselines", "row"))
+        state, _ = run(model, packed(NUMBERS, np.zeros((4, 2)), [1.0, 2.0, 3.0, 4.0]), 2)
+        assert state.experts[1].covariance.dtype == np.float64
+        assert jax.numpy.zeros(1).dtype == np.float32

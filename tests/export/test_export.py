@@ -1,0 +1,243 @@
+"""Exported files: they compute what the learner computes, hold data only, and errors say what to do."""
+
+import json
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cases import CELLS
+from safetensors.numpy import load_file
+from tiers import fast
+
+import foretrace as ft
+from foretrace._export import onnx_nodes
+from foretrace._export.real_valued import real_valued
+
+pytestmark = pytest.mark.usefixtures("default_promotion")
+STEPS = 30
+
+
+def make_learner(cell="lru", rule=ft.ONLINE, loss=ft.losses.squared_error, **options):
+    network = ft.Network(3, 2, model_size=4, depth=2, cell=CELLS[cell], key=jax.random.key(0))
+    options = {"optimizer": optax.adam(1e-2), "warn": False} | options
+    return ft.Learner(network, rule=rule, loss=loss, **options)
+
+
+def compiled(path):
+    """Return what runs a StableHLO file: the runtime alone, without tracing anything."""
+    from jaxlib import _jax
+    from jaxlib.mlir.dialects import stablehlo
+
+    client = jax.extend.backend.get_backend("cpu")
+    from jax._src.interpreters import mlir
+
+    with mlir.make_ir_context() as context:
+        module = str(stablehlo.deserialize_portable_artifact(context, path.read_bytes()))
+    program = client.compile_and_load(module, _jax.DeviceList(tuple(client.local_devices())), _jax.CompileOptions())
+
+    def run(inputs):
+        return [np.asarray(value) for value in program.execute([jnp.asarray(value) for value in inputs])]
+
+    return run
+
+
+def in_onnxruntime(path):
+    runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    session = runtime.InferenceSession(path.read_bytes())
+
+    def run(inputs):
+        return session.run(None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True)))
+
+    return run
+
+
+def played(files, run, rows):
+    """Run a graph row by row, by what its header says; return the results of each row and the last state."""
+    header, state = json.loads(files.header.read_text()), load_file(files.state)
+    names = [i["name"] for i in header["inputs"]]
+    results = []
+    for row in rows:
+        out = dict(
+            zip(
+                [o["name"] for o in header["outputs"]],
+                run([np.asarray((state | row)[name]) for name in names]),
+                strict=True,
+            )
+        )
+        state = {header["state"][name]: value for name, value in out.items() if name in header["state"]}
+        results.append({name: value for name, value in out.items() if name not in header["state"]})
+    return results, state
+
+
+def rows_of(classes=False):
+    keys = jax.random.split(jax.random.key(1))
+    xs = np.asarray(jax.random.normal(keys[0], (STEPS, 3)))
+    ys = np.asarray(jax.random.randint(keys[1], (STEPS,), 0, 2, jnp.int32)) if classes else 0.3 * xs[:, 1:]
+    return [{"x": x, "y": y} for x, y in zip(xs, ys, strict=True)]
+
+
+def learned(learner, rows):
+    state, losses = learner.init(), []
+    for row in rows:
+        state, info = learner.step(state, jnp.asarray(row["x"])[None], jnp.asarray(row["y"])[None])
+        losses.append(info.loss)
+    return losses, state
+
+
+RUNTIMES = {"stablehlo": compiled, "onnx": in_onnxruntime}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("cell", "rule"),
+    fast([("lru", ft.ONLINE), *((name, ft.ONLINE) for name in CELLS if name != "lru"), ("gru", ft.RTRL),
+          ("lru", ft.TRUNCATED), ("lru", ft.ONLINE.with_depth(1))]),
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("format", RUNTIMES)
+def test_the_learning_step_is_that_of_the_learner(format, cell, rule, tmp_path):
+    learner = make_learner(cell, rule)
+    if format == "onnx" and rule.credit is not None:
+        with pytest.raises(ValueError, match="use format='stablehlo'"):
+            ft.export(learner, tmp_path / "step.onnx", format, learn=True)
+        return
+    if format == "onnx":
+        pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    files = ft.export(learner, tmp_path / f"step.{format}", format, learn=True)
+    rows = rows_of()
+    found, after = played(files, RUNTIMES[format](files.graph), rows)
+    losses, state = learned(learner, rows)
+    np.testing.assert_allclose([row["loss"] for row in found], losses, rtol=1e-8)
+    assert all(row["accepted"] for row in found)
+    np.testing.assert_allclose(after["network.encoder.weight"], state.network.encoder.weight, atol=1e-8)
+    if cell == "lru" and rule.carried:
+        np.testing.assert_allclose(after["carry.h.im"], state.carry.h.imag, atol=1e-8)
+    assert int(after["step"]) == STEPS
+
+
+@pytest.mark.parametrize("format", RUNTIMES)
+def test_the_inference_step_is_the_forward_pass(format, tmp_path):
+    learner = make_learner()
+    if format == "onnx":
+        pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    files = ft.export(learner, tmp_path / f"step.{format}", format)
+    rows = [{"x": row["x"]} for row in rows_of()]
+    found, after = played(files, RUNTIMES[format](files.graph), rows)
+    outputs, carry = ft.forward(learner.network, None, jnp.stack([row["x"] for row in rows]))
+    np.testing.assert_allclose([row["outputs"] for row in found], outputs, atol=1e-10)
+    assert sorted(after) == ["carry.h.im", "carry.h.re"]
+    np.testing.assert_allclose(after["carry.h.re"], carry.h.real, atol=1e-10)
+
+
+def test_classes_are_learned_from_their_numbers(tmp_path):
+    pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    learner, rows = make_learner("mingru", loss=ft.losses.softmax_cross_entropy), rows_of(classes=True)
+    files = ft.export(learner, tmp_path / "step.onnx", "onnx", learn=True)
+    found, _ = played(files, in_onnxruntime(files.graph), rows)
+    np.testing.assert_allclose([row["loss"] for row in found], learned(learner, rows)[0], rtol=1e-8)
+
+
+@pytest.mark.full
+def test_the_parameters_of_a_state_are_exported(tmp_path):
+    learner = make_learner(optimizer=optax.sgd(1e-2))
+    state = learner.init()
+    state = state._replace(network=jax.tree.map(lambda leaf: leaf + 1, state.network))
+    files = ft.export(learner, tmp_path / "step.stablehlo", learn=True, state=state)
+    np.testing.assert_array_equal(load_file(files.state)["network.encoder.bias"], state.network.encoder.bias)
+
+
+def test_onnx_has_standard_operators_only(tmp_path):
+    onnx = pytest.importorskip("onnx", reason="pip install 'foretrace[export]'")
+    files = ft.export(make_learner("mingru"), tmp_path / "step.onnx", "onnx", learn=True)
+    model = onnx.load(files.graph)
+    assert {node.domain for node in model.graph.node} == {""}
+    assert not model.functions
+    assert not any(tensor.external_data for tensor in model.graph.initializer)
+    assert json.loads(model.metadata_props[0].value) == json.loads(files.header.read_text())
+
+
+def test_complex_operations_as_pairs():
+    numbers = np.random.default_rng(0).normal(size=(6, 5))
+
+    def function(re, im, other):
+        z, w = jax.lax.complex(re, im), jax.lax.complex(other, re)
+        found = [z * w, z / w, jnp.exp(z), jnp.expm1(z), z**3, z**-2, jnp.conj(z) - w, jnp.where(re > 0, z, w), -z]
+        found += [jnp.vdot(z, w), jnp.outer(z, w).sum(0), jnp.cumsum(z), jnp.stack([z, w])[::-1], 1j * z + 2]
+        reals = [abs(z), jnp.isfinite(z), z == w, z.real * 2]
+        return [part for value in found for part in (value.real, value.imag)] + reals
+
+    found = real_valued(function, [numbers[0]] * 3)(*numbers[:3])
+    for real, complex_one in zip(found, function(*numbers[:3]), strict=True):
+        np.testing.assert_allclose(real, complex_one, atol=1e-12)
+
+
+OPERATIONS = {
+    "pick a class": lambda a, b: jax.nn.log_softmax(a)[jnp.argmax(b[0])],
+    "diagonal": lambda a, b: jnp.diagonal(b[:4]) + jnp.trace(b[:4]),
+    "log1p and expm1": lambda a, b: jnp.log1p(jnp.abs(a) * 1e-12) + jnp.expm1(a * 1e-12),
+    "softplus": lambda a, b: jax.nn.softplus(100 * a),
+    "clip and round": lambda a, b: jnp.clip(b, -0.5, 0.5) + jnp.floor(b) % 3,
+    "reductions": lambda a, b: b.max(0) + b.min(1)[:4] + b.any(0) + (b > 0).all(0),
+    "products": lambda a, b: jnp.einsum("ij,kj,j->ki", b, b, a),
+    "batched": lambda a, b: jnp.einsum("ij,ij->i", b, b)[::-1],
+    "pad and cut": lambda a, b: jnp.pad(b, ((1, 2), (0, 1)), constant_values=3.0)[::2],
+    "comparisons": lambda a, b: jnp.where((a >= 0) & ~(a > 1) | (a != a), a, -jnp.sign(a)),
+    "non-finite": lambda a, b: jnp.isfinite(a / jnp.array([0.0, 1.0, 0.0, 1.0])) + 0.0,
+    "gradient of a pick": jax.grad(lambda a, b: (jnp.diagonal(b[:4]) * a).sum() + a[jnp.argmax(b[0])] ** 2),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_in_onnx(name):
+    runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    from foretrace._export.onnx_graph import onnx_model
+
+    a, b = np.random.default_rng(1).normal(size=4), np.random.default_rng(2).normal(size=(5, 4))
+    function = real_valued(lambda a, b: [OPERATIONS[name](a, b)], [a, b])
+    model = onnx_model(jax.make_jaxpr(function)(a, b), ["a", "b"], ["found"], "")
+    found = runtime.InferenceSession(model).run(None, {"a": a, "b": b})[0]
+    np.testing.assert_allclose(found, OPERATIONS[name](a, b), rtol=1e-12)
+
+
+def test_onnx_names_what_installs_it(monkeypatch, tmp_path):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(onnx_nodes.importlib, "import_module", absent)
+    with pytest.raises(ImportError, match=r"pip install 'foretrace\[export\]'"):
+        ft.export(make_learner().network, tmp_path / "step.onnx", "onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 2}, "batch_size=2"),
+        ({"accumulate": True}, "accumulate=True"),
+        ({"whole_sequences": True}, "whole_sequences=True"),
+        ({"rule": ft.UORO}, "UORO samples"),
+        ({"sensitivity_dtype": "bfloat16"}, "rounds stochastically"),
+        ({"loss": lambda output, y: output}, "target=…"),
+    ],
+)
+def test_a_learner_whose_step_is_no_graph_is_refused(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        ft.export(make_learner(**options), tmp_path / "step.stablehlo", learn=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_arguments_are_named(tmp_path):
+    learner = make_learner()
+    with pytest.raises(ValueError, match="stablehlo, onnx"):
+        ft.export(learner, tmp_path / "step.tf", "tensorflow")
+    with pytest.raises(TypeError, match="need a Learner"):
+        ft.export(learner.network, tmp_path / "step.stablehlo", learn=True)
+    with pytest.raises(TypeError, match="got int"):
+        ft.export(3, tmp_path / "step.stablehlo")
+    with pytest.raises(ValueError, match="suffix"):
+        ft.export(learner, tmp_path / "step.json")
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        ft.export(learner, tmp_path / "no" / "step.stablehlo")

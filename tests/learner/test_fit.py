@@ -1,0 +1,95 @@
+"""`fit` trains on arrays, `run` on an iterable; their errors name what is wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import foretrace as ft
+
+pytestmark = pytest.mark.usefixtures("default_promotion")
+
+
+def make_network():
+    return ft.Network(1, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+
+
+XS = jax.random.normal(jax.random.key(1), (12, 5, 1))
+
+
+def fitted(ys, **options):
+    options = {"loss": ft.losses.squared_error, "progress": False, "key": jax.random.key(2), "batch_size": 4} | options
+    return ft.fit(make_network(), XS, ys, **options)
+
+
+@pytest.mark.full
+def test_the_loss_falls_and_the_best_network_comes_back():
+    found = fitted(0.5 * XS, epochs=8, validation=0.25, optimizer=optax.adam(1e-2))
+    assert found.losses[-1] < 0.5 * found.losses[0]
+    assert len(found.validation_losses) == 8 and min(found.validation_losses) < found.validation_losses[0]
+
+
+@pytest.mark.full
+def test_training_stops_after_patience():
+    # Steps of zero length: the validation loss never falls below that of the first epoch.
+    found = fitted(XS, epochs=50, patience=2, optimizer=optax.sgd(0.0))
+    assert len(found.losses) == 3
+
+
+@pytest.mark.full
+def test_one_target_for_each_sequence_is_that_of_its_last_step():
+    there = jnp.arange(5)[None] < jnp.array([3, 5] * 6)[:, None]
+    last = there & ~jnp.roll(there, -1, axis=1).at[:, -1].set(False)
+    targets = XS[:, 0]
+    options = {"validation": 0, "epochs": 1, "optimizer": optax.sgd(0.0)}
+    found = fitted(targets, mask=there, **options).losses
+    np.testing.assert_allclose(found, fitted(jnp.repeat(targets[:, None], 5, 1), mask=last, **options).losses)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ys": XS[:3]}, "as many sequences"),
+        ({"mask": jnp.ones((12, 4), bool)}, "one element for each step"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"validation": 1.0}, "validation=1.0"),
+        ({"validation": 0, "patience": 1}, "patience"),
+    ],
+)
+def test_wrong_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        fitted(**({"ys": XS} | options))
+
+
+def test_run_is_step_after_step():
+    learner = ft.Learner(make_network(), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error)
+    rows = [(x, x) for x in XS[0]]
+    *_, (state, info) = learner.run(learner.init(), rows)
+    want = learner.init()
+    for x, y in rows:
+        want, found = learner.step(want, x[None], y[None])
+    assert int(state.step) == 5 and float(info.loss) == float(found.loss)
+    assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), state.network, want.network))
+
+
+def test_losses_by_hand():
+    assert float(ft.losses.huber(jnp.array([0.0, 0.5]), jnp.array([3.0, 0.0]))) == pytest.approx((2.5 + 0.125) / 2)
+    loss = ft.losses.binary_cross_entropy(jnp.array([2.0]), jnp.array(1))
+    assert float(loss) == pytest.approx(np.log1p(np.exp(-2)))
+
+
+def test_targets_of_another_shape_are_named(without_shape_checks):
+    for loss in (ft.losses.binary_cross_entropy, ft.losses.huber):
+        with pytest.raises(ValueError, match="expected that of the output"):
+            loss(jnp.zeros(2), jnp.zeros(3))
+
+
+def test_help_lists_the_public_names():
+    assert {"Network", "fit", "export", "losses"} <= set(ft.__all__)
+    assert not {"importlib", "Any"} & set(ft.__all__)
+
+
+def test_a_validation_loss_that_is_not_finite_is_an_error():
+    with pytest.raises(ValueError, match="validation loss of epoch 1 is nan"):
+        fitted(XS, loss=lambda output, y: jnp.nan * jnp.sum(output), validation=0.99, epochs=1)

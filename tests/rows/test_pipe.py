@@ -1,0 +1,144 @@
+"""Standard input that is read by one process after another: no byte is lost, no torn row is read."""
+
+import gzip
+import io
+import os
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace._rows import pipe as pipes
+from foretrace._rows.lines import SourceError
+from foretrace._rows.pipe import Pipe
+from foretrace._rows.source import Source
+
+DATA = b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i) for i in range(400))
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """Return the end of a pipe that is written to; standard input is the other end."""
+    into, out = os.pipe()
+    with os.fdopen(into, "rb") as file, os.fdopen(out, "wb", buffering=0) as writer:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        yield writer
+
+
+def take(rows, count):
+    return [(row["x"], position.offset) for (row, position), _ in zip(rows, range(count), strict=False)]
+
+
+def test_what_was_read_ahead_is_handed_on(stdin):
+    stdin.write(DATA[:3000])
+    first = Source("-", "csv", hand_on=True)
+    rows = take(first.rows(), 100)
+    state = first.pipe.to_json(rows[-1][1], end=True)
+    assert len(state["unread"]) > 500, "nothing was read ahead: the test shows nothing"
+    stdin.write(DATA[3000:])
+    stdin.close()
+    then = Source("-", "csv", hand_on=True)
+    assert then.pipe.restore(state, quotes=True) == []
+    more = list(then.rows(columns=("x", "y")))
+    assert [x for x, _ in rows] + [row["x"] for row, _ in more] == [str(i) for i in range(400)]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_torn_row_is_read_only_where_its_rest_follows(stdin, monkeypatch, same):
+    torn = DATA.index(b"250,") + 2  # in the middle of a number
+    stdin.write(DATA[:torn])
+    first = Source("-", "csv", hand_on=True)
+    rows = take(first.rows(), 200)
+    state = first.pipe.to_json(rows[-1][1], end=same)
+    other = DATA[torn:] if same else b"x,y\n900,1\n"
+    if not same:
+        monkeypatch.setattr(pipes, "_identity", lambda: [0, 1])
+    stdin.write(other)
+    stdin.close()
+    then = Source("-", "csv", hand_on=True)
+    lost = then.pipe.restore(state, quotes=True)
+    more = [row["x"] for row, _ in then.rows(columns=("x", "y"))]
+    assert more == [str(i) for i in (range(200, 400) if same else [*range(200, 250), 900])]
+    assert lost == ([] if same else ["the incomplete row at the end of the earlier input, of 2 bytes, is dropped"])
+
+
+def test_a_killed_process_loses_rows_and_says_so(stdin):
+    stdin.write(DATA[:3000])
+    first = Source("-", "csv", hand_on=True)
+    rows = take(first.rows(), 100)
+    state = first.pipe.to_json(rows[-1][1], end=False)
+    # It goes on for some bytes, and is killed in the middle of a row.
+    torn = DATA.index(b"370,") + 1
+    stdin.write(DATA[3000:torn])
+    os.read(sys.stdin.fileno(), 10**6)
+    stdin.write(DATA[torn:])
+    stdin.close()
+    then = Source("-", "csv", hand_on=True)
+    lost = then.pipe.restore(state, quotes=True)
+    more = [row["x"] for row, _ in then.rows(columns=("x", "y"))]
+    whole = DATA[:3000].count(b"\n") - 1
+    assert more == [str(i) for i in (*range(100, whole), *range(371, 400))]
+    assert len(lost) == 2 and "the earlier process was killed" in lost[1]
+
+
+def test_a_redirected_file_is_put_back(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_bytes(DATA)
+    with open(tmp_path / "a.csv") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        first = Source("-", "csv", hand_on=True)
+        rows = take(first.rows(), 100)
+        state = first.pipe.to_json(rows[-1][1], end=True)
+        assert state["unread"] == ""
+        then = Source("-", "csv", hand_on=True)
+        assert then.pipe.restore(state, quotes=True) == []
+        assert [row["x"] for row, _ in then.rows(columns=("x", "y"))] == [str(i) for i in range(100, 400)]
+
+
+def test_a_compressed_pipe_says_that_it_cannot_go_on(stdin):
+    stdin.write(gzip.compress(DATA))
+    stdin.close()
+    first = Source("-", "csv", hand_on=True)
+    assert len(take(first.rows(), 100)) == 100
+    state = first.pipe.to_json(500, end=True)
+    assert state["unread"] == "" and "compressed" in Source("-", "csv").pipe.restore(state, quotes=True)[0]
+
+
+def test_a_closed_standard_input_is_said(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SourceError, match="standard input cannot be read: it is closed"):
+        next(Source("-", "csv").rows())
+
+
+def test_what_is_released_is_forgotten(stdin):
+    source = Source("-", "csv", hand_on=True)
+    rows = source.rows()
+    line = b"1," + b"2" * 997 + b"\n"
+    stdin.write(b"x,y\n")
+    for _ in range(300):
+        stdin.write(line)
+        _, position = next(rows)
+        source.pipe.release(position.offset)
+        assert len(source.pipe._held) <= 2**16 + 1000
+    assert source.pipe.to_json(position.offset, end=True)["unread"] == ""
+
+
+def test_without_a_run_nothing_is_kept(stdin):
+    source = Source("-", "csv")
+    rows = source.rows()
+    stdin.write(b"x,y\n")
+    for _ in range(300):
+        stdin.write(b"1," + b"2" * 997 + b"\n")
+        next(rows)
+        assert len(source.pipe._held) <= 2000
+
+
+@given(st.binary(max_size=60), st.integers(1, 20))
+def test_lines_are_those_of_a_file(data, limit):
+    file, pipe = io.BytesIO(data), Pipe()
+    pipe._held += data
+    pipe._fill = lambda: False
+    assert pipe.peek(2) == data[:2]
+    while line := file.readline(limit):
+        assert pipe.readline(limit) == line
+    assert pipe.readline(limit) == b""

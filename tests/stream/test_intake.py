@@ -1,0 +1,37 @@
+"""From rows to steps: an answer is about the row that was asked about."""
+
+import numpy as np
+import pytest
+
+from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._rows.encode import Encoder
+from foretrace._rows.number_target import NumberTarget
+from foretrace._rows.schema import Column
+from foretrace.stream._intake import Members, OneStream
+from foretrace.stream._learner import copy_state
+from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model_config import ModelConfig
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+ROWS = [({"who": who, "x": x}, x) for who, x in (("a", 1.0), ("b", -2.0), ("a", 3.0), ("b", 0.5))]
+ASKED = [{"who": "a", "x": 2.0}, {"who": "a", "x": -2.0}, {"who": "a", "x": None}]
+
+
+def make_intake(members):
+    labels = DelayedLabels(Encoder([Column("x", "numeric")]), NumberTarget())
+    shape = StreamShape(labels.width, 1, classes=False, members=members)
+    model = resolve(ModelConfig(size="tiny", credit_depth=0), shape)
+    return OneStream(labels, model) if members is None else Members(labels, model, member="who")
+
+
+@pytest.mark.parametrize("members", [None, 2])
+def test_an_answer_depends_on_the_row_that_was_asked_about(members):
+    intake = make_intake(members)
+    state = intake.learner.init()
+    for row in ROWS:
+        state = intake.learn(state, [row]).state
+    answers = [intake.predict(state, row) for row in ASKED]
+    assert len({float(answer[0]) for answer in answers}) == len(ASKED)
+    # Without learning, the next row has the same answer, whatever its own target.
+    outputs, *_ = intake.advance(copy_state(state), ASKED[0], 1e6)
+    np.testing.assert_allclose(outputs, answers[0], rtol=1e-6)

@@ -1,0 +1,141 @@
+"""Runs and estimators at their default, the mixture of experts: exact resumption, no leak, members, its report."""
+
+import copy
+import dataclasses
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+from test_stream_run import COUNT, assert_same_run, files
+from tiers import fast
+
+from foretrace._experts.mixture import mixture
+from foretrace._experts.shape import Shape
+from foretrace._runs.metrics import read_metrics
+from foretrace.stream import _report
+from foretrace.stream import _river as stream
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._ensemble import Ensemble
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._predict import predictions
+from foretrace.stream._run import follow
+
+__all__ = ["files"]  # a fixture
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+FEW = ("baselines", "contexts", "short", "neighbours")
+OFTEN = {"log_every": 50, "checkpoint_every": 70}
+
+RUNS = {
+    "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}, FEW),
+    "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, FEW),
+    "all experts": ("a.csv", {"target": "class"}, None),
+    "with the network": ("a.csv", {"target": "z", "chunk": 2}, (*FEW, "network")),
+    "members": ("a.csv", {"target": "z", "member": "color", "members": 4, "together": 2, "horizon": 2}, FEW),
+    "text": ("a.txt", {}, FEW),
+}
+
+
+@pytest.mark.parametrize(
+    "name", fast(["late classes in chunks", "members", "forecast", "all experts", "with the network", "text"])
+)
+def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
+    file, options, experts = RUNS[name]
+    config = StreamConfig(str(files / file), **options, **OFTEN, model=ModelConfig(experts=experts))
+    whole = follow(config, tmp_path / "whole", show_progress=False)
+    assert whole.position.row == (COUNT if name != "text" else 450) and not whole.stopped
+    for i, rows in enumerate((33, 100, 101, None)):
+        follow(config, tmp_path / "cut", rows=rows, resume=i > 0, show_progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    last = read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]
+    assert set(last["experts"]) == set(last["weights"]) and sum(last["weights"].values()) == pytest.approx(1)
+    assert ("network" in last["weights"]) == (experts is not None and "network" in experts)
+    if "mae" in last:  # the scores of a baseline are computed twice: by the mixture, and beside it
+        assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], abs=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "options", fast([{"delay": 3, "chunk": 4}, {"member": "who", "together": 2}, {}, {"delay": 2, "member": "who"}])
+)
+def test_random_labels_stay_at_chance(tmp_path, options):
+    draw = np.random.default_rng(0)
+    rows = [f"{draw.normal():.3f},{'ab'[i % 2]},{'up' if draw.random() < 0.5 else 'down'}" for i in range(1500)]
+    (tmp_path / "random.csv").write_text("\n".join(["x,who,y", *rows]) + "\n")
+    config = StreamConfig(str(tmp_path / "random.csv"), target="y", model=ModelConfig(experts=FEW), **options)
+    scores = follow(config, tmp_path / "run", show_progress=False).scores
+    assert abs(scores["accuracy"] - 0.5) < 0.05 and scores["log_loss"] > 0.68
+
+
+@pytest.mark.parametrize("experts", fast([[FEW], [("network",)]]), ids=["mixture", "network"])
+def test_answers_without_learning_know_no_label_of_their_row(tmp_path, experts):
+    draw = np.random.default_rng(0)
+    ys = draw.normal(size=400)
+    (tmp_path / "a.csv").write_text("\n".join(["x,y", *(f"{i % 3},{y:.6f}" for i, y in enumerate(ys))]) + "\n")
+    model = ModelConfig(experts=experts[0])
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", target_mode="change", model=model)
+    run = follow(config, tmp_path / "run", rows=200, show_progress=False).run
+    _, *found = predictions(run.path, str(tmp_path / "a.csv"))
+    assert abs(np.corrcoef([row[1] for row in found], ys)[0, 1]) < 0.3
+
+
+def test_the_report_shows_each_expert(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="class", model=ModelConfig(experts=FEW), **OFTEN)
+    follow(config, tmp_path / "run", rows=120, show_progress=False)
+    grid = _report.table(tmp_path / "run")
+    first = list(grid.columns[0].cells)
+    assert first[0] == "this run, the mixture"
+    assert sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 1
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert "neighbours" in str(written)
+
+
+def test_options_of_the_network_need_one():
+    with pytest.raises(ValueError, match="depth=2 is an option of the network, which takes no part: choose a size"):
+        ModelConfig(depth=2)
+    with pytest.raises(ValueError, match="must name some of baselines"):
+        ModelConfig(experts=("else",))
+    assert ModelConfig("tiny").expert_names() == ("network",)
+    assert ModelConfig(depth=2, experts=("row", "network")).expert_names() == ("row", "network")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", fast([stream.Classifier, stream.Regressor, stream.Forecaster]))
+def test_what_is_pickled_goes_on_exactly(kind):
+    model, draw = kind(features=4, experts=FEW), np.random.default_rng(0)
+    rows = [({"x": float(draw.normal())}, bool(draw.random() < 0.5)) for _ in range(30)]
+
+    def learn(model, x, y):
+        return model.learn_one(float(y), x) if kind is stream.Forecaster else model.learn_one(x, y)
+
+    def answer(model, x):
+        return model.forecast(3) if kind is stream.Forecaster else model.predict_one(x)
+
+    for x, y in rows[:20]:
+        learn(model, x, y)
+    others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
+    for x, y in rows[20:]:
+        expected = answer(model, x)
+        for other in others:
+            assert answer(other, x) == expected
+        for other in (model, *others):
+            learn(other, x, y)
+
+
+def test_the_number_of_members_that_is_advised_fits():
+    shape = Shape(3, (0,), 1, slots=300_000_000)
+    with pytest.raises(ValueError, match=r"members=300000000.* there is room for \d+ members") as error:
+        Ensemble(None, mixture(shape))
+    room = int(re.search(r"room for (\d+)", str(error.value))[1])
+    Ensemble(None, mixture(dataclasses.replace(shape, slots=room)))
+    with pytest.raises(ValueError, match="there is room for"):
+        Ensemble(None, mixture(dataclasses.replace(shape, slots=room + 1)))
+
+
+def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
+    options = {"target": "z", "delay": 5, "chunk": 4, "log_every": 50, "checkpoint_every": 70}
+    config = StreamConfig(str(files / "a.csv"), **options, model=ModelConfig(experts=("baselines",)))
+    follow(config, tmp_path / "run", rows=101, show_progress=False)
+    last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], rel=0.005)
