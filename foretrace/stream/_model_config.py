@@ -11,7 +11,7 @@ from foretrace._runs.options import Advanced
 Size = Literal["auto", "tiny", "small", "medium", "paper"]
 
 ExpertName = Literal[
-    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "network"
+    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "events", "network"
 ]
 
 AUTO: tuple[ExpertName, ...] = (
@@ -24,6 +24,7 @@ AUTO: tuple[ExpertName, ...] = (
     "waves",
     "neighbours",
     "gradient",
+    "events",
 )
 """Experts of the size `auto`."""
 
@@ -52,7 +53,8 @@ class ModelConfig:
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
-            stochastic gradient descent (gradient); the recurrent network. The baselines always take part, unless the
+            stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
+            the recurrent network. The baselines always take part, unless the
             network is alone. Default: all but the network for auto, the network alone for the other sizes.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
