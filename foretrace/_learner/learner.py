@@ -11,12 +11,12 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from foretrace._cells.parts import check_key
+from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import carries_sensitivities, check_rule, credit_of
 from foretrace._engine.carry import cleared, init_carry
 from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
-from foretrace._engine.data import Data
-from foretrace._engine.forward import forward
+from foretrace._engine.data import Data, weighted
+from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
@@ -26,7 +26,7 @@ from foretrace._learner.optimizer import norm
 from foretrace._learner.state import Info, LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
-from foretrace._rule import LearningRule, as_rule
+from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
 
 SensitivityDtype = Literal["bfloat16"]
@@ -53,6 +53,8 @@ class Learner:
         accumulate: one update for each sequence, on the call with `end=True`, which also begins the next sequence.
         whole_sequences: True if every call is a sequence of its own; nothing is carried, so the call costs what
             backpropagation through time costs.
+        mean_loss: True to divide the loss of each stream and call by the sum of its weights, so that the size of an
+            update does not depend on how many steps count.
         segment: number of steps of a whole sequence whose insides are kept at a time, while the rest is computed again:
             the same gradient in memory that hardly grows with the sequence, for one forward pass more; all if None.
         sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by stochastic rounding,
@@ -63,7 +65,7 @@ class Learner:
     Raises:
         TypeError: a network, an optimiser or a loss of another type.
         ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
-            that cannot share the batch, or accumulate together with whole_sequences.
+            that cannot share the batch, or accumulate together with whole_sequences or mean_loss.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -84,6 +86,7 @@ class Learner:
         batch_size: int | None = None,
         accumulate: bool = False,
         whole_sequences: bool = False,
+        mean_loss: bool = False,
         segment: int | None = None,
         sensitivity_dtype: SensitivityDtype | None = None,
         mesh: Mesh | None = None,
@@ -91,6 +94,7 @@ class Learner:
     ):
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
         self.batch_size, self.sensitivity_dtype, self.mesh = batch_size, sensitivity_dtype, mesh
+        self.mean_loss = mean_loss
         self.mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
         self._check_options()
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
@@ -101,7 +105,7 @@ class Learner:
                 UntrainedParameters,
                 stacklevel=2,
             )
-        self._step = jax.jit(self._traced_step, static_argnames="end")
+        self._step = jax.jit(self._traced_step, static_argnames=("end", "last"))
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
 
     @property
@@ -125,9 +129,7 @@ class Learner:
             TypeError: not a PRNG key.
         """
         key = jax.random.key(0) if key is None else key
-        check_key("init", key)
-        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-            key = jax.random.wrap_key_data(key)
+        key = wrapped_key("init", key)
         state = LearnerState(
             network=self.network,
             opt_state=self.optimizer.init(self.network),
@@ -148,6 +150,7 @@ class Learner:
         mask: Mask | None = None,
         reset: Bool[Array, "*B C"] | None = None,
         end: bool = False,
+        last: bool = False,
     ) -> tuple[LearnerState, Info]:
         """Learn from the next chunk of the stream.
 
@@ -159,6 +162,8 @@ class Learner:
             reset: booleans that say which steps start an episode, of the same shape.
             end: True if the sequence ends with this chunk: the next call starts from the initial state, and an
                 accumulated gradient is applied.
+            last: True for one target for each sequence, (…) or (B, …), which the output of its last step that counts is
+                compared with; for whole_sequences=True.
 
         Returns:
             The next state and what may be looked at. If loss, gradient or update is NaN or infinite, the state is
@@ -167,8 +172,12 @@ class Learner:
         Raises:
             TypeError, ValueError: as in `gradient`; the state is unharmed.
         """
-        self._check(state, x, y, mask, reset)
-        return self._step(state, x, y, mask, reset, end=end)
+        if last and not self.whole_sequences:
+            raise ValueError(
+                "step(last=True) is for sequences with one target: make the learner with whole_sequences=True"
+            )
+        self._check(state, x, y, mask, reset, last=last)
+        return self._step(state, x, y, mask, reset, end=end, last=last)
 
     def run(self, state: LearnerState, stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[LearnerState, Info]]:
         """Learn from each element of a stream in turn; give back what `step` returns.
@@ -262,6 +271,11 @@ class Learner:
                 f"Learner(optimizer={self.optimizer!r:.80}) must be an Optax optimiser, such as ft.adamw(1e-3)"
             )
         check_loss(self.loss)
+        if self.mean_loss and self.accumulate:
+            raise ValueError(
+                "mean_loss=True divides by the steps of one call; with accumulate=True the sequence has several calls: "
+                "divide its weights (mask) by their sum yourself"
+            )
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
         if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
@@ -286,12 +300,12 @@ class Learner:
                 "are none: leave it out, or use a rule such as ONLINE in chunks"
             )
 
-    def _check(self, state: Any, x: Any, y: Any, mask: Any, reset: Any) -> None:
+    def _check(self, state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False) -> None:
         if not isinstance(state, LearnerState):
             raise TypeError(f"state is a {type(state).__name__}, expected what init() or the previous call returned")
-        check_chunk(self.network, x, y, mask, reset)
+        check_chunk(self.network, x, y, mask, reset, last=last)
         if y is not None:
-            check_labels(self.network, self.loss, x, y, mask)
+            check_labels(self.network, self.loss, x, y, mask, last=last)
         check_finite("y", y)
         streams = np.shape(x)[0] if np.ndim(x) == 3 else None
         if streams != self.batch_size and not self.whole_sequences:
@@ -299,7 +313,6 @@ class Learner:
                 f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
                 f"batch_size={self.batch_size}"
             )
-
         if self.mesh is not None and (streams is None or streams % self.mesh.size):
             raise ValueError(
                 f"x has shape {np.shape(x)}: {self.mesh.size} devices share the sequences of a batch evenly, "
@@ -307,14 +320,23 @@ class Learner:
             )
 
     def _traced_step(
-        self, state: LearnerState, x: Array, y: Array, mask: Array | None, reset: Array | None, *, end: bool
+        self,
+        state: LearnerState,
+        x: Array,
+        y: Array,
+        mask: Array | None,
+        reset: Array | None,
+        *,
+        end: bool = False,
+        last: bool = False,
     ) -> tuple[LearnerState, Info]:
         # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
+        data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
         found = self._evaluate(
             state.network,
             self._widened(state.carry),
-            Data(x, y, mask, reset, jax.random.fold_in(state.key, 1)),
+            weighted(data, mean_loss=self.mean_loss, last=last),
             rule=self.rule,
             loss=self.loss,
             return_carry=not self.whole_sequences and not end,
@@ -362,9 +384,10 @@ class Learner:
         network, before = state.network, state.carry
         if before is not None and not sensitivity:
             # The plain network: no sensitivities to advance, and a key that stays as it is.
-            outputs, after = forward(network, Carry(before.h, None), x, reset=reset)
+            outputs, after = run(network, Carry(before.h, None), Data(x, reset=reset), rule=BPTT)
             assert after is not None
             return outputs, {"carry": cleared(before._replace(h=after.h))}
         kept = before is not None
-        outputs, after = forward(network, self._widened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
+        data = Data(x, reset=reset)
+        outputs, after = run(network, self._widened(before), data, rule=self.rule, return_carry=kept)
         return outputs, {"carry": self._store_carry(after)}
