@@ -5,6 +5,9 @@ from foretrace.rl._agent import AbstractAgent as AbstractAgent
 from foretrace.rl._environment import Environment as Environment
 from foretrace.rl._environment import TimeStep as TimeStep
 from foretrace.rl._environment import step_or_reset as step_or_reset
+from foretrace.rl._gymnasium import Interaction as Interaction
+from foretrace.rl._gymnasium import interact as interact
+from foretrace.rl._gymnax import Gymnax as Gymnax
 from foretrace.rl._memory_chain import MemoryChain as MemoryChain
 from foretrace.rl._overshoot import ObGD as ObGD
 from foretrace.rl._q_learning import QLearning as QLearning

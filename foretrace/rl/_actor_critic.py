@@ -51,6 +51,11 @@ class ActorCritic(AbstractAgent):
                 raise ValueError(f"ActorCritic({name}={weight}) must not be negative")
 
     @property
+    def action_count(self) -> int:
+        """Number of actions."""
+        return self.network.output_size - 1
+
+    @property
     def _entropy_bonus(self) -> float:
         return self.entropy
 

@@ -127,12 +127,12 @@ class AbstractAgent(abc.ABC):
         )
         return jax.tree.map(jnp.copy, state)
 
-    def act(self, state: AgentState, observation: Float[Array, "*B I"]) -> tuple[Array, AgentState]:
+    def act(self, state: AgentState, observation: Any) -> tuple[Array, AgentState]:
         """Learn from what `learn` was told, and choose an action; one compiled call.
 
         Args:
             state: state from `init`, `learn` or `act`; it is not changed.
-            observation: the next observation, the first of an episode after one has ended.
+            observation: the next observation, (I,) or (B, I); the first of an episode after one has ended.
 
         Returns:
             The action of each environment, and the next state. If an observation, an error or an update is NaN or
@@ -162,7 +162,7 @@ class AbstractAgent(abc.ABC):
 
         Args:
             state: state from `act`; it is not changed.
-            reward: reward of the action, or the cumulant that is predicted.
+            reward: reward of the action, or the cumulant that is predicted: a number, or (B,).
             terminated: whether the episode has ended in a state of value zero.
             truncated: whether the episode was cut, as gymnasium defines it: the last state still has a value.
             discount: factor beside the agent's own discount, such as the discount of this step of a general value
@@ -207,6 +207,11 @@ class AbstractAgent(abc.ABC):
             outcome = jax.tree.map(partial(jnp.where, fine), outcome, state.outcome)
             state = state._replace(skipped=jnp.where(fine, state.skipped, optax.safe_increment(state.skipped)))
         return state._replace(outcome=outcome), state.info
+
+    @property
+    @abc.abstractmethod
+    def action_count(self) -> int:
+        """Number of actions; 1 where there is nothing to choose."""
 
     @property
     def _entropy_bonus(self) -> float:

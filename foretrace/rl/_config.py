@@ -10,11 +10,12 @@ from foretrace._runs.config_json import check_types
 from foretrace._runs.options import Advanced
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
+from foretrace.rl._gymnax import Gymnax
 from foretrace.rl._memory_chain import MemoryChain
 from foretrace.rl._t_maze import TMaze
 from foretrace.rl._trace_conditioning import TraceConditioning
 
-EnvironmentConfig = MemoryChain | TraceConditioning | TMaze
+EnvironmentConfig = MemoryChain | TraceConditioning | TMaze | Gymnax
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
 
 
@@ -105,7 +106,7 @@ class RLConfig:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         predicts = self.agent.method == "prediction"
-        if predicts != (self.environment.action_count == 1):
+        if predicts != isinstance(self.environment, TraceConditioning):
             name = type(self.environment).__name__
             raise ValueError(
                 f"agent.method={self.agent.method} does not fit {name}: "
@@ -113,11 +114,12 @@ class RLConfig:
             )
 
 
-TaskName = Literal["memory-chain", "t-maze", "trace-conditioning"]
+TaskName = Literal["memory-chain", "t-maze", "trace-conditioning", "gymnax"]
 
 TASKS: dict[TaskName, RLConfig] = {
     "memory-chain": RLConfig(),
     "t-maze": RLConfig(environment=TMaze()),
     "trace-conditioning": RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", 0.9)),
+    "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True)),
 }
 """The tasks on the command line, with the configuration that each begins with."""

@@ -52,6 +52,11 @@ class QLearning(AbstractAgent):
         if not callable(epsilon) and not 0 <= epsilon <= 1:
             raise ValueError(f"QLearning(epsilon={epsilon}) must lie in [0, 1]")
 
+    @property
+    def action_count(self) -> int:
+        """Number of actions."""
+        return self.network.output_size
+
     def _noise(self, key: PRNGKeyArray, step: Array) -> Float[Array, "2"]:
         """Return the random action, and whether it is taken."""
         which, whether = jax.random.split(key)

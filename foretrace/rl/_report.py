@@ -36,13 +36,11 @@ def table(run_dir: str | os.PathLike) -> Any:
     config, lines = _read(run_dir)
     step = lines[-1]["step"]
     scores = result_of(lines, step)
-    best = config.environment.best_return
     grid = Table("", _score(config), "reward of a step", title=_title(config))
-    score = scores.get("error", float("nan")) if best is None else scores["return"]
+    score = scores.get("error", float("nan")) if _predicts(config) else scores["return"]
     grid.add_row(f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}")
-    grid.add_row("the best possible", f"{best or 0:.3g}", "")
-    if best is None:
-        grid.add_row("the best constant prediction", "1", "")
+    if (reference := _reference(config)) is not None:
+        grid.add_row(reference[1], f"{reference[0]:.3g}", "")
     grid.caption = f"Mean of the last {LAST:.0%} of the steps. {_cost(config)} {lines[-1]['seconds']:.0f} s."
     return grid
 
@@ -58,14 +56,11 @@ def figure(run_dir: str | os.PathLike) -> str:
     steps = [line["step"] for line in lines]
     page = new_page(13, 3.8)
     score, error, traces = page.subplots(1, 3)
-    if (best := config.environment.best_return) is None:
-        score.plot(steps, [line["error"] for line in lines])
-        score.set(yscale="log")
-        score.axhline(1.0, color="0.5", linestyle=":", label="the best constant prediction")
-    else:
-        score.plot(steps, [line["return"] for line in lines])
-        score.axhline(best, color="0.5", linestyle=":", label="the best possible")
-    score.set(title=_score(config))
+    name = "error" if _predicts(config) else "return"
+    score.plot(steps, [line[name] for line in lines], label="this run")
+    score.set(title=_score(config), yscale="log" if _predicts(config) else "linear")
+    if (reference := _reference(config)) is not None:
+        score.axhline(reference[0], color="0.5", linestyle=":", label=reference[1])
     error.plot(steps, [line["td_error"] for line in lines])
     error.set(title="absolute temporal-difference error")
     for name, label in {"trace_norm": "in value (gradients)", "sensitivity_norm": "in time (sensitivities)"}.items():
@@ -82,8 +77,20 @@ def figure(run_dir: str | os.PathLike) -> str:
     return str(path)
 
 
+def _predicts(config: RLConfig) -> bool:
+    return config.agent.method == "prediction"
+
+
 def _score(config: RLConfig) -> str:
-    return "return of an episode" if config.environment.best_return is not None else "share of variance not predicted"
+    return "share of variance not predicted" if _predicts(config) else "return of an episode"
+
+
+def _reference(config: RLConfig) -> tuple[float, str] | None:
+    """Return a score to compare with and what it is; None where none is known."""
+    if _predicts(config):
+        return 1.0, "the best constant prediction"
+    best = config.environment.best_return
+    return None if best is None else (best, "the best possible")
 
 
 def _title(config: RLConfig) -> str:

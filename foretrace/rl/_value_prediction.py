@@ -42,6 +42,11 @@ class ValuePrediction(AbstractAgent):
         if network.output_size != 1:
             raise ValueError(f"ValuePrediction: the network has {network.output_size} outputs, expected 1, the value")
 
+    @property
+    def action_count(self) -> int:
+        """1: there is nothing to choose."""
+        return 1
+
     def _noise(self, key: PRNGKeyArray, step: Array) -> Float[Array, "1"]:
         return jnp.zeros(1, self._dtype)
 
