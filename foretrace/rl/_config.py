@@ -28,7 +28,7 @@ class AgentConfig:
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda).
         optimizer: update along the trace: obgd bounds the step by the error, adam does not.
-        learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd, 0.001 for adam.
+        learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd, 0.0003 for adam.
         kappa: how much shorter than its bound a step of obgd is.
         actor_weight: weight of the log-probability of an action, relative to the value.
         entropy: weight of the entropy of the policy.
@@ -59,7 +59,7 @@ class AgentConfig:
         """Largest step size, or learning rate."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return 1.0 if self.optimizer == "obgd" else 1e-3
+        return 1.0 if self.optimizer == "obgd" else 3e-4
 
 
 @dataclasses.dataclass(frozen=True)
