@@ -78,7 +78,7 @@ def assert_same(got, want, tolerance=1e-10):
 
 EXACT = [
     ("lru", 1, ft.ONLINE.with_depth(1)),
-    ("gru", 1, ft.RTRL),
+    pytest.param("gru", 1, ft.RTRL, marks=pytest.mark.full),
     slow("lstm", 1, ft.ONLINE),
     slow("tanh", 1, ft.RTRL.with_depth(1)),
     pytest.param("lru", 2, ft.ONLINE.with_depth(2), marks=pytest.mark.full),
@@ -90,8 +90,7 @@ def exact_part(rule, grads):
     return grads if rule.credit is not None else (grads.blocks.cell, grads.blocks.glu, grads.decoder)
 
 
-@pytest.mark.parametrize("terminated", [True, False])
-@pytest.mark.parametrize("trace_decay", [1.0, 0.7])
+@pytest.mark.parametrize(("trace_decay", "terminated"), fast([(0.7, False), (1.0, True), (1.0, False)]))
 @pytest.mark.parametrize(("cell", "depth", "rule"), EXACT)
 def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(cell, depth, rule, trace_decay, terminated):
     """With frozen parameters: the sum of -delta * z is the gradient of 1/2 (G - v)^2, with the return G constant."""
@@ -133,7 +132,8 @@ def test_the_updates_of_an_episode_are_policy_gradient_and_value_gradient(cell, 
     assert_same(exact_part(rule, state.opt_state), exact_part(rule, jax.grad(loss)(network)))
 
 
-@pytest.mark.parametrize("on_policy", fast([True, False]))
+@pytest.mark.full
+@pytest.mark.parametrize("on_policy", [True, False])
 def test_q_learning_and_sarsa_by_their_equations(on_policy):
     network, options = make_network(2), {"discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
     agent = rl.QLearning(network, rule=ft.ONLINE, epsilon=0.9, on_policy=on_policy, **options)
@@ -165,7 +165,7 @@ def test_without_a_trace_it_is_td_0():
     np.testing.assert_allclose(after.info.td_error, delta, atol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", [rl.ObGD(), optax.sgd(0.1)], ids=["obgd", "sgd"])
+@pytest.mark.parametrize("optimizer", fast([rl.ObGD(), optax.sgd(0.1)]), ids=["obgd", "sgd"])
 def test_a_batch_is_the_mean_of_its_streams(optimizer):
     """Streams end their episodes at different steps."""
     network = make_network(1)
