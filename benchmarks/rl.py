@@ -2,6 +2,7 @@
 
     python benchmarks/rl.py chain        return at the end of each run, by length of the chain and rule
     python benchmarks/rl.py trace        error of predictions, by interval and rule
+    python benchmarks/rl.py maze         return in the T-maze
     python benchmarks/rl.py options      step sizes and traces on the chain of 16 steps: how the defaults were chosen
     python benchmarks/rl.py time         microseconds of an environment step, and of the loop in Python
     python benchmarks/rl.py table        the records as Markdown
@@ -20,7 +21,7 @@ import jax
 import ledger
 import numpy as np
 
-from foretrace.rl import MemoryChain, TraceConditioning
+from foretrace.rl import MemoryChain, TMaze, TraceConditioning
 from foretrace.rl._config import TASKS, AgentConfig
 from foretrace.rl._program import advance, begin, build
 from foretrace.rl._run import means, result_of
@@ -54,11 +55,12 @@ def learn(config, seeds):
 
 
 def chain(cell):
-    """Return what a cell of the memory chain gives."""
+    """Return what a cell of the memory chain, or of the maze, gives."""
+    maze = cell["task"] == "maze"
     options = {name: cell[name] for name in ("optimizer", "learning_rate", "trace_decay", "discount", "entropy")}
     config = dataclasses.replace(
         TASKS["memory-chain"],
-        environment=MemoryChain(cell["length"]),
+        environment=TMaze(cell["length"]) if maze else MemoryChain(cell["length"]),
         agent=AgentConfig(**options),
         rule=cell["rule"],
         credit_depth=cell.get("credit_depth", 0),
@@ -112,33 +114,38 @@ DEFAULT = {"optimizer": "adam", "learning_rate": 3e-4, "trace_decay": 0.8, "disc
 RULES = ("online", "truncated", "spatial")
 
 
-def chain_cells(steps, seeds):
+def chain_cells(seeds):
     """Yield the cells of the memory chain."""
-    for length in (4, 16):
+    for length, steps in {4: 20_000, 16: 60_000}.items():
         for rule in RULES:
             yield {"task": "chain", "length": length, "rule": rule, **DEFAULT, "steps": steps, "seeds": seeds}
 
 
-def trace_cells(steps, seeds):
+def trace_cells(seeds):
     """Yield the cells of trace conditioning."""
-    for interval in (5, 10, 20, 50):
+    for interval in (5, 20, 50, 10):
         for rule in RULES:
-            options = {"trace_decay": 0.8, "steps": steps, "seeds": seeds}
+            options = {"trace_decay": 0.8, "steps": 30_000, "seeds": seeds[:2]}
             yield {"task": "trace", "interval": interval, "rule": rule, **options}
 
 
-def option_cells(steps, seeds):
+def maze_cells(seeds):
+    """Yield the cells of the T-maze."""
+    for rule in ("online", "spatial"):
+        yield {"task": "maze", "length": 10, "rule": rule, **DEFAULT, "steps": 100_000, "seeds": seeds[:2]}
+
+
+def option_cells(seeds):
     """Yield the cells that the defaults were chosen from: each differs in one or two options."""
     base = {"task": "options", "length": 16, "rule": "online", **DEFAULT}
-    changes = [{"learning_rate": rate} for rate in (1e-4, 3e-4, 1e-3, 3e-3)]
-    changes += [{"trace_decay": decay} for decay in (0.0, 0.95)]
+    changes = [{"learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3, 1e-4)]
+    changes += [{"optimizer": "obgd", "learning_rate": 1.0}, {"trace_decay": 0.0}, {"trace_decay": 0.95}]
     changes += [{"entropy": 0.0}]
-    changes += [{"optimizer": "obgd", "learning_rate": rate} for rate in (0.3, 1.0)]
     for change in changes:
-        yield base | change | {"steps": steps, "seeds": seeds}
+        yield base | change | {"steps": 40_000, "seeds": seeds[:2]}
 
 
-def time_cells(steps, seeds):
+def time_cells(seeds):
     """Yield the cells of the times."""
     for optimizer in ("adam", "obgd"):
         for environments in (1, 8):
@@ -146,10 +153,11 @@ def time_cells(steps, seeds):
 
 
 PARTS = {
-    "chain": (chain_cells, chain, 100_000),
-    "trace": (trace_cells, trace, 60_000),
-    "options": (option_cells, chain, 60_000),
-    "time": (time_cells, step_time, 0),
+    "chain": (chain_cells, chain),
+    "trace": (trace_cells, trace),
+    "maze": (maze_cells, chain),
+    "options": (option_cells, chain),
+    "time": (time_cells, step_time),
 }
 
 
@@ -171,13 +179,12 @@ def main():
     """Measure a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=[*PARTS, "table"])
-    parser.add_argument("--steps", type=int, help="steps of each run; default: as in the records")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     given = parser.parse_args()
     if given.part == "table":
         return table()
-    cells, measure, steps = PARTS[given.part]
-    ledger.each(PATH, list(cells(given.steps or steps, given.seeds)), measure)
+    cells, measure = PARTS[given.part]
+    ledger.each(PATH, list(cells(given.seeds)), measure)
 
 
 if __name__ == "__main__":
