@@ -69,7 +69,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import `foretrace.stream` on first access, because it needs river, which is optional."""
-    if name == "stream":
-        return importlib.import_module("foretrace.stream")
+    """Import `foretrace.rl` and `foretrace.stream` on first access: the latter needs river, which is optional."""
+    if name in ("rl", "stream"):
+        return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")
