@@ -7,6 +7,7 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._rows.encode import Outliers
+from foretrace._rows.intervals import check_coverage
 from foretrace._rows.lines import Encoding
 from foretrace._rows.number_target import TargetMode
 from foretrace._rows.slots import WhenFull
@@ -57,6 +58,7 @@ class StreamConfig:
         bound: number of standard deviations beyond which a number is an outlier.
         categories: number of inputs of a categorical column, one of them for missing and unknown categories.
         classes: maximum number of classes. Default: twice the number in the first rows, at least 16; 256 for a text.
+        coverage: share of the numbers that prediction intervals are to hold, from 0.5 to 0.99.
         look_ahead: number of rows that decide the kinds of the columns and the target, before the first is learned.
         model: the network, its learning rule and its optimiser.
         log_every: number of rows between lines of metrics.
@@ -91,6 +93,7 @@ class StreamConfig:
     bound: Advanced[float] = 10.0
     categories: Advanced[int] = 16
     classes: Advanced[int | None] = None
+    coverage: float = 0.9
     look_ahead: Advanced[int] = 200
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     log_every: int = 1000
@@ -106,6 +109,7 @@ class StreamConfig:
         for name in ("horizon", "delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        check_coverage(self.coverage)
         self._check_columns()
         self._check_members()
 
