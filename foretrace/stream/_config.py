@@ -18,6 +18,9 @@ from foretrace.stream._model_config import ModelConfig
 MOST = {"look_ahead": 100_000, "categories": 2**16, "classes": 2**16}
 """Upper limits of the options that decide how much is kept in memory."""
 
+FAST_CHUNK = 32
+"""Number of rows that are learned in one call for the size `fast`."""
+
 Task = Literal["auto", "classification", "regression"]
 
 
@@ -33,7 +36,9 @@ class StreamConfig:
         target_mode: baseline from which a number is predicted: the running mean (value), the last known number
             (change), or the best linear prediction from both (auto). The network learns the residual.
         delay: number of rows after which a label becomes known. A row is learned when its label comes.
-        chunk: number of rows that are learned in one call. More is faster; a network takes a chunk to follow a change.
+        chunk: number of rows that are learned in one call. More is faster; the experts learn row by row in any case,
+            but a network takes a chunk to follow a change. Default: 32 for the size fast if rows belong to no members,
+            else 1.
         previous: whether the last known target is an input, of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own memory and its own delay,
             horizon and last known target; all share the network. The column is no input.
@@ -74,7 +79,7 @@ class StreamConfig:
     horizon: int = 0
     target_mode: Advanced[TargetMode] = "auto"
     delay: int = 0
-    chunk: int = 1
+    chunk: int | None = None
     previous: Advanced[bool] = True
     member: str | None = None
     members: int = 64
@@ -100,6 +105,9 @@ class StreamConfig:
     checkpoint_every: Advanced[int] = 10_000
 
     def __post_init__(self) -> None:
+        if self.chunk is None:
+            fast = self.model.size == "fast" and "network" not in self.model.expert_names() and not self.has_members
+            object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
         for name in ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
@@ -125,7 +133,7 @@ class StreamConfig:
             raise ValueError(f"together={self.together} learns rows of several members in one step: name --member")
         if self.together > self.members:
             raise ValueError(f"together={self.together} rows of distinct members need at least as many --members")
-        if self.chunk > 1 and self.has_members:
+        if self.chunk != 1 and self.has_members:
             raise ValueError(
                 f"chunk={self.chunk} does not go with --member or --reset, whose rows are learned one by one; leave it "
                 "out, or learn rows of several members in one step by --together"

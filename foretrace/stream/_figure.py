@@ -44,7 +44,7 @@ def figure(run_dir: str | os.PathLike) -> str:
         _draw_weights(lower.pop(0), lines)
         _draw_ranking(lower.pop(0), records[-1], total, config)
     _draw_parts(lower.pop(0), records)
-    if lower:
+    if lower and any("resident_mib" in line for line in lines):
         _draw_memory(lower.pop(0), lines)
     for empty in (*axes[0][len(names) :], *lower):
         empty.axis("off")
@@ -64,7 +64,7 @@ def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: Strea
         axes.set_ylim(min(0.5, *axes.get_ylim()), 1)
     if axes.lines:
         axes.legend(fontsize=8)
-    axes.set(title=f"{SCORES[name]}, of {config.log_every} rows each", xlabel="row")
+    axes.set(title=SCORES[name], xlabel=f"row; a point is {config.log_every} rows")
     axes.grid(alpha=0.3)
 
 
@@ -84,7 +84,7 @@ def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
         return
     axes.stackplot(steps, areas, labels=labels, colors=colors)
     handles, found = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], found[::-1], fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.legend(handles[::-1], found[::-1], fontsize=7, loc="lower left", framealpha=0.7)
     axes.set(title="weights: what the stream needed", xlabel="row", ylim=(0, 1), xlim=(steps[0], steps[-1]))
 
 
@@ -115,14 +115,12 @@ def _draw_parts(axes: Any, records: list[dict[str, Any]]) -> None:
     bars = axes.barh(names, values, color=_OWN)
     axes.bar_label(bars, fmt="%.0f", padding=2)
     axes.margins(x=0.15)
-    axes.set(title=f"time of a row by part, {sum(values):.0f} µs in all")
+    memory = [record["resident_mib"] for record in records if "resident_mib" in record]
+    axes.set(title=f"time of a row: {sum(values):.0f} µs; memory: {memory[-1]:.0f} MiB")
 
 
 def _draw_memory(axes: Any, lines: list[dict[str, Any]]) -> None:
     points = [(line["step"], line["resident_mib"]) for line in lines if "resident_mib" in line]
-    if not points:
-        axes.axis("off")
-        return
     axes.plot(*zip(*points, strict=True))
     axes.set(title="resident memory, MiB", xlabel="row", ylim=(0, None))
     axes.grid(alpha=0.3)

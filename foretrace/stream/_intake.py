@@ -182,12 +182,16 @@ class OneStream(AbstractIntake):
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
         """Learn from a chunk of rows with their targets; the last chunk may be shorter."""
         xs = np.zeros((self.size, self.width))
-        contexts = []
+        contexts: list[Context] = []
+        resolved: list[LabelledRow | None] = []
         for i, (row, value) in enumerate(rows):
             xs[i] = self.labels.push(row, value)
             contexts.append(self.labels.newest)
+            if not self.model.has_network:  # the experts learn row by row: a label as soon as it comes
+                resolved.append(next(iter(self.labels.pop_resolved(1)), None))
         self.num_chunks += 1
-        resolved = self.labels.pop_resolved(self.size) if self.num_chunks > self.model.late_steps else []
+        if self.model.has_network and self.num_chunks > self.model.late_steps:
+            resolved = [*self.labels.pop_resolved(self.size)]
         self.parts.end("encoding")
         step, network = None, self.network_state(state)
         if network is not None:

@@ -162,6 +162,7 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
         ValueError: the inputs, or what waits for its labels, would fill the memory.
     """
     _check_sizes(config, plan)
+    assert config.chunk is not None
     encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
     labels = DelayedLabels(
         encoder, _target(config, plan), delay=config.delay, horizon=config.horizon, previous=config.previous

@@ -23,8 +23,8 @@ SCORES = {
     "calibration_error": "calibration error",
     "mae": "mean absolute error",
     "rmse": "root mean square",
-    "coverage": "inside of the interval",
-    "width": "width of the interval",
+    "coverage": "in the interval",
+    "width": "its width",
 }
 """Title of each score."""
 

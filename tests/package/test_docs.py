@@ -19,6 +19,7 @@ MODULES = sorted(
 )
 DEAR = {
     "foretrace.testing._check",  # `test_cells.py` checks more
+    "foretrace.stream._forecaster",
     "foretrace.stream._river",
     "foretrace._engine.alignment",
     "foretrace._learner.fit",
