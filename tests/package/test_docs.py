@@ -26,6 +26,7 @@ DEAR = {
     "foretrace.rl._actor_critic",
     "foretrace.rl._q_learning",
     "foretrace.rl._value_prediction",
+    "foretrace.stream._forecaster",
     "foretrace.stream._river",
     "foretrace._engine.alignment",
     "foretrace._learner.fit",
