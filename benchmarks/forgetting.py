@@ -1,15 +1,24 @@
 """Does a network that learns at every row keep what it has learned? One easy stream, the learner changed in one thing.
 
-    python benchmarks/forgetting.py --ways all --layers 1 2 --chunks 1 16 --rows 100000
+    python benchmarks/forgetting.py --ways all --layers 1 2 --chunks 1 16 --rows 200000
+    python benchmarks/forgetting.py --commands --rows 1000000
+    python benchmarks/forgetting.py --plot docs/streaming/forgetting.png
 
 The class is the sign of the input three rows before. All rows are one compiled loop, and seeds run side by side.
 Accuracies are progressive, of each fortieth of the rows. `probe` compares the gradient of the rule with the exact one,
 both of the last 1,024 rows with the parameters of the end: cosine, ratio of norms, and norm for a row of the exact one,
 for what stands in front of the first recurrent layer (front), for the recurrent layers (cells) and for the rest.
+`--commands` sends the same rows through `foretrace stream` by a pipe.
 """
 
 import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
+import figures
 import jax
 import jax.numpy as jnp
 import ledger
@@ -73,6 +82,7 @@ def decayed(optimizer, after):
 
 WAYS = {
     "rule": {},
+    "default": {"train_encoder": None},
     "full credit": {"depth": "all"},
     "full credit, first group": {"depth": "all", "groups": 1},
     "front held": {"optimizer": lambda rate: front_held(ft.adamw(rate))},
@@ -94,7 +104,13 @@ WAYS = {
     "hybrid": {"rule": ft.HYBRID},
     "spatial": {"rule": ft.SPATIAL},
 }
-"""Ways to learn: the rule and `ft.adamw`, with one thing changed."""
+"""Ways to learn: ONLINE and `ft.adamw` with all parameters trained, and one thing changed."""
+
+COMMANDS = {
+    "foretrace stream": [],
+    "foretrace stream --size small": ["--size", "small"],
+    "foretrace stream --size small --credit-depth 0": ["--size", "small", "--credit-depth", "0"],
+}
 
 
 def main():
@@ -105,7 +121,17 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--commands", nargs="*", choices=list(COMMANDS), help="all if none is named")
+    parser.add_argument("--plot", type=Path, help="draw the longest runs of the record")
+    parser.add_argument("--feed", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.feed is not None:
+        return feed(asked.feed)
+    if asked.plot is not None:
+        return figures.save(figures.forgetting(ledger.read(FILE)), asked.plot)
+    if asked.commands is not None:
+        cells = [{"command": name, "rows": asked.rows} for name in asked.commands or COMMANDS]
+        return ledger.each(FILE, cells, follow)
     cells = [
         {"layers": layers, "chunk": chunk, "rate": rate, "way": way, "rows": asked.rows, "seeds": asked.seeds}
         for rate in asked.rates
@@ -113,7 +139,34 @@ def main():
         for chunk in asked.chunks
         for way in (WAYS if "all" in asked.ways else asked.ways)
     ]
-    ledger.each(FILE, cells, measure)
+    return ledger.each(FILE, cells, measure)
+
+
+def feed(rows):
+    """Write the rows of seed 0 to standard output."""
+    xs, ys = make_stream(0, rows)
+    sys.stdout.write("x,y\n")
+    sys.stdout.writelines(f"{x:.5f},{y}\n" for x, y in zip(xs[:, 0].tolist(), ys.tolist(), strict=True))
+
+
+def follow(cell):
+    """Run the command on a pipe; return the accuracy of each fortieth of the rows, and its warnings."""
+    every = cell["rows"] // PARTS
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "foretrace", "stream", "-", "--format", "csv", "--target", "y"]
+        command += [*COMMANDS[cell["command"]], "--log-every", str(every), "--checkpoint-every", str(every)]
+        command += ["--run-dir", f"{folder}/run"]
+        with subprocess.Popen([sys.executable, __file__, "--feed", str(cell["rows"])], stdout=subprocess.PIPE) as pipe:
+            subprocess.run(command, stdin=pipe.stdout, stdout=subprocess.DEVNULL, check=True)
+        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+    parts = [round(line["accuracy"], 4) for line in lines if line["kind"] == "stream"]
+    return {
+        "best": max(parts),
+        "last": float(np.mean(parts[-4:]).round(4)),
+        "lowest after the best": min(parts[parts.index(max(parts)) :]),
+        "warnings": [warning for line in lines for warning in line.get("warnings", [])],
+        "parts": parts,
+    }
 
 
 def make_learner(cell, seed):
@@ -125,7 +178,9 @@ def make_learner(cell, seed):
         1, 2, model_size=32, depth=cell["layers"], cell=ft.LRU.factory(state_size=32), key=jax.random.key(seed)
     )
     optimizer = way.get("optimizer", ft.adamw)(cell["rate"])
-    return ft.Learner(network, rule=rule, optimizer=optimizer, loss=LOSS, warn=False)
+    return ft.Learner(
+        network, rule=rule, optimizer=optimizer, loss=LOSS, warn=False, train_encoder=way.get("train_encoder", True)
+    )
 
 
 def make_stream(seed, rows):
