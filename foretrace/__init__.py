@@ -36,6 +36,7 @@ from foretrace._export.to_torch import TorchFiles as TorchFiles
 from foretrace._export.to_torch import to_torch as to_torch
 from foretrace._learner.fit import Fit as Fit
 from foretrace._learner.fit import fit as fit
+from foretrace._learner.forgetting import Forgetting as Forgetting
 from foretrace._learner.learner import Learner as Learner
 from foretrace._learner.optimizer import adamw as adamw
 from foretrace._learner.state import Info as Info

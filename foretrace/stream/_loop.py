@@ -207,6 +207,7 @@ class StreamLoop:
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
                 self.scores.add(scores)
+                self.monitors.observe_scores(scores)
                 if step.errors is not None and self.names:
                     self.experts.add(dict(zip(self.names, self._expert_scores(step.errors[i]), strict=True)))
         measures = step.read_measures()
@@ -245,13 +246,13 @@ class StreamLoop:
         steps = self.steps.window()
         model, network = self.intake.model, self.intake.network_state(self.state)
         values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
-        warnings = []
+        health: dict[str, float] = {}
         if network is not None:
             health = self.monitors.measure(
                 network.learner.network, self.intake.carry(network), steps.get("update_norm")
             )
-            warnings = self.monitors.warnings(health)
             values |= {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
+        warnings = self.monitors.warnings(health)
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if warnings:
