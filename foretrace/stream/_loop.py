@@ -291,7 +291,8 @@ class StreamLoop:
     def _restore(self, saved: dict[str, Any]) -> State:
         self.position = Position(*saved["position"])
         if self.pipe is not None:
-            self.position = self.position._replace(offset=0)  # every process counts its own bytes
+            # Every process counts its own bytes.
+            self.position = self.position._replace(offset=0, bad=self.position.bad + self.pipe.bad)
         self.intake.restore(saved["intake"])
         self.scores.restore(saved["scores"])
         self.steps.restore(saved["steps"])
