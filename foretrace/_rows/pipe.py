@@ -41,12 +41,12 @@ class Pipe:
         self.is_kept = is_kept
         self.is_compressed = False
         self.seam = 0  # offset of the first byte that comes from another pipe, which may begin with a header
-        self.bad = 0  # number of bad rows dropped behind the checkpoint that `restore` went on from
         self._held = bytearray()
         self._start = 0  # offset of the first byte that is held
         self._at = 0  # place among them of the next byte to be read
         self._gaps: deque[_Gap] = deque()  # what was dropped behind `_start`, in order, neighbours as one
         self._dropped = 0  # number of bytes of all gaps
+        self._bad_before: list[list[int]] = []  # offsets, and numbers of bad rows that an earlier process dropped there
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes without reading them; fewer at the end."""
@@ -81,7 +81,7 @@ class Pipe:
         Args:
             begin: offset of the first of them.
             end: offset behind the last of them.
-            bad: number of bad rows among them, which the process that goes on counts without reading them.
+            bad: number of bad rows among them; a process that goes on asks `bad_before` for them.
         """
         if not self.is_kept or self.is_compressed or end <= begin:
             return
@@ -94,6 +94,10 @@ class Pipe:
             begin, bad = last.begin, last.bad + bad
         self._gaps.append(_Gap(begin, end, bad))
 
+    def bad_before(self, offset: int) -> int:
+        """Return the number of bad rows before an offset that the earlier process has dropped and not counted."""
+        return sum(bad for place, bad in self._bad_before if place <= offset)
+
     def to_json(self, offset: int, *, end: bool) -> dict[str, Any]:
         """Return the bytes behind an offset, for the process that goes on.
 
@@ -103,12 +107,13 @@ class Pipe:
         """
         unread = b"" if self.is_compressed else bytes(self._held[max(self._place(offset), 0) :])
         gaps = [gap for gap in self._gaps if gap.begin >= offset]
-        bad = sum(gap.bad for gap in gaps)
+        bad = [[self._place(gap.begin), gap.bad] for gap in gaps if gap.bad]
+        bad += [[self._place(place), count] for place, count in self._bad_before if place >= offset]
         if end and unread and self._give_back(len(unread) + sum(gap.size for gap in gaps)):
-            unread, bad = b"", 0
+            unread, bad = b"", []
         return {
             "unread": unread.decode("latin-1"),
-            "bad": bad,
+            "bad": [[place - max(self._place(offset), 0), count] for place, count in bad],
             "of": _identity(),
             "end": end,
             "compressed": self.is_compressed,
@@ -121,10 +126,10 @@ class Pipe:
             state: what `to_json` returned in the process before.
             quotes: whether a quoted field may hold line breaks.
         """
-        self.bad = state["bad"]
         if state["compressed"]:
             return ["standard input was compressed: rows that were read ahead of the checkpoint are lost"]
         unread = state["unread"].encode("latin-1")
+        self._bad_before = state["bad"]
         is_same = state["of"] is not None and state["of"] == _identity()
         if is_same and state["end"]:
             self._held[:0] = unread

@@ -240,7 +240,8 @@ class Source:
             if values is None:
                 return Position(row, lines.number, lines.offset, bad)
             row += 1
-            yield values, Position(row, lines.number, lines.offset, bad, lines.is_torn)
+            dropped = 0 if self.pipe is None else self.pipe.bad_before(lines.row_began)
+            yield values, Position(row, lines.number, lines.offset, bad + dropped, lines.is_torn)
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"

@@ -291,8 +291,7 @@ class StreamLoop:
     def _restore(self, saved: dict[str, Any]) -> State:
         self.position = Position(*saved["position"])
         if self.pipe is not None:
-            # Every process counts its own bytes.
-            self.position = self.position._replace(offset=0, bad=self.position.bad + self.pipe.bad)
+            self.position = self.position._replace(offset=0)  # every process counts its own bytes
         self.intake.restore(saved["intake"])
         self.scores.restore(saved["scores"])
         self.steps.restore(saved["steps"])

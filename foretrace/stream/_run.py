@@ -115,11 +115,8 @@ def _begin(
         if saved is not None:
             plan = Plan.from_json(saved["plan"])
             roles = [name for name in (config.target, config.member, config.reset) if name is not None]
-            position, lost = Position(*saved["position"]), []
-            if source.pipe is not None:
-                lost = source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
-                position = position._replace(bad=position.bad + source.pipe.bad)
-            stream = source.rows(position, plan.names)
+            lost = [] if source.pipe is None else source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
+            stream = source.rows(Position(*saved["position"]), plan.names)
             return plan, check_columns(source, stream, [*plan.inputs, *roles]), lost
         stream = source.rows()
         first = list(islice(stream, config.look_ahead))

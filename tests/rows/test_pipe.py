@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from foretrace._rows import pipe as pipes
 from foretrace._rows.lines import SourceError
 from foretrace._rows.pipe import Pipe
-from foretrace._rows.source import Source
+from foretrace._rows.source import Position, Source
 
 DATA = b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i) for i in range(400))
 
@@ -148,13 +148,15 @@ def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkey
     assert [row["x"] for row, _ in found] == ["1", "2", "3", "4"] and found[-1][1].bad == 153
     assert max(held) < 2**17, "of more than a mebibyte"
     state = source.pipe.to_json(first.offset, end=True)
-    assert state["unread"].encode() == b"".join(line % i for i in (1, 2, 3, 4)) and state["bad"] == 153
+    assert state["unread"].encode() == b"".join(line % i for i in (1, 2, 3, 4))
+    assert state["bad"] == [[0, 100], [len(line % 1), 50], [3 * len(line % 1), 3]]
     stdin.write(line % 5)
     stdin.close()
     then = Source("-", format, bad_rows="skip", hand_on=True)
-    assert then.pipe.restore(state, quotes=True) == [] and then.pipe.bad == 153
+    assert then.pipe.restore(state, quotes=True) == []
     more = list(then.rows(columns=("x", "y")))
     assert [row["x"] for row, _ in more] == ["1", "2", "3", "4", "5"]
+    assert [position.bad for _, position in more] == [100, 150, 150, 153, 153]
 
 
 def test_a_redirected_file_with_bad_rows_is_put_back_with_them(tmp_path, monkeypatch):
@@ -165,7 +167,7 @@ def test_a_redirected_file_with_bad_rows_is_put_back_with_them(tmp_path, monkeyp
         (_, kept), _, (_, last) = first.rows()
         assert (kept.bad, last.bad) == (0, 10)
         state = first.pipe.to_json(kept.offset, end=True)
-        assert (state["unread"], state["bad"]) == ("", 0)
+        assert (state["unread"], state["bad"]) == ("", [])
         then = Source("-", "csv", bad_rows="skip", hand_on=True)
         assert then.pipe.restore(state, quotes=True) == []
         assert [(row["x"], place.bad) for row, place in then.rows(columns=("x", "y"))] == [("1", 9), ("2", 10)]
@@ -187,14 +189,11 @@ def test_a_pipe_with_rows_to_be_skipped_goes_on_anywhere_as_if_it_were_one(kinds
     done = rows[at - 1][1] if at else None
     state = pipe.to_json(done.offset if at else len(lines[0]), end=True)
     rest = stream[len(stream) - len(pipe.left) :] if pipe.left else b""
-    after, more = _rows_of(state["unread"].encode() + rest, columns=("x", "y"))
-    bad = (done.bad if at else 0) + state["bad"]
-    assert [row["x"] for row, _ in more] == [x for x, _ in whole[at:]]
-    # Bad rows behind those of an unfinished chunk are counted before them.
-    assert not more or more[-1][1].bad + bad == whole[-1][1]
+    _, more = _rows_of(rest, state=state, bad=done.bad if at else 0)
+    assert [(row["x"], place.bad) for row, place in more] == whole[at:]
 
 
-def _rows_of(stream, count=None, columns=()):
+def _rows_of(stream, count=None, state=None, bad=0):
     """Return the pipe that was read, in blocks of 64 bytes, and the first rows with their positions."""
     source, file = Source("-", "csv", bad_rows="skip", hand_on=True), io.BytesIO(stream)
     pipe = source.pipe
@@ -206,7 +205,9 @@ def _rows_of(stream, count=None, columns=()):
         return bool(block)
 
     pipe._fill, pipe.left = fill, stream
-    rows = source.rows(columns=columns)
+    if state is not None:
+        pipe.restore(state | {"end": True}, quotes=True)
+    rows = source.rows(Position(bad=bad), columns=() if state is None else ("x", "y"))
     return pipe, list(rows if count is None else islice(rows, count))
 
 
