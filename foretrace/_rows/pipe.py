@@ -41,6 +41,7 @@ class Pipe:
         self.is_kept = is_kept
         self.is_compressed = False
         self.seam = 0  # offset of the first byte that comes from another pipe, which may begin with a header
+        self._is_torn = False  # whether what is held ends in the middle of a row whose begin is lost
         self._held = bytearray()
         self._start = 0  # offset of the first byte that is held
         self._at = 0  # place among them of the next byte to be read
@@ -115,7 +116,7 @@ class Pipe:
             "unread": unread.decode("latin-1"),
             "bad": [[place - max(self._place(offset), 0), count] for place, count in bad],
             "of": _identity(),
-            "end": end,
+            "end": end and not self._is_torn,
             "compressed": self.is_compressed,
         }
 
@@ -151,10 +152,10 @@ class Pipe:
     def _drop_line(self) -> None:
         """Drop what follows up to a line break, the rest of a row whose begin is lost."""
         kept = self._at = len(self._held)
-        is_rest = True
-        while is_rest:
+        self._is_torn = True
+        while self._is_torn:
             line = self.readline(_BLOCK)
-            is_rest = bool(line) and not line.endswith(b"\n")
+            self._is_torn = bool(line) and not line.endswith(b"\n")
             del self._held[kept : self._at]
             self._at = kept
         self._at = 0

@@ -110,14 +110,10 @@ def _begin(
     config: StreamConfig, source: Source, saved: dict[str, Any] | None, stop: Stop
 ) -> tuple[Plan, Rows, list[str]]:
     """Return the plan, from a checkpoint or the first rows, the rows from there on, and what to warn of."""
+    if saved is not None:
+        return _go_on(config, source, saved, stop)
     try:
         stop.waiting = True
-        if saved is not None:
-            plan = Plan.from_json(saved["plan"])
-            roles = [name for name in (config.target, config.member, config.reset) if name is not None]
-            lost = [] if source.pipe is None else source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
-            stream = source.rows(Position(*saved["position"]), plan.names)
-            return plan, check_columns(source, stream, [*plan.inputs, *roles]), lost
         stream = source.rows()
         first = list(islice(stream, config.look_ahead))
     except Interrupted:
@@ -127,6 +123,29 @@ def _begin(
     rows = [row for row, _ in first]
     plan = make_plan(config, source, rows)
     return plan, chain(first, stream), first_warnings(config, plan, rows)
+
+
+def _go_on(config: StreamConfig, source: Source, saved: dict[str, Any], stop: Stop) -> tuple[Plan, Rows, list[str]]:
+    """Return the plan of a checkpoint, the rows behind it, and what was lost of standard input."""
+    plan = Plan.from_json(saved["plan"])
+    roles = [name for name in (config.target, config.member, config.reset) if name is not None]
+    needed = [*plan.inputs, *roles]
+    rows = source.rows(Position(*saved["position"]), plan.names)
+    if source.pipe is None:
+        return plan, check_columns(source, rows, needed), []
+    try:
+        stop.waiting = True
+        lost = source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
+    except Interrupted:
+        lost = []  # the loop stops before its first row
+    finally:
+        stop.waiting = False
+    return plan, _checked_later(source, rows, needed), lost
+
+
+def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
+    """Look at the first row of a pipe when it is asked for: no byte is taken before the checkpoint says so."""
+    yield from check_columns(source, rows, needed)
 
 
 def _describe_model(model: Model) -> list[str]:
