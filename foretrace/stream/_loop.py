@@ -26,7 +26,7 @@ from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, State
 from foretrace.stream._learner import StreamStep, copy_state
 from foretrace.stream._monitors import Monitors
-from foretrace.stream._plan import Plan, Rows
+from foretrace.stream._plan import OtherColumnsError, Plan, Rows
 
 
 class StreamResult(NamedTuple):
@@ -104,6 +104,7 @@ class StreamLoop:
         # Each of these errors is a ValueError.
         self.may_refuse = config.outliers == "stop" or (config.when_full == "stop" and config.together > 1)
         self.behind_checkpoint = False
+        self.is_resumed = saved is not None
         self.clock = Clock()
         self.state: State = self._restore(saved) if saved is not None else self.learner.init()
         self.rows_at_last_log = self.position.row
@@ -111,10 +112,12 @@ class StreamLoop:
 
     def follow(self, stream: Rows, rows: int | None) -> StreamResult:
         """Learn from the rows of a stream, or from the first `rows`; an error saves the state before it is raised."""
-        if self.pipe is not None and self.position.row:
+        if self.pipe is not None and self.is_resumed:
             self._save()  # from here on, the checkpoint does not know of all bytes that were taken out of the pipe
         try:
             return self._follow(stream, rows)
+        except OtherColumnsError:
+            raise  # what was read of another pipe must not be handed on
         except Exception:
             self._save_after_error()
             raise
