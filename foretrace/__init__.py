@@ -36,6 +36,7 @@ from foretrace._export.to_torch import TorchFiles as TorchFiles
 from foretrace._export.to_torch import to_torch as to_torch
 from foretrace._learner.fit import Fit as Fit
 from foretrace._learner.fit import fit as fit
+from foretrace._learner.forgetting import Forgetting as Forgetting
 from foretrace._learner.learner import Learner as Learner
 from foretrace._learner.optimizer import adamw as adamw
 from foretrace._learner.state import Info as Info
@@ -69,7 +70,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import `foretrace.stream` on first access, because it needs river, which is optional."""
-    if name == "stream":
-        return importlib.import_module("foretrace.stream")
+    """Import `foretrace.rl` and `foretrace.stream` on first access: the latter needs river, which is optional."""
+    if name in ("rl", "stream"):
+        return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

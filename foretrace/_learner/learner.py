@@ -12,7 +12,7 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._cells.parts import wrapped_key
-from foretrace._credit.table import carries_sensitivities, check_rule, credit_of
+from foretrace._credit.table import carries_sensitivities, check_rule, credit_of, reaches_encoder
 from foretrace._engine.carry import cleared, init_carry
 from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
 from foretrace._engine.data import Data, weighted
@@ -21,9 +21,11 @@ from foretrace._engine.gradient import Loss, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._engine.untrained import untrained_parameters
-from foretrace._learner.mode import PerSequence, Whole, make_mode
+from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
+from foretrace._learner.mode import PerCall, PerSequence, Whole, make_mode
 from foretrace._learner.optimizer import norm
 from foretrace._learner.state import Info, LearnerState, UntrainedParameters
+from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -57,6 +59,9 @@ class Learner:
             update does not depend on how many steps count.
         segment: number of steps of a whole sequence whose insides are kept at a time, while the rest is computed again:
             the same gradient in memory that hardly grows with the sequence, for one forward pass more; all if None.
+        train_encoder: whether the encoder and the norms in front of the recurrent layers are trained. Default: yes,
+            except by updates at every call under a rule that does not bring them the errors of later steps, such as
+            ONLINE, or HYBRID step by step; that undid in long runs what had been learned (docs/streaming.md).
         sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by stochastic rounding,
             which is unbiased; that of the parameters if None. docs/streaming.md has the error.
         mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged in one exchange.
@@ -88,6 +93,7 @@ class Learner:
         whole_sequences: bool = False,
         mean_loss: bool = False,
         segment: int | None = None,
+        train_encoder: bool | None = None,
         sensitivity_dtype: SensitivityDtype | None = None,
         mesh: Mesh | None = None,
         warn: bool = True,
@@ -95,6 +101,7 @@ class Learner:
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
         self.batch_size, self.sensitivity_dtype, self.mesh = batch_size, sensitivity_dtype, mesh
         self.mean_loss = mean_loss
+        self.train_encoder = train_encoder
         self.mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
         self._check_options()
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
@@ -117,6 +124,12 @@ class Learner:
     def whole_sequences(self) -> bool:
         """Whether every call is a sequence of its own."""
         return isinstance(self.mode, Whole)
+
+    def trains_encoder(self, steps: int) -> bool:
+        """Return whether a call of so many steps trains the encoder and the norms in front of the recurrent layers."""
+        if self.train_encoder is not None:
+            return self.train_encoder
+        return not isinstance(self.mode, PerCall) or reaches_encoder(self.rule, self.network.depth, steps)
 
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
         """Return the state before the first step; it shares no memory with the learner and may be donated.
@@ -189,6 +202,10 @@ class Learner:
         Yields:
             The state after each element and what may be looked at. Keep the last state to go on.
 
+        Warns:
+            Forgetting: the loss of a row has stayed clearly above a level that learning had held; looked at every
+                1,000 elements.
+
         Raises:
             TypeError, ValueError: as in `step`.
 
@@ -200,10 +217,15 @@ class Learner:
         >>> int(state.step)
         3
         """
+        watch, losses = LossWatch(), []
         for x, y in stream:
             if np.ndim(x) == 1:
                 x, y = jnp.asarray(x)[None], jnp.asarray(y)[None]
             state, info = self.step(state, x, y)
+            losses.append((info.loss, np.shape(x)[-2]))
+            if len(losses) == BLOCK:
+                warn_if_forgotten(watch, losses)
+                losses = []
             yield state, info
 
     def predict(
@@ -353,7 +375,9 @@ class Learner:
         if end or not self.accumulate:
             # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
             known = {} if self.accumulate else {"value": found.loss}
-            optimizer = optax.with_extra_args_support(self.optimizer)
+            held = not self.trains_encoder(x.shape[-2])
+            optimizer = holding(self.optimizer, in_front_of_recurrences) if held else self.optimizer
+            optimizer = optax.with_extra_args_support(optimizer)
             updates, opt_state = optimizer.update(grads, opt_state, network, **known)
             network, update_norm = optax.apply_updates(network, updates), norm(updates)
             accepted &= jnp.isfinite(update_norm)

@@ -24,6 +24,7 @@ from foretrace.cli._export import write_graph
 from foretrace.cli._help import HelpRegistry
 from foretrace.cli._options import (
     COMMANDS,
+    RL,
     Align,
     Bench,
     Check,
@@ -38,10 +39,12 @@ from foretrace.cli._options import (
     Train,
 )
 from foretrace.cli._reproduce import _bench, _report, _reproduce
+from foretrace.cli._rl import rl
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _checkpoint_file, _config_in, _train
 from foretrace.experiment._config import TASKS
+from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.sweep._config import Sweep as SweepConfig
 
 
@@ -116,6 +119,8 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
             return _train(command)
         case Sweep():
             return sweep(command)
+        case RL():
+            return rl(command)
         case Stream():
             return stream(command)
         case Predict():
@@ -142,7 +147,7 @@ def _show_help(arguments: list[str]) -> int:
         try:
             _parse_with([*words, "--help"], _default_for(arguments))
         except SystemExit as end:
-            if not full and words and words[0] in ("train", "sweep", "align", "stream"):
+            if not full and words and words[0] in ("train", "sweep", "align", "stream", "rl"):
                 print(f"These are the common options; all of them: foretrace {shlex.join(words)} --help-all")
             return int(end.code or 0)
     return 0
@@ -151,7 +156,7 @@ def _show_help(arguments: list[str]) -> int:
 def _parse(arguments: list[str]) -> Subcommand:
     """Parse twice where a task, a run or a checkpoint is named: its configuration takes the place of the defaults."""
     command = _parse_with(arguments, _default_for(arguments))
-    if isinstance(command, Train | Sweep | Stream) and command.resume:
+    if isinstance(command, Train | Sweep | Stream | RL) and command.resume:
         if command.run_dir is None:
             raise ValueError("--resume needs the run to go on with: --run-dir PATH")
         recorded: Any = read_config_as(command.run_dir, type(command.config))
@@ -170,6 +175,8 @@ def _default_for(arguments: list[str]) -> Subcommand | None:
             return Train(task, TASKS[task])
         case ["sweep", task, *_] if task in TASKS:
             return Sweep(task, SweepConfig(TASKS[task]))
+        case ["rl", task, *_] if task in RL_TASKS:
+            return RL(task, RL_TASKS[task])
         case ["align", task, *_] if task in TASKS:
             return Align(task, TASKS[task].task, TASKS[task].network)
     return None

@@ -17,11 +17,13 @@ from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, default_path, files, is_run_of
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Align, Train
+from foretrace.cli._rl import report_rl
 from foretrace.cli._stream import report_stream
 from foretrace.cli._sweep import report_sweep
 from foretrace.experiment import _report as report
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align
+from foretrace.rl._config import RLConfig
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks.own import OwnSequences
@@ -53,6 +55,8 @@ def _report_run(run_dir: Path) -> int:
 
     if is_run_of(run_dir, StreamConfig):
         return report_stream(run_dir)
+    if is_run_of(run_dir, RLConfig):
+        return report_rl(run_dir)
     if is_run_of(run_dir, SweepConfig):
         return report_sweep(run_dir)
     Console().print(report.table(run_dir))

@@ -23,13 +23,17 @@ MODULES = sorted(
 )
 DEAR = {
     "foretrace.testing._check",  # `test_cells.py` checks more
+    "foretrace.rl._actor_critic",
+    "foretrace.rl._q_learning",
+    "foretrace.rl._value_prediction",
+    "foretrace.stream._forecaster",
     "foretrace.stream._river",
     "foretrace._engine.alignment",
     "foretrace._learner.fit",
     "foretrace._learner.learner",
     *(
         f"docs/{name}.md"
-        for name in ("credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
+        for name in ("agents", "credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
     ),
     *(f"docs/howto/{name}.md" for name in ("debug", "from_others", "late_labels", "many_streams")),
 }
