@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from foretrace._experts.mixture import EXPERTS
-from foretrace._learner.learner import SensitivityDtype
+from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
 
