@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,15 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._cells.parts import wrapped_key
-from foretrace._credit.table import carries_sensitivities, check_rule, credit_of, reaches_encoder
+from foretrace._credit.table import reaches_encoder
 from foretrace._engine.carry import cleared, init_carry
-from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
 from foretrace._engine.data import Data, weighted
 from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._engine.untrained import untrained_parameters
+from foretrace._learner.checks import SensitivityDtype, check_call, check_options
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
 from foretrace._learner.mode import PerCall, PerSequence, Whole, make_mode
 from foretrace._learner.optimizer import norm
@@ -30,8 +30,6 @@ from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
-
-SensitivityDtype = Literal["bfloat16"]
 
 
 class Learner:
@@ -103,7 +101,7 @@ class Learner:
         self.mean_loss = mean_loss
         self.train_encoder = train_encoder
         self.mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
-        self._check_options()
+        check_options(self)
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
         if warn and (names := untrained_parameters(network, self.rule)):
             warnings.warn(
@@ -189,7 +187,7 @@ class Learner:
             raise ValueError(
                 "step(last=True) is for sequences with one target: make the learner with whole_sequences=True"
             )
-        self._check(state, x, y, mask, reset, last=last)
+        check_call(self, state, x, y, mask, reset, last=last)
         return self._step(state, x, y, mask, reset, end=end, last=last)
 
     def run(self, state: LearnerState, stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[LearnerState, Info]]:
@@ -250,7 +248,7 @@ class Learner:
         Raises:
             TypeError, ValueError: as in `gradient`.
         """
-        self._check(state, x, None, None, reset)
+        check_call(self, state, x, None, None, reset)
         return self._moved(state, x, reset, sensitivity=sensitivity)
 
     def fresh_carry(self, key: PRNGKeyArray) -> Carry | None:
@@ -282,64 +280,6 @@ class Learner:
 
     def _store_carry(self, carry: Carry | None) -> Carry | None:
         return None if carry is None else self._rounded(carry, self.batch_size)
-
-    def _check_options(self) -> None:
-        """Raise a ValueError that names the option that is wrong, and what would be right."""
-        batch_size, mesh, rule = self.batch_size, self.mesh, self.rule
-        if not isinstance(self.network, Network):
-            raise TypeError(f"Learner(network={type(self.network).__name__}) must be a foretrace.Network")
-        if not callable(getattr(self.optimizer, "init", None)) or not callable(getattr(self.optimizer, "update", None)):
-            raise TypeError(
-                f"Learner(optimizer={self.optimizer!r:.80}) must be an Optax optimiser, such as ft.adamw(1e-3)"
-            )
-        check_loss(self.loss)
-        if self.mean_loss and self.accumulate:
-            raise ValueError(
-                "mean_loss=True divides by the steps of one call; with accumulate=True the sequence has several calls: "
-                "divide its weights (mask) by their sum yourself"
-            )
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
-        if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
-            raise ValueError(
-                f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
-            )
-        check_rule(self.network, rule, whole_sequences=self.whole_sequences)
-        if isinstance(self.mode, Whole) and self.mode.segment is not None:
-            credit = credit_of(rule)
-            if self.network.cumulative_mean or not (credit is None or credit.runs_in_parts):
-                raise ValueError(
-                    f"Learner(segment={self.mode.segment}) is for rules without credit in depth and networks without a "
-                    "cumulative mean"
-                )
-        dtype = self.sensitivity_dtype
-        if dtype not in (None, *get_args(SensitivityDtype)):
-            raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
-        if dtype is not None and (self.whole_sequences or not carries_sensitivities(rule)):
-            where = "on whole sequences" if self.whole_sequences else f"under {rule}"
-            raise ValueError(
-                f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; {where} there "
-                "are none: leave it out, or use a rule such as ONLINE in chunks"
-            )
-
-    def _check(self, state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False) -> None:
-        if not isinstance(state, LearnerState):
-            raise TypeError(f"state is a {type(state).__name__}, expected what init() or the previous call returned")
-        check_chunk(self.network, x, y, mask, reset, last=last)
-        if y is not None:
-            check_labels(self.network, self.loss, x, y, mask, last=last)
-        check_finite("y", y)
-        streams = np.shape(x)[0] if np.ndim(x) == 3 else None
-        if streams != self.batch_size and not self.whole_sequences:
-            raise ValueError(
-                f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
-                f"batch_size={self.batch_size}"
-            )
-        if self.mesh is not None and (streams is None or streams % self.mesh.size):
-            raise ValueError(
-                f"x has shape {np.shape(x)}: {self.mesh.size} devices share the sequences of a batch evenly, "
-                f"{self.mesh.size} or a multiple of it"
-            )
 
     def _traced_step(
         self,

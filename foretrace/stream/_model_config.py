@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from foretrace._experts.mixture import EXPERTS
-from foretrace._learner.learner import SensitivityDtype
+from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
 
