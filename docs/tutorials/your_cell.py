@@ -65,7 +65,8 @@ print(report)
 # %% [markdown]
 # ## Train it
 #
-# `Leaky.factory()` is what a network makes its cells with. The task is to recall an input of four steps ago.
+# `Leaky.factory()` is what a network makes its cells with. The task is the sum of the last eight inputs; a network
+# without memory stays at a loss near 3.5.
 
 # %%
 network = ft.Network(
@@ -79,7 +80,7 @@ learner = ft.Learner(
     mean_loss=True,
 )
 xs = jax.random.normal(jax.random.key(1), (6000, 1))
-ys = jnp.roll(xs, 4, axis=0)
+ys = jnp.convolve(xs[:, 0], jnp.ones(8))[:6000, None]
 state, losses = learner.init(), []
 for t in range(0, 6000, 20):
     state, info = learner.step(state, xs[t : t + 20], ys[t : t + 20])
