@@ -1,7 +1,9 @@
 """The options of the network that learns from a stream; the docstring is the help of the command."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from foretrace._experts.mixture import EXPERTS
 from foretrace._learner.checks import SensitivityDtype
@@ -98,7 +100,7 @@ class ModelConfig:
     state_size: Advanced[int | None] = None
     rule: RuleName = "hybrid"
     credit_depth: int | None = None
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 1e-3
     clip: Advanced[float | None] = 1.0
     sensitivity_dtype: Advanced[SensitivityDtype | None] = None
     train_encoder: Advanced[bool | None] = None
