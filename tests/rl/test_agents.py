@@ -185,8 +185,9 @@ def test_without_a_trace_it_is_td_0():
     state = agent.init()
     value, state = agent.act(state, OBSERVATIONS[0])
     state, _ = agent.learn(state, REWARDS[0])
-    following, after = agent.act(state, OBSERVATIONS[1])
-    delta = REWARDS[0] + DISCOUNT * following - value
+    _, after = agent.act(state, OBSERVATIONS[1])
+    # Both values are those of the parameters before the update.
+    delta = REWARDS[0] + DISCOUNT * outputs_of(network)[1, 0] - value
     gradient = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:1])[0, 0])(network)
     assert_same(after.network, jax.tree.map(lambda p, g: p + 0.1 * delta * g, network, gradient))
     np.testing.assert_allclose(after.info.td_error, delta, atol=1e-12)
@@ -200,22 +201,30 @@ def test_a_batch_is_the_mean_of_its_streams(name):
     single, batch = rl.ValuePrediction(network, **options), rl.ValuePrediction(network, batch_size=2, **options)
     observations = np.random.default_rng(5).normal(size=(4, 2, 2))
     rewards, ends = np.random.default_rng(6).normal(size=(4, 2)), np.array([[0, 0], [1, 0], [0, 1], [0, 0]], bool)
-    state, alone = batch.init(), [single.init(), single.init()]
+    state = batch.init()
     for t in range(4):
-        # One step is compared at a time, since the updates of the streams are shared from then on.
-        alone = [one._replace(network=state.network) for one in alone]
+        # One step is compared at a time, since the streams share the updates of all.
+        alone = [stream_of(state, i) for i in range(2)]
         before = state.network
-        values, state = batch.act(state, observations[t])
-        steps = [single.act(one, x) for one, x in zip(alone, observations[t], strict=True)]
-        np.testing.assert_allclose(values, [value for value, _ in steps], atol=1e-12)
-        alone = [one for _, one in steps]
+        _, state = batch.act(state, observations[t])
+        alone = [single.act(one, x)[1] for one, x in zip(alone, observations[t], strict=True)]
+        np.testing.assert_allclose(state.info.td_error, [one.info.td_error for one in alone], atol=1e-12)
         moved = [jax.tree.map(jnp.subtract, one.network, before) for one in alone]
-        mean = jax.tree.map(lambda p, a, b: p + (a + b) / 2, before, *moved)
-        assert_same(state.network, mean)
-        assert_same(jax.tree.map(lambda leaf: leaf[0], state.trace), alone[0].trace)
-        assert_same(jax.tree.map(lambda leaf: leaf[:, 1], state.carry), alone[1].carry)
+        assert_same(state.network, jax.tree.map(lambda p, a, b: p + (a + b) / 2, before, *moved))
+        if t == 0:  # before any update
+            for i, one in enumerate(alone):
+                parts = [(s.carry, s.trace, s.value, s.outcome) for s in (stream_of(state, i), one)]
+                assert_same(*parts)
         state, _ = batch.learn(state, rewards[t], ends[t])
-        alone = [single.learn(one, r, bool(e))[0] for one, r, e in zip(alone, rewards[t], ends[t], strict=True)]
+
+
+def stream_of(state, i):
+    """Return the state of an agent of one environment, from that of a batch."""
+    streams = ("trace", "value", "outcome")
+    of_stream = {name: jax.tree.map(lambda leaf: leaf[i], getattr(state, name)) for name in streams}
+    info = state.info._replace(**{name: getattr(state.info, name)[i] for name in ("td_error", "value", "trace_norm")})
+    info = info._replace(step_size=info.step_size[i], sensitivity_norm=jnp.zeros(()))
+    return state._replace(**of_stream, carry=jax.tree.map(lambda leaf: leaf[:, i], state.carry), info=info)
 
 
 def make_agent(**options):
