@@ -191,6 +191,14 @@ def test_without_a_trace_it_is_td_0():
     gradient = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:1])[0, 0])(network)
     assert_same(after.network, jax.tree.map(lambda p, g: p + 0.1 * delta * g, network, gradient))
     np.testing.assert_allclose(after.info.td_error, delta, atol=1e-12)
+    # In the next error, too, both values are of the same parameters: those after this update.
+    noted, _ = agent.learn(after, REWARDS[1])
+    _, last = agent.act(noted, OBSERVATIONS[2])
+    ahead = [
+        ft.forward(after.network, before.carry._replace(e=None), jnp.asarray(OBSERVATIONS[t : t + 1]))[0][0, 0]
+        for t, before in ((1, state), (2, after))
+    ]
+    np.testing.assert_allclose(last.info.td_error, REWARDS[1] + DISCOUNT * ahead[1] - ahead[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", fast(["ObGD", "sgd"]))
