@@ -23,6 +23,7 @@ from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
 from foretrace.cli._help import HelpRegistry
 from foretrace.cli._options import (
+    COMMANDS,
     RL,
     Align,
     Bench,
@@ -85,6 +86,7 @@ def _main(arguments: list[str]) -> _End:
     logging.getLogger("foretrace").setLevel(logging.INFO)
     # Optax notes on every schedule without a warm-up that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
+    arguments = _spelled_out(arguments)
     if {"-h", "--help", "--help-all"} & set(arguments):
         return _End(_show_help(arguments))
     try:
@@ -180,7 +182,38 @@ def _default_for(arguments: list[str]) -> Subcommand | None:
     return None
 
 
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """Return a command line without the short forms that are more than another name of one option.
+
+    >>> _spelled_out(["train", "--data", "my.npz", "--cell", "gru"])
+    ['train', 'own', 'network.cell:gru', '--data', 'my.npz']
+    """
+    if not arguments or arguments[0] not in ("train", "sweep", "align"):
+        return arguments
+    command, *words = arguments
+    if any(word.split("=")[0] == "--data" for word in words) and words[0].startswith("-"):
+        words = ["own", *words]
+    cells = []
+    for at, word in reversed(list(enumerate(words))):
+        if word == "--cell" and at + 1 < len(words):
+            cells = [f"network.cell:{words[at + 1]}"]
+            del words[at : at + 2]
+        elif word.startswith("--cell="):
+            cells = [f"network.cell:{word.removeprefix('--cell=')}"]
+            del words[at]
+    return [command, *words[:1], *cells, *words[1:]]
+
+
 def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
+    if arguments and arguments[0] in COMMANDS:
+        # By itself, so that a wrong option is compared with those of this command alone.
+        return tyro.cli(
+            COMMANDS[arguments[0]],
+            prog=f"foretrace {arguments[0]}",
+            args=arguments[1:],
+            config=(tyro.conf.CascadeSubcommandArgs,),
+            default=tyro.MISSING_NONPROP if default is None else default,
+        )
     return tyro.cli(
         Command,
         prog="foretrace",

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, Union, get_args
 
 import tyro
 from tyro.conf import Positional
@@ -29,7 +29,7 @@ class Train:
     """Train a network on a task; on the copy task by default the paper's network, online, in about two minutes.
 
     Args:
-        task: task to learn.
+        task: task to learn; own for sequences of your own: foretrace train --data my.npz.
         config: configuration of the run.
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
         resume: go on with the run in --run-dir, with its configuration, on any number of devices and processes.
@@ -276,21 +276,24 @@ class Export:
     out: Path
     format: ExportFormat = "stablehlo"
     learn: bool = False
-    learning_rate: float | None = None
+    learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
 
 
 Subcommand = Train | Sweep | RL | Stream | Predict | Align | Reproduce | Bench | Report | Check | Export
 
-Command = (
-    Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
-    | Annotated[RL, tyro.conf.subcommand("rl")]
-    | Annotated[Stream, tyro.conf.subcommand("stream")]
-    | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Align, tyro.conf.subcommand("align")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-)
+COMMANDS: dict[str, type] = {
+    "train": Train,
+    "sweep": Sweep,
+    "rl": RL,
+    "stream": Stream,
+    "predict": Predict,
+    "align": Align,
+    "reproduce": Reproduce,
+    "bench": Bench,
+    "report": Report,
+    "check": Check,
+    "export": Export,
+}
+"""Every command by its name."""
+
+Command: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())]  # noqa: UP007

@@ -1,5 +1,6 @@
 """What `foretrace train`, `foretrace align` and the report of a run do."""
 
+import dataclasses
 import shlex
 import sys
 import warnings
@@ -25,14 +26,18 @@ from foretrace.experiment._program import align
 from foretrace.rl._config import RLConfig
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
+from foretrace.tasks.own import OwnSequences
 
 
 def _train(command: Train) -> int:
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
     if command.cluster:
         join()
+    config = command.config
+    if isinstance(config.task, OwnSequences):
+        config = dataclasses.replace(config, task=config.task.pinned())
     with loss_explained():
-        result = experiment.train(command.config, run_dir, resume=command.resume, devices=command.devices)
+        result = experiment.train(config, run_dir, resume=command.resume, devices=command.devices)
     if not is_first():
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
