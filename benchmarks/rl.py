@@ -117,7 +117,7 @@ RULES = ("online", "truncated", "spatial")
 
 def chain_cells(seeds):
     """Yield the cells of the memory chain."""
-    for length, steps in {16: 60_000, 4: 20_000}.items():
+    for length, steps in {16: 60_000, 4: 20_000, 64: 100_000}.items():
         for rule in RULES:
             yield {"task": "chain", "length": length, "rule": rule, **DEFAULT, "steps": steps, "seeds": seeds}
 
