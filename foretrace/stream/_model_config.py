@@ -25,13 +25,7 @@ AUTO: tuple[ExpertName, ...] = (
     "neighbours",
     "gradient",
 )
-"""Experts of the size `auto`."""
-
-FAST: tuple[ExpertName, ...] = ("baselines", "contexts", "row", "short", "lags")
-"""Experts of the size `fast`."""
-
-OF_SIZE = {"auto": AUTO, "fast": FAST}
-"""Experts of the sizes that are mixtures; the others are a network alone."""
+"""Experts of the sizes `auto` and `fast`; the other sizes are a network alone."""
 
 _OF_NETWORK = ("depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
 """Options of the network that are None by default."""
@@ -54,15 +48,14 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto), a mixture of the cheapest ones in chunks of 32 rows
-            (fast), or a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32,
-            32; medium 3, 64, 64; paper 4, 128, 64.
+        size: what learns: a mixture of cheap experts (auto), the same one in chunks of 32 rows (fast), which changes no
+            prediction, or a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2,
+            32, 32; medium 3, 64, 64; paper 4, 128, 64.
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
             stochastic gradient descent (gradient); the recurrent network. The baselines always take part, unless the
-            network is alone. Default: all but the network for auto; baselines, contexts, row, short and lags for fast;
-            the network alone for the other sizes.
+            network is alone. Default: all but the network for auto and fast, the network alone for the other sizes.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
         state_size: number of recurrent units in each layer. Default: that of the size.
@@ -133,7 +126,7 @@ class ModelConfig:
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the experts that take part, in the order of `EXPERTS`."""
-        chosen = self.experts or OF_SIZE.get(self.size, ("network",))
+        chosen = self.experts or (AUTO if self.size in ("auto", "fast") else ("network",))
         return tuple(name for name in EXPERTS if name in chosen)
 
     def sizes(self) -> tuple[int, int, int]:
