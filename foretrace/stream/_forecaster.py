@@ -11,7 +11,7 @@ from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rule import RuleName
 from foretrace._runs.signals import Uninterrupted
-from foretrace.stream._estimator import OnlineEstimator, Row
+from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 from foretrace.stream._series import SeriesMethods
 
@@ -71,7 +71,7 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         credit_depth: int | None = None,
         target_mode: TargetMode = "auto",
         member: Hashable | None = None,
-        members: int = 64,
+        members: int = MEMBERS,
         experts: tuple[ExpertName, ...] | None = None,
     ):
         config = ModelConfig(
@@ -84,9 +84,10 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             train_encoder=train_encoder,
             credit_depth=credit_depth,
         )
-        super().__init__(config, features=features, previous=True, member=member, members=members)
+        super().__init__(
+            config, features=features, previous=True, member=member, members=members, target_mode=target_mode
+        )
         self.horizon = horizon
-        self.target_mode = target_mode
 
     def _forget(self) -> None:
         super()._forget()

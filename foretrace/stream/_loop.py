@@ -26,7 +26,7 @@ from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, State
 from foretrace.stream._learner import StreamStep, copy_state
 from foretrace.stream._monitors import Monitors
-from foretrace.stream._plan import Plan, Rows
+from foretrace.stream._plan import OtherColumnsError, Plan, Rows
 
 
 class StreamResult(NamedTuple):
@@ -104,6 +104,7 @@ class StreamLoop:
         # Each of these errors is a ValueError.
         self.may_refuse = config.outliers == "stop" or (config.when_full == "stop" and config.together > 1)
         self.behind_checkpoint = False
+        self.is_resumed = saved is not None
         self.clock = Clock()
         self.state: State = self._restore(saved) if saved is not None else self.learner.init()
         self.rows_at_last_log = self.position.row
@@ -111,10 +112,12 @@ class StreamLoop:
 
     def follow(self, stream: Rows, rows: int | None) -> StreamResult:
         """Learn from the rows of a stream, or from the first `rows`; an error saves the state before it is raised."""
-        if self.pipe is not None and self.position.row:
+        if self.pipe is not None and self.is_resumed:
             self._save()  # from here on, the checkpoint does not know of all bytes that were taken out of the pipe
         try:
             return self._follow(stream, rows)
+        except OtherColumnsError:
+            raise  # what was read of another pipe must not be handed on
         except Exception:
             self._save_after_error()
             raise
@@ -207,6 +210,7 @@ class StreamLoop:
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
                 self.scores.add(scores)
+                self.monitors.observe_scores(scores)
                 if step.errors is not None and self.names:
                     self.experts.add(dict(zip(self.names, self._expert_scores(step.errors[i]), strict=True)))
         measures = step.read_measures()
@@ -245,13 +249,13 @@ class StreamLoop:
         steps = self.steps.window()
         model, network = self.intake.model, self.intake.network_state(self.state)
         values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
-        warnings = []
+        health: dict[str, float] = {}
         if network is not None:
             health = self.monitors.measure(
                 network.learner.network, self.intake.carry(network), steps.get("update_norm")
             )
-            warnings = self.monitors.warnings(health)
             values |= {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
+        warnings = self.monitors.warnings(health)
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if warnings:

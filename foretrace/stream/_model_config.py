@@ -4,14 +4,14 @@ import dataclasses
 from typing import Literal
 
 from foretrace._experts.mixture import EXPERTS
-from foretrace._learner.learner import SensitivityDtype
+from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
 
 Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]
 
 ExpertName = Literal[
-    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "network"
+    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "events", "network"
 ]
 
 AUTO: tuple[ExpertName, ...] = (
@@ -24,6 +24,7 @@ AUTO: tuple[ExpertName, ...] = (
     "waves",
     "neighbours",
     "gradient",
+    "events",
 )
 """Experts of the sizes `auto` and `fast`; the other sizes are a network alone."""
 
@@ -54,8 +55,9 @@ class ModelConfig:
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
-            stochastic gradient descent (gradient); the recurrent network. The baselines always take part, unless the
-            network is alone. Default: all but the network for auto and fast, the network alone for the other sizes.
+            stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
+            the recurrent network. The baselines always take part, unless the network is alone. Default: all but the
+            network for auto and fast, the network alone for the other sizes.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
         state_size: number of recurrent units in each layer. Default: that of the size.

@@ -78,6 +78,10 @@ def open_source(config: StreamConfig) -> Source:
     return source
 
 
+class OtherColumnsError(SourceError):
+    """A source of other columns than those of the run: nothing of it may be kept."""
+
+
 def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     """Return rows again after a look at the first one: it must have the columns that the network has learned from.
 
@@ -87,7 +91,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
         needed: columns that must be there. A row of JSON may leave out some, but not all of them.
 
     Raises:
-        SourceError: the first row has other columns.
+        OtherColumnsError: the first row has other columns.
     """
     first = next(rows, None)
     if first is None:
@@ -96,7 +100,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     missing = [name for name in needed if name not in names]
     if missing and (source.format != "jsonl" or len(missing) == len(needed)):
         others = [name for name in names if name not in needed]
-        raise SourceError(
+        raise OtherColumnsError(
             f"{source.name} has other columns than the run has learned from: it lacks {_listed(missing)}, and "
             f"{_listed(others) if others else 'nothing'} is new; give it the columns of the run, or begin a new run"
         )

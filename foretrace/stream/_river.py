@@ -24,7 +24,7 @@ from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import ClassTarget
 from foretrace._rule import RuleName
-from foretrace.stream._estimator import OnlineEstimator, Row, array_rows
+from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row, array_rows
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
         member: Hashable | None = None,
-        members: int = 64,
+        members: int = MEMBERS,
         experts: tuple[ExpertName, ...] | None = None,
     ):
         config = ModelConfig(
@@ -195,7 +195,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         credit_depth: int | None = None,
         target_mode: TargetMode = "auto",
         member: Hashable | None = None,
-        members: int = 64,
+        members: int = MEMBERS,
         experts: tuple[ExpertName, ...] | None = None,
     ):
         config = ModelConfig(
@@ -208,8 +208,9 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             train_encoder=train_encoder,
             credit_depth=credit_depth,
         )
-        super().__init__(config, features=features, previous=previous, member=member, members=members)
-        self.target_mode = target_mode
+        super().__init__(
+            config, features=features, previous=previous, member=member, members=members, target_mode=target_mode
+        )
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
