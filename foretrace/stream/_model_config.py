@@ -26,7 +26,10 @@ AUTO: tuple[ExpertName, ...] = (
     "gradient",
     "events",
 )
-"""Experts of the sizes `auto` and `fast`; the other sizes are a network alone."""
+"""Experts of the size `auto`."""
+
+OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": AUTO}
+"""Experts of the sizes that are mixtures; the others are a network alone."""
 
 _OF_NETWORK = ("depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
 """Options of the network that are None by default."""
@@ -128,7 +131,7 @@ class ModelConfig:
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the experts that take part, in the order of `EXPERTS`."""
-        chosen = self.experts or (AUTO if self.size in ("auto", "fast") else ("network",))
+        chosen = self.experts or OF_SIZE.get(self.size, ("network",))
         return tuple(name for name in EXPERTS if name in chosen)
 
     def sizes(self) -> tuple[int, int, int]:
