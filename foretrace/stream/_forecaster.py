@@ -30,8 +30,8 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
         size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
-            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. ("fast" is
-            "auto" in chunks of rows, and here the same.)
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. "fast"
+            is "auto" without the expert `events`.
         experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
             Default: all but the network for "auto", the network alone for the other sizes.
         rule: learning rule: which gradients are computed through time.

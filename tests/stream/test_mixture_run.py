@@ -145,7 +145,7 @@ def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
 
 def test_the_fast_size_is_the_same_mixture_in_chunks():
     fast_size = ModelConfig("fast")
-    assert fast_size.expert_names() == ModelConfig().expert_names()
+    assert set(ModelConfig().expert_names()) - set(fast_size.expert_names()) == {"events"}
     assert StreamConfig("a.csv", target="z", model=fast_size).chunk == 32
     assert StreamConfig("a.csv", target="z", model=fast_size, chunk=1).chunk == 1
     assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 1
