@@ -20,7 +20,7 @@ from foretrace.stream import _figure, _report
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import Ensemble
-from foretrace.stream._model_config import FAST, ModelConfig
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
@@ -143,9 +143,9 @@ def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
     assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], rel=0.005)
 
 
-def test_the_fast_size_is_the_cheapest_experts_in_chunks():
+def test_the_fast_size_is_the_same_mixture_in_chunks():
     fast_size = ModelConfig("fast")
-    assert fast_size.expert_names() == FAST
+    assert set(ModelConfig().expert_names()) - set(fast_size.expert_names()) == {"events"}
     assert StreamConfig("a.csv", target="z", model=fast_size).chunk == 32
     assert StreamConfig("a.csv", target="z", model=fast_size, chunk=1).chunk == 1
     assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 1
@@ -158,7 +158,7 @@ def test_the_fast_size_is_the_cheapest_experts_in_chunks():
 def test_chunks_change_no_prediction_of_the_mixture(files, tmp_path):
     found = []
     for chunk in (1, 32):
-        config = StreamConfig(str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig("fast"))
+        config = StreamConfig(str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig(experts=FEW))
         found.append(stream_package.run(config, tmp_path / str(chunk), rows=390))  # the last chunk is short
     assert found[0].rows == found[1].rows == 390
     assert found[0].scores["mae"] == pytest.approx(found[1].scores["mae"], rel=1e-9)
