@@ -106,11 +106,13 @@ WAYS = {
 }
 """Ways to learn: ONLINE and `ft.adamw` with all parameters trained, and one thing changed."""
 
+CHUNKS = ["--rule", "online", "--chunk", "16"]
 COMMANDS = {
     "foretrace stream": [],
     "foretrace stream --size small": ["--size", "small"],
     "foretrace stream --size small --credit-depth 0": ["--size", "small", "--credit-depth", "0"],
 }
+COMMANDS |= {f"{name} --rule online --chunk 16": [*COMMANDS[name], *CHUNKS] for name in list(COMMANDS)[2:]}
 
 
 def main():
