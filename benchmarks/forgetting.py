@@ -106,13 +106,12 @@ WAYS = {
 }
 """Ways to learn: ONLINE and `ft.adamw` with all parameters trained, and one thing changed."""
 
-CHUNKS = ["--rule", "online", "--chunk", "16"]
-COMMANDS = {
-    "foretrace stream": [],
-    "foretrace stream --size small": ["--size", "small"],
-    "foretrace stream --size small --credit-depth 0": ["--size", "small", "--credit-depth", "0"],
-}
-COMMANDS |= {f"{name} --rule online --chunk 16": [*COMMANDS[name], *CHUNKS] for name in list(COMMANDS)[2:]}
+COMMANDS = (
+    "foretrace stream",
+    "foretrace stream --size small",
+    "foretrace stream --size small --credit-depth 0",
+    "foretrace stream --size small --credit-depth 0 --rule online --chunk 16",
+)
 
 
 def main():
@@ -123,7 +122,7 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--commands", nargs="*", choices=list(COMMANDS), help="all if none is named")
+    parser.add_argument("--commands", nargs="*", choices=COMMANDS, help="all if none is named")
     parser.add_argument("--plot", type=Path, help="draw the longest runs of the record")
     parser.add_argument("--feed", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -155,8 +154,9 @@ def follow(cell):
     """Run the command on a pipe; return the accuracy of each fortieth of the rows, and its warnings."""
     every = cell["rows"] // PARTS
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "foretrace", "stream", "-", "--format", "csv", "--target", "y"]
-        command += [*COMMANDS[cell["command"]], "--log-every", str(every), "--checkpoint-every", str(every)]
+        program, *options = cell["command"].split()
+        command = [sys.executable, "-m", program, *options, "-", "--format", "csv", "--target", "y"]
+        command += ["--log-every", str(every), "--checkpoint-every", str(every)]
         command += ["--run-dir", f"{folder}/run"]
         with subprocess.Popen([sys.executable, __file__, "--feed", str(cell["rows"])], stdout=subprocess.PIPE) as pipe:
             subprocess.run(command, stdin=pipe.stdout, stdout=subprocess.DEVNULL, check=True)
