@@ -60,6 +60,8 @@ from foretrace._runs.checkpoint import CheckpointError as CheckpointError
 from foretrace._runs.checkpoint import load as load
 from foretrace._runs.checkpoint import read_extra as read_extra
 from foretrace._runs.checkpoint import save as save
+from foretrace._runs.pretrained import from_pretrained as from_pretrained
+from foretrace._runs.pretrained import save_pretrained as save_pretrained
 
 __all__ = [name for name, value in vars().items() if not name.startswith("_") and value is not importlib]
 """Every public name, as `help(foretrace)` lists them."""
@@ -68,7 +70,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import `foretrace.stream` on first access, because it needs river, which is optional."""
-    if name == "stream":
-        return importlib.import_module("foretrace.stream")
+    """Import `foretrace.rl` and `foretrace.stream` on first access: the latter needs river, which is optional."""
+    if name in ("rl", "stream"):
+        return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
-# Tests compile hundreds of small programs and run each a few times: leave out what makes a program fast. Set
-# XLA_FLAGS yourself (empty, for the compiler's default) to test with other ones.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+from quick import FLAGS
+
+# Set XLA_FLAGS yourself (empty, for the compiler's default) to test with other ones.
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 
 # Compiled programs are kept on disk between runs, and shared with the processes that tests start.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))

@@ -12,7 +12,9 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule
 
 
-def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None) -> None:
+def check_chunk(
+    network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None, *, last: bool = False
+) -> None:
     """Raise a clear error for a chunk that does not fit the network; see `gradient`."""
     if not isinstance(network, Network):
         raise TypeError(f"network is a {type(network).__name__}, expected a foretrace.Network")
@@ -36,9 +38,13 @@ def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, res
         if value is None:
             continue
         have = np.shape(value)
-        if have[: len(front)] != front or (name != "ys" and have != front):
+        want = front[:-1] if name == "ys" and last else front
+        if have[: len(want)] != want or (name != "ys" and have != want):
             more = " and then the shape of one target" if name == "ys" else ""
-            raise ValueError(f"{name} has shape {have}, expected {front}{more}, because xs has shape {shape}")
+            hint = ""
+            if name == "ys" and not last and have[: len(front) - 1] == front[:-1]:
+                hint = "; one target for each sequence, without an axis of time, needs last=True"
+            raise ValueError(f"{name} has shape {have}, expected {want}{more}, because xs has shape {shape}{hint}")
     if reset is not None and _dtype(reset) != np.bool_:
         raise TypeError(f"reset is {_dtype(reset)}, expected booleans: True where an episode starts")
     if mask is not None and not (_dtype(mask) == np.bool_ or np.issubdtype(_dtype(mask), np.floating)):
@@ -55,7 +61,7 @@ def check_loss(loss: Any) -> None:
         )
 
 
-def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None) -> None:
+def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None, *, last: bool = False) -> None:
     """Let a loss that has a method `check` look at the targets of the steps that count; traced arrays pass.
 
     Raises:
@@ -64,7 +70,9 @@ def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None
     check = getattr(loss, "check", None)
     if check is None or isinstance(ys, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):
         return
-    front = np.ndim(xs) - 1
+    front = np.ndim(xs) - 1 - last
+    if last and mask is not None:
+        mask = np.any(np.asarray(mask) != 0, axis=-1)
     ys = np.asarray(ys)
     steps = ys.reshape(-1, *ys.shape[front:])
     check(network.output_size, steps if mask is None else steps[np.asarray(mask).reshape(-1) != 0])

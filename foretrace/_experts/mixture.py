@@ -18,6 +18,7 @@ from jax import lax
 
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
 from foretrace._experts.contexts import ORDERS, Contexts
+from foretrace._experts.events import OfEvents
 from foretrace._experts.expert import AbstractExpert
 from foretrace._experts.features import FAR, Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.gradient import ClassGradient, NumberGradient
@@ -38,7 +39,7 @@ MAX_COEFFICIENTS = 2**14
 SETTLED = 10
 """Number of labels from which experts learn numbers: before, nobody knows their scale."""
 
-EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "network")
+EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "events", "network")
 """Names of the groups of experts."""
 
 
@@ -259,12 +260,15 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
         "row": shape.size(0) + shape.code_size,
         "short": shape.size(shape.short_depth),
         "lags": shape.size(shape.depth),
+        "events": shape.events_size,
     }
     outputs = shape.outputs
     make: dict[str, Callable[[], AbstractExpert]] = {}
     squares = ClassSquares if shape.classes else NumberSquares
     for name in SETS:
         make[name] = partial(squares, name, sizes.get(name, WIDE), outputs)
+    of_events = partial(squares, "events", sizes["events"], outputs), partial(squares, "wide_events", WIDE, outputs)
+    make["events"] = lambda: OfEvents(tuple(one() for one in of_events))
     if shape.classes:
         make["contexts"] = lambda: Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16)
         make["neighbours"] = lambda: ClassNeighbours(sizes["short"], outputs)

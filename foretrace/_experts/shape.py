@@ -13,6 +13,12 @@ SHORT = 48
 WIDE = 160
 """Number of random features."""
 
+EVENTS = 112
+"""Number of features that hold the row and the last unusual rows; at least one of these."""
+
+MAX_EVENTS = 3
+"""Number of unusual rows that are remembered at most."""
+
 LABELS = 400
 """Number of labels that are remembered."""
 
@@ -79,6 +85,16 @@ class Shape:
     def short_depth(self) -> int:
         """Number of earlier rows and labels among the short lags."""
         return min(self._depth(SHORT), 3)
+
+    @property
+    def num_events(self) -> int:
+        """Number of unusual rows that are remembered."""
+        return min(max((EVENTS - self.size(0)) // (self.row_size + 1), 1), MAX_EVENTS)
+
+    @property
+    def events_size(self) -> int:
+        """Number of features of the row and the unusual rows before it."""
+        return self.size(0) + self.num_events * (self.row_size + 1)
 
     def size(self, depth: int) -> int:
         """Return the number of features: of the row, of `depth` earlier rows and labels, and a constant."""

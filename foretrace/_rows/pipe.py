@@ -5,18 +5,33 @@ import os
 import select
 import stat
 import sys
-from typing import Any
+from collections import deque
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 from foretrace._runs.signals import Uninterrupted
 
 _BLOCK = 2**16
 
 
+class _Gap(NamedTuple):
+    """Bytes that were dropped: the offsets of the first one and behind the last one, and the bad rows among them."""
+
+    begin: int
+    end: int
+    bad: int
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.end - self.begin
+
+
 class Pipe:
     """Standard input as bytes. What is read ahead, and the begin of a line that a signal interrupts, stays here.
 
     A checkpoint holds the bytes of `to_json`: the rows of an unfinished chunk, and what was read ahead, at most 64 KiB.
-    `restore` reads them first.
+    `restore` reads them first. Rows that are skipped are dropped at once, wherever they are: they may come without end.
 
     Args:
         is_kept: whether bytes that were read stay here until they are released.
@@ -26,9 +41,13 @@ class Pipe:
         self.is_kept = is_kept
         self.is_compressed = False
         self.seam = 0  # offset of the first byte that comes from another pipe, which may begin with a header
+        self._is_torn = False  # whether what is held ends in the middle of a row whose begin is lost
         self._held = bytearray()
         self._start = 0  # offset of the first byte that is held
         self._at = 0  # place among them of the next byte to be read
+        self._gaps: deque[_Gap] = deque()  # what was dropped behind `_start`, in order, neighbours as one
+        self._dropped = 0  # number of bytes of all gaps
+        self._bad_before: list[list[int]] = []  # offsets, and numbers of bad rows that an earlier process dropped there
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes without reading them; fewer at the end."""
@@ -53,9 +72,32 @@ class Pipe:
 
     def release(self, offset: int) -> None:
         """Forget the bytes before an offset, which counts from the first byte that was read."""
-        done = min(offset - self._start, self._at)
+        done = min(self._place(offset), self._at)
         if done >= _BLOCK:  # moving the rest of a block at every row would take longer than the row
             self._forget(done)
+
+    def drop(self, begin: int, end: int, *, bad: int = 0) -> None:
+        """Forget bytes that were read and that nobody needs: rows that are skipped.
+
+        Args:
+            begin: offset of the first of them.
+            end: offset behind the last of them.
+            bad: number of bad rows among them; a process that goes on asks `bad_before` for them.
+        """
+        if not self.is_kept or self.is_compressed or end <= begin:
+            return
+        place, size = self._place(begin), end - begin
+        del self._held[place : place + size]
+        self._at -= size
+        self._dropped += size
+        if self._gaps and self._gaps[-1].end == begin:
+            last = self._gaps.pop()
+            begin, bad = last.begin, last.bad + bad
+        self._gaps.append(_Gap(begin, end, bad))
+
+    def bad_before(self, offset: int) -> int:
+        """Return the number of bad rows before an offset that the earlier process has dropped and not counted."""
+        return sum(bad for place, bad in self._bad_before if place <= offset)
 
     def to_json(self, offset: int, *, end: bool) -> dict[str, Any]:
         """Return the bytes behind an offset, for the process that goes on.
@@ -64,10 +106,19 @@ class Pipe:
             offset: number of bytes that are not needed any more.
             end: whether this process will read no more. If it does and is killed then, bytes are lost.
         """
-        unread = b"" if self.is_compressed else bytes(self._held[max(offset - self._start, 0) :])
-        if end and unread and self._give_back(len(unread)):
-            unread = b""
-        return {"unread": unread.decode("latin-1"), "of": _identity(), "end": end, "compressed": self.is_compressed}
+        unread = b"" if self.is_compressed else bytes(self._held[max(self._place(offset), 0) :])
+        gaps = [gap for gap in self._gaps if gap.begin >= offset]
+        bad = [[self._place(gap.begin), gap.bad] for gap in gaps if gap.bad]
+        bad += [[self._place(place), count] for place, count in self._bad_before if place >= offset]
+        if end and unread and self._give_back(len(unread) + sum(gap.size for gap in gaps)):
+            unread, bad = b"", []
+        return {
+            "unread": unread.decode("latin-1"),
+            "bad": [[place - max(self._place(offset), 0), count] for place, count in bad],
+            "of": _identity(),
+            "end": end and not self._is_torn,
+            "compressed": self.is_compressed,
+        }
 
     def restore(self, state: dict[str, Any], *, quotes: bool) -> list[str]:
         """Read the bytes of `to_json` first; return what cannot be read any more, in words.
@@ -79,6 +130,7 @@ class Pipe:
         if state["compressed"]:
             return ["standard input was compressed: rows that were read ahead of the checkpoint are lost"]
         unread = state["unread"].encode("latin-1")
+        self._bad_before = state["bad"]
         is_same = state["of"] is not None and state["of"] == _identity()
         if is_same and state["end"]:
             self._held[:0] = unread
@@ -99,20 +151,31 @@ class Pipe:
 
     def _drop_line(self) -> None:
         """Drop what follows up to a line break, the rest of a row whose begin is lost."""
-        kept = bytes(self._held)
-        self._at = len(self._held)
-        while (line := self.readline(_BLOCK)) and not line.endswith(b"\n"):
-            pass
-        rest = bytes(self._held[self._at :])
-        self._held, self._at = bytearray(kept + rest), 0
+        kept = self._at = len(self._held)
+        self._is_torn = True
+        while self._is_torn:
+            line = self.readline(_BLOCK)
+            self._is_torn = bool(line) and not line.endswith(b"\n")
+            del self._held[kept : self._at]
+            self._at = kept
+        self._at = 0
 
     def close(self) -> None:
         """Leave standard input open."""
+
+    def _place(self, offset: int) -> int:
+        """Return the place of an offset among the bytes that are held."""
+        behind = sum(gap.size for gap in takewhile(lambda gap: gap.begin >= offset, reversed(self._gaps)))
+        return offset - self._start - (self._dropped - behind)
 
     def _forget(self, size: int) -> None:
         del self._held[:size]
         self._start += size
         self._at -= size
+        while self._gaps and self._gaps[0].begin < self._start:
+            gap = self._gaps.popleft()
+            self._start += gap.size
+            self._dropped -= gap.size
 
     def _take(self, size: int) -> bytes:
         data = bytes(self._held[self._at : self._at + size])

@@ -141,6 +141,7 @@ class Source:
             if fields == [] and len(columns) == 1:
                 fields = [""]  # of a single column, a blank line is an empty value
             while fields == [] or (fields == list(known) and self._is_at_seam(lines)):  # a blank line, or a header
+                self._drop(lines)
                 fields, blank = self._fields(reader, lines), self._count_blank(blank, lines)
             if fields is None:
                 return None
@@ -163,6 +164,11 @@ class Source:
                 f"{self.name}, line {lines.number}: not a row of {self.format} ({error}); repair the quotes, or leave "
                 "such rows out with --bad-rows skip"
             ) from error
+
+    def _drop(self, lines: Lines, *, bad: int = 0) -> None:
+        """Drop the lines since the begin of the present row, which holds nothing to be learned, from the pipe."""
+        if self.pipe is not None:
+            self.pipe.drop(lines.row_began, lines.offset, bad=bad)
 
     def _count_blank(self, blank: int, lines: Lines) -> int:
         if blank >= MAX_IN_A_ROW:
@@ -189,9 +195,10 @@ class Source:
             lines.seek(after.offset, after.line)
 
         def read_row() -> Row | None:
-            text: str | None = "\n"
-            blank = -1
+            lines.begin_row()
+            text, blank = next(lines, None), 0
             while text is not None and not text.strip():
+                self._drop(lines)
                 lines.begin_row()
                 text, blank = next(lines, None), self._count_blank(blank, lines)
             return None if text is None else self._object(text, lines.number)
@@ -221,6 +228,7 @@ class Source:
                     raise
                 # An open quote takes in the rows behind it: only its own line is bad.
                 lines.retry_from_second_line()
+                self._drop(lines, bad=1)
                 bad += 1
                 in_a_row += 1
                 if in_a_row > MAX_IN_A_ROW:
@@ -232,7 +240,8 @@ class Source:
             if values is None:
                 return Position(row, lines.number, lines.offset, bad)
             row += 1
-            yield values, Position(row, lines.number, lines.offset, bad, lines.is_torn)
+            dropped = 0 if self.pipe is None else self.pipe.bad_before(lines.row_began)
+            yield values, Position(row, lines.number, lines.offset, bad + dropped, lines.is_torn)
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"

@@ -178,7 +178,8 @@ def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray
 def ensemble(model: Model) -> Ensemble:
     """Return the ensemble of a model; equal models share one, and with it their compiled programs."""
     shape = model.shape
-    late = model.late_steps * shape.chunk
+    # A network takes the labels of a whole chunk.
+    late = model.late_steps * shape.chunk if model.has_network else shape.delay
     network: StreamLearner | MemberLearner | None = None
     if model.has_network:
         network = stream_learner(model) if shape.members is None else member_learner(model)

@@ -1,5 +1,6 @@
 """What the river estimators share, without river: a model made at the first row, and its state."""
 
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
@@ -8,15 +9,23 @@ import numpy as np
 
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
+from foretrace._rows.number_target import TargetMode
 from foretrace._rows.target import ClassTarget, Target
 from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._ensemble import EnsembleState
-from foretrace.stream._intake import AbstractIntake, Members, OneStream, State
+from foretrace.stream._intake import AbstractIntake, OneStream, State
 from foretrace.stream._learner import StreamState, copy_state
+from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._no_effect import NO_NETWORK, NoEffect, without_effect_on_model
 
 Row = Mapping[Any, Any]
+
+MEMBERS = 64
+"""Maximum number of members, unless another is given."""
+
+_DEFAULT = ModelConfig(rule="online")
 
 
 class OnlineEstimator:
@@ -28,17 +37,39 @@ class OnlineEstimator:
         previous: whether the last known target is an input; None for yes with a mixture, no for a network alone.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
+        target_mode: baseline from which a number is predicted; None for classes.
+
+    Options that have no effect are warned of.
     """
 
     def __init__(
-        self, config: ModelConfig, *, features: int, previous: bool | None, member: Hashable | None, members: int
+        self,
+        config: ModelConfig,
+        *,
+        features: int,
+        previous: bool | None,
+        member: Hashable | None,
+        members: int,
+        target_mode: TargetMode | None = None,
     ) -> None:
         self.config = config
         self.features = features
         self.previous = previous
         self.member = member
         self.members = members
+        if target_mode is not None:
+            self.target_mode = target_mode
+        for options in self._without_effect(target_mode):
+            warnings.warn(f"{type(self).__name__}: {options}", stacklevel=3)
         self._forget()
+
+    def _without_effect(self, target_mode: TargetMode | None) -> list[NoEffect]:
+        found = without_effect_on_model(self.config, _DEFAULT, classes=target_mode is None)
+        if target_mode not in (None, "auto") and "network" not in self.config.expert_names():
+            found.append(NoEffect(["target_mode"], NO_NETWORK))
+        if self.member is None and self.members != MEMBERS:
+            found.append(NoEffect(["members"], "there are no members; name their feature by member"))
+        return found
 
     # River clones an estimator by its signature: each argument of `__init__` has an attribute of its name.
     size = property(lambda self: self.config.size)

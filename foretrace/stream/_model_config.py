@@ -4,14 +4,14 @@ import dataclasses
 from typing import Literal
 
 from foretrace._experts.mixture import EXPERTS
-from foretrace._learner.learner import SensitivityDtype
+from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
 
-Size = Literal["auto", "tiny", "small", "medium", "paper"]
+Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]
 
 ExpertName = Literal[
-    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "network"
+    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "events", "network"
 ]
 
 AUTO: tuple[ExpertName, ...] = (
@@ -24,8 +24,15 @@ AUTO: tuple[ExpertName, ...] = (
     "waves",
     "neighbours",
     "gradient",
+    "events",
 )
 """Experts of the size `auto`."""
+
+FAST: tuple[ExpertName, ...] = ("baselines", "contexts", "row", "short", "lags")
+"""Experts of the size `fast`."""
+
+OF_SIZE = {"auto": AUTO, "fast": FAST}
+"""Experts of the sizes that are mixtures; the others are a network alone."""
 
 _OF_NETWORK = ("depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
 """Options of the network that are None by default."""
@@ -34,6 +41,7 @@ assert {*AUTO, "network"} == set(EXPERTS)
 
 SIZES: dict[Size, tuple[int, int, int]] = {
     "auto": (2, 32, 32),
+    "fast": (2, 32, 32),
     "tiny": (1, 16, 16),
     "small": (2, 32, 32),
     "medium": (3, 64, 64),
@@ -47,13 +55,15 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto), or a network alone, by a preset of depth, model size and
-            state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
+        size: what learns: a mixture of cheap experts (auto), a mixture of the cheapest ones in chunks of 32 rows
+            (fast), or a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32,
+            32; medium 3, 64, 64; paper 4, 128, 64.
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
-            stochastic gradient descent (gradient); the recurrent network. The baselines always take part, unless the
-            network is alone. Default: all but the network for auto, the network alone for the other sizes.
+            stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
+            the recurrent network. The baselines always take part, unless the network is alone. Default: all but the
+            network for auto; baselines, contexts, row, short and lags for fast; the network alone for the other sizes.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
         state_size: number of recurrent units in each layer. Default: that of the size.
@@ -113,7 +123,7 @@ class ModelConfig:
             if given:
                 raise ValueError(
                     f"{given[0]}={getattr(self, given[0])} is an option of the network, which takes no part: choose a "
-                    "size other than auto for a network alone, or name the network among the experts"
+                    "size other than auto and fast for a network alone, or name the network among the experts"
                 )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
@@ -124,7 +134,7 @@ class ModelConfig:
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the experts that take part, in the order of `EXPERTS`."""
-        chosen = self.experts or (AUTO if self.size == "auto" else ("network",))
+        chosen = self.experts or OF_SIZE.get(self.size, ("network",))
         return tuple(name for name in EXPERTS if name in chosen)
 
     def sizes(self) -> tuple[int, int, int]:

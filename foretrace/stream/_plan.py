@@ -12,7 +12,8 @@ from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is
 from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
 from foretrace._rows.target import ClassTarget, Target
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._intake import AbstractIntake, Members, OneStream
+from foretrace.stream._intake import AbstractIntake, OneStream
+from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
 
 Rows = Iterator[tuple[Row, Position]]
@@ -22,8 +23,8 @@ _TEXT_CLASSES = 256
 MAX_INPUTS = 2**16
 """Maximum number of inputs for categories."""
 
-MAX_WAITING = 2**22
-"""Maximum number of numbers that forecasts hold while they wait for their labels; in a checkpoint, 80 MB."""
+MAX_WAITING = 2**23
+"""Maximum number of numbers that forecasts hold while they wait for their labels; in a checkpoint, 160 MB."""
 
 
 class Plan(NamedTuple):
@@ -77,6 +78,10 @@ def open_source(config: StreamConfig) -> Source:
     return source
 
 
+class OtherColumnsError(SourceError):
+    """A source of other columns than those of the run: nothing of it may be kept."""
+
+
 def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     """Return rows again after a look at the first one: it must have the columns that the network has learned from.
 
@@ -86,7 +91,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
         needed: columns that must be there. A row of JSON may leave out some, but not all of them.
 
     Raises:
-        SourceError: the first row has other columns.
+        OtherColumnsError: the first row has other columns.
     """
     first = next(rows, None)
     if first is None:
@@ -95,7 +100,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     missing = [name for name in needed if name not in names]
     if missing and (source.format != "jsonl" or len(missing) == len(needed)):
         others = [name for name in names if name not in needed]
-        raise SourceError(
+        raise OtherColumnsError(
             f"{source.name} has other columns than the run has learned from: it lacks {_listed(missing)}, and "
             f"{_listed(others) if others else 'nothing'} is new; give it the columns of the run, or begin a new run"
         )
@@ -161,6 +166,7 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
         ValueError: the inputs, or what waits for its labels, would fill the memory.
     """
     _check_sizes(config, plan)
+    assert config.chunk is not None
     encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
     labels = DelayedLabels(
         encoder, _target(config, plan), delay=config.delay, horizon=config.horizon, previous=config.previous
@@ -191,8 +197,8 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
             f"categories={config.categories} for each of {categorical} columns are more than {MAX_INPUTS} inputs; "
             "choose fewer --categories, or --ignore columns"
         )
-    # A forecast waits with a base and a scale for each step ahead; its labels are as many rows behind.
-    waiting = (config.horizon + config.delay) * 2 * config.horizon * (config.members if config.member else 1)
+    # A forecast waits with a base, a scale and two margins for each step ahead; its labels are as many rows behind.
+    waiting = (config.horizon + config.delay) * 4 * config.horizon * (config.members if config.member else 1)
     if waiting > MAX_WAITING:
         members = f", members={config.members}" if config.member else ""
         raise ValueError(
@@ -205,4 +211,6 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
         return ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
     steps = max(config.horizon, 1)
-    return NumberTarget(steps, bound=config.bound, mode=config.target_mode, outliers=config.outliers)
+    return NumberTarget(
+        steps, bound=config.bound, mode=config.target_mode, outliers=config.outliers, coverage=config.coverage
+    )

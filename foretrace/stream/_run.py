@@ -20,12 +20,8 @@ from foretrace.stream._first_look import describe
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model import Model
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._no_effect import without_effect
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
-
-_OF_NETWORK = ("rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor")
-_DEFAULT = ModelConfig()
-"""Options of the network that have other defaults than None, and these defaults."""
 
 MAY_CHANGE = ("bad_rows", "outliers", "when_full", "log_every", "checkpoint_every")
 """Options that a resumed run may change: what to do about bad data, and when to write."""
@@ -86,7 +82,8 @@ def follow(
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
             for line in (*describe(config, plan), *_describe_model(intake.model)):
                 show.say(line)
-            for line in warnings:
+            without = without_effect(config, plan, source.format)
+            for line in (*(options.on_command_line() for options in without), *warnings):
                 show.say(f"warning: {line}")
             loop = StreamLoop(config, plan, intake, source, saved, run, log, board, stop, show)
             return loop.follow(stream, rows)
@@ -110,14 +107,10 @@ def _begin(
     config: StreamConfig, source: Source, saved: dict[str, Any] | None, stop: Stop
 ) -> tuple[Plan, Rows, list[str]]:
     """Return the plan, from a checkpoint or the first rows, the rows from there on, and what to warn of."""
+    if saved is not None:
+        return _go_on(config, source, saved, stop)
     try:
         stop.waiting = True
-        if saved is not None:
-            plan = Plan.from_json(saved["plan"])
-            roles = [name for name in (config.target, config.member, config.reset) if name is not None]
-            lost = [] if source.pipe is None else source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
-            stream = source.rows(Position(*saved["position"]), plan.names)
-            return plan, check_columns(source, stream, [*plan.inputs, *roles]), lost
         stream = source.rows()
         first = list(islice(stream, config.look_ahead))
     except Interrupted:
@@ -129,19 +122,36 @@ def _begin(
     return plan, chain(first, stream), first_warnings(config, plan, rows)
 
 
+def _go_on(config: StreamConfig, source: Source, saved: dict[str, Any], stop: Stop) -> tuple[Plan, Rows, list[str]]:
+    """Return the plan of a checkpoint, the rows behind it, and what was lost of standard input."""
+    plan = Plan.from_json(saved["plan"])
+    roles = [name for name in (config.target, config.member, config.reset) if name is not None]
+    needed = [*plan.inputs, *roles]
+    rows = source.rows(Position(*saved["position"]), plan.names)
+    if source.pipe is None:
+        return plan, check_columns(source, rows, needed), []
+    try:
+        stop.waiting = True
+        lost = source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
+    except Interrupted:
+        lost = []  # the loop stops before its first row
+    finally:
+        stop.waiting = False
+    return plan, _checked_later(source, rows, needed), lost
+
+
+def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
+    """Look at the first row of a pipe when it is asked for: no byte is taken before the checkpoint says so."""
+    yield from check_columns(source, rows, needed)
+
+
 def _describe_model(model: Model) -> list[str]:
     """Return what a run says of its experts and its network."""
     experts = [name for name in model.experts if name != "contexts" or model.shape.classes]
     lines = [f"experts: {', '.join(experts)}"] if experts else []
     if experts and (left_out := ensemble(model).mixture.left_out):
         lines.append(f"left out, with {model.shape.output_size} outputs: {', '.join(left_out)}")
-    if model.has_network:
-        return [*lines, _describe_network(model)]
-    given = [name for name in _OF_NETWORK if getattr(model.config, name) != getattr(_DEFAULT, name)]
-    if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        lines.append(f"warning: no network takes part, so {options} has no effect; name a --size for one")
-    return lines
+    return [*lines, _describe_network(model)] if model.has_network else lines
 
 
 def _describe_network(model: Model) -> str:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
+from jaxlib.version import __version_info__
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
 from foretrace._engine.carry import init_carry
@@ -24,6 +25,11 @@ from foretrace.testing._definitions import (
     plain_states,
     rtrl_by_definition,
     snap1_by_definition,
+)
+
+# Time spent on optimising a program that runs once would be lost. Versions after these do not have the second option.
+_QUICK = {"xla_backend_optimization_level": 0} | (
+    {"xla_cpu_use_fusion_emitters": False} if __version_info__ < (0, 11) else {}
 )
 
 EVERY_RULE = (BPTT, RTRL, SNAP1, HYBRID, TRUNCATED, SPATIAL, RESERVOIR)
@@ -237,9 +243,7 @@ def normal_like(random: np.random.Generator, tree: Any) -> Any:
 
 def measure(f: Callable[..., Any], *arguments: Any) -> Any:
     """Compile f, run it once and return NumPy arrays."""
-    # Time spent on optimising a program that runs once would be lost.
-    quick = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-    options = quick if jax.default_backend() == "cpu" else None
+    options = _QUICK if jax.default_backend() == "cpu" else None
     return jax.tree.map(np.asarray, jax.jit(f, compiler_options=options)(*arguments))
 
 

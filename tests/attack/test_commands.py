@@ -1,6 +1,9 @@
 """Commands that are stopped, whose output is cut off, or that fail on the way: exit code, message, what is left."""
 
+import dataclasses
+import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from foretrace import read_extra
+from foretrace._rows import pipe as pipes
+from foretrace._rows.lines import SourceError
 from foretrace._rows.source import Source
 from foretrace._runs.escape import without_password
 from foretrace.cli import _main as cli
@@ -113,6 +118,59 @@ def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(config,
     follow(config, tmp_path / "whole", show_progress=False)
     cut, whole = (read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole"))
     assert cut["intake"] == whole["intake"] and cut["scores"] == whole["scores"]
+
+
+@pytest.fixture
+def pipe(monkeypatch):
+    """Return the end of a pipe that is written to; standard input is the other end."""
+    into, out = os.pipe()
+    with os.fdopen(into, "rb") as file, os.fdopen(out, "wb", buffering=0) as writer:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        yield writer
+
+
+@pytest.mark.parametrize("first", [0, 25])
+def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(config, tmp_path, pipe, monkeypatch, first):
+    data, run = Path(config.source).read_bytes(), tmp_path / "cut"
+    whole = data.index(b"\n", 100) + 1  # behind the 25th row
+    piped = dataclasses.replace(config, source="-", format="csv", look_ahead=20)
+    pipe.write(data[:whole])
+    assert follow(piped, run, rows=first, show_progress=False).position.row == first
+    in_file, waits = [], iter([False, True])
+
+    def select(*_):
+        in_file.append(read_extra(run / "checkpoint.safetensors")["pipe"]["end"])
+        if next(waits):
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipes.select, "select", select)
+        pipe.write(data[whole : whole + 2])  # the begin of a row
+        assert follow(piped, run, resume=True, show_progress=False).stopped
+    assert in_file == [False, False], "killed now, the run would go on as if nothing had been read"
+    pipe.write(data[whole + 2 :])
+    pipe.close()
+    follow(piped, run, resume=True, show_progress=False)
+    follow(dataclasses.replace(config, look_ahead=20), tmp_path / "whole", show_progress=False)
+    cut, undisturbed = (read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole"))
+    assert cut["position"][0] == undisturbed["position"][0] == 60
+    assert cut["intake"] == undisturbed["intake"] and cut["scores"] == undisturbed["scores"]
+
+
+def test_a_pipe_of_other_columns_does_not_get_into_the_checkpoint(config, tmp_path, monkeypatch):
+    piped, run = dataclasses.replace(config, source="-", format="jsonl", look_ahead=20), tmp_path / "run"
+    rows = [f'{{"x": {i % 3}, "y": {i % 2}}}\n' for i in range(60)]
+
+    def follow_text(text, **options):
+        (tmp_path / "in").write_text(text)
+        with open(tmp_path / "in") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            return follow(piped, run, show_progress=False, **options)
+
+    follow_text("".join(rows[:25]))
+    with pytest.raises(SourceError, match="has other columns"):
+        follow_text('{"a": 1, "b": 2}\n', resume=True)
+    assert follow_text("".join(rows[25:]), resume=True).position.row == 60
 
 
 def test_files_of_a_new_run_are_on_the_disk(config, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from quick import FLAGS
 from safetensors.numpy import load_file
 
 import foretrace as ft
@@ -28,7 +29,7 @@ TINY = [*NETWORK.split(), *TASK.split(), f"--steps={STEPS}", *RECORDS.split(), *
 def environment(tmp_path_factory):
     """Compile fast, and every program only once."""
     return os.environ | {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        "XLA_FLAGS": FLAGS,
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -10,12 +10,11 @@ import time
 
 import numpy as np
 import pytest
+from quick import FLAGS
 
 from foretrace._distributed.devices import Devices
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli._main import main
-
-ONE_CORE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 RUNS = """
 import dataclasses, json, re, signal, sys
@@ -72,7 +71,7 @@ SMALL = _SMALL.split()
 
 
 def surroundings(**more):
-    return os.environ | {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ONE_CORE} | more
+    return os.environ | {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS} | more
 
 
 def start(*arguments, **environment):
@@ -109,7 +108,7 @@ def assert_same_but_for_rounding(a, b):
 
 @pytest.mark.program
 def test_eight_devices_are_one(tmp_path):
-    environment = surroundings(XLA_FLAGS=f"{ONE_CORE} --xla_force_host_platform_device_count=8")
+    environment = surroundings(XLA_FLAGS=f"{FLAGS} --xla_force_host_platform_device_count=8")
     done = subprocess.run(
         [sys.executable, "-c", RUNS, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
     )

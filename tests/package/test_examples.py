@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from quick import FLAGS
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"}
+    quick = {"XLA_FLAGS": FLAGS}
 
     def run(name, *arguments):
         command = [sys.executable, str(FOLDER / name), *map(str, arguments)]

@@ -35,6 +35,7 @@ ORDER = [
     "_rows",
     "_experts",
     "stream",
+    "rl",
     "bench",
     "cli",
     "__main__",
@@ -109,7 +110,7 @@ def test_every_public_name_is_on_the_api_page():
     assert not missing
 
 
-@pytest.mark.parametrize("room", ["experiment", "sweep", "testing"])
+@pytest.mark.parametrize("room", ["experiment", "sweep", "testing", "rl"])
 def test_every_name_of_a_public_room_is_on_the_api_page(room):
     page = (PACKAGE.parent / "docs" / "api.md").read_text()
     names = [

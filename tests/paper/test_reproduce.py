@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import FLAGS
 
 from foretrace import paper
 from foretrace._runs import progress as _progress
@@ -217,7 +218,9 @@ for devices in (jax.devices(), jax.devices()[:1]):
 assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
 """
     flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0", "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -416,7 +419,7 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
 @pytest.mark.program
 def test_kill_and_resume_on_the_command_line(tmp_path):
     environment = os.environ | {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        "XLA_FLAGS": FLAGS,
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }

@@ -4,6 +4,8 @@ import gzip
 import io
 import os
 import sys
+import threading
+from itertools import islice
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from foretrace._rows import pipe as pipes
 from foretrace._rows.lines import SourceError
 from foretrace._rows.pipe import Pipe
-from foretrace._rows.source import Source
+from foretrace._rows.source import Position, Source
 
 DATA = b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i) for i in range(400))
 
@@ -121,6 +123,92 @@ def test_what_is_released_is_forgotten(stdin):
         source.pipe.release(position.offset)
         assert len(source.pipe._held) <= 2**16 + 1000
     assert source.pipe.to_json(position.offset, end=True)["unread"] == ""
+
+
+BAD = b"1," + b"2" * 5000 + b",3\n"
+BLANK = {"csv": b"\n", "jsonl": b" " * 5000 + b"\n"}
+LINES = {"csv": b"%d,1\n", "jsonl": b'{"x": "%d", "y": 1}\n'}
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkeypatch, format):
+    bad, blank, line = {"csv": BAD, "jsonl": b"[" * 5000 + b"\n"}[format], BLANK[format], LINES[format]
+    source, held = Source("-", format, bad_rows="skip", hand_on=True), []
+    monkeypatch.setattr(
+        source.pipe, "_fill", lambda fill=source.pipe._fill: fill() and bool(held.append(len(source.pipe._held)) or 1)
+    )
+    pieces = [b"x,y\n" * (format == "csv") + line % 0, *[bad] * 100, line % 1, *[bad, blank] * 50, line % 2]
+    pieces += [*[blank] * 100, line % 3, *[bad] * 3, line % 4]
+    threading.Thread(target=lambda: [stdin.write(piece) for piece in pieces]).start()
+    rows = source.rows()
+    _, first = next(rows)
+    # Nothing more is released: the rows behind the first one are in an unfinished chunk, and wait until it is full.
+    source.pipe.release(first.offset)
+    found = [next(rows) for _ in range(4)]
+    assert [row["x"] for row, _ in found] == ["1", "2", "3", "4"] and found[-1][1].bad == 153
+    assert max(held) < 2**17, "of more than a mebibyte"
+    state = source.pipe.to_json(first.offset, end=True)
+    assert state["unread"].encode() == b"".join(line % i for i in (1, 2, 3, 4))
+    assert state["bad"] == [[0, 100], [len(line % 1), 50], [3 * len(line % 1), 3]]
+    stdin.write(line % 5)
+    stdin.close()
+    then = Source("-", format, bad_rows="skip", hand_on=True)
+    assert then.pipe.restore(state, quotes=True) == []
+    more = list(then.rows(columns=("x", "y")))
+    assert [row["x"] for row, _ in more] == ["1", "2", "3", "4", "5"]
+    assert [position.bad for _, position in more] == [100, 150, 150, 153, 153]
+
+
+def test_a_redirected_file_with_bad_rows_is_put_back_with_them(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_bytes(b"x,y\n0,0\n" + b"1\n" * 9 + b"1,1\n2\n2,2\n")
+    with open(tmp_path / "a.csv") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        first = Source("-", "csv", bad_rows="skip", hand_on=True)
+        (_, kept), _, (_, last) = first.rows()
+        assert (kept.bad, last.bad) == (0, 10)
+        state = first.pipe.to_json(kept.offset, end=True)
+        assert (state["unread"], state["bad"]) == ("", [])
+        then = Source("-", "csv", bad_rows="skip", hand_on=True)
+        assert then.pipe.restore(state, quotes=True) == []
+        assert [(row["x"], place.bad) for row, place in then.rows(columns=("x", "y"))] == [("1", 9), ("2", 10)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["good", "bad", "blank", "quote"]), st.integers(0, 30)), max_size=40), st.data()
+)
+def test_a_pipe_with_rows_to_be_skipped_goes_on_anywhere_as_if_it_were_one(kinds, data):
+    texts = {"good": '%d,"%s"\n', "bad": "%d,%s,\n", "blank": "\n", "quote": '%d,"%s\n'}
+    lines = [
+        "x,y\n",
+        *(texts[kind] % (i, "a" * size) if kind != "blank" else "\n" for i, (kind, size) in enumerate(kinds)),
+    ]
+    stream = "".join(lines).encode()
+    whole = [(row["x"], position.bad) for row, position in _rows_of(stream)[1]]
+    at = data.draw(st.integers(0, len(whole)))
+    pipe, rows = _rows_of(stream, at + data.draw(st.integers(0, 3)))
+    done = rows[at - 1][1] if at else None
+    state = pipe.to_json(done.offset if at else len(lines[0]), end=True)
+    rest = stream[len(stream) - len(pipe.left) :] if pipe.left else b""
+    _, more = _rows_of(rest, state=state, bad=done.bad if at else 0)
+    assert [(row["x"], place.bad) for row, place in more] == whole[at:]
+
+
+def _rows_of(stream, count=None, state=None, bad=0):
+    """Return the pipe that was read, in blocks of 64 bytes, and the first rows with their positions."""
+    source, file = Source("-", "csv", bad_rows="skip", hand_on=True), io.BytesIO(stream)
+    pipe = source.pipe
+
+    def fill():
+        block = file.read(64)
+        pipe._held += block
+        pipe.left = file.getbuffer()[file.tell() :]
+        return bool(block)
+
+    pipe._fill, pipe.left = fill, stream
+    if state is not None:
+        pipe.restore(state | {"end": True}, quotes=True)
+    rows = source.rows(Position(bad=bad), columns=() if state is None else ("x", "y"))
+    return pipe, list(rows if count is None else islice(rows, count))
 
 
 def test_without_a_run_nothing_is_kept(stdin):

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+from quick import FLAGS
 
 from foretrace import experiment
 from foretrace._runs.directory import create
@@ -54,7 +55,7 @@ SMALL = experiment.Config(
 def environment(tmp_path_factory):
     """Let workers compile fast, and every program only once."""
     settings = {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        "XLA_FLAGS": FLAGS,
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

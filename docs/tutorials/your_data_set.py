@@ -1,0 +1,79 @@
+# %% [markdown]
+# # Your own data set
+#
+# After this page you can train a network on an array of sequences with a label for each, hold some out, stop early, and
+# do the same from the command line with resume and a report.
+#
+# The data: `xs` has the shape `(N, T, F)` (sequences, steps, features), and `ys` one class for each sequence. Here they
+# are made up: which of two pulses came first? They lie far apart, so that the network has to remember.
+
+# %%
+import shlex
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+import foretrace as ft
+from foretrace.cli import main
+
+random = np.random.default_rng(0)
+count, length = 600, 60
+xs = 0.1 * random.normal(size=(count, length, 2)).astype(np.float32)
+ys = random.integers(0, 2, count)
+first, second = random.integers(0, 25, count), random.integers(35, length, count)
+xs[np.arange(count), first, ys] += 1
+xs[np.arange(count), second, 1 - ys] += 1
+
+figure, axes = plt.subplots(figsize=(7, 2.2))
+axes.plot(xs[0])
+axes.set(xlabel="step", title=f"one sequence, class {ys[0]}")
+
+# %% [markdown]
+# ## In Python
+#
+# `ft.fit` shuffles, makes batches, holds a tenth out and keeps the network of the best epoch. The labels need not be
+# repeated for every step: the output of the last step is compared with them. Sequences of different lengths are padded,
+# and `mask` says which steps are there.
+
+# %%
+network = ft.Network(2, 2, model_size=32, depth=2, cell=ft.LRU.factory(state_size=32), key=jax.random.key(0))
+test = slice(500, None)
+found = ft.fit(
+    network,
+    xs[:500],
+    ys[:500],
+    loss=ft.losses.softmax_cross_entropy,
+    epochs=30,
+    patience=8,
+    progress=False,
+    key=jax.random.key(1),
+)
+outputs, _ = ft.forward(found.network, None, jnp.asarray(xs[test]))
+print(f"{np.mean(np.argmax(outputs[:, -1], -1) == ys[test]):.0%} of 100 new sequences are classified rightly")
+
+figure, axes = plt.subplots(figsize=(7, 2.6))
+axes.plot(found.losses, label="training")
+axes.plot(found.validation_losses, label="validation")
+axes.set(xlabel="epoch", ylabel="loss")
+axes.legend()
+
+# %% [markdown]
+# ## From the command line
+#
+# Write the arrays into one file; `foretrace train --data` does the rest: validation, checkpoints, resume after
+# Ctrl-C, a table and a plot. `ys` may also hold a class for every step, or real numbers; parquet works as well.
+# [`OwnSequences`](../api.md#foretrace.tasks.own.OwnSequences) lists the forms.
+
+# %%
+np.savez("pulses.npz", xs=xs, ys=ys)
+command = "train --data pulses.npz --steps 400 --lr 2e-3 --model-size 32 --run-dir pulses-run"
+main(shlex.split(command))
+
+# %% [markdown]
+# In a terminal: `foretrace train --data pulses.npz --steps 400 --lr 2e-3`. A class is then the target at every step,
+# and predicted by the mean of the outputs.
+#
+# Next: [choose a rule](../rules.md), [search settings](../sweeps.md), [load the
+# checkpoint](../howto/save.md#load-what-a-command-has-trained).

@@ -1,0 +1,182 @@
+"""Every option of a stream does something, is refused, or is said to do nothing: none is silently without effect."""
+
+import dataclasses
+import json
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace._runs.metrics import read_metrics
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._estimator import OnlineEstimator
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._no_effect import without_effect
+from foretrace.stream._plan import make_plan, open_source
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+ROW = ModelConfig(experts=("row",))
+NETWORK = ModelConfig("tiny", depth=1, model_size=4, state_size=3)
+BASES = {
+    "a mixture, of a class": {"target": "c", "model": ROW},
+    "a mixture, of a number": {"target": "y", "model": ROW},
+    "a network, of a class": {"target": "c", "model": NETWORK},
+    "a network, of a number": {"target": "y", "model": NETWORK},
+}
+
+OTHER = {
+    "task": "regression",
+    "horizon": 2,
+    "target_mode": "change",
+    "delay": 2,
+    "chunk": 3,
+    "previous": False,
+    "member": "c",
+    "members": 2,
+    "when_full": "stop",
+    "reset": "r",
+    "numeric": ("text",),
+    "categorical": ("x",),
+    "time": ("text",),
+    "ignore": ("x",),
+    "delimiter": ";",
+    "encoding": "latin-1",
+    "bad_rows": "skip",
+    "outliers": "mask",
+    "bound": 2.0,
+    "categories": 3,
+    "classes": 2,
+    "look_ahead": 20,
+}
+"""Another value for each option of a stream but those below."""
+
+OTHER_MODEL = {
+    "size": "medium",
+    "experts": ("short",),
+    "depth": 2,
+    "model_size": 5,
+    "state_size": 4,
+    "rule": "truncated",
+    "credit_depth": 0,
+    "learning_rate": 1e-2,
+    "clip": 0.1,
+    "sensitivity_dtype": "bfloat16",
+    "train_encoder": False,
+    "r_min": 0.5,
+    "r_max": 0.9,
+    "recurrent_factor": 0.1,
+    "seed": 1,
+}
+
+NOT_ABOUT_SCORES = {"source", "target", "format", "together", "model", "log_every", "checkpoint_every"}
+"""What is read or predicted, when something is written, and what needs members in every case."""
+
+
+def test_every_option_is_here():
+    assert {field.name for field in dataclasses.fields(StreamConfig)} == {*OTHER} | NOT_ABOUT_SCORES
+    assert {field.name for field in dataclasses.fields(ModelConfig)} == {*OTHER_MODEL}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Return a file on which every option can do something: outliers, categories, texts, late kinds."""
+    path = tmp_path_factory.mktemp("data") / "a.csv"
+    lines = ["x,text,category,r,c,y"]
+    for i in range(120):
+        x = 1000 if i % 40 == 39 else f"{(i * i) % 7 + (i % 3) / 8}"
+        text = f"t{i % 5}" if i > 30 else f"{i % 4}"
+        lines.append(
+            f"{x},{text},{'abcde'[i * i % 5]},{int(i % 10 == 0)},{'abc'[i * i % 3 % (2 + i // 60)]},{i * i % 11}"
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def scores(config, folder):
+    """Return all that a run says of its predictions."""
+    follow(config, folder, show_progress=False)
+    last = read_metrics(folder / "metrics.jsonl")[-1]
+    return json.dumps({key: value for key, value in last.items() if key != "seconds"}, sort_keys=True)
+
+
+@pytest.fixture(scope="module")
+def usual(source, tmp_path_factory):
+    """Return a function that gives the scores at the default, computed once for each base."""
+    known = {}
+
+    def usual(base):
+        if base not in known:
+            known[base] = scores(StreamConfig(str(source), **BASES[base]), tmp_path_factory.mktemp("usual") / "run")
+        return known[base]
+
+    return usual
+
+
+CASES = [(base, name) for base in BASES for name in (*OTHER, *OTHER_MODEL)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("base", "name"), CASES)
+def test_an_option_does_something_or_is_said_to_do_nothing(source, tmp_path, capsys, usual, base, name):
+    expected, given = usual(base), dict(BASES[base])
+    try:
+        if name in OTHER:
+            config = StreamConfig(str(source), **given | {name: OTHER[name]})
+        else:
+            given["model"] = dataclasses.replace(given["model"], **{name: OTHER_MODEL[name]})
+            config = StreamConfig(str(source), **given)
+        found = scores(config, tmp_path / "run")
+    except ValueError as error:
+        assert name in str(error) or name.replace("_", "-") in str(error) or name in ("delimiter", "numeric"), error
+        return
+    err = capsys.readouterr().err
+    said = f"--{name.replace('_', '-')}" in err and "no effect" in err
+    assert (found != expected) or said, f"{name} of {base}: neither an effect nor a word"
+
+
+@given(st.data())
+def test_whatever_is_given_each_option_without_effect_is_named_once(source, data):
+    """Drawn together: the lines are those of each option alone, and no default is ever named."""
+    base = data.draw(st.sampled_from(list(BASES)))
+    chosen = data.draw(st.sets(st.sampled_from([name for name in OTHER if name not in ("delimiter", "numeric")])))
+    of_model = data.draw(st.sets(st.sampled_from(list(OTHER_MODEL))))
+    given = dict(BASES[base])
+    try:
+        given["model"] = dataclasses.replace(given["model"], **{name: OTHER_MODEL[name] for name in of_model})
+        config = StreamConfig(str(source), **given | {name: OTHER[name] for name in chosen})
+        reader = open_source(config)
+        plan = make_plan(config, reader, [row for row, _ in reader.rows()])
+    except ValueError:
+        return
+    found = [name for options in without_effect(config, plan, reader.format) for name in options.names]
+    assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= chosen | of_model
+    if "network" not in config.model.expert_names():
+        assert (of_model & {"rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}) <= {*found}
+        assert ("target_mode" in chosen) == ("target_mode" in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "named"),
+    [
+        ("Classifier", {"rule": "rtrl"}, ["rule"]),
+        ("Classifier", {"learning_rate": 1e-2, "clip": None, "seed": 3}, ["learning_rate, clip, seed"]),
+        ("Regressor", {"target_mode": "change"}, ["target_mode"]),
+        ("Forecaster", {"target_mode": "value", "rule": "bptt"}, ["rule", "target_mode"]),
+        ("Regressor", {"size": "medium", "experts": ("row",)}, ["size"]),
+        ("Regressor", {"experts": ("contexts", "row")}, ["experts contexts"]),
+        ("Classifier", {"members": 3}, ["members"]),
+        ("Regressor", {"size": "tiny", "rule": "rtrl", "target_mode": "change", "seed": 3}, []),
+        ("Classifier", {}, []),
+    ],
+)
+def test_estimators_warn_of_options_without_effect(kind, options, named):
+    stream = pytest.importorskip("foretrace.stream")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = getattr(stream, kind)(**options)
+    assert isinstance(model, OnlineEstimator) and model.clone is not None
+    assert [str(warning.message).split(" ha")[0] for warning in caught] == [f"{kind}: {names}" for names in named]
+    assert all(warning.filename == __file__ for warning in caught)
