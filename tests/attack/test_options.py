@@ -44,8 +44,6 @@ OTHER = {
     "time": ("text",),
     "ignore": ("x",),
     "delimiter": ";",
-    "encoding": "latin-1",
-    "bad_rows": "skip",
     "outliers": "mask",
     "bound": 2.0,
     "categories": 3,
@@ -73,7 +71,8 @@ OTHER_MODEL = {
 }
 
 NOT_ABOUT_SCORES = {"source", "target", "format", "together", "model", "log_every", "checkpoint_every"}
-"""What is read or predicted, when something is written, and what needs members in every case."""
+NOT_ABOUT_SCORES |= {"encoding", "bad_rows"}
+"""What is read or predicted, when something is written, what needs members, and what other data would need."""
 
 
 def test_every_option_is_here():
@@ -98,7 +97,7 @@ def source(tmp_path_factory):
 
 def scores(config, folder):
     """Return all that a run says of its predictions."""
-    follow(config, folder, show_progress=False)
+    follow(config, folder)
     last = read_metrics(folder / "metrics.jsonl")[-1]
     return json.dumps({key: value for key, value in last.items() if key != "seconds"}, sort_keys=True)
 
