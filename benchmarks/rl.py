@@ -6,6 +6,7 @@
     python benchmarks/rl.py options      step sizes and traces on the chain of 16 steps: how the defaults were chosen
     python benchmarks/rl.py time         microseconds of an environment step, and of the loop in Python
     python benchmarks/rl.py table        the records as Markdown
+    python benchmarks/rl.py figure       the picture of docs/agents.md
 
 Seeds run one after another in one compiled program: side by side (`vmap`) three of them took longer than in turn on a
 CPU. Finished cells stay in records/rl.jsonl.
@@ -116,33 +117,32 @@ RULES = ("online", "truncated", "spatial")
 
 def chain_cells(seeds):
     """Yield the cells of the memory chain."""
-    for length, steps in {4: 20_000, 16: 60_000}.items():
+    for length, steps in {16: 60_000, 4: 20_000, 64: 100_000}.items():
         for rule in RULES:
             yield {"task": "chain", "length": length, "rule": rule, **DEFAULT, "steps": steps, "seeds": seeds}
 
 
 def trace_cells(seeds):
     """Yield the cells of trace conditioning."""
-    for interval in (5, 20, 50, 10):
+    for interval, steps in {20: 60_000, 5: 20_000, 50: 100_000, 10: 40_000}.items():
         for rule in RULES:
-            options = {"trace_decay": 0.8, "steps": 30_000, "seeds": seeds[:2]}
+            options = {"trace_decay": 0.8, "steps": steps, "seeds": seeds}
             yield {"task": "trace", "interval": interval, "rule": rule, **options}
 
 
 def maze_cells(seeds):
     """Yield the cells of the T-maze."""
     for rule in ("online", "spatial"):
-        yield {"task": "maze", "length": 10, "rule": rule, **DEFAULT, "steps": 100_000, "seeds": seeds[:2]}
+        yield {"task": "maze", "length": 10, "rule": rule, **DEFAULT, "steps": 60_000, "seeds": seeds}
 
 
 def option_cells(seeds):
     """Yield the cells that the defaults were chosen from: each differs in one or two options."""
     base = {"task": "options", "length": 16, "rule": "online", **DEFAULT}
-    changes = [{"learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3, 1e-4)]
-    changes += [{"optimizer": "obgd", "learning_rate": 1.0}, {"trace_decay": 0.0}, {"trace_decay": 0.95}]
-    changes += [{"entropy": 0.0}]
+    changes = [{"optimizer": "obgd", "learning_rate": 1.0}, {"learning_rate": 1e-3}, {"trace_decay": 0.0}]
+    changes += [{"learning_rate": 3e-3}, {"learning_rate": 1e-4}, {"trace_decay": 0.95}, {"entropy": 0.0}]
     for change in changes:
-        yield base | change | {"steps": 40_000, "seeds": seeds[:2]}
+        yield base | change | {"steps": 60_000, "seeds": seeds}
 
 
 def time_cells(seeds):
@@ -175,16 +175,44 @@ def table():
             print(f"| {' | '.join(map(str, values))} |")
 
 
+def figure():
+    """Draw the chain of 16 steps and the errors of trace conditioning into docs/agents/measured.png."""
+    from foretrace._runs.figures import new_page, page_as_png
+
+    cells = [(record["cell"], record["found"]) for record in ledger.read(PATH)]
+    page = new_page(11, 3.6)
+    left, right = page.subplots(1, 2)
+    for rule in RULES:
+        for cell, found in cells:
+            if (cell["task"], cell.get("length"), cell.get("rule")) == ("chain", 16, rule):
+                at = [(i + 1) * cell["steps"] // BLOCKS for i in range(BLOCKS)]
+                left.plot(at, np.mean(found["curves"], axis=0), label=rule)
+        errors = [(c["interval"], f["mean"]) for c, f in cells if c["task"] == "trace" and c["rule"] == rule]
+        right.plot(*zip(*sorted(errors), strict=True), marker="o", label=rule)
+    left.set(title="memory chain of 16 steps: return, mean of the seeds", xlabel="step", ylim=(-0.3, 1.05))
+    right.set(
+        title="trace conditioning: share of variance not predicted", xlabel="interval", xscale="log", yscale="log"
+    )
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    path = ledger.RECORDS.parents[1] / "docs" / "agents" / "measured.png"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(page_as_png(page))
+
+
 def main():
     """Measure a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=[*PARTS, "table"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("part", choices=[*PARTS, "table", "figure"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--only", type=int, help="length or interval to measure; default: all")
     given = parser.parse_args()
-    if given.part == "table":
-        return table()
+    if given.part in ("table", "figure"):
+        return table() if given.part == "table" else figure()
     cells, measure = PARTS[given.part]
-    ledger.each(PATH, list(cells(given.seeds)), measure)
+    chosen = [cell for cell in cells(given.seeds) if given.only in (None, cell.get("length", cell.get("interval")))]
+    ledger.each(PATH, chosen, measure)
 
 
 if __name__ == "__main__":

@@ -35,10 +35,10 @@ class AbstractAgent(LearningStep):
         state, info = agent.learn(state, reward, terminated, truncated, final_observation=…)
 
     `learn` notes what followed; the next `act` learns from it, because the value of the next observation is known only
-    then. So an environment step is one compiled call, and a network is run and differentiated once. The value of an
-    observation and its gradient belong to the parameters before the update of the same call: they are one update old
-    when they are used first. Gradients in the trace and sensitivities in the carry are older, as always with traces;
-    they are exact if the parameters stay as they are.
+    then. So an environment step is one compiled call: it runs the network for that value, updates, and runs and
+    differentiates the network again with the new parameters. Gradients in the trace belong to the parameters of their
+    time, and sensitivities in the carry are as stale as in any real-time recurrent learning; both are exact if the
+    parameters stay as they are.
 
     Args:
         network: network to begin with.

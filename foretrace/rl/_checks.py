@@ -17,7 +17,7 @@ def check_options(agent: Any) -> None:
         raise TypeError(f"{name}(network={type(agent.network).__name__}) must be a foretrace.Network")
     if agent.network.cumulative_mean:
         raise ValueError(f"{name}: a network with cumulative_mean runs on whole sequences only; leave it out")
-    if agent.network.block(0).dropout:
+    if agent.network.blocks.dropout:
         raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
     if not isinstance(optimizer, ObGD) and not callable(getattr(optimizer, "update", None)):
         raise TypeError(f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD or an Optax optimiser")

@@ -33,7 +33,8 @@ def interact(
     Args:
         agent: agent of one environment (`batch_size=None`).
         state: state of the agent.
-        environment: environment of gymnasium with discrete actions; observations are flattened.
+        environment: environment of gymnasium with actions of the agent's kind; observations are flattened. Continuous
+            actions are clipped to their bounds.
         steps: number of steps.
         seed: seed of the environment. Default: the environment's own.
 
@@ -48,7 +49,7 @@ def interact(
     total = 0.0
     for _ in range(steps):
         action, state = agent.act(state, np.ravel(observation))
-        observation, reward, terminated, truncated, _ = environment.step(int(action))
+        observation, reward, terminated, truncated, _ = environment.step(_taken(agent, environment, action))
         last = np.ravel(observation) if truncated else None
         state, info = agent.learn(state, float(reward), bool(terminated), bool(truncated), final_observation=last)
         total += float(reward)
@@ -59,6 +60,13 @@ def interact(
             total = 0.0
 
 
+def _taken(agent: AbstractAgent, environment: Any, action: Any) -> Any:
+    if agent.action_count is not None:
+        return int(action)
+    space = environment.action_space
+    return np.clip(np.asarray(action).reshape(space.shape), space.low, space.high)
+
+
 def _check(agent: AbstractAgent, environment: Any) -> None:
     if agent.batch_size is not None:
         raise ValueError(f"interact: the agent has batch_size={agent.batch_size}, expected None: one environment")
@@ -66,5 +74,7 @@ def _check(agent: AbstractAgent, environment: Any) -> None:
     size = None if shape is None else int(np.prod(shape))
     if size != agent.network.input_size:
         raise ValueError(f"interact: observations have {size} elements, the network {agent.network.input_size} inputs")
-    if count is None or int(count) != agent.action_count:
+    if agent.action_count is not None and (count is None or int(count) != agent.action_count):
         raise ValueError(f"interact: the environment has {count} discrete actions, the agent {agent.action_count}")
+    if agent.action_count is None and count is not None:
+        raise ValueError(f"interact: the environment has {count} discrete actions, the agent continuous ones")

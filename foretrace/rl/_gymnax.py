@@ -21,8 +21,7 @@ class Gymnax:
         name: name of the environment, such as CartPole-v1.
 
     Raises:
-        ValueError: an unknown name, or actions that are not discrete.
-        ImportError: gymnax is not installed.
+        ValueError: an unknown name, actions that are not discrete, or gymnax is not installed.
     """
 
     name: str = "CartPole-v1"
@@ -32,8 +31,10 @@ class Gymnax:
 
     @cached_property
     def _made(self) -> tuple[Any, Any]:
-        import gymnax
-
+        try:
+            import gymnax
+        except ImportError as error:
+            raise ValueError("environments of gymnax need it; pip install 'foretrace[rl]'") from error
         if self.name not in gymnax.registered_envs:
             raise ValueError(
                 f"Gymnax(name={self.name!r}) is unknown; choose one of {', '.join(gymnax.registered_envs)}"

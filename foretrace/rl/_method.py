@@ -16,8 +16,8 @@ class AbstractMethod(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def action_count(self) -> int:
-        """Number of actions; 1 where there is nothing to choose."""
+    def action_count(self) -> int | None:
+        """Number of actions; 1 where there is nothing to choose, None for continuous actions."""
 
     @property
     def _entropy_bonus(self) -> float:

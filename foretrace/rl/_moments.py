@@ -37,7 +37,7 @@ class Moments(NamedTuple):
 
         >>> import jax.numpy as jnp
         >>> moments = Moments.zero((), jnp.float32).including(jnp.array([1.0])).including(jnp.array([3.0, 5.0]))
-        >>> float(moments.mean), float(moments.variance)
+        >>> round(float(moments.mean), 3), round(float(moments.variance), 3)
         (3.0, 4.0)
         """
         new, mean = more.shape[0], more.mean(0)

@@ -17,6 +17,8 @@ class QLearning(AbstractAgent):
         Q(lambda)        delta = reward + discount * max_a q(s', a) - q(s, a); an exploring action ends the trace
         SARSA(lambda)    delta = reward + discount * q(s', a') - q(s, a) with the action a' that is taken
 
+    The action a' of SARSA is the one before the update; where the update makes another action the best, that is taken.
+
     Args:
         network: network with one output for each action.
         epsilon: probability of a random action, or a function of the number of updates, such as an Optax schedule.

@@ -154,7 +154,7 @@ class _Training:
             block = self.schedule.steps_until_due(self.step, self.config.log_every)
             world, tally = self.advance(world, np.int32(block))
             self.step += block
-            self._log_block(jax.tree.map(float, tally))
+            self._log_block(jax.tree.map(float, tally), world)
             if self.schedule.is_due(self.step, self.config.checkpoint_every):
                 self._save(world)
         if self.step < self.config.steps:
@@ -162,10 +162,11 @@ class _Training:
             return RLResult(self.run, self.step, None, self.clock.seconds)
         return self._finish()
 
-    def _log_block(self, tally: Tally) -> None:
+    def _log_block(self, tally: Tally, world: World) -> None:
         values = means(tally, self.spread)
         self.log.write("train", self.step, **values, seconds=self.clock.seconds)
         if tally.skipped * self.config.environments >= tally.steps:
+            self._save(world)
             raise DivergenceError(
                 f"learning has diverged: an observation, error or update was NaN or infinite in every step up to step "
                 f"{self.step}; the checkpoint has the last good state; try a smaller agent.learning_rate (now "

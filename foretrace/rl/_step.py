@@ -2,10 +2,13 @@
 
 The step in the order of the code:
 
-    observation -> outputs, gradient of the step's objective, carry        one call of the engine: eligibility in time
-    delta = reward + discount * value' - value                             known once the next observation is there
-    theta <- theta + step * delta * z                                      `ObGD`, or an Optax optimiser on -delta * z
-    z     <- discount * trace_decay * z + gradient                         eligibility in value
+    delta = reward + discount * value' - value         value' of the new observation, both with the same parameters
+    theta <- theta + step * delta * z                  `ObGD`, or an Optax optimiser on -delta * z
+    observation -> outputs, gradient, carry            with the new parameters: eligibility in time
+    z     <- discount * trace_decay * z + gradient     eligibility in value
+
+To spare a run of the network, value' and the gradient could be of the same call, before the update. Then the effect of
+an update enters the next error as if it were news: predictions of a continuing stream diverged (dev/LOG.md).
 """
 
 from collections.abc import Callable
@@ -52,11 +55,15 @@ class LearningStep(AbstractMethod):
         return observation if observations is None else observations.normalised(observation)
 
     def _traced_final_value(self, state: AgentState, observation: Array) -> Float[Array, "*B"]:
-        def of_stream(carry: Carry, x: Array) -> Array:
-            outputs, _ = forward(state.network, Carry(carry.h, None), x[None], keep_carry=False)
-            return self._last_value(outputs[0])
+        return self._each(self._last_value)(self._ahead(state, self._seen(state.observations, observation)))
 
-        return self._each(of_stream, (1, 0))(state.carry, self._seen(state.observations, observation))
+    def _ahead(self, state: AgentState, x: Array) -> Float[Array, "*B O"]:
+        """Return the outputs for the next inputs; nothing is differentiated or carried on."""
+
+        def of_stream(carry: Carry, x: Array) -> Array:
+            return forward(state.network, Carry(carry.h, None), x[None], keep_carry=False)[0][0]
+
+        return self._each(of_stream, (1, 0))(state.carry, x)
 
     def _differentiated(
         self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array
@@ -79,30 +86,29 @@ class LearningStep(AbstractMethod):
         return both._replace(loss=both.loss[0], grads=objective), entropy
 
     def _traced_act(self, state: AgentState, observation: Array) -> tuple[Array, AgentState]:
-        outcome, network = state.outcome, state.network
-        observations = state.observations
+        outcome, observations = state.outcome, state.observations
         if observations is not None:
             observations = observations.including(observation.reshape(-1, self.network.input_size))
         x = self._seen(observations, observation)
         key, draw = jax.random.split(state.key)
         keys = draw if self.batch_size is None else jax.random.split(draw, self.batch_size)
         noise = self._each(partial(self._noise, step=state.step))(keys)
-        of_stream = partial(self._differentiated, network)
-        axes = Evaluation(loss=0, grads=0, carry=1, outputs=0)  # type: ignore[arg-type]
-        found, entropy_grads = self._each(of_stream, (1, 0, 0, 0), (axes, 0))(state.carry, x, noise, outcome.done)
-        output = found.outputs[..., 0, :]
-
         rewards, reward = state.rewards, outcome.reward
         if rewards is not None:
             moved = rewards.including(reward, self.discount, outcome.done)
             rewards = jax.tree.map(partial(jnp.where, outcome.known.any()), moved, rewards)
             reward = rewards.scaled(reward)
-        following = self._each(self._next_value)(output, noise)
+        # The old parameters judge what followed; where an episode has ended, this value is not used.
+        following = self._each(self._next_value)(self._ahead(state, x), noise)
         following = jnp.where(outcome.truncated, outcome.final_value, following)
         td_error = jnp.where(outcome.known, reward + outcome.discount * following - state.value, 0.0)
         trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
         network, opt_state, step_size, update_norm = self._updated(state, td_error, trace)
 
+        of_stream = partial(self._differentiated, network)
+        axes = Evaluation(loss=0, grads=0, carry=1, outputs=0)  # type: ignore[arg-type]
+        found, entropy_grads = self._each(of_stream, (1, 0, 0, 0), (axes, 0))(state.carry, x, noise, outcome.done)
+        output = found.outputs[..., 0, :]
         keep = outcome.discount * self.trace_decay
         keep = jnp.where(outcome.done | self._each(self._cuts_trace)(output, noise), 0.0, keep)
         after = state._replace(

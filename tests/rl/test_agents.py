@@ -13,7 +13,7 @@ from foretrace import rl
 
 pytestmark = pytest.mark.usefixtures("standard_promotion", "allowed_rank_promotion")
 
-T, DISCOUNT = 5, 0.9
+T, DISCOUNT, KEY = 5, 0.9, jax.random.key(0)
 OBSERVATIONS = np.random.default_rng(0).normal(size=(T + 1, 2))
 REWARDS = np.random.default_rng(1).normal(size=T)
 
@@ -133,6 +133,33 @@ def test_the_updates_of_an_episode_are_policy_gradient_and_value_gradient(cell, 
 
 
 @pytest.mark.full
+def test_continuous_actions_are_samples_of_a_gaussian_whose_gradient_is_that_of_its_log_density():
+    network = make_network(5)
+    options = {"discount": DISCOUNT, "trace_decay": 1.0, "optimizer": summing()}
+    agent = rl.ActorCritic(network, rule=ft.ONLINE, action_size=2, entropy=0.1, **options)
+    actions, state = episode(agent, agent.init(jax.random.key(3)))
+    outputs = np.asarray(outputs_of(network))
+    errors = returns(outputs[:, 0], 1.0) - outputs[:T, 0]
+    deltas = REWARDS + DISCOUNT * np.append(outputs[1:T, 0], 0.0) - outputs[:T, 0]
+
+    def loss(network):
+        value, mean, raw = jnp.split(outputs_of(network)[:T], [1, 3], axis=1)
+        deviation = jnp.log1p(jnp.exp(raw)) + 1e-3
+        away = (jnp.array(actions) - mean) / deviation
+        log_density = (-0.5 * away**2 - jnp.log(deviation) - 0.5 * jnp.log(2 * jnp.pi)).sum(1)
+        entropy = jnp.log(deviation).sum(1)
+        return -(errors @ (value[:, 0] + log_density) + 0.1 * (np.sign(deltas) * errors) @ entropy)
+
+    assert_same(exact_part(ft.ONLINE, state.opt_state), exact_part(ft.ONLINE, jax.grad(loss)(network)))
+    drawn = jax.vmap(lambda key: agent._action(outputs[0], agent._noise(key, None)))(jax.random.split(KEY, 4000))
+    deviation = np.log1p(np.exp(outputs[0, 3:])) + 1e-3
+    np.testing.assert_allclose(drawn.mean(0), outputs[0, 1:3], atol=0.1)
+    np.testing.assert_allclose(drawn.std(0), deviation, rtol=0.05)
+    with pytest.raises(ValueError, match="has 5 outputs, expected the value, and a mean .* 7"):
+        rl.ActorCritic(network, rule=ft.ONLINE, action_size=3)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("on_policy", [True, False])
 def test_q_learning_and_sarsa_by_their_equations(on_policy):
     network, options = make_network(2), {"discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
@@ -158,37 +185,54 @@ def test_without_a_trace_it_is_td_0():
     state = agent.init()
     value, state = agent.act(state, OBSERVATIONS[0])
     state, _ = agent.learn(state, REWARDS[0])
-    following, after = agent.act(state, OBSERVATIONS[1])
-    delta = REWARDS[0] + DISCOUNT * following - value
+    _, after = agent.act(state, OBSERVATIONS[1])
+    # Both values are those of the parameters before the update.
+    delta = REWARDS[0] + DISCOUNT * outputs_of(network)[1, 0] - value
     gradient = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:1])[0, 0])(network)
     assert_same(after.network, jax.tree.map(lambda p, g: p + 0.1 * delta * g, network, gradient))
     np.testing.assert_allclose(after.info.td_error, delta, atol=1e-12)
+    # In the next error, too, both values are of the same parameters: those after this update.
+    noted, _ = agent.learn(after, REWARDS[1])
+    _, last = agent.act(noted, OBSERVATIONS[2])
+    ahead = [
+        ft.forward(after.network, before.carry._replace(e=None), jnp.asarray(OBSERVATIONS[t : t + 1]))[0][0, 0]
+        for t, before in ((1, state), (2, after))
+    ]
+    np.testing.assert_allclose(last.info.td_error, REWARDS[1] + DISCOUNT * ahead[1] - ahead[0], atol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", fast([rl.ObGD(), optax.sgd(0.1)]), ids=["obgd", "sgd"])
-def test_a_batch_is_the_mean_of_its_streams(optimizer):
+@pytest.mark.parametrize("name", fast(["ObGD", "sgd"]))
+def test_a_batch_is_the_mean_of_its_streams(name):
     """Streams end their episodes at different steps."""
-    network = make_network(1)
+    network, optimizer = make_network(1), rl.ObGD() if name == "ObGD" else optax.sgd(0.1)
     options = {"rule": ft.ONLINE, "discount": DISCOUNT, "optimizer": optimizer}
     single, batch = rl.ValuePrediction(network, **options), rl.ValuePrediction(network, batch_size=2, **options)
     observations = np.random.default_rng(5).normal(size=(4, 2, 2))
     rewards, ends = np.random.default_rng(6).normal(size=(4, 2)), np.array([[0, 0], [1, 0], [0, 1], [0, 0]], bool)
-    state, alone = batch.init(), [single.init(), single.init()]
+    state = batch.init()
     for t in range(4):
-        # One step is compared at a time, since the updates of the streams are shared from then on.
-        alone = [one._replace(network=state.network) for one in alone]
+        # One step is compared at a time, since the streams share the updates of all.
+        alone = [stream_of(state, i) for i in range(2)]
         before = state.network
-        values, state = batch.act(state, observations[t])
-        steps = [single.act(one, x) for one, x in zip(alone, observations[t], strict=True)]
-        np.testing.assert_allclose(values, [value for value, _ in steps], atol=1e-12)
-        alone = [one for _, one in steps]
+        _, state = batch.act(state, observations[t])
+        alone = [single.act(one, x)[1] for one, x in zip(alone, observations[t], strict=True)]
+        np.testing.assert_allclose(state.info.td_error, [one.info.td_error for one in alone], atol=1e-12)
         moved = [jax.tree.map(jnp.subtract, one.network, before) for one in alone]
-        mean = jax.tree.map(lambda p, a, b: p + (a + b) / 2, before, *moved)
-        assert_same(state.network, mean)
-        assert_same(jax.tree.map(lambda leaf: leaf[0], state.trace), alone[0].trace)
-        assert_same(jax.tree.map(lambda leaf: leaf[:, 1], state.carry), alone[1].carry)
+        assert_same(state.network, jax.tree.map(lambda p, a, b: p + (a + b) / 2, before, *moved))
+        if t == 0:  # before any update
+            for i, one in enumerate(alone):
+                parts = [(s.carry, s.trace, s.value, s.outcome) for s in (stream_of(state, i), one)]
+                assert_same(*parts)
         state, _ = batch.learn(state, rewards[t], ends[t])
-        alone = [single.learn(one, r, bool(e))[0] for one, r, e in zip(alone, rewards[t], ends[t], strict=True)]
+
+
+def stream_of(state, i):
+    """Return the state of an agent of one environment, from that of a batch."""
+    streams = ("trace", "value", "outcome")
+    of_stream = {name: jax.tree.map(lambda leaf: leaf[i], getattr(state, name)) for name in streams}
+    info = state.info._replace(**{name: getattr(state.info, name)[i] for name in ("td_error", "value", "trace_norm")})
+    info = info._replace(step_size=info.step_size[i], sensitivity_norm=jnp.zeros(()))
+    return state._replace(**of_stream, carry=jax.tree.map(lambda leaf: leaf[:, i], state.carry), info=info)
 
 
 def make_agent(**options):
@@ -283,3 +327,18 @@ def test_moments_are_those_of_all_rows():
         moments = moments.including(jnp.asarray(part))
     np.testing.assert_allclose(moments.mean, rows.mean(0), atol=1e-12)
     np.testing.assert_allclose(moments.variance, rows.var(0, ddof=1), atol=1e-12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "rule",
+    [ft.RESERVOIR, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.UORO, ft.ONLINE.with_depth(1).with_columns(2)],
+    ids=str,
+)
+def test_every_rule_runs_in_a_batch(rule):
+    agent = rl.ActorCritic(make_network(3, depth=2), rule=rule, batch_size=3)
+    state = agent.init(jax.random.key(1))
+    for t in range(3):
+        _, state = agent.act(state, np.stack([OBSERVATIONS[t]] * 3))
+        state, info = agent.learn(state, REWARDS[t], np.array([False, True, False]))
+    assert bool(info.accepted) and int(state.step) == 2 and float(info.update_norm) > 0

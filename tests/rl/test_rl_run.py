@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import jax
@@ -10,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 from tiers import fast
 
-from foretrace._runs.directory import RunError
+from foretrace._runs.directory import Run, RunError
 from foretrace._runs.loop import DivergenceError
 from foretrace.cli import _main as cli
 from foretrace.experiment._cells import LRU
@@ -124,6 +127,25 @@ def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
     assert cli.main(["check", str(tmp_path / "run")]) == 0
     assert cli.main(["report", str(tmp_path / "run")]) == 0
     assert "metrics.jsonl" in capsys.readouterr().out
+
+
+@pytest.mark.program
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
+    options = ["--steps=3000", "--log-every=10", "--checkpoint-every=20", "--network.depth=1", "--network.model-size=4"]
+    cell = ["network.cell:lru", "--network.cell.state-size=3"]
+    command = [sys.executable, "-m", "foretrace", "rl", "memory-chain", *options]
+    subprocess.run([*command, "--run-dir", "whole", *cell], cwd=tmp_path, check=True, capture_output=True)
+    with subprocess.Popen([*command, "--run-dir", "killed", *cell], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        while not (tmp_path / "killed" / "checkpoint.safetensors").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    resumed = [sys.executable, "-m", "foretrace", "rl", "memory-chain", "--run-dir", "killed", "--resume"]
+    subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
+    whole, killed = (Run(tmp_path / name) for name in ("whole", "killed"))
+    assert json.dumps(lines(killed)) == json.dumps(lines(whole))
+    ours, theirs = arrays(killed), arrays(whole)
+    assert all((array == theirs[name]).all() for name, array in ours.items())
 
 
 def test_settings_that_do_not_fit_are_refused():
