@@ -8,14 +8,14 @@ The class is the sign of the input three rows before. All rows are one compiled 
 Accuracies are progressive, of each fortieth of the rows. `probe` compares the gradient of the rule with the exact one,
 both of the last 1,024 rows with the parameters of the end: cosine, ratio of norms, and norm for a row of the exact one,
 for what stands in front of the first recurrent layer (front), for the recurrent layers (cells) and for the rest.
-`--commands` sends the same rows through `foretrace stream` by a pipe.
+`--commands` gives the same rows to `foretrace stream`; a run that was stopped goes on when it is asked for again.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 
 import figures
@@ -106,11 +106,12 @@ WAYS = {
 }
 """Ways to learn: ONLINE and `ft.adamw` with all parameters trained, and one thing changed."""
 
-COMMANDS = {
-    "foretrace stream": [],
-    "foretrace stream --size small": ["--size", "small"],
-    "foretrace stream --size small --credit-depth 0": ["--size", "small", "--credit-depth", "0"],
-}
+COMMANDS = (
+    "foretrace stream",
+    "foretrace stream --size small",
+    "foretrace stream --size small --credit-depth 0",
+    "foretrace stream --size small --credit-depth 0 --rule online --chunk 16",
+)
 
 
 def main():
@@ -121,17 +122,15 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--commands", nargs="*", choices=list(COMMANDS), help="all if none is named")
+    parser.add_argument("--commands", nargs="*", choices=COMMANDS, help="all if none is named")
     parser.add_argument("--plot", type=Path, help="draw the longest runs of the record")
-    parser.add_argument("--feed", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=Path, default=Path("runs/forgetting"), help="folder of the rows and the runs")
     asked = parser.parse_args()
-    if asked.feed is not None:
-        return feed(asked.feed)
     if asked.plot is not None:
         return figures.save(figures.forgetting(ledger.read(FILE)), asked.plot)
     if asked.commands is not None:
         cells = [{"command": name, "rows": asked.rows} for name in asked.commands or COMMANDS]
-        return ledger.each(FILE, cells, follow)
+        return ledger.each(FILE, cells, partial(follow, work=asked.work))
     cells = [
         {"layers": layers, "chunk": chunk, "rate": rate, "way": way, "rows": asked.rows, "seeds": asked.seeds}
         for rate in asked.rates
@@ -142,23 +141,26 @@ def main():
     return ledger.each(FILE, cells, measure)
 
 
-def feed(rows):
-    """Write the rows of seed 0 to standard output."""
-    xs, ys = make_stream(0, rows)
-    sys.stdout.write("x,y\n")
-    sys.stdout.writelines(f"{x:.5f},{y}\n" for x, y in zip(xs[:, 0].tolist(), ys.tolist(), strict=True))
+def follow(cell, work):
+    """Run the command on a file of the rows; return the accuracy of each fortieth of them, and the warnings.
 
-
-def follow(cell):
-    """Run the command on a pipe; return the accuracy of each fortieth of the rows, and its warnings."""
-    every = cell["rows"] // PARTS
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "foretrace", "stream", "-", "--format", "csv", "--target", "y"]
-        command += [*COMMANDS[cell["command"]], "--log-every", str(every), "--checkpoint-every", str(every)]
-        command += ["--run-dir", f"{folder}/run"]
-        with subprocess.Popen([sys.executable, __file__, "--feed", str(cell["rows"])], stdout=subprocess.PIPE) as pipe:
-            subprocess.run(command, stdin=pipe.stdout, stdout=subprocess.DEVNULL, check=True)
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+    What is in the folder already is continued: an interrupted run goes on from its checkpoint.
+    """
+    rows, every = cell["rows"], cell["rows"] // PARTS
+    source, run = work / f"{rows}.csv", work / f"{rows} {cell['command']}".replace(" ", "-")
+    work.mkdir(parents=True, exist_ok=True)
+    if not source.exists():
+        xs, ys = make_stream(0, rows)
+        lines = [f"{x:.5f},{y}\n" for x, y in zip(xs[:, 0].tolist(), ys.tolist(), strict=True)]
+        source.write_text("x,y\n" + "".join(lines))
+    program, *options = cell["command"].split()
+    command = [sys.executable, "-m", program, *options, str(source), "--target", "y", "--run-dir", str(run)]
+    command += ["--log-every", str(every), "--checkpoint-every", str(every)]
+    command += ["--resume"] if (run / "checkpoint.safetensors").exists() else []
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    if lines[-1]["kind"] != "result":
+        raise SystemExit(f"stopped at row {lines[-1]['step']}; the same command continues")
     parts = [round(line["accuracy"], 4) for line in lines if line["kind"] == "stream"]
     return {
         "best": max(parts),

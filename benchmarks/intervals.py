@@ -63,7 +63,8 @@ def measure(cell, work, series):
     found = {key: result.scores[key] for key in wanted if key in result.scores}
     if "width" in found:
         windows = [line["coverage"] for line in lines if line["kind"] == "stream"]
-        found |= {"relative width": found["width"] / max(found["mae"], 1e-30), "lowest 1,000": min(windows)}
+        relative = found["width"] / found["mae"] if found["mae"] else float("nan")  # of a constant
+        found |= {"relative width": relative, "lowest 1,000": min(windows)}
     return found
 
 

@@ -42,7 +42,8 @@ WAYS = {
     "online, ring 0 to 1, factor 0.5": {"rule": "ONLINE", "factor": 0.5, "ring": (0.0, 1.0)},
 }
 """Ways to train one network. Unless said otherwise |lam| is drawn from 1 - 1/delay to 1 - 1/(10 delay), and eigenvalues
-and input gains learn at 1/delay of the rate (their factor). The last is how `foretrace stream` begins."""
+and input gains learn at 1/delay of the rate (their factor); the encoder is trained under every rule. The last
+is how `foretrace stream` begins."""
 
 
 def main():
@@ -186,7 +187,7 @@ def make_learner(cell, reach, chunk):
     settings = {"optimizer": optimizer, "loss": ft.losses.softmax_cross_entropy}
     if reach is not None:
         return Rolling(net, **settings, reach=reach, chunk=chunk)
-    return ft.Learner(net, rule=way["rule"], **settings, warn=False)
+    return ft.Learner(net, rule=way["rule"], **settings, warn=False, train_encoder=True)
 
 
 @cache

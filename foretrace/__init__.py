@@ -70,7 +70,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import `foretrace.rl` and `foretrace.stream` on first access: the latter needs river, which is optional."""
-    if name in ("rl", "stream"):
+    """Import the public rooms on first access: they load programs, and some need packages that are optional."""
+    if name in ("experiment", "rl", "stream", "sweep", "tasks"):
         return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

@@ -10,12 +10,11 @@
 # %%
 from pathlib import Path
 
+import foretrace as ft
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-
-import foretrace as ft
 
 steps, chunk = 18_000, 20
 xs = jax.random.normal(jax.random.key(1), (steps, 1))
@@ -30,8 +29,21 @@ ys = jnp.concatenate(
 
 def make_learner():
     """Return the learner; every process makes the same one."""
-    network = ft.Network(1, 1, model_size=32, depth=2, cell=ft.LRU.factory(state_size=32), key=jax.random.key(0))
-    return ft.Learner(network, rule="online", optimizer=ft.adamw(2e-3), loss=ft.losses.squared_error, mean_loss=True)
+    network = ft.Network(
+        1,
+        1,
+        model_size=32,
+        depth=2,
+        cell=ft.LRU.factory(state_size=32),
+        key=jax.random.key(0),
+    )
+    return ft.Learner(
+        network,
+        rule="online",
+        optimizer=ft.adamw(2e-3),
+        loss=ft.losses.squared_error,
+        mean_loss=True,
+    )
 
 
 # %% [markdown]

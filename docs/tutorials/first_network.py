@@ -7,13 +7,12 @@
 # number once, and its memory does not grow with the length of the stream.
 
 # %%
+import foretrace as ft
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-
-import foretrace as ft
 
 steps, delay = 8000, 3
 xs = jax.random.normal(jax.random.key(1), (steps, 1))
@@ -28,10 +27,15 @@ ys = jnp.roll(xs, delay, axis=0)
 # %%
 cell = ft.LRU.factory(state_size=32)
 network = ft.Network(1, 1, model_size=32, depth=2, cell=cell, key=jax.random.key(0))
-learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adam(3e-3), loss=ft.losses.squared_error)
+learner = ft.Learner(
+    network, rule=ft.ONLINE, optimizer=optax.adam(3e-3), loss=ft.losses.squared_error
+)
 state = learner.init()
 print(
-    ft.parameter_count(network), "parameters;", ft.carry_size(network, ft.ONLINE), "numbers carried from step to step"
+    ft.parameter_count(network),
+    "parameters;",
+    ft.carry_size(network, ft.ONLINE),
+    "numbers carried from step to step",
 )
 
 # %% [markdown]
@@ -45,7 +49,11 @@ losses = []
 for t in range(0, steps, 20):
     state, info = learner.step(state, xs[t : t + 20], ys[t : t + 20])
     losses.append(float(info.loss) / 20)
-print("loss of a step, first and last 50 chunks:", np.mean(losses[:50]).round(3), np.mean(losses[-50:]).round(3))
+print(
+    "loss of a step, first and last 50 chunks:",
+    np.mean(losses[:50]).round(3),
+    np.mean(losses[-50:]).round(3),
+)
 
 figure, axes = plt.subplots(figsize=(7, 2.8))
 axes.semilogy(20 * np.arange(len(losses)), losses, lw=0.8)
@@ -76,7 +84,10 @@ axes.legend()
 # %%
 ft.save("first.safetensors", state, extra={"step": steps})
 again = ft.load("first.safetensors", learner)
-print("parameters are the same:", bool((again.network.encoder.weight == state.network.encoder.weight).all()))
+print(
+    "parameters are the same:",
+    bool((again.network.encoder.weight == state.network.encoder.weight).all()),
+)
 
 # %% [markdown]
 # Next: [your own CSV](your_csv.md), [your own data set](your_data_set.md), or [how good the gradient

@@ -5,12 +5,11 @@
 # backpropagation through time, see which layers lack credit, and buy what is missing.
 
 # %%
+import foretrace as ft
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-
-import foretrace as ft
 
 cell = ft.LRU.factory(state_size=16, r_min=0.9, r_max=0.99)
 network = ft.Network(2, 2, model_size=16, depth=4, cell=cell, key=jax.random.key(0))
@@ -26,7 +25,10 @@ loss = ft.losses.squared_error
 
 # %%
 rules = ["spatial", "truncated", "online"]
-cosines = {name: ft.alignment(network, xs, ys, rule=name, loss=loss).layer_cosine for name in rules}
+cosines = {
+    name: ft.alignment(network, xs, ys, rule=name, loss=loss).layer_cosine
+    for name in rules
+}
 for name, layers in cosines.items():
     print(f"{name:10}", np.round(layers, 3))
 
@@ -41,8 +43,14 @@ for name, layers in cosines.items():
 # %%
 for depth in (1, 2, 3):
     rule = ft.ONLINE.with_depth(depth)
-    cosines[str(rule)] = ft.alignment(network, xs, ys, rule=rule, loss=loss).layer_cosine
-    print(rule, np.round(cosines[str(rule)], 4), f"{ft.carry_size(network, rule):,} numbers carried")
+    cosines[str(rule)] = ft.alignment(
+        network, xs, ys, rule=rule, loss=loss
+    ).layer_cosine
+    print(
+        rule,
+        np.round(cosines[str(rule)], 4),
+        f"{ft.carry_size(network, rule):,} numbers carried",
+    )
 
 figure, axes = plt.subplots(figsize=(7, 3))
 for name, layers in cosines.items():

@@ -8,12 +8,11 @@
 
 # %%
 import equinox as eqx
+import foretrace as ft
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-
-import foretrace as ft
 
 
 class Leaky(ft.AbstractCell):
@@ -32,7 +31,10 @@ class Leaky(ft.AbstractCell):
         self.W = jax.random.normal(key, (input_size, input_size)) / jnp.sqrt(input_size)
 
     def coefficients(self):
-        return ft.Coefficients(recurrent={"a": jax.nn.sigmoid(self.a_logit), "u": self.u}, feedforward={"W": self.W})
+        return ft.Coefficients(
+            recurrent={"a": jax.nn.sigmoid(self.a_logit), "u": self.u},
+            feedforward={"W": self.W},
+        )
 
     def init_state(self):
         return jnp.zeros(self.state_size)
@@ -63,18 +65,31 @@ print(report)
 # %% [markdown]
 # ## Train it
 #
-# `Leaky.factory()` is what a network makes its cells with. The task is to recall an input of four steps ago.
+# `Leaky.factory()` is what a network makes its cells with. The task is the sum of the last eight inputs; a network
+# without memory stays at a loss near 3.5.
 
 # %%
-network = ft.Network(1, 1, model_size=24, depth=2, cell=Leaky.factory(), key=jax.random.key(0))
-learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(3e-3), loss=ft.losses.squared_error, mean_loss=True)
+network = ft.Network(
+    1, 1, model_size=24, depth=2, cell=Leaky.factory(), key=jax.random.key(0)
+)
+learner = ft.Learner(
+    network,
+    rule=ft.ONLINE,
+    optimizer=ft.adamw(3e-3),
+    loss=ft.losses.squared_error,
+    mean_loss=True,
+)
 xs = jax.random.normal(jax.random.key(1), (6000, 1))
-ys = jnp.roll(xs, 4, axis=0)
+ys = jnp.convolve(xs[:, 0], jnp.ones(8))[:6000, None]
 state, losses = learner.init(), []
 for t in range(0, 6000, 20):
     state, info = learner.step(state, xs[t : t + 20], ys[t : t + 20])
     losses.append(float(info.loss))
-print("first and last 50 chunks:", np.mean(losses[:50]).round(3), np.mean(losses[-50:]).round(3))
+print(
+    "first and last 50 chunks:",
+    np.mean(losses[:50]).round(3),
+    np.mean(losses[-50:]).round(3),
+)
 
 figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(20 * np.arange(len(losses)), losses, lw=0.8)

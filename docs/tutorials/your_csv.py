@@ -15,7 +15,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-
 from foretrace.cli import main
 
 
@@ -36,7 +35,14 @@ fault = np.roll((load > 0.3) & (heat > 0), 5)
 with open("pump.csv", "w", newline="") as file:
     writer = csv.writer(file)
     writer.writerow(["load", "temperature", "fault"])
-    writer.writerows(zip(load.round(3), (20 + 5 * heat).round(2), np.where(fault, "yes", "no"), strict=True))
+    writer.writerows(
+        zip(
+            load.round(3),
+            (20 + 5 * heat).round(2),
+            np.where(fault, "yes", "no"),
+            strict=True,
+        )
+    )
 print(Path("pump.csv").read_text()[:90])
 
 # %% [markdown]
@@ -57,14 +63,20 @@ run("foretrace stream pump.csv --target fault --run-dir pump-run")
 # The run directory holds the scores of every thousand rows as JSON lines, and `curves.png`.
 
 # %%
-lines = [json.loads(line) for line in Path("pump-run/metrics.jsonl").read_text().splitlines()]
+lines = [
+    json.loads(line) for line in Path("pump-run/metrics.jsonl").read_text().splitlines()
+]
 scores = [line["total"] for line in lines if "total" in line]
-print(f"accuracy {scores[-1]['accuracy']:.1%}, the most frequent class {scores[-1]['majority_accuracy']:.1%}")
+print(
+    f"accuracy {scores[-1]['accuracy']:.1%}, the most frequent class {scores[-1]['majority_accuracy']:.1%}"
+)
 
 figure, axes = plt.subplots(figsize=(7, 2.6))
 rows = [line["step"] for line in lines if "total" in line]
 axes.plot(rows, [s["accuracy"] for s in scores], "o-", label="this run")
-axes.plot(rows, [s["majority_accuracy"] for s in scores], "o--", label="most frequent class")
+axes.plot(
+    rows, [s["majority_accuracy"] for s in scores], "o--", label="most frequent class"
+)
 axes.set(xlabel="row", ylabel="accuracy so far")
 axes.legend()
 

@@ -1,5 +1,6 @@
 """Clear errors for chunks and carries that do not fit a network."""
 
+import functools
 from typing import Any
 
 import jax
@@ -82,15 +83,22 @@ def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: A
     """Raise a clear error for a carry that does not belong to this network, rule and number of streams."""
     if carry is None:
         return
-    # Shapes say it all, and cost neither time nor memory.
+    # Shapes say it all, and are found once: tracing would take longer than the call.
     batch = np.shape(xs)[0] if np.ndim(xs) == 3 else None
-    want = jax.eval_shape(lambda: init_carry(network, rule, batch))
-    have = jax.tree.map(jnp.shape, carry)
-    if have != jax.tree.map(jnp.shape, want):
+    leaves, structure = jax.tree.flatten(network)
+    shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+    if jax.tree.map(jnp.shape, carry) != _carry_shapes(structure, shapes, rule, batch):
         raise ValueError(
             f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what a previous call "
             "with the same network, rule and number of streams returned"
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _carry_shapes(structure: Any, shapes: tuple[Any, ...], rule: LearningRule, batch: int | None) -> Any:
+    """Return the shapes of `init_carry` for a network of these shapes."""
+    network = jax.tree.unflatten(structure, shapes)
+    return jax.tree.map(jnp.shape, jax.eval_shape(lambda network: init_carry(network, rule, batch), network))
 
 
 def check_finite(name: str, value: Any) -> None:

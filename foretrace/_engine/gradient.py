@@ -72,7 +72,7 @@ def gradient(
     mean_loss: bool = False,
     last: bool = False,
     return_outputs: bool = False,
-) -> tuple:
+) -> tuple[Float[Array, ""], Network, Carry] | tuple[Float[Array, ""], Network, Carry, Float[Array, "*B C O"]]:
     """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
 
         value = sum_t mask_t * loss(output_t, y_t)

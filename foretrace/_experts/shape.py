@@ -46,6 +46,8 @@ class Shape:
         previous: whether earlier labels are features.
         outside: number of other models, such as the network, whose predictions are mixed with those of the experts.
         used: number of inputs, the first ones, that were in use when the stream began; None for all.
+        first_delay: number of rows after which the label of the first step ahead comes; that of each further step comes
+            one row later. None if all labels of a row come together.
     """
 
     inputs: int
@@ -57,6 +59,14 @@ class Shape:
     previous: bool = True
     outside: int = 0
     used: int | None = None
+    first_delay: int | None = None
+
+    @property
+    def delays(self) -> np.ndarray:
+        """Number of rows after which the label of each output comes."""
+        if self.first_delay is None:
+            return np.full(1 if self.classes else self.outputs, self.delay)
+        return self.first_delay + np.arange(self.outputs)
 
     @property
     def row_size(self) -> int:

@@ -1,5 +1,6 @@
 """What each operation of JAX is in ONNX: one table. Shapes are known, so they are constants of the graph."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,6 +91,11 @@ def _cast(nodes: Nodes, eqn: Any, x: str) -> str:
     return nodes.add("Cast", x, to=nodes.dtype(eqn.params["new_dtype"]))
 
 
+def _one_minus_square(nodes: Nodes, eqn: Any, x: str) -> str:
+    one = nodes.constant(_like(eqn, 1))
+    return nodes.add("Mul", nodes.add("Add", one, x), nodes.add("Sub", one, x))
+
+
 ELEMENTWISE: dict[str, Callable[..., str]] = {
     "clamp": lambda nodes, eqn, low, x, high: nodes.add("Min", nodes.add("Max", x, low), high),
     "convert_element_type": _cast,
@@ -97,7 +103,9 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     "integer_pow": _integer_power,
     "is_finite": _is_finite,
     "log1p": _log1p,
+    "log2": lambda nodes, eqn, x: nodes.add("Div", nodes.add("Log", x), nodes.constant(_like(eqn, math.log(2)))),
     "ne": lambda nodes, eqn, a, b: nodes.add("Not", nodes.add("Equal", a, b)),
+    "one_minus_square": _one_minus_square,
     "rem": lambda nodes, eqn, a, b: nodes.add("Mod", a, b, fmod=1),
     "rsqrt": lambda nodes, eqn, x: nodes.add("Reciprocal", nodes.add("Sqrt", x)),
     "select_n": _select,

@@ -151,8 +151,8 @@ def _tiled(value: Array, reps: Sequence[int]) -> Array:
 
 def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     """Run a scan step by step."""
-    body, fixed, carried = params["jaxpr"], params["num_consts"], params["num_carry"]
-    consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
+    body, (consts, carry, xs) = params["jaxpr"], _scan_parts(params, operands)
+    carried = len(carry)
     order, rows = range(params["length"]), []
     for t in reversed(order) if params["reverse"] else order:
         now = [_on_parts(lambda x, t=t: lax.index_in_dim(x, t, keepdims=False), x) for x in xs]
@@ -162,6 +162,14 @@ def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     rows = rows[::-1] if params["reverse"] else rows
     stacked = [_joined([_on_parts(lambda x: x[None], y) for y in ys]) for ys in zip(*rows, strict=True)]
     return [*carry, *stacked]
+
+
+def _scan_parts(params: dict[str, Any], operands: list[Any]) -> Sequence[list[Any]]:
+    """Return the operands of a scan that are the same in each step, those that are carried, and the sequences."""
+    if "ft_in" in params:  # from JAX 0.11 on
+        return [list(part) for part in params["ft_in"].update(operands).unpack()]
+    fixed, carried = params["num_consts"], params["num_carry"]
+    return operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
 
 
 def _joined(parts: list[Any]) -> Any:
@@ -246,6 +254,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "exp": _exp,
     "expm1": _expm1,
     "integer_pow": _integer_power,
+    "one_minus_square": lambda z: _product(Pair(1 + z.re, z.im), Pair(1 - z.re, -z.im)),
     "square": lambda z: _product(z, z),
     "abs": lambda z: jnp.sqrt(z.re * z.re + z.im * z.im),
     "is_finite": lambda z: lax.is_finite(z.re) & lax.is_finite(z.im),

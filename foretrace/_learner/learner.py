@@ -220,7 +220,7 @@ class Learner:
             if np.ndim(x) == 1:
                 x, y = jnp.asarray(x)[None], jnp.asarray(y)[None]
             state, info = self.step(state, x, y)
-            losses.append((info.loss, np.shape(x)[-2]))
+            losses.append((info.loss, 1 if self.mean_loss else np.shape(x)[-2]))
             if len(losses) == BLOCK:
                 warn_if_forgotten(watch, losses)
                 losses = []

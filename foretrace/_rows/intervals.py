@@ -21,8 +21,8 @@ import numpy as np
 
 from foretrace._types import Float
 
-COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
-"""Coverages that are tracked; margins of others lie between."""
+COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
+"""Coverages that are tracked, the first one as the median of the errors; margins of others lie between."""
 
 _RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
 _GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
@@ -36,9 +36,9 @@ def check_coverage(coverage: float) -> None:
     Raises:
         ValueError: the coverage lies outside of the tracked ones.
     """
-    if not COVERAGES[0] <= coverage <= COVERAGES[-1]:
+    if not COVERAGES[0] < coverage <= COVERAGES[-1]:
         raise ValueError(
-            f"coverage={coverage} must lie between {COVERAGES[0]} and {COVERAGES[-1]}: it is the share of labels that "
+            f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of labels that "
             "an interval is to hold, such as 0.9"
         )
 

@@ -33,6 +33,7 @@ class NumberContext(NamedTuple):
         scale: what an output of one adds to the base, likewise.
         deviation: running standard deviation; 1 while all numbers were the same.
         margins: how far the prediction interval reaches below and above the prediction, for each step ahead.
+        came: number that came with the row, if its next rows are predicted; None if it is missing.
     """
 
     mean: float
@@ -41,6 +42,7 @@ class NumberContext(NamedTuple):
     scale: float | list[float]
     deviation: float = 1.0
     margins: list[list[float]] | None = None
+    came: float | None = None
 
 
 Context = ClassContext | NumberContext

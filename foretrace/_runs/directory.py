@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foretrace._runs.config_json import Kind, differences, from_json, to_json
-from foretrace._runs.files import create_atomically
+from foretrace._runs.files import create_atomically, remove_temporaries
 from foretrace._runs.machine import surroundings
 
 
@@ -78,6 +78,7 @@ def create(path: str | os.PathLike, config: Any, *, plan: dict[str, Any] | None 
                 f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory"
             )
         run.path.mkdir(parents=True, exist_ok=True)
+        _remove_temporaries(run)
         data = {"config": to_json(config)} | ({} if plan is None else {"plan": plan})
         data["surroundings"] = surroundings()
         create_atomically(run.config, f"{json.dumps(data, indent=2)}\n".encode())
@@ -100,7 +101,14 @@ def reopen(path: str | os.PathLike, config: Any) -> Run:
     # Root may write everywhere but on a read-only disk; os.access knows.
     if not os.access(run.path, os.W_OK):
         raise RunError(f"cannot write the run directory {run.path}")
+    _remove_temporaries(run)
     return run
+
+
+def _remove_temporaries(run: Run) -> None:
+    """Remove what killed processes left: some files are not written again, so that nothing else would remove it."""
+    for path in (run.path.resolve(), run.checkpoint, run.figure):
+        remove_temporaries(path)
 
 
 def check_unchanged(

@@ -30,7 +30,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
     with _WRITING:
-        _remove_temporaries(path)
+        remove_temporaries(path)
         try:
             with open(temporary, "wb") as file:
                 file.write(data)
@@ -44,7 +44,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def create_atomically(path: Path, data: bytes) -> None:
-    """Write a new file so that whoever finds it finds all of it.
+    """Write a new file so that whoever finds it finds all of it; `remove_temporaries` of its folder finds what is left.
 
     Raises:
         FileExistsError: there is such a file; it stays as it is.
@@ -76,8 +76,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _remove_temporaries(path: Path) -> None:
-    """Remove what killed processes left of earlier writes of this file."""
+def remove_temporaries(path: Path) -> None:
+    """Remove what killed processes left beside a file when they wrote it, or beside a folder when they began it."""
     start = f".{path.name}."
     for file in path.parent.glob(f"{glob.escape(start)}*-*{_TEMPORARY}"):
         host, _, process = file.name.removeprefix(start).removesuffix(_TEMPORARY).rpartition("-")

@@ -7,6 +7,7 @@ state of the runs in progress. Stopped at any moment, by a budget of time, a sig
 last checkpoint and ends with the same records.
 """
 
+import contextlib
 import hashlib
 import math
 import os
@@ -17,16 +18,16 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from foretrace._runs.checkpoint import load, read_extra, save
+from foretrace._runs.checkpoint import CheckpointError, load, read_extra, save
 from foretrace._runs.directory import RunError
-from foretrace._runs.files import locked
+from foretrace._runs.files import locked, remove_temporaries
 from foretrace._runs.loop import Clock, Schedule
 from foretrace._runs.machine import peak_memory_mib, surroundings
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace.paper._experiment import Experiment
 from foretrace.paper._jobs import Job, jobs, planned_jobs, records_of, run_identity
-from foretrace.paper._records import append_records, read_records, recorded
+from foretrace.paper._records import append_records, identity_of, read_records, recorded
 from foretrace.paper._vmapped_runs import RunBatch, RunBatchState
 
 SECONDS_PER_CALL = 2.0
@@ -102,8 +103,7 @@ def run(
     finished = len(records_of(experiment, entries, folder))
     if not complete:
         return ReproductionStatus(finished, planned_runs, "stopped" if stop.asked else "time is up")
-    if not any((folder / "work").iterdir()):
-        (folder / "work").rmdir()
+    _clean(folder)
     return ReproductionStatus(finished, planned_runs, None)
 
 
@@ -145,12 +145,12 @@ class _Runner:
     def finish(self, job: Job) -> bool:
         """Train the runs of a job and record them; False if it was stopped before its end."""
         config, group = job.config, RunBatch(job.config, job.members)
-        checkpoint = self.folder / "work" / (self._digest(job) + ".safetensors")
+        checkpoint = self._checkpoint(job)
         state, step, curve, seconds = self._begin(group, checkpoint)
         clock, schedule, calls = Clock(seconds), Schedule(config.steps), _CallLength()
         while step < config.steps:
             if self.stop.asked or time.monotonic() > self.deadline:
-                self._save(checkpoint, state, step, curve, clock.seconds)
+                self._save(job, state, step, curve, clock.seconds)
                 return False
             count = min(calls.steps, schedule.steps_until_due(step, config.evaluate_every))
             with calls:
@@ -170,10 +170,11 @@ class _Runner:
                 if config.align_every is not None:
                     curve[-1]["alignment"] = [_aligned(found) for found in group.align(state)]
             if clock.rings(self.save_every):
-                self._save(checkpoint, state, step, curve, clock.seconds)
+                self._save(job, state, step, curve, clock.seconds)
         self._record(job, group, state, curve, clock.seconds)
         self.done_steps += config.steps * len(job.members)
         checkpoint.unlink(missing_ok=True)
+        remove_temporaries(checkpoint)
         return True
 
     def _begin(self, group: RunBatch, checkpoint: Path) -> tuple[RunBatchState, int, list[dict[str, Any]], float]:
@@ -182,8 +183,9 @@ class _Runner:
         kept = read_extra(checkpoint)
         return load(checkpoint, group), kept["step"], kept["curve"], kept["seconds"]
 
-    def _save(self, path: Path, state: RunBatchState, step: int, curve: list[dict[str, Any]], seconds: float) -> None:
-        save(path, state, extra={"step": step, "curve": curve, "seconds": seconds})
+    def _save(self, job: Job, state: RunBatchState, step: int, curve: list[dict[str, Any]], seconds: float) -> None:
+        extra = {"step": step, "curve": curve, "seconds": seconds, "runs": self._identities(job)}
+        save(self._checkpoint(job), state, extra=extra)
 
     def _record(
         self, job: Job, group: RunBatch, state: RunBatchState, curve: list[dict[str, Any]], seconds: float
@@ -219,9 +221,24 @@ class _Runner:
             )
         append_records(self.folder, records)
 
-    def _digest(self, job: Job) -> str:
-        names = [run_identity(self.experiment, job, member) for member in job.members]
-        return hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
+    def _identities(self, job: Job) -> list[str]:
+        return [run_identity(self.experiment, job, member) for member in job.members]
+
+    def _checkpoint(self, job: Job) -> Path:
+        digest = hashlib.sha256(" ".join(self._identities(job)).encode()).hexdigest()[:16]
+        return self.folder / "work" / f"{digest}.safetensors"
+
+
+def _clean(folder: Path) -> None:
+    """Remove checkpoints of runs that are recorded: a process was killed between the two; and the empty folder."""
+    done = {identity_of(record) for record in read_records(folder)}
+    for checkpoint in (folder / "work").glob("*.safetensors"):
+        with contextlib.suppress(CheckpointError):
+            if {*read_extra(checkpoint).get("runs", ["?"])} <= done:
+                checkpoint.unlink()
+        remove_temporaries(checkpoint)
+    if not any((folder / "work").iterdir()):
+        (folder / "work").rmdir()
 
 
 class _CallLength:

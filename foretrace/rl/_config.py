@@ -43,7 +43,7 @@ class AgentConfig:
     discount: float = 0.99
     trace_decay: float = 0.8
     optimizer: Literal["obgd", "adam"] = "adam"
-    learning_rate: float | None = None
+    learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
     kappa: Advanced[float] = 2.0
     actor_weight: Advanced[float] = 1.0
     entropy: float = 0.01

@@ -63,7 +63,7 @@ class StreamConfig:
         bound: number of standard deviations beyond which a number is an outlier.
         categories: number of inputs of a categorical column, one of them for missing and unknown categories.
         classes: maximum number of classes. Default: twice the number in the first rows, at least 16; 256 for a text.
-        coverage: share of the numbers that prediction intervals are to hold, from 0.5 to 0.99.
+        coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
         look_ahead: number of rows that decide the kinds of the columns and the target, before the first is learned.
         model: the network, its learning rule and its optimiser.
         log_every: number of rows between lines of metrics.

@@ -61,7 +61,7 @@ class Ensemble:
 
     def _check_memory(self) -> None:
         state, shape = jax.eval_shape(self.mixture.init), self.mixture.shape
-        size, of_members = num_bytes(state), num_bytes((state.pasts, state.rings, state.turns))
+        size, of_members = num_bytes(state), num_bytes((state.pasts, state.rings, state.turns, state.ages))
         if size > MAX_MIXTURE_BYTES:
             # One slot more than there are members: that of missing rows.
             each = of_members / (shape.slots + 1)
@@ -193,6 +193,7 @@ def ensemble(model: Model) -> Ensemble:
         previous=shape.previous,
         outside=0 if network is None else 1,
         used=shape.used,
+        first_delay=None if shape.classes or shape.output_size == 1 else shape.delay - shape.output_size + 1,
     )
     return Ensemble(network, mixture(asked, model.experts))
 

@@ -29,11 +29,11 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size: what learns: "auto" for a mixture of cheap experts, "fast" for one of the cheapest, or a network alone by
-            a preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
-            "paper" 4, 128, 64.
+        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. "fast"
+            is "auto" without the expert `events`.
         experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
-            Default: all but the network for "auto", some for "fast", the network alone for the other sizes.
+            Default: all but the network for "auto", the network alone for the other sizes.
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
@@ -143,7 +143,7 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
 
         Args:
             horizon: number of values, at most as many as are learned.
-            coverage: share of the values to hold, from 0.5 to 0.99.
+            coverage: share of the values to hold, at most 0.99.
             member: name of the member. Default: the one that was learned last.
 
         Returns:

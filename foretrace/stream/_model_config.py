@@ -1,7 +1,9 @@
 """The options of the network that learns from a stream; the docstring is the help of the command."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from foretrace._experts.mixture import EXPERTS
 from foretrace._learner.checks import SensitivityDtype
@@ -28,10 +30,10 @@ AUTO: tuple[ExpertName, ...] = (
 )
 """Experts of the size `auto`."""
 
-FAST: tuple[ExpertName, ...] = ("baselines", "contexts", "row", "short", "lags")
+FAST: tuple[ExpertName, ...] = tuple(name for name in AUTO if name != "events")
 """Experts of the size `fast`."""
 
-OF_SIZE = {"auto": AUTO, "fast": FAST}
+OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST}
 """Experts of the sizes that are mixtures; the others are a network alone."""
 
 _OF_NETWORK = ("depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
@@ -55,15 +57,15 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto), a mixture of the cheapest ones in chunks of 32 rows
-            (fast), or a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32,
-            32; medium 3, 64, 64; paper 4, 128, 64.
+        size: what learns: a mixture of cheap experts (auto), or of all these but events in chunks of 32 rows (fast), or
+            a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3,
+            64, 64; paper 4, 128, 64.
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
             stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
             the recurrent network. The baselines always take part, unless the network is alone. Default: all but the
-            network for auto; baselines, contexts, row, short and lags for fast; the network alone for the other sizes.
+            network for auto, these without events for fast, the network alone for the other sizes.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
         state_size: number of recurrent units in each layer. Default: that of the size.
@@ -98,7 +100,7 @@ class ModelConfig:
     state_size: Advanced[int | None] = None
     rule: RuleName = "hybrid"
     credit_depth: int | None = None
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 1e-3
     clip: Advanced[float | None] = 1.0
     sensitivity_dtype: Advanced[SensitivityDtype | None] = None
     train_encoder: Advanced[bool | None] = None

@@ -77,12 +77,13 @@ def _reasons(config: StreamConfig, plan: Plan, format: str) -> list[tuple[Sequen
     has_network = "network" in config.model.expert_names()
     is_text = format == "text"
     return [
-        (["target_mode"], bool(plan.classes), "the target is a class"),
+        (["target_mode", "coverage"], bool(plan.classes), "the target is a class"),
         (
             ["target_mode"],
             not plan.classes and not has_network,
             NO_NETWORK,
         ),
+        (["coverage"], bool(plan.classes), "intervals are of numbers, and the target is a class"),
         (["classes"], not plan.classes, "the target is a number; say --task classification if it is a class"),
         (["members", "when_full"], config.member is None, "there are no members; name their column by --member"),
         (["delimiter"], format not in ("csv", "tsv"), f"{format} has no delimiter; say --format csv if it is one"),

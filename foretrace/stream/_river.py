@@ -45,11 +45,11 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
     """Classifier that learns online and remembers what came before: a mixture of experts, or a recurrent network.
 
     Args:
-        size: what learns: "auto" for a mixture of cheap experts, "fast" for one of the cheapest, or a network alone by
-            a preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
-            "paper" 4, 128, 64.
+        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. "fast"
+            is "auto" without the expert `events`.
         experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
-            Default: all but the network for "auto", some for "fast", the network alone for the other sizes.
+            Default: all but the network for "auto", the network alone for the other sizes.
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
@@ -152,11 +152,11 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
     """Regressor that learns online and remembers what came before: a mixture of experts, or a recurrent network.
 
     Args:
-        size: what learns: "auto" for a mixture of cheap experts, "fast" for one of the cheapest, or a network alone by
-            a preset of depth, model size and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64;
-            "paper" 4, 128, 64.
+        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. "fast"
+            is "auto" without the expert `events`.
         experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
-            Default: all but the network for "auto", some for "fast", the network alone for the other sizes.
+            Default: all but the network for "auto", the network alone for the other sizes.
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
@@ -236,7 +236,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
 
         Args:
             x: features of the row.
-            coverage: share of the targets to hold, from 0.5 to 0.99.
+            coverage: share of the targets to hold, at most 0.99.
 
         Returns:
             The lower and the upper end; minus and plus infinity before anything was learned.

@@ -111,7 +111,7 @@ class SeriesMethods:
         Args:
             fh: steps ahead; see `predict`.
             X: not used.
-            coverage: share of the values to hold, from 0.5 to 0.99, or several.
+            coverage: share of the values to hold, at most 0.99, or several.
 
         Returns:
             A DataFrame with columns (name, coverage, "lower") and (name, coverage, "upper") as in sktime; for arrays an

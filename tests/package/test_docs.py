@@ -35,7 +35,7 @@ DEAR = {
         f"docs/{name}.md"
         for name in ("agents", "credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
     ),
-    *(f"docs/howto/{name}.md" for name in ("debug", "from_others", "late_labels", "many_streams")),
+    *(f"docs/howto/{name}.md" for name in ("debug", "from_others", "late_labels", "lengths", "many_streams")),
 }
 """Examples that take more than a few seconds."""
 HOWTO = sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/howto/*.md"))

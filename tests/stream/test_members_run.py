@@ -2,11 +2,10 @@
 
 import copy
 import pickle
-import time
 
 import numpy as np
 import pytest
-from test_stream_run import COUNT, TINY, assert_same_run, finish, start, state, table
+from test_stream_run import COUNT, PATIENCE, TINY, assert_same_run, finish, start, state, table, wait_for_checkpoint
 from tiers import fast
 
 from foretrace._runs.metrics import read_metrics
@@ -97,18 +96,16 @@ def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
 
 
 @pytest.mark.program
+@pytest.mark.timeout(3 * PATIENCE)
 def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
     with open(files / "long.csv", "w") as file:
         lines = (files / "a.csv").read_text().splitlines(keepends=True)
-        file.writelines(lines[:1] + lines[1:] * 10)
+        file.writelines(lines[:1] + lines[1:] * 5)
     options = ["--member=who", "--members=4", "--together=2", "--reset=start", "--delay=2", "--target=class"]
     options += ["--size=tiny", "--log-every=50", "--checkpoint-every=70"]
     assert finish(start("stream", "long.csv", "--run-dir=whole", *options))[0] == 0
     process = start("stream", "long.csv", "--run-dir=killed", *options)
-    path = files / "killed" / "checkpoint.safetensors"
-    while not path.exists():
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.02)
+    wait_for_checkpoint(files / "killed", process)
     process.kill()
     assert finish(process)[0] == -9
     code, out, err = finish(start("stream", "long.csv", "--run-dir=killed", "--resume"))

@@ -14,13 +14,14 @@ from tiers import fast
 import foretrace.stream as stream_package
 from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import Shape
+from foretrace._learner import forgetting
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _figure, _report
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import Ensemble
-from foretrace.stream._model_config import FAST, ModelConfig
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
@@ -143,9 +144,23 @@ def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
     assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], rel=0.005)
 
 
-def test_the_fast_size_is_the_cheapest_experts_in_chunks():
+@pytest.mark.full
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_stream_that_becomes_harder_is_told_once(tmp_path, monkeypatch, changes):
+    monkeypatch.setattr(forgetting, "BLOCK", 20)
+    draw = np.random.default_rng(0)
+    labels = ["a"] * 300 + (draw.choice(["a", "b"], 300).tolist() if changes else ["a"] * 300)
+    (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{draw.normal():.3f},{y}\n" for y in labels))
+    model = ModelConfig(experts=("baselines",))
+    config = StreamConfig(str(tmp_path / "rows.csv"), target="y", **OFTEN, task="classification", model=model)
+    follow(config, tmp_path / "run", show_progress=False)
+    told = [line for record in read_metrics(tmp_path / "run" / "metrics.jsonl") for line in record.get("warnings", [])]
+    assert len(told) == changes and all("what was learned is lost" in line for line in told)
+
+
+def test_the_fast_size_is_the_same_mixture_in_chunks():
     fast_size = ModelConfig("fast")
-    assert fast_size.expert_names() == FAST
+    assert set(ModelConfig().expert_names()) - set(fast_size.expert_names()) == {"events"}
     assert StreamConfig("a.csv", target="z", model=fast_size).chunk == 32
     assert StreamConfig("a.csv", target="z", model=fast_size, chunk=1).chunk == 1
     assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 1
@@ -158,7 +173,7 @@ def test_the_fast_size_is_the_cheapest_experts_in_chunks():
 def test_chunks_change_no_prediction_of_the_mixture(files, tmp_path):
     found = []
     for chunk in (1, 32):
-        config = StreamConfig(str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig("fast"))
+        config = StreamConfig(str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig(experts=FEW))
         found.append(stream_package.run(config, tmp_path / str(chunk), rows=390))  # the last chunk is short
     assert found[0].rows == found[1].rows == 390
     assert found[0].scores["mae"] == pytest.approx(found[1].scores["mae"], rel=1e-9)

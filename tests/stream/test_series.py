@@ -109,7 +109,7 @@ def test_errors_leave_the_model_as_it_was():
         (lambda: model.update(y[40:], y[41:].to_frame()), "X has 39 rows and y 40"),
         (lambda: model.update(y[40:], y[:40].to_frame()), "X has another index than y"),
         (lambda: model.fit(np.ones((3, 2))), r"y has the shape \(3, 2\), expected one column"),
-        (lambda: model.predict_interval(coverage=0.999), "coverage=0.999 must lie between"),
+        (lambda: model.predict_interval(coverage=0.999), "coverage=0.999 must be above 0"),
         (lambda: stream.Forecaster(2, member="who").fit(y), "learn members by learn_one"),
         (lambda: make().fit(uneven).predict(), "has no constant step.*give y a frequency"),
     ]
