@@ -91,23 +91,23 @@ def streams(records):
 
 
 def forgetting(records):
-    """Draw accuracy over the rows of the longest runs: learners in Python, and the command."""
-    most = max(r["cell"]["rows"] for r in records)
-    records = [r for r in records if r["cell"]["rows"] == most]
+    """Draw accuracy over the rows of the longest runs: learners in Python with one layer, and the command."""
     page = Figure(figsize=(11, 3.4), layout="constrained")
-    learners, commands = page.subplots(1, 2, sharey=True)
-    for record in records:
-        cell, parts = record["cell"], record["found"]["parts"]
-        if "command" in cell:
-            axes, label = commands, cell["command"]
-        else:
-            layers = "one layer" if cell["layers"] == 1 else f"{cell['layers']} layers"
-            name = {"rule": "ONLINE, encoder trained", "default": "ONLINE, the default"}.get(cell["way"], cell["way"])
-            axes, label, parts = learners, f"{name}, {layers}, chunks of {cell['chunk']}", parts[0]
-        axes.plot([most * (i + 1) / len(parts) for i in range(len(parts))], parts, label=label)
-    learners.set(title="ft.Learner, seed 0", xlabel="row", ylabel="accuracy", ylim=(0.45, 1.02))
-    commands.set(title="the command", xlabel="row")
-    for axes in (learners, commands):
+    shown = {"rule": "ONLINE, encoder trained", "default": "ONLINE, the default", "front held": "ONLINE, the default"}
+    shown |= {"full credit": "ONLINE, full credit depth", "hybrid": "HYBRID"}
+    learners = [r for r in records if r["cell"].get("way") in shown and r["cell"]["rate"] == 1e-3]
+    learners = [r for r in learners if r["cell"]["layers"] == 1]
+    commands = [r for r in records if "command" in r["cell"]]
+    for axes, chosen in zip(page.subplots(1, 2, sharey=True), (learners, commands), strict=True):
+        most = max((r["cell"]["rows"] for r in chosen), default=0)
+        for record in (r for r in chosen if r["cell"]["rows"] == most):
+            cell, parts = record["cell"], record["found"]["parts"]
+            parts = parts if chosen is commands else parts[0]
+            places = [most * (i + 1) / len(parts) for i in range(len(parts))]
+            axes.plot(places, parts, label=cell["command"] if chosen is commands else shown[cell["way"]])
+        axes.set(
+            xlabel="row", ylim=(0.45, 1.02), title="the command" if chosen is commands else "one layer, row by row"
+        )
         axes.grid(alpha=0.3)
         if axes.lines:
             axes.legend(loc="lower left", fontsize="small")
