@@ -12,9 +12,14 @@ def write(folder):
     """Write a figure for each record that has something to look at."""
     for name, draw in {"reach": reach, "memory": memory, "streams": streams}.items():
         if found := ledger.read(ledger.RECORDS / f"{'flat_memory' if name == 'memory' else name}.jsonl"):
-            page = draw(found)
-            FigureCanvasAgg(page)
-            page.savefig(folder / f"{name}.png", dpi=80)
+            save(draw(found), folder / f"{name}.png")
+
+
+def save(page, path):
+    """Write a figure."""
+    FigureCanvasAgg(page)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page.savefig(path, dpi=80)
 
 
 def reach(records):
@@ -82,4 +87,28 @@ def streams(records):
     page.legend(
         shown.values(), [way.replace("logistic", "logistic or linear") for way in shown], loc="outside right upper"
     )
+    return page
+
+
+def forgetting(records):
+    """Draw accuracy over the rows of the longest runs: learners in Python, and the command."""
+    most = max(r["cell"]["rows"] for r in records)
+    records = [r for r in records if r["cell"]["rows"] == most]
+    page = Figure(figsize=(11, 3.4), layout="constrained")
+    learners, commands = page.subplots(1, 2, sharey=True)
+    for record in records:
+        cell, parts = record["cell"], record["found"]["parts"]
+        if "command" in cell:
+            axes, label = commands, cell["command"]
+        else:
+            layers = "one layer" if cell["layers"] == 1 else f"{cell['layers']} layers"
+            name = {"rule": "ONLINE, encoder trained", "default": "ONLINE, the default"}.get(cell["way"], cell["way"])
+            axes, label, parts = learners, f"{name}, {layers}, chunks of {cell['chunk']}", parts[0]
+        axes.plot([most * (i + 1) / len(parts) for i in range(len(parts))], parts, label=label)
+    learners.set(title="ft.Learner, seed 0", xlabel="row", ylabel="accuracy", ylim=(0.45, 1.02))
+    commands.set(title="the command", xlabel="row")
+    for axes in (learners, commands):
+        axes.grid(alpha=0.3)
+        if axes.lines:
+            axes.legend(loc="lower left", fontsize="small")
     return page

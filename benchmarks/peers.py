@@ -121,19 +121,60 @@ class Scaled:
         return self.scaler.transform_one(numbers) | {name: value for name, value in x.items() if "is " in name}
 
 
+class FromLabels:
+    """A model of a time series that sees the labels alone: it forecasts as many steps ahead as labels are late."""
+
+    def __init__(self, model, delay):
+        self.model, self.delay, self.learned = model, delay, 0
+
+    def predict_one(self, x):
+        """Return the forecast of the row's label; None before the model has begun."""
+        try:
+            return self.model.forecast(horizon=self.delay + 1)[-1] if self.learned else None
+        except (IndexError, ValueError, ZeroDivisionError):  # before its first season is whole
+            return None
+
+    def learn_one(self, x, y):
+        """Learn the label."""
+        self.model.learn_one(y)
+        self.learned += 1
+
+
 def river_models(classes):
-    """Return river's models for classes or numbers, by name."""
-    from river import forest, linear_model, optim, tree
+    """Return river's models for classes or numbers, by name, at the defaults that river documents."""
+    from river import ensemble, forest, linear_model, neighbors, optim, tree
 
     if classes:
         return {
             "river ARF": lambda: forest.ARFClassifier(seed=0),
+            "river SRP": lambda: ensemble.SRPClassifier(seed=0),
             "river Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
+            "river nearest neighbours": lambda: Scaled(neighbors.KNNClassifier()),
             "river logistic regression": lambda: Scaled(linear_model.SoftmaxRegression(optim.SGD(0.01))),
         }
     # Their leaves hold linear models, which diverge on numbers of every size.
     return {
         "river ARF": lambda: Scaled(forest.ARFRegressor(seed=0)),
+        "river SRP": lambda: Scaled(ensemble.SRPRegressor(seed=0)),
         "river Hoeffding adaptive tree": lambda: Scaled(tree.HoeffdingAdaptiveTreeRegressor(seed=0)),
+        "river nearest neighbours": lambda: Scaled(neighbors.KNNRegressor()),
         "river linear regression": lambda: Scaled(linear_model.LinearRegression(optim.SGD(0.001))),
+        "river Bayesian linear regression": lambda: Scaled(linear_model.BayesianLinearRegression()),
+    }
+
+
+def series_models(season, delay):
+    """Return river's models of the labels alone, by name, with the numbers of river's guide.
+
+    Args:
+        season: rows of a season.
+        delay: rows after which a label is known.
+    """
+    from river import time_series
+
+    return {
+        "river SNARIMAX": lambda: FromLabels(time_series.SNARIMAX(p=1, d=0, q=0, m=season, sp=3, sq=6), delay),
+        "river Holt-Winters": lambda: FromLabels(
+            time_series.HoltWinters(alpha=0.3, beta=0.1, gamma=0.6, seasonality=season), delay
+        ),
     }

@@ -29,7 +29,8 @@ class Rolling:
     """
 
     def __init__(self, network, *, optimizer, loss, reach, chunk=1):
-        self.learner = ft.Learner(network, rule=ft.BPTT, optimizer=optimizer, loss=loss, warn=False)
+        settings = {"optimizer": optimizer, "loss": loss, "warn": False, "train_encoder": True}
+        self.learner = ft.Learner(network, rule=ft.BPTT, **settings)
         self.reach, self.chunk, self.length = reach, chunk, max(reach, chunk)
 
     def init(self):

@@ -1,7 +1,7 @@
 """The real streams of the comparison, each as one plain CSV file that every peer reads: same rows, order and target.
 
 `prepare(name, folder)` writes `NAME.csv` (for a text, `NAME.txt`), with the inputs of a row and its `target`; it needs
-`FORETRACE_DATA`. Standard library only, but for the parquet files of the ECG.
+`FORETRACE_DATA`. Standard library only, but for the parquet files of the ECG and the streams of packages.
 """
 
 import bisect
@@ -11,6 +11,8 @@ import os
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+
+import packaged
 
 
 class Stream(NamedTuple):
@@ -57,21 +59,36 @@ STREAMS = {
     "war_and_peace": Stream("war_and_peace.txt.gz", "next character, War and Peace", classes=True),
 }
 
+# Those that ship inside Python packages (`packaged.py`); every label is known before the next row.
+PACKAGED = {
+    name: Stream("", one.what, classes=one.classes, clock=one.clock, categories=one.categories)
+    for name, one in packaged.PACKAGED.items()
+}
+ANY = STREAMS | PACKAGED
+
+# Rows of a season, for the peers that ask for it: a day; of months or weeks a year.
+SEASON = {"nab_taxi": 48, "airline": 12, "el_nino": 12, "co2": 52, "sunspots": 11}
+
 TEXTS = ("shakespeare", "war_and_peace")
 _EVERY, _SOON = 4, 18
 
 
 def prepare(name, folder):
     """Write the file of a stream unless it is there; return its path."""
-    stream, root = STREAMS[name], os.environ.get("FORETRACE_DATA")
+    stream, root = ANY[name], os.environ.get("FORETRACE_DATA")
     path = Path(folder) / f"{name}.{'txt' if name in TEXTS else 'csv'}"
     if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.with_suffix(".part")
+    if name in PACKAGED:
+        with open(torn, "w", newline="") as file:
+            packaged.write(name, file)
+        torn.rename(path)
         return path
     if not root:
         raise SystemExit("name the data directory, which holds the folder `streams`: FORETRACE_DATA=...")
     source = Path(root) / "streams" / stream.file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torn = path.with_suffix(".part")
     if name in TEXTS:
         torn.write_bytes(gzip.decompress(source.read_bytes()))
     else:
@@ -84,7 +101,7 @@ def prepare(name, folder):
 
 def read(name, path, count):
     """Yield the first rows for a peer: inputs as numbers, and the target; both None where missing."""
-    stream = STREAMS[name]
+    stream = ANY[name]
     if name in TEXTS:
         text = Path(path).read_text()[: count + 1]
         for now, following in zip(text, text[1:], strict=False):

@@ -50,7 +50,7 @@ def program(size, rows, every):
     """Return a compiled run: accuracy of each part of `every` rows, and comparisons behind it."""
     network = make_network(size, 0)
     # The rate is a number of the program: AdamW's update is proportional to it.
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(1.0), loss=LOSS)
+    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(1.0), loss=LOSS, train_encoder=True)
 
     def run(network, seed, rate, decay, refresh):
         xs = jnp.stack([jax.random.normal(jax.random.key(1000 + seed), (rows + 1,)), jnp.zeros(rows + 1)], axis=1)

@@ -19,10 +19,16 @@ import peers
 import rows
 
 FILE = ledger.RECORDS / "streams.jsonl"
-ALL = ["baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "network"]
+EXPERTS = ("baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient")
+LEAST_SQUARES = ("row", "short", "lags", "wide", "waves")
 WAYS = {
     "mixture of experts (default)": {"size": "auto"},
-    "mixture of experts and network": {"size": "auto", "experts": ALL},
+    "mixture of experts and network": {"size": "auto", "experts": [*EXPERTS, "network"]},
+    "mixture without least squares": {"size": "auto", "experts": [e for e in EXPERTS if e not in LEAST_SQUARES]},
+    "mixture without rows before": {
+        "size": "auto",
+        "experts": [e for e in EXPERTS if e not in ("short", "lags", "wide")],
+    },
     "online": {"rule": "online", "credit_depth": 0},
     "spatial": {"rule": "spatial"},
     "truncated": {"rule": "truncated"},
@@ -38,8 +44,10 @@ WARM = 300
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000, help="first rows of each stream; 0 for all")
-    parser.add_argument("--streams", nargs="+", choices=list(rows.STREAMS), default=list(rows.STREAMS))
+    parser.add_argument("--streams", nargs="+", choices=list(rows.ANY), default=list(rows.STREAMS))
+    parser.add_argument("--packaged", action="store_true", help="all streams that ship inside Python packages")
     parser.add_argument("--only", nargs="+", help="words, one of which the name of a way has to contain")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the default mixture and of the network")
     parser.add_argument("--limit", type=float, default=600, help="CPU seconds for a cell of a peer")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams")
     parser.add_argument("--page", action="store_true", help="write the page and its figures, measure nothing")
@@ -49,12 +57,15 @@ def main():
 
         return page.write()
     cells = []
-    for way in (*WAYS, *peers.river_models(True)):
-        for name in asked.streams:
-            other = way if rows.STREAMS[name].classes else way.replace("logistic", "linear")
-            for lags in (None,) if way in WAYS else (0, LAGS.get(name, 8)):
-                cell = {"stream": name, "rows": asked.rows, "way": other}
-                cells.append(cell if lags is None else cell | {"lags": lags, "limit": asked.limit})
+    for name in rows.PACKAGED if asked.packaged else asked.streams:
+        cell = {"stream": name, "rows": asked.rows}
+        for seed in asked.seeds:
+            cells += [cell | {"way": way} | ({"seed": seed} if seed else {}) for way in WAYS]
+        for way in peers.river_models(rows.ANY[name].classes):
+            cells += [cell | {"way": way, "lags": lags, "limit": asked.limit} for lags in (0, LAGS.get(name, 8))]
+        if not rows.ANY[name].classes:
+            cells += [cell | {"way": way, "limit": asked.limit} for way in peers.series_models(2, 0)]
+    cells.sort(key=lambda cell: cell["way"] not in WAYS)
     if asked.only:
         cells = [cell for cell in cells if any(word in cell["way"] for word in asked.only)]
     return ledger.each(FILE, cells, lambda cell: measure(cell, asked.work))
@@ -63,23 +74,24 @@ def main():
 def measure(cell, work):
     """Return the scores of a cell."""
     name = cell["stream"]
-    stream, path = rows.STREAMS[name], rows.prepare(name, work)
+    stream, path = rows.ANY[name], rows.prepare(name, work)
+    count = sum(1 for _ in rows.read(name, path, cell["rows"] or 10**9))
     if cell["way"] in WAYS:
-        return network(cell, stream, path)
-    count = cell["rows"] or sum(1 for _ in rows.read(name, path, None))
+        return network(cell, stream, path, count)
+    models = peers.river_models(stream.classes) | peers.series_models(rows.SEASON.get(name, 24), stream.delay)
     return peers.progressive(
-        peers.river_models(stream.classes)[cell["way"]](),
+        models[cell["way"]](),
         rows.read(name, path, count),
         count=count,
         classes=stream.classes,
-        lags=cell["lags"],
+        lags=cell.get("lags", 0),
         delay=stream.delay,
         previous=stream.previous and name not in rows.TEXTS,
         limit=cell["limit"],
     )
 
 
-def network(cell, stream, path):
+def network(cell, stream, path, count):
     """Follow the stream as `foretrace stream` does, at its default size and rate; a short run before compiles."""
     import json
 
@@ -92,9 +104,8 @@ def network(cell, stream, path):
     columns = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
     text = {"target": None} if path.suffix == ".txt" else {"target": "target", "previous": stream.previous, **columns}
     task = {} if path.suffix == ".txt" else {"task": "classification" if stream.classes else "regression"}
-    count = cell["rows"] or None
-    options = dict(WAYS[cell["way"]])
-    steps = {"chunk": options.pop("chunk", 1), "log_every": max((count or 40_000) // 10, 1)}
+    options = dict(WAYS[cell["way"]]) | {"seed": cell.get("seed", 0)}
+    steps = {"chunk": options.pop("chunk", 1), "log_every": max(count // 10, 1)}
     config = StreamConfig(str(path), **text, **task, **steps, model=ModelConfig(**({"size": "small"} | options)))
     with tempfile.TemporaryDirectory() as folder:
         warm = dataclasses.replace(config, log_every=WARM // 2)  # a line of metrics has a program of its own

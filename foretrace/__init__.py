@@ -36,6 +36,7 @@ from foretrace._export.to_torch import TorchFiles as TorchFiles
 from foretrace._export.to_torch import to_torch as to_torch
 from foretrace._learner.fit import Fit as Fit
 from foretrace._learner.fit import fit as fit
+from foretrace._learner.forgetting import Forgetting as Forgetting
 from foretrace._learner.learner import Learner as Learner
 from foretrace._learner.optimizer import adamw as adamw
 from foretrace._learner.state import Info as Info
@@ -59,6 +60,8 @@ from foretrace._runs.checkpoint import CheckpointError as CheckpointError
 from foretrace._runs.checkpoint import load as load
 from foretrace._runs.checkpoint import read_extra as read_extra
 from foretrace._runs.checkpoint import save as save
+from foretrace._runs.pretrained import from_pretrained as from_pretrained
+from foretrace._runs.pretrained import save_pretrained as save_pretrained
 
 __all__ = [name for name, value in vars().items() if not name.startswith("_") and value is not importlib]
 """Every public name, as `help(foretrace)` lists them."""
@@ -67,7 +70,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import `foretrace.stream` on first access, because it needs river, which is optional."""
-    if name == "stream":
-        return importlib.import_module("foretrace.stream")
+    """Import the public rooms on first access: they load programs, and some need packages that are optional."""
+    if name in ("experiment", "rl", "stream", "sweep", "tasks"):
+        return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

@@ -84,10 +84,11 @@ class Block(eqx.Module):
         glu: bool,
         dropout: float,
         norm: NormPlace,
+        norm_eps: float,
         key: PRNGKeyArray,
     ):
         cell_key, glu_key = jax.random.split(key)
-        self.norm = None if norm == "none" else LayerNorm(size)
+        self.norm = None if norm == "none" else LayerNorm(size, norm_eps)
         self.cell = make_cell(size, key=cell_key)
         self.glu = GLU(size, key=glu_key) if glu else None
         self.dropout, self.norm_place = dropout, norm
@@ -137,6 +138,7 @@ class Network(eqx.Module):
         cell: function `make(size, *, key)`, such as `LRU.factory(state_size=64)`.
         glu: whether the blocks have a gated linear unit.
         norm: place where the blocks normalise: "pre", "post" or "none".
+        norm_eps: constant that is added to the variance of the features before the root is taken.
         dropout: probability that a feature is dropped, the same features for a whole sequence.
         readout_size: hidden units of the decoder; a linear decoder if not given.
         cumulative_mean: True to decode the mean of the features so far, differentiated as if it were the present
@@ -145,8 +147,8 @@ class Network(eqx.Module):
 
     Raises:
         TypeError: a size that is no whole number, a cell that is not a function which makes one, or not a PRNG key.
-        ValueError: sizes below one, dropout outside [0, 1), an unknown norm, or a cell whose output does not have
-            `model_size` features.
+        ValueError: sizes below one, dropout outside [0, 1), an unknown norm, norm_eps not above 0, or a cell whose
+            output does not have `model_size` features.
 
     The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time does not grow with
     depth; `network.block(i)` is one of them.
@@ -176,6 +178,7 @@ class Network(eqx.Module):
         cell: Callable[..., AbstractCell],
         glu: bool = True,
         norm: NormPlace = "pre",
+        norm_eps: float = 1e-5,
         dropout: float = 0.0,
         readout_size: int | None = None,
         cumulative_mean: bool = False,
@@ -189,6 +192,8 @@ class Network(eqx.Module):
             raise ValueError(f"Network(dropout={dropout}) must lie in [0, 1)")
         if norm not in ("pre", "post", "none"):
             raise ValueError(f"Network(norm={norm!r}) must be 'pre', 'post' or 'none'")
+        if not 0 < norm_eps < float("inf"):
+            raise ValueError(f"Network(norm_eps={norm_eps}) must be a finite number above 0")
         self.input_size, self.output_size, self.model_size, self.depth = input_size, output_size, model_size, depth
         self.cumulative_mean = cumulative_mean
         first = shapes_of(cell, model_size, key)
@@ -204,7 +209,7 @@ class Network(eqx.Module):
             # Biases away from zero: LayerNorm at an exact zero input has the derivative 1/sqrt(eps), and tasks have
             # silent steps.
             encoder = Linear(input_size, model_size, key=encoder_key, bias_scale=0.1)
-            make = partial(Block, model_size, cell, glu=glu, dropout=dropout, norm=norm)
+            make = partial(Block, model_size, cell, glu=glu, dropout=dropout, norm=norm, norm_eps=norm_eps)
             blocks = eqx.filter_vmap(lambda key: make(key=key))(jax.random.split(block_key, depth))
             return encoder, blocks, Decoder(model_size, output_size, readout_size, key=decoder_key)
 

@@ -63,6 +63,12 @@ def check_key(owner: str, key: Any) -> None:
         raise TypeError(f"{owner}(key={got}) must be a PRNG key, such as jax.random.key(0)")
 
 
+def wrapped_key(owner: str, key: Any) -> PRNGKeyArray:
+    """Return a PRNG key of the new kind; raise a TypeError for what is none."""
+    check_key(owner, key)
+    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+
+
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:
     """Return samples of N(0, 1/fan_in)."""
     return jax.random.normal(key, shape) / math.sqrt(fan_in)

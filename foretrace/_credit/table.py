@@ -118,3 +118,19 @@ def leaves_nothing_out(rule: LearningRule) -> bool:
     """Return whether a rule's gradient in chunks is unbiased for every network."""
     # E[s t^T] is the whole sensitivity, of all layers to all parameters.
     return isinstance(rule.credit, Sketches)
+
+
+def reaches_encoder(rule: LearningRule, depth: int, steps: int) -> bool:
+    """Return whether the encoder and the norms in front of the recurrent layers get the errors of later steps.
+
+    Without these errors their gradient is that of the present step. It takes what the present input does to the present
+    output for all that it does, and so makes the encoder suppress what is only needed later.
+
+    Args:
+        rule: learning rule.
+        depth: number of recurrent layers of the network.
+        steps: number of steps that are learned in one call.
+    """
+    if isinstance(rule.credit, Depth) and rule.credit.depth >= depth:
+        return True
+    return leaves_nothing_out(rule) or (rule.inputs and steps > 1)

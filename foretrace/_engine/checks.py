@@ -1,5 +1,6 @@
 """Clear errors for chunks and carries that do not fit a network."""
 
+import functools
 from typing import Any
 
 import jax
@@ -12,7 +13,9 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule
 
 
-def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None) -> None:
+def check_chunk(
+    network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None, *, last: bool = False
+) -> None:
     """Raise a clear error for a chunk that does not fit the network; see `gradient`."""
     if not isinstance(network, Network):
         raise TypeError(f"network is a {type(network).__name__}, expected a foretrace.Network")
@@ -36,9 +39,13 @@ def check_chunk(network: Network, xs: Any, ys: Any = None, mask: Any = None, res
         if value is None:
             continue
         have = np.shape(value)
-        if have[: len(front)] != front or (name != "ys" and have != front):
+        want = front[:-1] if name == "ys" and last else front
+        if have[: len(want)] != want or (name != "ys" and have != want):
             more = " and then the shape of one target" if name == "ys" else ""
-            raise ValueError(f"{name} has shape {have}, expected {front}{more}, because xs has shape {shape}")
+            hint = ""
+            if name == "ys" and not last and have[: len(front) - 1] == front[:-1]:
+                hint = "; one target for each sequence, without an axis of time, needs last=True"
+            raise ValueError(f"{name} has shape {have}, expected {want}{more}, because xs has shape {shape}{hint}")
     if reset is not None and _dtype(reset) != np.bool_:
         raise TypeError(f"reset is {_dtype(reset)}, expected booleans: True where an episode starts")
     if mask is not None and not (_dtype(mask) == np.bool_ or np.issubdtype(_dtype(mask), np.floating)):
@@ -55,7 +62,7 @@ def check_loss(loss: Any) -> None:
         )
 
 
-def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None) -> None:
+def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None, *, last: bool = False) -> None:
     """Let a loss that has a method `check` look at the targets of the steps that count; traced arrays pass.
 
     Raises:
@@ -64,7 +71,9 @@ def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None
     check = getattr(loss, "check", None)
     if check is None or isinstance(ys, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):
         return
-    front = np.ndim(xs) - 1
+    front = np.ndim(xs) - 1 - last
+    if last and mask is not None:
+        mask = np.any(np.asarray(mask) != 0, axis=-1)
     ys = np.asarray(ys)
     steps = ys.reshape(-1, *ys.shape[front:])
     check(network.output_size, steps if mask is None else steps[np.asarray(mask).reshape(-1) != 0])
@@ -74,15 +83,22 @@ def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: A
     """Raise a clear error for a carry that does not belong to this network, rule and number of streams."""
     if carry is None:
         return
-    # Shapes say it all, and cost neither time nor memory.
+    # Shapes say it all, and are found once: tracing would take longer than the call.
     batch = np.shape(xs)[0] if np.ndim(xs) == 3 else None
-    want = jax.eval_shape(lambda: init_carry(network, rule, batch))
-    have = jax.tree.map(jnp.shape, carry)
-    if have != jax.tree.map(jnp.shape, want):
+    leaves, structure = jax.tree.flatten(network)
+    shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+    if jax.tree.map(jnp.shape, carry) != _carry_shapes(structure, shapes, rule, batch):
         raise ValueError(
             f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what a previous call "
             "with the same network, rule and number of streams returned"
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _carry_shapes(structure: Any, shapes: tuple[Any, ...], rule: LearningRule, batch: int | None) -> Any:
+    """Return the shapes of `init_carry` for a network of these shapes."""
+    network = jax.tree.unflatten(structure, shapes)
+    return jax.tree.map(jnp.shape, jax.eval_shape(lambda network: init_carry(network, rule, batch), network))
 
 
 def check_finite(name: str, value: Any) -> None:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
+
 from foretrace._types import Array, Bool, Float, Keys, Mask
 
 
@@ -21,3 +23,30 @@ class Data(NamedTuple):
     mask: Mask | None = None
     reset: Bool[Array, "*B C"] | None = None
     key: Keys | None = None
+
+
+def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
+    """Return the chunk with targets and weights of every step.
+
+    Args:
+        data: chunk as the caller has it.
+        mean_loss: divide the weights of each stream by their sum.
+        last: the targets have no axis of time; each is that of the last step of its stream that counts.
+    """
+    if not (mean_loss or last):
+        return data
+    xs, ys, mask = data.xs, data.ys, data.mask
+    assert ys is not None, "weights are for targets"
+    weights = jnp.ones(xs.shape[:-1], xs.dtype) if mask is None else mask.astype(xs.dtype)
+    if last:
+        length, there = xs.shape[-2], weights != 0
+        final = length - 1 - jnp.argmax(jnp.flip(there, -1), axis=-1)
+        steps = jnp.arange(length).reshape(*[1] * final.ndim, length)
+        is_final = steps == final[..., None]
+        weights = jnp.where(is_final & there, weights, jnp.zeros_like(weights))
+        axis = xs.ndim - 2
+        ys = jnp.broadcast_to(jnp.expand_dims(ys, axis), (*ys.shape[:axis], length, *ys.shape[axis:]))
+    if mean_loss:
+        total = weights.sum(-1, keepdims=True)
+        weights = weights / jnp.where(total == 0, jnp.ones_like(total), total)
+    return data._replace(ys=ys, mask=weights)

@@ -7,15 +7,17 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
+from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import credit_of
 from foretrace._engine.carry import init_carry
+from foretrace._engine.checks import check_carry, check_chunk
 from foretrace._engine.data import Data
 from foretrace._engine.layers import READOUT, batch_of_one, each_step_and_stream, each_stream, over_layers
 from foretrace._network import Block, Network
 from foretrace._recurrence.chunk import Carry, Chunk
 from foretrace._recurrence.sensitivity import advance, attach, init_sensitivity
 from foretrace._recurrence.unroll import straight_through, unroll
-from foretrace._rule import BPTT, LearningRule
+from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Keys, States
 
 
@@ -24,18 +26,20 @@ def forward(
     carry: Carry | None,
     xs: Float[Array, "*B C I"],
     *,
-    rule: LearningRule = BPTT,
+    rule: LearningRule | str = BPTT,
     reset: Bool[Array, "*B C"] | None = None,
     key: Keys | None = None,
     keep_carry: bool = True,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
-    """Run a network over a chunk of one stream, or of a batch of streams.
+    """Run a network over a chunk of one stream, or of a batch of streams; compiled once for each shape and rule.
 
     Args:
         network: network to run.
-        carry: states and sensitivities from before the chunk; None starts a sequence, with nothing attached.
+        carry: states and sensitivities from before the chunk, as `init_carry` makes them for the rule; None starts a
+            sequence, with nothing attached.
         xs: inputs.
-        rule: learning rule, which says what is open to the derivative; the values do not depend on it.
+        rule: learning rule or its name. It says what is carried and what is differentiated; the outputs do not depend
+            on it. Default: BPTT, which carries states alone.
         reset: steps that start an episode.
         key: PRNG key of the dropout masks, or one for each stream; no dropout without it.
         keep_carry: False spares the sensitivity at the end of the chunk.
@@ -44,9 +48,24 @@ def forward(
         The outputs, and the carry after the chunk (None if not kept).
 
     Raises:
-        ValueError: a carry for a network that runs on whole sequences only.
+        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no PRNG key.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a carry of another network,
+            rule or number of streams, or a carry for a network that runs on whole sequences only.
+
+    >>> import foretrace as ft, jax, jax.numpy as jnp
+    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> outputs, carry = ft.forward(network, None, jnp.ones((5, 2)))
+    >>> outputs.shape
+    (5, 3)
     """
-    return run(network, carry, Data(xs, reset=reset, key=key), rule=rule, return_carry=keep_carry)
+    rule = as_rule(rule)
+    check_chunk(network, xs, reset=reset)
+    if key is not None:
+        key = _keys(key, xs)
+    if network.cumulative_mean:
+        _check_whole(carry)
+    check_carry(network, rule, carry, xs)
+    return _jitted_run(network, carry, Data(xs, reset=reset, key=key), rule=rule, return_carry=keep_carry)
 
 
 def run(
@@ -121,13 +140,26 @@ def _run(
         )
         x, after = each_stream(run_stream, batched, in_axes=1, out_axes=1)(before, chunk)
     if network.cumulative_mean:
-        if carry is not None:
-            raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
+        _check_whole(carry)
         # The error of step t goes to the features of step t alone, so that the rule's own credit stays as it is.
         counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = straight_through(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
     outputs = each_step_and_stream(network.decoder, batched, flatten_batch)(x)
     return jnp.swapaxes(outputs, 0, 1) if batched else outputs, after
+
+
+def _keys(key: Keys, xs: Array) -> Keys:
+    """Return one key, or one for each stream."""
+    if xs.ndim == 3 and isinstance(key, jax.Array) and key.ndim == 1 and key.dtype != jnp.uint32:
+        if len(key) != len(xs):
+            raise ValueError(f"key has shape {key.shape}, expected one key, or ({len(xs)},) for the streams of xs")
+        return key
+    return wrapped_key("forward", key)
+
+
+def _check_whole(carry: Carry | None) -> None:
+    if carry is not None:
+        raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
 
 
 def _chunk(network: Network, data: Data) -> Chunk:
@@ -187,3 +219,6 @@ def _run_layers(
 
     x = each_step_and_stream(network.encoder, chunk.xs.ndim == 3, flatten_batch)(chunk.xs)
     return over_layers(layer, network, carry, x, chunk.dropout_masks)
+
+
+_jitted_run = jax.jit(run, static_argnames=("rule", "return_carry"))

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._cells.parts import check_key
+from foretrace._cells.parts import wrapped_key
 from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_carry, check_chunk, check_labels, check_loss
-from foretrace._engine.data import Data
+from foretrace._engine.data import Data, weighted
 from foretrace._engine.forward import run
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
@@ -20,6 +20,42 @@ from foretrace._types import Array, Float, Mask, PRNGKeyArray, PyTree
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
+
+
+@overload
+def gradient(
+    network: Network,
+    carry: Carry | None,
+    xs: Float[Array, "*B C I"],
+    ys: Array,
+    *,
+    rule: LearningRule | str,
+    loss: Loss,
+    mask: Mask | None = None,
+    reset: Array | None = None,
+    key: PRNGKeyArray | None = None,
+    mean_loss: bool = False,
+    last: bool = False,
+    return_outputs: Literal[False] = False,
+) -> tuple[Float[Array, ""], Network, Carry]: ...
+
+
+@overload
+def gradient(
+    network: Network,
+    carry: Carry | None,
+    xs: Float[Array, "*B C I"],
+    ys: Array,
+    *,
+    rule: LearningRule | str,
+    loss: Loss,
+    mask: Mask | None = None,
+    reset: Array | None = None,
+    key: PRNGKeyArray | None = None,
+    mean_loss: bool = False,
+    last: bool = False,
+    return_outputs: Literal[True],
+) -> tuple[Float[Array, ""], Network, Carry, Float[Array, "*B C O"]]: ...
 
 
 def gradient(
@@ -33,7 +69,10 @@ def gradient(
     mask: Mask | None = None,
     reset: Array | None = None,
     key: PRNGKeyArray | None = None,
-) -> tuple[Float[Array, ""], Network, Carry]:
+    mean_loss: bool = False,
+    last: bool = False,
+    return_outputs: bool = False,
+) -> tuple[Float[Array, ""], Network, Carry] | tuple[Float[Array, ""], Network, Carry, Float[Array, "*B C O"]]:
     """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
 
         value = sum_t mask_t * loss(output_t, y_t)
@@ -55,9 +94,14 @@ def gradient(
         reset: booleans that say which steps start an episode, of the same shape: state, sensitivity and errors are cut
             before them.
         key: PRNG key for dropout; no dropout without it.
+        mean_loss: True to divide the loss of each stream by the sum of its weights, so that value and gradient are
+            means over the steps that count. The gradients of the chunks of a sequence then no longer add up to its own.
+        last: True for one target for each sequence, (…) or (B, …), which the output of its last step that counts is
+            compared with; on whole sequences.
+        return_outputs: True to return the outputs of the network as well.
 
     Returns:
-        `(value, grads, carry)`; grads has the structure of the network.
+        `(value, grads, carry)`, or `(value, grads, carry, outputs)`; grads has the structure of the network.
 
     Raises:
         TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no loss, no PRNG key.
@@ -74,15 +118,19 @@ def gradient(
     (2, 4)
     """
     rule = as_rule(rule)
-    check_chunk(network, xs, ys, mask, reset)
+    check_chunk(network, xs, ys, mask, reset, last=last)
     check_loss(loss)
-    check_labels(network, loss, xs, ys, mask)
+    check_labels(network, loss, xs, ys, mask, last=last)
     if key is not None:
-        check_key("gradient", key)
+        key = wrapped_key("gradient", key)
     check_carry(network, rule, carry, xs)
-    found = jitted_evaluate(network, carry, Data(xs, ys, mask, reset, key), rule=rule, loss=loss)
+    data = Data(xs, ys, mask, reset, key)
+    if mean_loss or last:
+        data = _jitted_weighted(data, mean_loss=mean_loss, last=last)
+    found = jitted_evaluate(network, carry, data, rule=rule, loss=loss)
     assert found.carry is not None
-    return found.loss, found.grads, found.carry
+    out = (found.loss, found.grads, found.carry)
+    return (*out, found.outputs) if return_outputs else out
 
 
 class Evaluation(NamedTuple):
@@ -206,3 +254,5 @@ def segmented_loss(
 
 jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "return_carry", "segment"))
 """`evaluate` as a program of its own: one compilation for each shape, rule and loss."""
+
+_jitted_weighted = jax.jit(weighted, static_argnames=("mean_loss", "last"))

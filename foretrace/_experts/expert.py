@@ -22,6 +22,9 @@ class Features(NamedTuple):
         lags: inputs of the row, many rows before it and their labels.
         wide: random tanh features of the lags.
         waves: random Fourier features of the row.
+        events: inputs of the row and of the last unusual rows, and how long ago these were.
+        wide_events: random tanh features of `events`.
+        has_events: whether unusual rows are known and rare; if not, their features are zero.
         labels: last known labels, the newest first: numbers in standard deviations, NaN where none is known; of
             classes their indices, -1 where none is known.
         num_classes: number of classes that have been seen; 0 for numbers.
@@ -32,6 +35,9 @@ class Features(NamedTuple):
     lags: Float[Array, "L"]
     wide: Float[Array, "F"]
     waves: Float[Array, "F"]
+    events: Float[Array, "V"]
+    wide_events: Float[Array, "F"]
+    has_events: Bool[Array, ""]
     labels: Float[Array, "K"] | Int[Array, "K"]
     num_classes: Int[Array, ""]
 

@@ -4,6 +4,7 @@
     lags      the row, earlier values of some inputs, earlier labels; `short` has the first of each
     wide      tanh(A lags)                  A: random, so that each feature sees few numbers or all of them
     waves     cos(B row + b)                B: random, at several length scales
+    events    the row, the last unusual rows and their ages; `wide_events` is tanh(C events)
 
 A row with many inputs is reduced by a random projection first. Random matrices come from fixed seeds.
 """
@@ -13,10 +14,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from foretrace._experts.events import Events, event_features, has_events, new_events, remember
 from foretrace._experts.expert import Features
 from foretrace._experts.shape import FOLDED, LABELS, WIDE, Shape, codes
-from foretrace._types import Array, Float, Int
+from foretrace._types import Array, Bool, Float, Int
 
 _BOUND = 5.0
 """Greatest absolute value of a feature that is a number, in standard deviations: further out, it would have a leverage
@@ -33,10 +36,12 @@ class Past(NamedTuple):
     Args:
         rows: lagged inputs of the last rows, the newest first.
         labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1 where none is known.
+        events: last unusual rows.
     """
 
     rows: Float[Array, "K I"]
     labels: Float[Array, "K"]
+    events: Events
 
 
 class Seen(NamedTuple):
@@ -45,12 +50,16 @@ class Seen(NamedTuple):
     Args:
         row: inputs of the row, after the projection.
         lags: earlier inputs and labels.
+        events: unusual rows and their ages.
+        has_events: whether there are some, and not too many.
         labels: last known labels, in standard deviations.
         moments: mean and standard deviation of numbers, or number of classes and 1.
     """
 
     row: Float[Array, "R"]
     lags: Float[Array, "L"]
+    events: Float[Array, "V"]
+    has_events: Bool[Array, ""]
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
 
@@ -62,6 +71,7 @@ class Maps(NamedTuple):
         row: projection of the inputs; of no columns where they are used as they are.
         lagged: projection of the lagged inputs, likewise.
         wide: from the lags.
+        wide_events: from the row and the unusual rows.
         waves: from the row.
         phases: of the waves.
         codes: features of each class.
@@ -70,6 +80,7 @@ class Maps(NamedTuple):
     row: Float[np.ndarray, "R I"]
     lagged: Float[np.ndarray, "R I"]
     wide: Float[np.ndarray, "F L"]
+    wide_events: Float[np.ndarray, "F V"]
     waves: Float[np.ndarray, "F R"]
     phases: Float[np.ndarray, "F"]
     codes: Float[np.ndarray, "O K"]
@@ -78,23 +89,29 @@ class Maps(NamedTuple):
 def maps(shape: Shape) -> Maps:
     """Return the random matrices of a shape, always the same."""
     draw = np.random.default_rng(0)
-    lagged, size = len(shape.lagged), shape.size(shape.depth)
+    lagged = len(shape.lagged)
     row = shape.size(0) + shape.code_size
     project_lagged = shape.lagged_size < lagged
-    # Each random feature looks at a different number of features, from four to all.
-    width = np.exp(draw.uniform(np.log(min(4, size)), np.log(size), (WIDE - 1, 1)))
-    some = draw.uniform(size=(WIDE - 1, size)) < width / size
-    wide = draw.normal(size=(WIDE - 1, size)) * some / np.sqrt(width) * np.exp(draw.uniform(-0.7, 0.7, (WIDE - 1, 1)))
-    wide[:, 0] = draw.normal(size=WIDE - 1)
+    wide = _wide(draw, shape.size(shape.depth))
     scales = np.exp(draw.uniform(np.log(0.3), np.log(3.0), (WIDE - 1, 1))) / np.sqrt(row)
     return Maps(
         _row_projection(shape),
         draw.normal(size=(shape.lagged_size * project_lagged, lagged)) / np.sqrt(max(lagged, 1)),
         wide,
+        _wide(np.random.default_rng(3), shape.events_size),
         draw.normal(size=(WIDE - 1, row)) * scales,
         draw.uniform(0, 2 * np.pi, WIDE - 1),
         codes(shape),
     )
+
+
+def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
+    """Return weights of random features, each of which looks at a different number of features: four to all."""
+    width = np.exp(draw.uniform(np.log(min(4, size)), np.log(size), (WIDE - 1, 1)))
+    some = draw.uniform(size=(WIDE - 1, size)) < width / size
+    wide = draw.normal(size=(WIDE - 1, size)) * some / np.sqrt(width) * np.exp(draw.uniform(-0.7, 0.7, (WIDE - 1, 1)))
+    wide[:, 0] = draw.normal(size=WIDE - 1)
+    return wide
 
 
 def _row_projection(shape: Shape) -> np.ndarray:
@@ -113,13 +130,15 @@ def _row_projection(shape: Shape) -> np.ndarray:
 def new_past(shape: Shape) -> Past:
     """Return the past of a stream before its first row."""
     empty = -1.0 if shape.classes else np.nan
-    return Past(jnp.zeros((max(shape.depth, 1), shape.lagged_size)), jnp.full(LABELS, empty))
+    return Past(jnp.zeros((max(shape.depth, 1), shape.lagged_size)), jnp.full(LABELS, empty), new_events(shape))
 
 
 def new_seen(shape: Shape) -> Seen:
     """Return what waits for a label, zeros."""
     lags = shape.size(shape.depth) - 1 - shape.row_size
-    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), jnp.zeros(LABELS), jnp.zeros(2))
+    events = jnp.zeros(shape.events_size - shape.size(0))
+    no = jnp.zeros((), bool)
+    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), events, no, jnp.zeros(LABELS), jnp.zeros(2))
 
 
 def look(
@@ -149,10 +168,10 @@ def look(
         known = jnp.clip((labels - moments[0]) / moments[1], -FAR, FAR)
         if shape.code_size:
             parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
-    seen = Seen(row, jnp.concatenate(parts), known, moments)
+    seen = Seen(row, jnp.concatenate(parts), event_features(past.events), has_events(past.events), known, moments)
     now = x[np.asarray(shape.lagged, np.int32)] if shape.lagged else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
-    return seen, Past(rows, labels)
+    return seen, Past(rows, labels, remember(past.events, row))
 
 
 def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
@@ -164,6 +183,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
     row = jnp.concatenate([one, seen.row, labels[: shape.code_size]])
     short = [one, seen.row, earlier[: few * shape.lagged_size], labels[: few * shape.code_size]]
     lags = jnp.concatenate([one, seen.row, seen.lags])
+    events = jnp.where(seen.has_events, jnp.concatenate([one, seen.row, seen.events]), 0.0)
     classes = shape.classes
     return Features(
         row,
@@ -171,6 +191,13 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
         lags,
         jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
         jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
+        events,
+        lax.cond(
+            seen.has_events,
+            lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),
+            lambda: jnp.zeros(WIDE),
+        ),
+        seen.has_events,
         seen.labels.astype(jnp.int32) if classes else seen.labels,
         _count(seen) if classes else jnp.zeros((), jnp.int32),
     )

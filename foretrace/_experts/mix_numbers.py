@@ -8,8 +8,8 @@ Two ways of weighting, each at several rates and shares, are mixed once more at 
 
 u is the mean absolute error of the mixture, so that no unit matters. Half of the prior lies on the baselines. Where
 labels come late, errors of the same sign follow each other, and weights would swing behind them: rates and shares are
-divided by 1 + delay / 4, the rates of the first way by 1 + 4 delay. Sources: Kivinen and Warmuth, Information and
-Computation 132(1), 1997; Herbster and Warmuth, Machine Learning 32, 1998.
+divided by 1 + delay / 4, the rates of the first way by 1 + 4 delay. Each step ahead has a delay of its own. Sources:
+Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth, Machine Learning 32, 1998.
 """
 
 from typing import NamedTuple
@@ -34,13 +34,13 @@ class NumberWeights(NamedTuple):
         experts: logarithm of the weight of each expert in each combination, for each step ahead.
         top: logarithm of the weight of each combination, and of each baseline once more.
         unit: mean absolute error of the mixture at each step ahead.
-        num_labels: number of labels.
+        num_labels: number of labels of each step ahead.
     """
 
     experts: Float[Array, "M E O"]
     top: Float[Array, "T O"]
     unit: Float[Array, "O"]
-    num_labels: Float[Array, ""]
+    num_labels: Float[Array, "O"]
 
 
 class NumberMixture(eqx.Module):
@@ -50,20 +50,25 @@ class NumberMixture(eqx.Module):
         experts: number of experts; the first ones are the baselines.
         baselines: number of baselines.
         outputs: number of steps ahead.
-        delay: number of rows after which a label comes.
+        delays: number of rows after which the label of each step ahead comes.
     """
 
     experts: int = eqx.field(static=True)
     baselines: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
-    delay: int = eqx.field(static=True)
+    delays: tuple[int, ...] = eqx.field(static=True)
 
     @property
-    def settings(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rate and share of each combination, those of both ways behind each other."""
-        rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
-        late = np.repeat([1 + 4 * self.delay, 1 + self.delay / 4], len(rates) // 2)
-        return rates / late, shares / (1 + self.delay / 4)
+    def late(self) -> Float[np.ndarray, "O"]:
+        """Divisor of rates and shares at each step ahead."""
+        return 1 + np.array(self.delays) / 4
+
+    @property
+    def settings(self) -> tuple[Float[np.ndarray, "M O"], Float[np.ndarray, "M O"]]:
+        """Rate and share of each combination, those of both ways behind each other, at each step ahead."""
+        rates, shares = (np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES))
+        late = np.repeat(np.stack([1 + 4 * np.array(self.delays), self.late]), len(rates) // 2, axis=0)
+        return rates / late, shares / self.late
 
     def init(self) -> NumberWeights:
         """Return the state before the first row."""
@@ -74,7 +79,7 @@ class NumberMixture(eqx.Module):
             jnp.asarray(np.tile(experts[None, :, None], (combinations, 1, self.outputs))),
             jnp.asarray(np.tile(top[:, None], (1, self.outputs))),
             jnp.zeros(self.outputs),
-            jnp.zeros(()),
+            jnp.zeros(self.outputs),
         )
 
     def predict(self, state: NumberWeights, predicted: Float[Array, "E O"]) -> Float[Array, "O"]:
@@ -88,10 +93,11 @@ class NumberMixture(eqx.Module):
         return own + jnp.einsum("mo,meo->eo", top[self.baselines :], jax.nn.softmax(state.experts, axis=1))
 
     def learn(
-        self, state: NumberWeights, predicted: Float[Array, "E O"], label: Float[Array, "O"], known: Bool[Array, ""]
+        self, state: NumberWeights, predicted: Float[Array, "E O"], label: Float[Array, "O"], known: Bool[Array, "*O"]
     ) -> NumberWeights:
-        """Return the state after a label; as it was if it is not known."""
+        """Return the state after labels; as it was for a step ahead whose label is not known."""
         mixed, candidates = self._mixed(state, predicted)
+        known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
         error = jnp.abs(mixed - label)
         taken = known.astype(error.dtype)
@@ -106,14 +112,13 @@ class NumberMixture(eqx.Module):
         own = jnp.minimum(jnp.abs(predicted - label[None]) / scale[None], _CLIP)
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[None], gradient.shape)])
         prior = _prior(self.baselines, self.experts - self.baselines)[None, :, None]
-        experts = _shared(state.experts - rates[:, None, None] * losses, shares[:, None, None], prior)
-        late = 1 + self.delay / 4
-        top_losses = TOP_RATE / late * jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
+        experts = _shared(state.experts - rates[:, None] * losses, shares[:, None], prior)
+        top_losses = (TOP_RATE / self.late)[None] * jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
         top_prior = _prior(self.baselines, 2 * half)[:, None]
-        top = _shared(state.top - top_losses, TOP_SHARE / late, top_prior, axis=0)
+        top = _shared(state.top - top_losses, (TOP_SHARE / self.late)[None], top_prior, axis=0)
         return NumberWeights(
-            jnp.where(known, experts, state.experts),
-            jnp.where(known, top, state.top),
+            jnp.where(known[None, None], experts, state.experts),
+            jnp.where(known[None], top, state.top),
             jnp.where(known, unit, state.unit),
             count,
         )

@@ -18,6 +18,7 @@ from jax import lax
 
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
 from foretrace._experts.contexts import ORDERS, Contexts
+from foretrace._experts.events import OfEvents
 from foretrace._experts.expert import AbstractExpert
 from foretrace._experts.features import FAR, Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.gradient import ClassGradient, NumberGradient
@@ -38,7 +39,7 @@ MAX_COEFFICIENTS = 2**14
 SETTLED = 10
 """Number of labels from which experts learn numbers: before, nobody knows their scale."""
 
-EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "network")
+EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "events", "network")
 """Names of the groups of experts."""
 
 
@@ -65,6 +66,7 @@ class MixtureState(NamedTuple):
         pasts: past of each stream; the last one belongs to rows that are missing.
         rings: predictions of each stream that wait for their labels; None without delay.
         turns: place in the ring of each stream where the next prediction is written.
+        ages: number of rows of each stream since its start, at most one more than the places of its ring.
         experts: state of each group of experts.
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
@@ -73,6 +75,7 @@ class MixtureState(NamedTuple):
     pasts: Past
     rings: Waiting | None
     turns: Int[Array, "P"]
+    ages: Int[Array, "P"]
     experts: tuple[Any, ...]
     weights: NumberWeights | ClassWeights
     num_labels: Int[Array, ""]
@@ -111,7 +114,8 @@ class Mixture:
         if shape.classes:
             self.mixture: Any = ClassMixture(count, shape.outputs, shape.delay)
         else:
-            self.mixture = NumberMixture(count, len(self.experts[0].names), shape.outputs, shape.delay)
+            delays = tuple(shape.delays.tolist())
+            self.mixture = NumberMixture(count, len(self.experts[0].names), shape.outputs, delays)
         self.places = shape.delay + 1 if shape.delay else 0
         with jax.enable_x64(True):
             self._maps = jax.tree.map(jnp.asarray, maps(shape))
@@ -134,6 +138,7 @@ class Mixture:
             state = MixtureState(
                 jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)),
                 rings if self.places else None,
+                jnp.zeros(count, jnp.int32),
                 jnp.zeros(count, jnp.int32),
                 tuple(expert.init() for expert in self.experts),
                 self.mixture.init(),
@@ -206,6 +211,8 @@ class Mixture:
         if state.rings is not None:
             turn = jnp.where(row.is_new > 0, 0, state.turns[slot])
             rings = jax.tree.map(lambda leaf, one: leaf.at[slot, turn].set(one), state.rings, new)
+            if self.shape.first_delay is not None:
+                state = self._weighed(state, row, rings, turn)
             turn = jnp.where(turn + 1 == self.places, 0, turn + 1).astype(jnp.int32)
             old = jax.tree.map(lambda leaf: leaf[slot, turn], rings)
             features = expand(self.shape, maps, old.seen)
@@ -240,9 +247,27 @@ class Mixture:
             expert.learn(now, features, mine, label, known)
             for expert, now, mine in zip(self.experts, state.experts, spans, strict=True)
         )
-        classes = (features.num_classes,) if self.shape.classes else ()
-        weights = self.mixture.learn(state.weights, old.predicted, label, known, *classes)
-        return state._replace(experts=experts, weights=weights), Mixed(newest, old.mixed, wrong, losses)
+        state = state._replace(experts=experts)
+        if self.shape.first_delay is None:
+            classes = (features.num_classes,) if self.shape.classes else ()
+            weights = self.mixture.learn(state.weights, old.predicted, label, known, *classes)
+            state = state._replace(weights=weights)
+        return state, Mixed(newest, old.mixed, wrong, losses)
+
+    def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
+        """Return the state after the number that came with a row: at each step ahead, the label of another row."""
+        slot, steps = row.slot.astype(jnp.int32), jnp.arange(self.shape.outputs, dtype=jnp.int32)
+        delays = jnp.asarray(self.shape.delays, jnp.int32)
+        age = jnp.where(row.is_new > 0, 0, state.ages[slot])  # rows before this one
+        places = jnp.mod(turn - delays, self.places)
+        mean, scale = rings.seen.moments[slot, places].T
+        known = jnp.isfinite(row.came) & (row.slot < self.shape.slots) & (delays <= age)
+        known = known & (rings.num_labels[slot, places] >= SETTLED)
+        label = jnp.where(known, (row.came - mean) / jnp.where(known, scale, 1.0), 0.0)
+        predicted = rings.predicted[slot, places, :, steps].T
+        weights = self.mixture.learn(state.weights, predicted, label, known)
+        ages = state.ages.at[slot].set(jnp.minimum(age + 1, self.places).astype(jnp.int32))
+        return state._replace(weights=weights, ages=ages)
 
     def _outside(self, row: Row, num_classes: Array) -> Float[Array, "X O"]:
         if self.shape.classes:
@@ -259,12 +284,15 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
         "row": shape.size(0) + shape.code_size,
         "short": shape.size(shape.short_depth),
         "lags": shape.size(shape.depth),
+        "events": shape.events_size,
     }
     outputs = shape.outputs
     make: dict[str, Callable[[], AbstractExpert]] = {}
     squares = ClassSquares if shape.classes else NumberSquares
     for name in SETS:
         make[name] = partial(squares, name, sizes.get(name, WIDE), outputs)
+    of_events = partial(squares, "events", sizes["events"], outputs), partial(squares, "wide_events", WIDE, outputs)
+    make["events"] = lambda: OfEvents(tuple(one() for one in of_events))
     if shape.classes:
         make["contexts"] = lambda: Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16)
         make["neighbours"] = lambda: ClassNeighbours(sizes["short"], outputs)

@@ -20,6 +20,7 @@ class Row(NamedTuple):
         known: 1 if a label came with the row.
         slot: stream of the row; the number of slots for a row that is missing.
         is_new: 1 if the stream starts anew with this row.
+        came: number that came with the row, NaN if none did: the label of one step ahead of each row before it.
         label: label that came with the row, of the row `delay` rows before: numbers, or the index of a class.
         outside: outputs of each model from elsewhere: numbers, or logits of the classes.
         x: inputs.
@@ -30,12 +31,13 @@ class Row(NamedTuple):
     known: Float[Array, ""]
     slot: Float[Array, ""]
     is_new: Float[Array, ""]
+    came: Float[Array, ""]
     label: Float[Array, "L"]
     outside: Float[Array, "X O"]
     x: Float[Array, "I"]
 
 
-_HEAD = 6
+_HEAD = 7
 
 
 def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
@@ -49,6 +51,7 @@ def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
         row[3],
         row[4],
         row[5],
+        row[6],
         row[_HEAD:outside],
         row[outside:inputs].reshape(shape.outside, shape.outputs),
         row[inputs:],
@@ -93,6 +96,7 @@ def pack(
             out[i, :2] = -1.0 if last is None else last, context.num_classes
         else:
             out[i, :3] = np.nan if last is None else last, context.mean, context.deviation
+            out[i, 6] = np.nan if context.came is None else context.came
         out[i, 4] = 0 if slots is None else slots[i]
         out[i, 5] = 0 if is_new is None else is_new[i]
     for i, row in enumerate(resolved):

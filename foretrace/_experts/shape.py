@@ -13,6 +13,12 @@ SHORT = 48
 WIDE = 160
 """Number of random features."""
 
+EVENTS = 112
+"""Number of features that hold the row and the last unusual rows; at least one of these."""
+
+MAX_EVENTS = 3
+"""Number of unusual rows that are remembered at most."""
+
 LABELS = 400
 """Number of labels that are remembered."""
 
@@ -40,6 +46,8 @@ class Shape:
         previous: whether earlier labels are features.
         outside: number of other models, such as the network, whose predictions are mixed with those of the experts.
         used: number of inputs, the first ones, that were in use when the stream began; None for all.
+        first_delay: number of rows after which the label of the first step ahead comes; that of each further step comes
+            one row later. None if all labels of a row come together.
     """
 
     inputs: int
@@ -51,6 +59,14 @@ class Shape:
     previous: bool = True
     outside: int = 0
     used: int | None = None
+    first_delay: int | None = None
+
+    @property
+    def delays(self) -> np.ndarray:
+        """Number of rows after which the label of each output comes."""
+        if self.first_delay is None:
+            return np.full(1 if self.classes else self.outputs, self.delay)
+        return self.first_delay + np.arange(self.outputs)
 
     @property
     def row_size(self) -> int:
@@ -79,6 +95,16 @@ class Shape:
     def short_depth(self) -> int:
         """Number of earlier rows and labels among the short lags."""
         return min(self._depth(SHORT), 3)
+
+    @property
+    def num_events(self) -> int:
+        """Number of unusual rows that are remembered."""
+        return min(max((EVENTS - self.size(0)) // (self.row_size + 1), 1), MAX_EVENTS)
+
+    @property
+    def events_size(self) -> int:
+        """Number of features of the row and the unusual rows before it."""
+        return self.size(0) + self.num_events * (self.row_size + 1)
 
     def size(self, depth: int) -> int:
         """Return the number of features: of the row, of `depth` earlier rows and labels, and a constant."""

@@ -92,9 +92,6 @@ def export(
         raise ValueError(f"export(path={str(path)!r}): the suffix is that of a file beside it; use .onnx or .stablehlo")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot export to {path}: there is no folder {path.parent}; make it first")
-    if format == "onnx" and learn and isinstance(model, Learner) and model.rule.credit is not None:
-        # onnxruntime refused such a graph for a product of shapes that do not fit (dev/LOG.md).
-        raise NotExportable(f"export(format='onnx') has no form of the rule {model.rule} yet; use format='stablehlo'")
     graph = _graph(model, learn, state, target)
     header = json.dumps(_header(graph, format, "learning" if learn else "inference", files.state.name), indent=1)
     write_atomically(files.graph, _WRITERS[format](graph, header))

@@ -9,7 +9,8 @@ import numpy as np
 from jax.interpreters import partial_eval
 
 from foretrace._engine.carry import init_carry
-from foretrace._engine.forward import forward
+from foretrace._engine.data import Data
+from foretrace._engine.forward import run
 from foretrace._export.real_valued import NotExportable, real_valued
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
@@ -58,7 +59,7 @@ def inference_graph(network: Network) -> Graph:
     start = Carry(init_carry(network, BPTT).h, None)
 
     def step(carry: Carry, x: Array) -> tuple[list[Array], Carry]:
-        outputs, after = forward(network, carry, x[None])
+        outputs, after = run(network, carry, Data(x[None]), rule=BPTT)
         assert after is not None
         return [outputs[0]], after
 

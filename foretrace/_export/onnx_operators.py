@@ -116,7 +116,11 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
 
 def reshaped(nodes: Nodes, x: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
     """Return an array in another shape; itself if that is its own."""
-    return x if tuple(old) == tuple(new) else nodes.add("Reshape", x, nodes.integers(new))
+    if tuple(old) == tuple(new):
+        return x
+    # A size of zero would be taken for "as before"; credit in depth has arrays without elements.
+    zero = {"allowzero": 1} if 0 in new else {}
+    return nodes.add("Reshape", x, nodes.integers(new), **zero)
 
 
 def _reshape(nodes: Nodes, eqn: Any, x: str, *_: str) -> str:

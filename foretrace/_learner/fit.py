@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from foretrace._engine.checks import check_chunk
-from foretrace._engine.data import Data
+from foretrace._engine.data import Data, weighted
 from foretrace._engine.gradient import Loss, chunk_loss
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
@@ -84,16 +84,16 @@ def fit(
     """
     xs, ys = jnp.asarray(xs), jnp.asarray(ys)
     _check(xs, ys, mask, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience)
-    ys, weights = _each_step(xs, ys, mask)
-    check_chunk(network, xs, ys, weights)
+    mask = None if mask is None else jnp.asarray(mask, bool)
+    last = ys.ndim < 2 or ys.shape[1] != xs.shape[1]
+    check_chunk(network, xs, ys, mask, last=last)
     split, order, masks = jax.random.split(key, 3)
     shuffled = np.asarray(jax.random.permutation(split, len(xs)))
     held = min(max(1, round(validation * len(xs))), len(xs) - 1) if validation else 0
     test, train = shuffled[:held], shuffled[held:]
-    learner = Learner(
-        network, rule=rule, loss=loss, optimizer=adamw() if optimizer is None else optimizer, whole_sequences=True
-    )
-    score = jax.jit(partial(_mean_loss, rule=learner.rule, loss=loss))
+    optimizer = adamw() if optimizer is None else optimizer
+    learner = Learner(network, rule=rule, loss=loss, optimizer=optimizer, whole_sequences=True, mean_loss=True)
+    score = jax.jit(partial(_mean_loss, rule=learner.rule, loss=loss, last=last))
     state, best, losses, scores = learner.init(masks), network, [], []
     size = min(batch_size, len(train))
     for epoch in _bar(epochs, progress):
@@ -102,13 +102,14 @@ def fit(
         rows = np.resize(rows, -(-len(rows) // size) * size)
         batches = []
         for batch in np.split(rows, len(rows) // size):
-            state, info = learner.step(state, xs[batch], ys[batch], mask=weights[batch])
+            there = None if mask is None else mask[batch]
+            state, info = learner.step(state, xs[batch], ys[batch], mask=there, last=last)
             batches.append(info.loss)
         losses.append(float(np.mean(batches)))
         if not held:
             best = state.network
             continue
-        scores.append(float(score(state.network, Data(xs[test], ys[test], weights[test]))))
+        scores.append(float(score(state.network, Data(xs[test], ys[test], None if mask is None else mask[test]))))
         if not math.isfinite(scores[-1]):
             raise ValueError(
                 f"fit: the validation loss of epoch {epoch + 1} is {scores[-1]}; look for NaN, and for labels that are "
@@ -121,21 +122,9 @@ def fit(
     return Fit(best, losses, scores)
 
 
-def _mean_loss(network: Network, data: Data, *, rule: LearningRule, loss: Loss) -> Array:
+def _mean_loss(network: Network, data: Data, *, rule: LearningRule, loss: Loss, last: bool) -> Array:
+    data = weighted(data, mean_loss=True, last=last)
     return chunk_loss(network, None, data, rule=rule, loss=loss, return_carry=False)[0]
-
-
-def _each_step(xs: Array, ys: Array, mask: Array | None) -> tuple[Array, Array]:
-    """Return targets of every step, and weights that add up to one for each sequence."""
-    count, length = xs.shape[:2]
-    there = jnp.ones((count, length), bool) if mask is None else jnp.asarray(mask, bool)
-    if ys.ndim < 2 or ys.shape[1] != length:
-        # One target for each sequence: of its steps, the last one that is there counts.
-        last = length - 1 - jnp.argmax(there[:, ::-1], axis=1)
-        ys = jnp.repeat(ys[:, None], length, axis=1)
-        there = there & (jnp.arange(length)[None] == last[:, None])
-    weights = there.astype(xs.dtype)
-    return ys, weights / jnp.maximum(weights.sum(1, keepdims=True), 1)
 
 
 def _bar(epochs: int, progress: bool) -> Iterable[int]:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,25 +11,25 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from foretrace._cells.parts import check_key
-from foretrace._credit.table import carries_sensitivities, check_rule, credit_of
+from foretrace._cells.parts import wrapped_key
+from foretrace._credit.table import reaches_encoder
 from foretrace._engine.carry import cleared, init_carry
-from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
-from foretrace._engine.data import Data
-from foretrace._engine.forward import forward
+from foretrace._engine.data import Data, weighted
+from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._engine.untrained import untrained_parameters
-from foretrace._learner.mode import PerSequence, Whole, make_mode
+from foretrace._learner.checks import SensitivityDtype, check_call, check_options
+from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
+from foretrace._learner.mode import PerCall, PerSequence, Whole, make_mode
 from foretrace._learner.optimizer import norm
 from foretrace._learner.state import Info, LearnerState, UntrainedParameters
+from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
-from foretrace._rule import LearningRule, as_rule
+from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
-
-SensitivityDtype = Literal["bfloat16"]
 
 
 class Learner:
@@ -53,8 +53,13 @@ class Learner:
         accumulate: one update for each sequence, on the call with `end=True`, which also begins the next sequence.
         whole_sequences: True if every call is a sequence of its own; nothing is carried, so the call costs what
             backpropagation through time costs.
+        mean_loss: True to divide the loss of each stream and call by the sum of its weights, so that the size of an
+            update does not depend on how many steps count.
         segment: number of steps of a whole sequence whose insides are kept at a time, while the rest is computed again:
             the same gradient in memory that hardly grows with the sequence, for one forward pass more; all if None.
+        train_encoder: whether the encoder and the norms in front of the recurrent layers are trained. Default: yes,
+            except by updates at every call under a rule that does not bring them the errors of later steps, such as
+            ONLINE, or HYBRID step by step; that undid in long runs what had been learned (docs/streaming.md).
         sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by stochastic rounding,
             which is unbiased; that of the parameters if None. docs/streaming.md has the error.
         mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged in one exchange.
@@ -63,7 +68,7 @@ class Learner:
     Raises:
         TypeError: a network, an optimiser or a loss of another type.
         ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
-            that cannot share the batch, or accumulate together with whole_sequences.
+            that cannot share the batch, or accumulate together with whole_sequences or mean_loss.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
@@ -84,15 +89,19 @@ class Learner:
         batch_size: int | None = None,
         accumulate: bool = False,
         whole_sequences: bool = False,
+        mean_loss: bool = False,
         segment: int | None = None,
+        train_encoder: bool | None = None,
         sensitivity_dtype: SensitivityDtype | None = None,
         mesh: Mesh | None = None,
         warn: bool = True,
     ):
         self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
         self.batch_size, self.sensitivity_dtype, self.mesh = batch_size, sensitivity_dtype, mesh
+        self.mean_loss = mean_loss
+        self.train_encoder = train_encoder
         self.mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
-        self._check_options()
+        check_options(self)
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
         if warn and (names := untrained_parameters(network, self.rule)):
             warnings.warn(
@@ -101,7 +110,7 @@ class Learner:
                 UntrainedParameters,
                 stacklevel=2,
             )
-        self._step = jax.jit(self._traced_step, static_argnames="end")
+        self._step = jax.jit(self._traced_step, static_argnames=("end", "last"))
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
 
     @property
@@ -114,6 +123,12 @@ class Learner:
         """Whether every call is a sequence of its own."""
         return isinstance(self.mode, Whole)
 
+    def trains_encoder(self, steps: int) -> bool:
+        """Return whether a call of so many steps trains the encoder and the norms in front of the recurrent layers."""
+        if self.train_encoder is not None:
+            return self.train_encoder
+        return not isinstance(self.mode, PerCall) or reaches_encoder(self.rule, self.network.depth, steps)
+
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
         """Return the state before the first step; it shares no memory with the learner and may be donated.
 
@@ -125,9 +140,7 @@ class Learner:
             TypeError: not a PRNG key.
         """
         key = jax.random.key(0) if key is None else key
-        check_key("init", key)
-        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-            key = jax.random.wrap_key_data(key)
+        key = wrapped_key("init", key)
         state = LearnerState(
             network=self.network,
             opt_state=self.optimizer.init(self.network),
@@ -148,6 +161,7 @@ class Learner:
         mask: Mask | None = None,
         reset: Bool[Array, "*B C"] | None = None,
         end: bool = False,
+        last: bool = False,
     ) -> tuple[LearnerState, Info]:
         """Learn from the next chunk of the stream.
 
@@ -159,6 +173,8 @@ class Learner:
             reset: booleans that say which steps start an episode, of the same shape.
             end: True if the sequence ends with this chunk: the next call starts from the initial state, and an
                 accumulated gradient is applied.
+            last: True for one target for each sequence, (…) or (B, …), which the output of its last step that counts is
+                compared with; for whole_sequences=True.
 
         Returns:
             The next state and what may be looked at. If loss, gradient or update is NaN or infinite, the state is
@@ -167,8 +183,12 @@ class Learner:
         Raises:
             TypeError, ValueError: as in `gradient`; the state is unharmed.
         """
-        self._check(state, x, y, mask, reset)
-        return self._step(state, x, y, mask, reset, end=end)
+        if last and not self.whole_sequences:
+            raise ValueError(
+                "step(last=True) is for sequences with one target: make the learner with whole_sequences=True"
+            )
+        check_call(self, state, x, y, mask, reset, last=last)
+        return self._step(state, x, y, mask, reset, end=end, last=last)
 
     def run(self, state: LearnerState, stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[LearnerState, Info]]:
         """Learn from each element of a stream in turn; give back what `step` returns.
@@ -179,6 +199,10 @@ class Learner:
 
         Yields:
             The state after each element and what may be looked at. Keep the last state to go on.
+
+        Warns:
+            Forgetting: the loss of a row has stayed clearly above a level that learning had held; looked at every
+                1,000 elements.
 
         Raises:
             TypeError, ValueError: as in `step`.
@@ -191,10 +215,15 @@ class Learner:
         >>> int(state.step)
         3
         """
+        watch, losses = LossWatch(), []
         for x, y in stream:
             if np.ndim(x) == 1:
                 x, y = jnp.asarray(x)[None], jnp.asarray(y)[None]
             state, info = self.step(state, x, y)
+            losses.append((info.loss, 1 if self.mean_loss else np.shape(x)[-2]))
+            if len(losses) == BLOCK:
+                warn_if_forgotten(watch, losses)
+                losses = []
             yield state, info
 
     def predict(
@@ -219,7 +248,7 @@ class Learner:
         Raises:
             TypeError, ValueError: as in `gradient`.
         """
-        self._check(state, x, None, None, reset)
+        check_call(self, state, x, None, None, reset)
         return self._moved(state, x, reset, sensitivity=sensitivity)
 
     def fresh_carry(self, key: PRNGKeyArray) -> Carry | None:
@@ -252,69 +281,24 @@ class Learner:
     def _store_carry(self, carry: Carry | None) -> Carry | None:
         return None if carry is None else self._rounded(carry, self.batch_size)
 
-    def _check_options(self) -> None:
-        """Raise a ValueError that names the option that is wrong, and what would be right."""
-        batch_size, mesh, rule = self.batch_size, self.mesh, self.rule
-        if not isinstance(self.network, Network):
-            raise TypeError(f"Learner(network={type(self.network).__name__}) must be a foretrace.Network")
-        if not callable(getattr(self.optimizer, "init", None)) or not callable(getattr(self.optimizer, "update", None)):
-            raise TypeError(
-                f"Learner(optimizer={self.optimizer!r:.80}) must be an Optax optimiser, such as ft.adamw(1e-3)"
-            )
-        check_loss(self.loss)
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
-        if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
-            raise ValueError(
-                f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
-            )
-        check_rule(self.network, rule, whole_sequences=self.whole_sequences)
-        if isinstance(self.mode, Whole) and self.mode.segment is not None:
-            credit = credit_of(rule)
-            if self.network.cumulative_mean or not (credit is None or credit.runs_in_parts):
-                raise ValueError(
-                    f"Learner(segment={self.mode.segment}) is for rules without credit in depth and networks without a "
-                    "cumulative mean"
-                )
-        dtype = self.sensitivity_dtype
-        if dtype not in (None, *get_args(SensitivityDtype)):
-            raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
-        if dtype is not None and (self.whole_sequences or not carries_sensitivities(rule)):
-            where = "on whole sequences" if self.whole_sequences else f"under {rule}"
-            raise ValueError(
-                f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; {where} there "
-                "are none: leave it out, or use a rule such as ONLINE in chunks"
-            )
-
-    def _check(self, state: Any, x: Any, y: Any, mask: Any, reset: Any) -> None:
-        if not isinstance(state, LearnerState):
-            raise TypeError(f"state is a {type(state).__name__}, expected what init() or the previous call returned")
-        check_chunk(self.network, x, y, mask, reset)
-        if y is not None:
-            check_labels(self.network, self.loss, x, y, mask)
-        check_finite("y", y)
-        streams = np.shape(x)[0] if np.ndim(x) == 3 else None
-        if streams != self.batch_size and not self.whole_sequences:
-            raise ValueError(
-                f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
-                f"batch_size={self.batch_size}"
-            )
-
-        if self.mesh is not None and (streams is None or streams % self.mesh.size):
-            raise ValueError(
-                f"x has shape {np.shape(x)}: {self.mesh.size} devices share the sequences of a batch evenly, "
-                f"{self.mesh.size} or a multiple of it"
-            )
-
     def _traced_step(
-        self, state: LearnerState, x: Array, y: Array, mask: Array | None, reset: Array | None, *, end: bool
+        self,
+        state: LearnerState,
+        x: Array,
+        y: Array,
+        mask: Array | None,
+        reset: Array | None,
+        *,
+        end: bool = False,
+        last: bool = False,
     ) -> tuple[LearnerState, Info]:
         # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
+        data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
         found = self._evaluate(
             state.network,
             self._widened(state.carry),
-            Data(x, y, mask, reset, jax.random.fold_in(state.key, 1)),
+            weighted(data, mean_loss=self.mean_loss, last=last),
             rule=self.rule,
             loss=self.loss,
             return_carry=not self.whole_sequences and not end,
@@ -331,7 +315,9 @@ class Learner:
         if end or not self.accumulate:
             # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
             known = {} if self.accumulate else {"value": found.loss}
-            optimizer = optax.with_extra_args_support(self.optimizer)
+            held = not self.trains_encoder(x.shape[-2])
+            optimizer = holding(self.optimizer, in_front_of_recurrences) if held else self.optimizer
+            optimizer = optax.with_extra_args_support(optimizer)
             updates, opt_state = optimizer.update(grads, opt_state, network, **known)
             network, update_norm = optax.apply_updates(network, updates), norm(updates)
             accepted &= jnp.isfinite(update_norm)
@@ -362,9 +348,10 @@ class Learner:
         network, before = state.network, state.carry
         if before is not None and not sensitivity:
             # The plain network: no sensitivities to advance, and a key that stays as it is.
-            outputs, after = forward(network, Carry(before.h, None), x, reset=reset)
+            outputs, after = run(network, Carry(before.h, None), Data(x, reset=reset), rule=BPTT)
             assert after is not None
             return outputs, {"carry": cleared(before._replace(h=after.h))}
         kept = before is not None
-        outputs, after = forward(network, self._widened(before), x, rule=self.rule, reset=reset, keep_carry=kept)
+        data = Data(x, reset=reset)
+        outputs, after = run(network, self._widened(before), data, rule=self.rule, return_carry=kept)
         return outputs, {"carry": self._store_carry(after)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace._rows.encode import Encoder
 from foretrace._rows.schema import MAX_TEXT, as_text
-from foretrace._rows.target import Context, Target
+from foretrace._rows.target import Context, NumberContext, Target
 
 _PLAIN = str | int | float | None
 """What JSON can hold; other values, such as decimals of a parquet file, are saved as their text."""
@@ -76,10 +76,11 @@ class DelayedLabels:
     def push(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
         """Take the next row and its target; return the inputs. Rows whose label came with it are in `resolved`."""
         self.target.last = self.last
-        if self.horizon:
-            self._receive(value)
+        came = self._receive(value) if self.horizon else None
         x = self.encode(row, learn=True)
         self.newest = self.target.context()
+        if isinstance(self.newest, NumberContext):
+            self.newest = self.newest._replace(came=came)
         self.contexts.append(self.newest)
         if not self.horizon:
             self._receive(value)
@@ -149,7 +150,8 @@ class DelayedLabels:
             self.target.observe(self.pending_labels.popleft())
             self.last = self.target.last
 
-    def _receive(self, value: Any) -> None:
+    def _receive(self, value: Any) -> Any:
+        """Take the target of the newest row; return the one that is known now, None if it is missing."""
         self.pending_labels.append(_short(value))
         if len(self.pending_labels) > self.delay:
             self.recent.append(self.target.learn(self.pending_labels.popleft()))
@@ -158,6 +160,8 @@ class DelayedLabels:
             # The h targets of the first row are those of the rows behind it: its own is not among them.
             if self.num_labels > self.horizon:
                 self._resolve()
+            return self.recent[-1]
+        return None
 
     def _resolve(self) -> None:
         targets = list(self.recent)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from foretrace._rows.encode import MAX_ABS_VALUE, EncodingError, Outliers, clip
+from foretrace._rows.intervals import Intervals
 from foretrace._rows.running import SETTLED, Moments
 from foretrace._rows.schema import as_number, is_missing
 from foretrace._rows.target import NumberContext
@@ -98,10 +99,17 @@ class NumberTarget:
         mode: baseline that the residual is taken from.
         outliers: what happens to an outlier: "clip" learns it as if it lay at the bound and scores it as it is, "mask"
             treats it as missing, "stop" raises an error.
+        coverage: share of the numbers that prediction intervals are to hold.
     """
 
     def __init__(
-        self, outputs: int = 1, *, bound: float = 10.0, mode: TargetMode = "value", outliers: Outliers = "clip"
+        self,
+        outputs: int = 1,
+        *,
+        bound: float = 10.0,
+        mode: TargetMode = "value",
+        outliers: Outliers = "clip",
+        coverage: float = 0.9,
     ):
         self.output_size = outputs
         self.features = 2
@@ -110,6 +118,8 @@ class NumberTarget:
         self.moments = Moments()
         self.counts = Counter[str]()
         self.baseline = None if mode == "value" else Baseline(outputs, mode, bound)
+        self.intervals = Intervals(outputs, coverage)
+        self._margins: list[list[float]] | None = None  # of now, until the next error is learned
         self.last: float | None = None
 
     def learn(self, value: Any) -> float | None:
@@ -146,6 +156,40 @@ class NumberTarget:
         """Return the predicted numbers, given what was known then; by default what is known now."""
         return number_predictions(self.context() if context is None else context, output).tolist()
 
+    def interval(self, output: np.ndarray, context: NumberContext | None = None, coverage: float | None = None) -> Any:
+        """Return the lower and upper ends of the intervals of the predicted numbers, (2, O).
+
+        Args:
+            output: output of the network.
+            context: what was known when it was predicted. Default: what is known now.
+            coverage: share of the numbers to hold, of what is known now. Default: that of the target.
+
+        Raises:
+            ValueError: the coverage lies outside of the tracked ones.
+        """
+        predicted = number_predictions(self.context() if context is None else context, output)
+        if coverage is not None:
+            margins = self.intervals.margins(self.moments.scale, coverage)
+        else:
+            margins = np.asarray(self._present_margins() if context is None else context.margins)
+        return np.stack([predicted - margins[0], predicted + margins[1]])
+
+    def learn_output(self, output: np.ndarray, targets: list[Any], context: NumberContext) -> None:
+        """Learn the errors of a prediction; nothing is learned if a label is missing."""
+        if None in targets or context.margins is None:
+            return
+        errors = np.asarray(targets, np.float64) - number_predictions(context, output)
+        self.intervals.learn(errors, np.asarray(context.margins), context.deviation)
+        self._margins = None
+
+    def _present_margins(self) -> list[list[float]]:
+        if self._margins is None:
+            self._margins = self.intervals.margins(self.moments.scale).tolist()
+        margins = self._margins
+        if not self.intervals.num_labels:
+            self._margins = None  # they follow the deviation until there are errors
+        return margins
+
     def label(self, targets: list[Any], context: NumberContext) -> list[float] | None:
         """Return the residuals from the baseline of then, in the present scale, which learns them."""
         if None in targets:
@@ -160,11 +204,11 @@ class NumberTarget:
 
     def context(self) -> NumberContext:
         """Return the mean, the last number, and base and scale of a prediction made now."""
-        mean = self.moments.mean
+        mean, deviation, margins = self.moments.mean, self.moments.scale, self._present_margins()
         if self.baseline is None or self.last is None:
-            return NumberContext(mean, self.last, mean, self.moments.scale, self.moments.scale)
+            return NumberContext(mean, self.last, mean, deviation, deviation, margins)
         base = mean + self.baseline.weight * (self._clip(self.last) - mean)
-        return NumberContext(mean, self.last, base.tolist(), self.baseline.scale.tolist(), self.moments.scale)
+        return NumberContext(mean, self.last, base.tolist(), self.baseline.scale.tolist(), deviation, margins)
 
     def context_from_json(self, values: list[Any]) -> NumberContext:
         """Return a context that was saved as JSON."""
@@ -179,11 +223,13 @@ class NumberTarget:
     def to_json(self) -> list[Any]:
         """Return what was learned."""
         baseline = None if self.baseline is None else self.baseline.to_json()
-        return [self.moments.to_json(), self.last, baseline, dict(self.counts)]
+        return [self.moments.to_json(), self.last, baseline, dict(self.counts), self.intervals.to_json()]
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
-        moments, self.last, baseline, counts = state
+        moments, self.last, baseline, counts, intervals = state
+        self.intervals.restore(intervals)
+        self._margins = None
         if self.baseline is not None:
             self.baseline.restore(baseline)
         self.moments = Moments.from_json(moments)

@@ -12,11 +12,15 @@ from foretrace._rows.target import ClassContext, NumberContext
 _MIN_PROBABILITY = 1e-15
 """Probability at which the log loss is clipped."""
 
+_BINS = 10
+"""Number of bins of the probability of the predicted class, in which it is compared with its accuracy."""
+
 
 class Scores:
     """Means over all rows and over those since the last report.
 
-    Means of squares are named `…mse` inside and reported as their roots, `…rmse`.
+    Means of squares are named `…mse` inside and reported as their roots, `…rmse`. Means of right minus probability in
+    each bin of the probability are named `gap …` and reported as the sum of their sizes, `calibration_error`.
 
     >>> scores = Scores()
     >>> scores.add({"mae": 1.0, "mse": 1.0}), scores.add({"mae": 3.0, "mse": 49.0})
@@ -59,7 +63,8 @@ class Scores:
 def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
     """Return the scores of a predicted class; None if there is no label.
 
-    A class that appears for the first time is wrongly predicted; its log loss is that of the output it was given.
+    A class that appears for the first time is wrongly predicted; its log loss is that of the output it was given. The
+    calibration error is the expected calibration error of Guo et al., ICML 2017, over ten bins of equal width.
     """
     index = row.targets[0]
     if index is None:
@@ -70,16 +75,22 @@ def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None
     shifted = np.asarray(output, np.float64) - np.max(output)
     log_sum = math.log(np.exp(shifted).sum())
     log_loss = log_sum - shifted[index] if index >= 0 else math.inf
+    right = float(known > 0 and int(np.argmax(output[:known])) == index)
+    sure = float(1 / np.exp(shifted[:known] - shifted[:known].max()).sum()) if known else 0.0
     return {
-        "accuracy": float(known > 0 and int(np.argmax(output[:known])) == index),
+        "accuracy": right,
         "log_loss": min(float(log_loss), -math.log(_MIN_PROBABILITY)),
+        f"gap {min(int(sure * _BINS), _BINS - 1)}": right - sure,
         "no_change_accuracy": float(context.last == index),
         "majority_accuracy": float(context.majority == index),
     }
 
 
 def score_numbers(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
-    """Return the scores of predicted numbers, the means over the steps ahead; None if a label is missing."""
+    """Return the scores of predicted numbers and of their intervals, the means over the steps ahead.
+
+    None if a label is missing.
+    """
     if None in row.targets:
         return None
     context = row.context
@@ -94,13 +105,20 @@ def score_numbers(row: LabelledRow, output: np.ndarray) -> dict[str, float] | No
     for name, predicted in predictions.items():
         error = predicted - truth
         scores[f"{name}mae"], scores[f"{name}mse"] = float(np.abs(error).mean()), float((error**2).mean())
+    if context.margins is not None:
+        error, (below, above) = predictions[""] - truth, np.asarray(context.margins)
+        scores["coverage"] = float(((error <= below) & (-error <= above)).mean())
+        scores["width"] = float((below + above).mean())
     return scores
 
 
 def _means(sums: dict[str, float], rows: int) -> dict[str, float]:
-    means = {}
+    means: dict[str, float] = {}
     for name, value in sums.items():
         mean = value / rows
+        if name.startswith("gap "):
+            means["calibration_error"] = means.get("calibration_error", 0.0) + abs(mean)
+            continue
         if name.endswith("mse"):
             name, mean = name.removesuffix("mse") + "rmse", math.sqrt(mean)
         means[name] = mean

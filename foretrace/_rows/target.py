@@ -32,6 +32,8 @@ class NumberContext(NamedTuple):
         base: prediction that an output of zero stands for, one for all steps ahead or one for each.
         scale: what an output of one adds to the base, likewise.
         deviation: running standard deviation; 1 while all numbers were the same.
+        margins: how far the prediction interval reaches below and above the prediction, for each step ahead.
+        came: number that came with the row, if its next rows are predicted; None if it is missing.
     """
 
     mean: float
@@ -39,6 +41,8 @@ class NumberContext(NamedTuple):
     base: float | list[float]
     scale: float | list[float]
     deviation: float = 1.0
+    margins: list[list[float]] | None = None
+    came: float | None = None
 
 
 Context = ClassContext | NumberContext
@@ -78,6 +82,15 @@ class Target(Protocol):
         """Return targets as the loss needs them, given what was known at the prediction; None if one is missing.
 
         It is called once for each row: the target may learn from it.
+        """
+
+    def learn_output(self, output: np.ndarray, targets: list[Any], context: Any) -> None:
+        """Learn how far a prediction was from its label, for prediction intervals.
+
+        Args:
+            output: output of the network when the row was predicted.
+            targets: what the row's label turned out to be.
+            context: what was known of the target when the row was predicted.
         """
 
     def context(self) -> Context:
@@ -161,6 +174,9 @@ class ClassTarget:
     def label(self, targets: list[Any], context: ClassContext) -> int | None:
         """Return the index of the class; None if it is missing or has no room."""
         return targets[0] if targets[0] is not None and targets[0] >= 0 else None
+
+    def learn_output(self, output: np.ndarray, targets: list[Any], context: ClassContext) -> None:
+        """Do nothing: the probabilities of the classes are what is known of the error."""
 
     def context(self) -> ClassContext:
         """Return the number of classes, the last and the most frequent one."""

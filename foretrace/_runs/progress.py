@@ -63,7 +63,11 @@ class ProgressBar:
     def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
         """Report the newest step."""
         self._bar.set_description_str(f"{label}; " if label else "", refresh=False)
-        self._bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.2%}", refresh=False)
+        self.reach(step, f"loss {loss:.4f}, accuracy {accuracy:.2%}")
+
+    def reach(self, step: int, text: str) -> None:
+        """Report the newest step in other words than loss and accuracy."""
+        self._bar.set_postfix_str(text, refresh=False)
         self._advance(step if self._first else step - self._bar.n)
 
     def tick(self, text: str) -> None:

@@ -10,6 +10,7 @@ from foretrace._runs.escape import for_terminal
 from foretrace._runs.metrics import MetricsError, RecordMark, read_metrics
 from foretrace.cli._options import Check
 from foretrace.experiment._config import Config
+from foretrace.rl._config import RLConfig
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._run import MAY_CHANGE
 from foretrace.sweep._config import Sweep as SweepConfig
@@ -37,7 +38,7 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
         RunError: there is no run.
     """
     run = Run(folder)
-    kind = StreamConfig if is_run_of(folder, StreamConfig) else Config
+    kind = next((kind for kind in (StreamConfig, RLConfig) if is_run_of(folder, kind)), Config)
     saved, state = _checkpoint(run)
     yield run.checkpoint.name, state or "whole", state is None or saved == {}
     config: Any = None

@@ -23,6 +23,8 @@ from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
 from foretrace.cli._help import HelpRegistry
 from foretrace.cli._options import (
+    COMMANDS,
+    RL,
     Align,
     Bench,
     Check,
@@ -37,10 +39,12 @@ from foretrace.cli._options import (
     Train,
 )
 from foretrace.cli._reproduce import _bench, _report, _reproduce
+from foretrace.cli._rl import rl
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _checkpoint_file, _config_in, _train
 from foretrace.experiment._config import TASKS
+from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.sweep._config import Sweep as SweepConfig
 
 
@@ -82,6 +86,7 @@ def _main(arguments: list[str]) -> _End:
     logging.getLogger("foretrace").setLevel(logging.INFO)
     # Optax notes on every schedule without a warm-up that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
+    arguments = _spelled_out(arguments)
     if {"-h", "--help", "--help-all"} & set(arguments):
         return _End(_show_help(arguments))
     try:
@@ -114,6 +119,8 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
             return _train(command)
         case Sweep():
             return sweep(command)
+        case RL():
+            return rl(command)
         case Stream():
             return stream(command)
         case Predict():
@@ -140,7 +147,7 @@ def _show_help(arguments: list[str]) -> int:
         try:
             _parse_with([*words, "--help"], _default_for(arguments))
         except SystemExit as end:
-            if not full and words and words[0] in ("train", "sweep", "align", "stream"):
+            if not full and words and words[0] in ("train", "sweep", "align", "stream", "rl"):
                 print(f"These are the common options; all of them: foretrace {shlex.join(words)} --help-all")
             return int(end.code or 0)
     return 0
@@ -149,7 +156,7 @@ def _show_help(arguments: list[str]) -> int:
 def _parse(arguments: list[str]) -> Subcommand:
     """Parse twice where a task, a run or a checkpoint is named: its configuration takes the place of the defaults."""
     command = _parse_with(arguments, _default_for(arguments))
-    if isinstance(command, Train | Sweep | Stream) and command.resume:
+    if isinstance(command, Train | Sweep | Stream | RL) and command.resume:
         if command.run_dir is None:
             raise ValueError("--resume needs the run to go on with: --run-dir PATH")
         recorded: Any = read_config_as(command.run_dir, type(command.config))
@@ -168,12 +175,45 @@ def _default_for(arguments: list[str]) -> Subcommand | None:
             return Train(task, TASKS[task])
         case ["sweep", task, *_] if task in TASKS:
             return Sweep(task, SweepConfig(TASKS[task]))
+        case ["rl", task, *_] if task in RL_TASKS:
+            return RL(task, RL_TASKS[task])
         case ["align", task, *_] if task in TASKS:
             return Align(task, TASKS[task].task, TASKS[task].network)
     return None
 
 
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """Return a command line without the short forms that are more than another name of one option.
+
+    >>> _spelled_out(["train", "--data", "my.npz", "--cell", "gru"])
+    ['train', 'own', 'network.cell:gru', '--data', 'my.npz']
+    """
+    if not arguments or arguments[0] not in ("train", "sweep", "align"):
+        return arguments
+    command, *words = arguments
+    if any(word.split("=")[0] == "--data" for word in words) and words[0].startswith("-"):
+        words = ["own", *words]
+    cells = []
+    for at, word in reversed(list(enumerate(words))):
+        if word == "--cell" and at + 1 < len(words):
+            cells = [f"network.cell:{words[at + 1]}"]
+            del words[at : at + 2]
+        elif word.startswith("--cell="):
+            cells = [f"network.cell:{word.removeprefix('--cell=')}"]
+            del words[at]
+    return [command, *words[:1], *cells, *words[1:]]
+
+
 def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
+    if arguments and arguments[0] in COMMANDS:
+        # By itself, so that a wrong option is compared with those of this command alone.
+        return tyro.cli(
+            COMMANDS[arguments[0]],
+            prog=f"foretrace {arguments[0]}",
+            args=arguments[1:],
+            config=(tyro.conf.CascadeSubcommandArgs,),
+            default=tyro.MISSING_NONPROP if default is None else default,
+        )
     return tyro.cli(
         Command,
         prog="foretrace",

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, Union, get_args
 
 import tyro
 from tyro.conf import Positional
@@ -17,6 +17,8 @@ from foretrace.experiment._config import Config, NetworkConfig, TaskConfig, Task
 from foretrace.experiment._precision import MatmulPrecision
 from foretrace.paper._catalogue import Name
 from foretrace.paper._experiment import Scale, Settings
+from foretrace.rl._config import RLConfig
+from foretrace.rl._config import TaskName as RLTaskName
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks.copy import Copy
@@ -27,7 +29,7 @@ class Train:
     """Train a network on a task; on the copy task by default the paper's network, online, in about two minutes.
 
     Args:
-        task: task to learn.
+        task: task to learn; own for sequences of your own: foretrace train --data my.npz.
         config: configuration of the run.
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
         resume: go on with the run in --run-dir, with its configuration, on any number of devices and processes.
@@ -71,6 +73,25 @@ class Sweep:
     resume: bool = False
     workers: int = 1
     storage: Advanced[str | None] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RL:
+    """Let an agent with memory learn from one stream of experience, without replay; two minutes by default.
+
+    The agent learns at every step of its environment, by traces of gradients in time and in value.
+
+    Args:
+        task: environment to act in.
+        config: configuration of the run.
+        run_dir: folder for the records of the run; default: runs/<task>-<time>.
+        resume: go on with the run in --run-dir, with its configuration.
+    """
+
+    task: Positional[RLTaskName]
+    config: Annotated[RLConfig, tyro.conf.arg(name="")] = RLConfig()
+    run_dir: Path | None = None
+    resume: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +236,7 @@ class Report:
     """Print the table of a run and draw its curves, or put records of the paper's experiments into one page.
 
     Args:
-        paths: run directory of a training run, a stream or a sweep; or folders of `foretrace reproduce`.
+        paths: run directory of a training run, an agent, a stream or a sweep; or folders of `foretrace reproduce`.
         out: folder for report.md and the figures of experiments, or a file NAME.md whose figures go into the folder
             NAME; default: the first of the paths.
         head: Markdown file that the report begins with; default: none.
@@ -231,7 +252,7 @@ class Check:
     """Say whether a run directory is whole: checkpoint, configuration and record, and whether they belong together.
 
     Args:
-        run_dir: run directory of `foretrace train`, `stream` or `sweep`.
+        run_dir: run directory of `foretrace train`, `stream`, `rl` or `sweep`.
     """
 
     run_dir: Positional[Path]
@@ -255,20 +276,24 @@ class Export:
     out: Path
     format: ExportFormat = "stablehlo"
     learn: bool = False
-    learning_rate: float | None = None
+    learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
 
 
-Subcommand = Train | Sweep | Stream | Predict | Align | Reproduce | Bench | Report | Check | Export
+Subcommand = Train | Sweep | RL | Stream | Predict | Align | Reproduce | Bench | Report | Check | Export
 
-Command = (
-    Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
-    | Annotated[Stream, tyro.conf.subcommand("stream")]
-    | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Align, tyro.conf.subcommand("align")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-)
+COMMANDS: dict[str, type] = {
+    "train": Train,
+    "sweep": Sweep,
+    "rl": RL,
+    "stream": Stream,
+    "predict": Predict,
+    "align": Align,
+    "reproduce": Reproduce,
+    "bench": Bench,
+    "report": Report,
+    "check": Check,
+    "export": Export,
+}
+"""Every command by its name."""
+
+Command: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())]  # noqa: UP007

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from foretrace._runs.directory import default_path, files, read_config_as
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Predict, Stream
+from foretrace.stream import _figure as _stream_figure
 from foretrace.stream import _report as _stream_report
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
@@ -21,7 +22,7 @@ _CONTENTS = {
     "config.json": "what was run, with versions and hardware",
     "metrics.jsonl": "scores beside the baselines, speed and memory, a line each",
     "checkpoint.safetensors": "what was learned, encoding and position",
-    "curves.png": "scores, speed and memory",
+    "curves.png": "scores, weights and scores of the experts, time and memory",
     "tensorboard": "the same for TensorBoard",
 }
 
@@ -74,7 +75,7 @@ def report_stream(run_dir: Path) -> int:
     from rich.console import Console
 
     Console().print(_stream_report.table(run_dir))
-    _stream_report.figure(run_dir)
+    _stream_figure.figure(run_dir)
     print(files(run_dir, _CONTENTS))
     return 0
 

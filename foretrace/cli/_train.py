@@ -1,5 +1,6 @@
 """What `foretrace train`, `foretrace align` and the report of a run do."""
 
+import dataclasses
 import shlex
 import sys
 import warnings
@@ -16,21 +17,27 @@ from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, default_path, files, is_run_of
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Align, Train
+from foretrace.cli._rl import report_rl
 from foretrace.cli._stream import report_stream
 from foretrace.cli._sweep import report_sweep
 from foretrace.experiment import _report as report
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align
+from foretrace.rl._config import RLConfig
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
+from foretrace.tasks.own import OwnSequences
 
 
 def _train(command: Train) -> int:
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
     if command.cluster:
         join()
+    config = command.config
+    if isinstance(config.task, OwnSequences):
+        config = dataclasses.replace(config, task=config.task.pinned())
     with loss_explained():
-        result = experiment.train(command.config, run_dir, resume=command.resume, devices=command.devices)
+        result = experiment.train(config, run_dir, resume=command.resume, devices=command.devices)
     if not is_first():
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
@@ -48,6 +55,8 @@ def _report_run(run_dir: Path) -> int:
 
     if is_run_of(run_dir, StreamConfig):
         return report_stream(run_dir)
+    if is_run_of(run_dir, RLConfig):
+        return report_rl(run_dir)
     if is_run_of(run_dir, SweepConfig):
         return report_sweep(run_dir)
     Console().print(report.table(run_dir))

@@ -22,6 +22,8 @@ from foretrace.experiment._config import NetworkConfig as NetworkConfig
 from foretrace.experiment._config import OptimizerConfig as OptimizerConfig
 from foretrace.experiment._scores import Scores as Scores
 from foretrace.experiment._train import Result as Result
+from foretrace.experiment._train import read_config as read_config
 from foretrace.experiment._train import train as train
 from foretrace.tasks.copy import Copy as Copy
+from foretrace.tasks.own import OwnSequences as OwnSequences
 from foretrace.tasks.selective_copy import SelectiveCopy as SelectiveCopy

@@ -95,6 +95,7 @@ def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:
         cell=net.cell.factory(),
         glu=net.glu,
         norm=net.norm,
+        norm_eps=net.norm_eps,
         dropout=net.dropout,
         readout_size=net.readout_size,
         cumulative_mean=net.cumulative_mean,

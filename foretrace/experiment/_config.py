@@ -18,9 +18,12 @@ from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
 from foretrace.tasks.listops import ListOps, ReleasedListOps
+from foretrace.tasks.own import OwnSequences
 from foretrace.tasks.selective_copy import SelectiveCopy
 
-TaskConfig = Copy | SelectiveCopy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps
+TaskConfig = (
+    Copy | SelectiveCopy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps | OwnSequences
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,18 +36,20 @@ class NetworkConfig:
         cell: recurrent layer of every block.
         glu: whether each block has a gated linear unit.
         norm: place of the normalisation in a block.
+        norm_eps: constant that is added to the variance of the features before the root is taken.
         dropout: probability that a feature is dropped.
         readout_size: number of hidden units of the decoder; default: a linear decoder.
         cumulative_mean: decode the mean of the features so far instead of the features of the step, with the gradient
             of the latter; for whole sequences only.
     """
 
-    depth: int = 4
-    model_size: int = 128
+    depth: Annotated[int, tyro.conf.arg(aliases=("--depth",))] = 4
+    model_size: Annotated[int, tyro.conf.arg(aliases=("--model-size",))] = 128
     cell: CellConfig = LRU()
     glu: Advanced[bool] = True
     norm: Advanced[NormPlace] = "pre"
-    dropout: Advanced[float] = 0.0
+    norm_eps: Advanced[float] = 1e-5
+    dropout: Annotated[Advanced[float], tyro.conf.arg(aliases=("--dropout",))] = 0.0
     readout_size: Advanced[int | None] = None
     cumulative_mean: Advanced[bool] = False
 
@@ -65,7 +70,7 @@ class OptimizerConfig:
         clip: largest global norm of a gradient; None for no clipping.
     """
 
-    learning_rate: float = 4e-3
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-3
     warmup_steps: Advanced[int] = 0
     recurrent_factor: Advanced[float] = 1.0
     weight_decay: Advanced[float] = 0.0
@@ -151,7 +156,7 @@ class Config:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 
 
-TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops"]
+TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops", "own"]
 _IMAGES = NetworkConfig(model_size=256, cell=LRU(128, 0.9, 0.999), dropout=0.1)
 _STORED: dict[str, Any] = {"batch_size": 32, "steps": 10_000, "align_every": None, "validation_sequences": 1000}
 
@@ -167,5 +172,6 @@ TASKS: dict[TaskName, Config] = {
     "psmnist": Config(task=SequentialMNIST(permuted=True), network=_IMAGES, **_STORED),
     "imdb": Config(task=IMDB(), network=NetworkConfig(model_size=64, dropout=0.1), **_STORED),
     "listops": Config(task=ListOps(), network=NetworkConfig(model_size=256, cell=LRU(128)), **_STORED),
+    "own": Config(task=OwnSequences(), network=NetworkConfig(depth=2, model_size=64), final_sequences=100_000),
 }
 """The tasks on the command line, with the configuration that each begins with."""

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._engine.alignment import Alignment, alignment
-from foretrace._engine.forward import forward
+from foretrace._engine.data import Data
+from foretrace._engine.forward import run
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
-from foretrace._rule import LearningRule
+from foretrace._rule import BPTT, LearningRule
 from foretrace._types import Array, Float
 from foretrace.experiment._config import Config
 from foretrace.experiment._precision import matrix_products
@@ -90,7 +91,7 @@ def evaluate(
     def add(index: Array, total: _Tally) -> _Tally:
         batch = shard(task.evaluation(split, seed, index, config.batch_size))
         with matrix_products(config.matmul_precision):
-            outputs, _ = forward(network, None, batch.xs, keep_carry=False)
+            outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
         return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))
 
     zero = jnp.zeros(())

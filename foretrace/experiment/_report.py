@@ -59,7 +59,8 @@ def table(run_dir: str | os.PathLike) -> Any:
     if last is None:
         raise RunError(f"{run_dir} has nothing to report yet")
     what = config.task.recalled
-    names = [f"{what} recalled", "whole sequences"] if what else ["classified rightly"]
+    score = getattr(config.task, "score_name", "classified rightly")
+    names = [f"{what} recalled", "whole sequences"] if what else [score]
     grid = Table("", "loss", *names, title=_title(config))
     shares = [f"{last[name]:.2%}" for name in ("accuracy", "sequences")[: len(names)]]
     grid.add_row(f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares)

@@ -62,7 +62,9 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
     if task.labels == "sequence":
         right = whole = _mean_logit_hits(outputs, batch.ys, batch.mask).astype(losses.dtype)
     else:
-        hits = jax.vmap(jax.vmap(accuracy))(outputs, batch.ys.astype(int))
+        score = getattr(task, "score", None)
+        ys = batch.ys.astype(int) if score is None else batch.ys
+        hits = jax.vmap(jax.vmap(accuracy if score is None else score))(outputs, ys)
         steps = jnp.maximum(asked.sum(axis=1), 1).astype(hits.dtype)
         right = jnp.where(asked, hits, 0).sum(axis=1) / steps
         whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)

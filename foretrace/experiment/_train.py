@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from foretrace._distributed.devices import Devices, Steps
+from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
@@ -45,6 +46,7 @@ class Progress(NamedTuple):
         refused: number of steps in a row that were refused.
         window: metrics of the steps since the last line of the record.
         record: size and digest of the record; None before the first checkpoint.
+        level: state of the watch over the training loss; None before the first checkpoint.
     """
 
     step: int = -1
@@ -52,6 +54,7 @@ class Progress(NamedTuple):
     refused: int = 0
     window: tuple[tuple[float, ...], ...] = ()
     record: RecordMark | None = None
+    level: list[Any] | None = None
 
 
 def begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[LearnerState, Progress]:
@@ -194,6 +197,9 @@ class _Training:
             f"(now {config.optimizer.clip})"
         )
         self.refusals = Refusals(advice, progressed.refused)
+        self.level = LossWatch()
+        if progressed.level is not None:
+            self.level.restore(progressed.level)
         given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
         self.learn = Steps(devices, partial(learn, config, task, learner, **given), stop)
         self.evaluate = devices.compile(partial(evaluate, config, task, **given), static_argnames="split")
@@ -239,6 +245,11 @@ class _Training:
             self.window.append(metrics)
             self.refusals.see(bool(metrics.accepted), f"step {step}")
             self.show.update(step, metrics.loss, metrics.accuracy)
+            if (lost := self.level.add(metrics.loss)) is not None:
+                self.show.say(
+                    f"warning: step {step}: the training loss was {lost[0]:.3g} in the last {BLOCK * HELD:,} steps, "
+                    f"and at most {lost[1]:.3g} for as long before; try a smaller learning rate"
+                )
 
     def _do_what_is_due(self, state: LearnerState) -> None:
         """Write what is due; the checkpoint last, so that it never knows less than the record."""
@@ -276,6 +287,7 @@ class _Training:
             return
         self.log.sync()
         window, record = tuple(self.window), self.log.mark()
-        progressed = Progress(self.step, self.clock.seconds, self.refusals.in_a_row, window, record)
+        level = self.level.to_json()
+        progressed = Progress(self.step, self.clock.seconds, self.refusals.in_a_row, window, record, level)
         extra = {"config": to_json(self.config), "progress": progressed._asdict()}
         save(self.run.checkpoint, self.devices.unreplicate(state), extra=extra)

@@ -7,6 +7,7 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._rows.encode import Outliers
+from foretrace._rows.intervals import check_coverage
 from foretrace._rows.lines import Encoding
 from foretrace._rows.number_target import TargetMode
 from foretrace._rows.slots import WhenFull
@@ -16,6 +17,9 @@ from foretrace.stream._model_config import ModelConfig
 
 MOST = {"look_ahead": 100_000, "categories": 2**16, "classes": 2**16}
 """Upper limits of the options that decide how much is kept in memory."""
+
+FAST_CHUNK = 32
+"""Number of rows that are learned in one call for the size `fast`."""
 
 Task = Literal["auto", "classification", "regression"]
 
@@ -32,7 +36,9 @@ class StreamConfig:
         target_mode: baseline from which a number is predicted: the running mean (value), the last known number
             (change), or the best linear prediction from both (auto). The network learns the residual.
         delay: number of rows after which a label becomes known. A row is learned when its label comes.
-        chunk: number of rows that are learned in one call. More is faster; a network takes a chunk to follow a change.
+        chunk: number of rows that are learned in one call. More is faster; the experts learn row by row in any case,
+            but a network takes a chunk to follow a change. Default: 32 for the size fast if rows belong to no members,
+            else 1.
         previous: whether the last known target is an input, of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own memory and its own delay,
             horizon and last known target; all share the network. The column is no input.
@@ -57,6 +63,7 @@ class StreamConfig:
         bound: number of standard deviations beyond which a number is an outlier.
         categories: number of inputs of a categorical column, one of them for missing and unknown categories.
         classes: maximum number of classes. Default: twice the number in the first rows, at least 16; 256 for a text.
+        coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
         look_ahead: number of rows that decide the kinds of the columns and the target, before the first is learned.
         model: the network, its learning rule and its optimiser.
         log_every: number of rows between lines of metrics.
@@ -72,7 +79,7 @@ class StreamConfig:
     horizon: int = 0
     target_mode: Advanced[TargetMode] = "auto"
     delay: int = 0
-    chunk: int = 1
+    chunk: int | None = None
     previous: Advanced[bool] = True
     member: str | None = None
     members: int = 64
@@ -91,12 +98,16 @@ class StreamConfig:
     bound: Advanced[float] = 10.0
     categories: Advanced[int] = 16
     classes: Advanced[int | None] = None
+    coverage: float = 0.9
     look_ahead: Advanced[int] = 200
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     log_every: int = 1000
     checkpoint_every: Advanced[int] = 10_000
 
     def __post_init__(self) -> None:
+        if self.chunk is None:
+            fast = self.model.size == "fast" and "network" not in self.model.expert_names() and not self.has_members
+            object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
         for name in ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
@@ -106,6 +117,7 @@ class StreamConfig:
         for name in ("horizon", "delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        check_coverage(self.coverage)
         self._check_columns()
         self._check_members()
 
@@ -121,7 +133,7 @@ class StreamConfig:
             raise ValueError(f"together={self.together} learns rows of several members in one step: name --member")
         if self.together > self.members:
             raise ValueError(f"together={self.together} rows of distinct members need at least as many --members")
-        if self.chunk > 1 and self.has_members:
+        if self.chunk != 1 and self.has_members:
             raise ValueError(
                 f"chunk={self.chunk} does not go with --member or --reset, whose rows are learned one by one; leave it "
                 "out, or learn rows of several members in one step by --together"

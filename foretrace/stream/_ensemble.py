@@ -61,7 +61,7 @@ class Ensemble:
 
     def _check_memory(self) -> None:
         state, shape = jax.eval_shape(self.mixture.init), self.mixture.shape
-        size, of_members = num_bytes(state), num_bytes((state.pasts, state.rings, state.turns))
+        size, of_members = num_bytes(state), num_bytes((state.pasts, state.rings, state.turns, state.ages))
         if size > MAX_MIXTURE_BYTES:
             # One slot more than there are members: that of missing rows.
             each = of_members / (shape.slots + 1)
@@ -178,7 +178,8 @@ def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray
 def ensemble(model: Model) -> Ensemble:
     """Return the ensemble of a model; equal models share one, and with it their compiled programs."""
     shape = model.shape
-    late = model.late_steps * shape.chunk
+    # A network takes the labels of a whole chunk.
+    late = model.late_steps * shape.chunk if model.has_network else shape.delay
     network: StreamLearner | MemberLearner | None = None
     if model.has_network:
         network = stream_learner(model) if shape.members is None else member_learner(model)
@@ -192,6 +193,7 @@ def ensemble(model: Model) -> Ensemble:
         previous=shape.previous,
         outside=0 if network is None else 1,
         used=shape.used,
+        first_delay=None if shape.classes or shape.output_size == 1 else shape.delay - shape.output_size + 1,
     )
     return Ensemble(network, mixture(asked, model.experts))
 

@@ -13,8 +13,9 @@ from foretrace._rows.number_target import TargetMode
 from foretrace._rows.target import ClassTarget, Target
 from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._ensemble import EnsembleState
-from foretrace.stream._intake import AbstractIntake, Members, OneStream, State
+from foretrace.stream._intake import AbstractIntake, OneStream, State
 from foretrace.stream._learner import StreamState, copy_state
+from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._no_effect import NO_NETWORK, NoEffect, without_effect_on_model

@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,14 +35,28 @@ class StreamResult(NamedTuple):
     Args:
         run: run directory.
         position: position behind the last row.
-        scores: mean scores over all rows that have a label.
+        scores: mean scores over all rows that have a label, those of the baselines among them.
         stopped: whether it was asked to stop before the end of its rows.
+        experts: score of each expert over the same rows: accuracy, or mean absolute error. Empty without experts.
+        weights: present weight of each expert.
     """
 
     run: Run
     position: Position
     scores: dict[str, float]
     stopped: bool
+    experts: dict[str, float]
+    weights: dict[str, float]
+
+    @property
+    def run_dir(self) -> Path:
+        """Run directory, with the configuration, the record and the checkpoint."""
+        return self.run.path
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were read."""
+        return self.position.row
 
 
 class StreamLoop:
@@ -63,6 +78,7 @@ class StreamLoop:
         self.config = config
         self.plan = plan
         self.intake = intake
+        self.parts = intake.parts
         self.pipe = source.pipe
         self.learner = intake.learner
         self.names = () if intake.ensemble is None else intake.ensemble.mixture.names
@@ -110,6 +126,7 @@ class StreamLoop:
         chunk: list[tuple[Row, Position]] = []
         while rows is None or self.position.row + len(chunk) < rows:
             item = self._next(stream)
+            self.parts.end("reading")
             if item is None:
                 break
             # Nothing changes before a chunk is full: a checkpoint always lies between two chunks.
@@ -133,7 +150,8 @@ class StreamLoop:
             self._record_steps(all=True)
         if not self.stop.asked and not self._has_result():
             self._write("result", self.scores.total())
-        return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked)
+        found = {"experts": {}, "weights": {}} | self._of_experts()
+        return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked, **found)
 
     def _has_result(self) -> bool:
         """Return whether the record ends with the result of this row, of a run that was finished before."""
@@ -159,8 +177,10 @@ class StreamLoop:
         self.monitors.observe(inputs)
         self.pending.add(self.position.row, (step, resolved))
         self._record_steps(all=False)
+        self.parts.end("scores")
         if not last:
             self._do_what_is_due(before)
+            self.parts.end("records")
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> IntakeStep:
         """Learn from rows; a row that is refused leaves everything as it was before them, to be saved."""
@@ -183,10 +203,14 @@ class StreamLoop:
     def _record(self, at: int, step: StreamStep, resolved: Sequence[LabelledRow | None]) -> None:
         """Score the predictions of a step and count whether it was accepted."""
         # A step that was not finite is refused; its predictions count as outputs of zero.
-        outputs = np.nan_to_num(np.asarray(step.outputs, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        found = np.asarray(step.outputs, np.float64)  # waits for the network
+        if not self.names:
+            self.parts.end("network")
+        outputs = np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
                 self.scores.add(scores)
+                self.monitors.observe_scores(scores)
                 if step.errors is not None and self.names:
                     self.experts.add(dict(zip(self.names, self._expert_scores(step.errors[i]), strict=True)))
         measures = step.read_measures()
@@ -218,19 +242,20 @@ class StreamLoop:
         scores = self.scores.window()
         now = time.monotonic()
         speed = (self.position.row - self.rows_at_last_log) / max(now - self.time_of_last_log, 1e-9)
+        parts = self.parts.microseconds(self.position.row - self.rows_at_last_log)
         self.rows_at_last_log = self.position.row
         self.time_of_last_log = now
         memory = resident_mib()
         steps = self.steps.window()
         model, network = self.intake.model, self.intake.network_state(self.state)
-        values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory}
-        warnings = []
+        values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
+        health: dict[str, float] = {}
         if network is not None:
             health = self.monitors.measure(
                 network.learner.network, self.intake.carry(network), steps.get("update_norm")
             )
-            warnings = self.monitors.warnings(health)
             values |= {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
+        warnings = self.monitors.warnings(health)
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if warnings:

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.lru import LRU
-from foretrace._credit.table import leaves_nothing_out
+from foretrace._credit.table import reaches_encoder
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
-from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._network import Network
 from foretrace._rule import as_rule
 from foretrace.losses import softmax_cross_entropy, squared_error
@@ -103,7 +102,7 @@ def resolve(config: ModelConfig, shape: StreamShape) -> Model:
         )
         credit_depth = depth if exact else 0
     if train_encoder is None:
-        train_encoder = credit_depth >= depth or (shape.chunk > 1 and rule.inputs) or leaves_nothing_out(rule)
+        train_encoder = reaches_encoder(rule.with_depth(credit_depth), depth, shape.chunk)
     return Model(config, shape, credit_depth, train_encoder)
 
 
@@ -133,13 +132,11 @@ def _network(config: ModelConfig, shape: StreamShape) -> Network:
 def build_learner(model: Model) -> Learner:
     """Return a learner of a new network, for as many streams as learn in one step."""
     config, shape = model.config, model.shape
-    optimizer = adamw(config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor)
-    if not model.train_encoder:
-        optimizer = holding(optimizer, in_front_of_recurrences)
     return Learner(
         _network(config, shape),
         rule=as_rule(config.rule).with_depth(model.credit_depth),
-        optimizer=optimizer,
+        optimizer=adamw(config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor),
+        train_encoder=model.train_encoder,
         loss=softmax_cross_entropy if shape.classes else squared_error,
         sensitivity_dtype=config.sensitivity_dtype,
         # A batch of one would cost an axis in every array: one stream is faster unbatched.

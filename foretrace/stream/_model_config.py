@@ -1,17 +1,19 @@
 """The options of the network that learns from a stream; the docstring is the help of the command."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from foretrace._experts.mixture import EXPERTS
-from foretrace._learner.learner import SensitivityDtype
+from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
 
-Size = Literal["auto", "tiny", "small", "medium", "paper"]
+Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]
 
 ExpertName = Literal[
-    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "network"
+    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "events", "network"
 ]
 
 AUTO: tuple[ExpertName, ...] = (
@@ -24,8 +26,15 @@ AUTO: tuple[ExpertName, ...] = (
     "waves",
     "neighbours",
     "gradient",
+    "events",
 )
 """Experts of the size `auto`."""
+
+FAST: tuple[ExpertName, ...] = tuple(name for name in AUTO if name != "events")
+"""Experts of the size `fast`."""
+
+OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST}
+"""Experts of the sizes that are mixtures; the others are a network alone."""
 
 _OF_NETWORK = ("depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
 """Options of the network that are None by default."""
@@ -34,6 +43,7 @@ assert {*AUTO, "network"} == set(EXPERTS)
 
 SIZES: dict[Size, tuple[int, int, int]] = {
     "auto": (2, 32, 32),
+    "fast": (2, 32, 32),
     "tiny": (1, 16, 16),
     "small": (2, 32, 32),
     "medium": (3, 64, 64),
@@ -47,13 +57,15 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto), or a network alone, by a preset of depth, model size and
-            state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
+        size: what learns: a mixture of cheap experts (auto), or of all these but events in chunks of 32 rows (fast), or
+            a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3,
+            64, 64; paper 4, 128, 64.
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
-            stochastic gradient descent (gradient); the recurrent network. The baselines always take part, unless the
-            network is alone. Default: all but the network for auto, the network alone for the other sizes.
+            stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
+            the recurrent network. The baselines always take part, unless the network is alone. Default: all but the
+            network for auto, these without events for fast, the network alone for the other sizes.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
         state_size: number of recurrent units in each layer. Default: that of the size.
@@ -88,7 +100,7 @@ class ModelConfig:
     state_size: Advanced[int | None] = None
     rule: RuleName = "hybrid"
     credit_depth: int | None = None
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 1e-3
     clip: Advanced[float | None] = 1.0
     sensitivity_dtype: Advanced[SensitivityDtype | None] = None
     train_encoder: Advanced[bool | None] = None
@@ -113,7 +125,7 @@ class ModelConfig:
             if given:
                 raise ValueError(
                     f"{given[0]}={getattr(self, given[0])} is an option of the network, which takes no part: choose a "
-                    "size other than auto for a network alone, or name the network among the experts"
+                    "size other than auto and fast for a network alone, or name the network among the experts"
                 )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
@@ -124,7 +136,7 @@ class ModelConfig:
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the experts that take part, in the order of `EXPERTS`."""
-        chosen = self.experts or (AUTO if self.size == "auto" else ("network",))
+        chosen = self.experts or OF_SIZE.get(self.size, ("network",))
         return tuple(name for name in EXPERTS if name in chosen)
 
     def sizes(self) -> tuple[int, int, int]:

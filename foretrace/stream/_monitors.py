@@ -24,6 +24,7 @@ from jax import lax
 
 from foretrace._cells.abstract import AbstractDiagonalCell
 from foretrace._credit.table import sensitivity_norm
+from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
 from foretrace._network import Block, Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.unroll import unroll
@@ -43,9 +44,12 @@ PROBE = 32
 
 _DEAD = 1e-6
 
+_LEAST_RISE = 0.05
+"""Smallest rise of a score that can be a level lost: of the log loss, or of an error as a share of the last value's."""
+
 
 class Monitors:
-    """The last inputs, and which monitors have left their range.
+    """The last inputs, which monitors have left their range, and whether a level of the scores was lost.
 
     >>> monitors = Monitors()
     >>> monitors.warnings({"dead_units": 0.75}), monitors.warnings({"dead_units": 0.8})
@@ -55,10 +59,22 @@ class Monitors:
     def __init__(self) -> None:
         self.inputs: deque[list[float]] = deque(maxlen=PROBE)
         self.outside: set[str] = set()
+        self.watch = LossWatch(_LEAST_RISE)
+        self.lost: list[str] = []
 
     def observe(self, xs: Iterable[np.ndarray]) -> None:
         """Keep the last inputs."""
         self.inputs.extend(x.tolist() for x in xs)
+
+    def observe_scores(self, scores: dict[str, float]) -> None:
+        """Count the scores of a row: log loss, or absolute error relative to that of the last known number."""
+        name, weight = ("log_loss", 1.0) if "log_loss" in scores else ("mae", scores["no_change_mae"])
+        if (lost := self.watch.add(scores[name], weight)) is not None:
+            what = "log loss" if name == "log_loss" else "error, relative to that of the last known number,"
+            self.lost.append(
+                f"the {what} was {lost[0]:.3g} in the last {BLOCK * HELD:,} rows with a label, and at most "
+                f"{lost[1]:.3g} for as long before: the stream has changed, or what was learned is lost"
+            )
 
     def measure(self, network: Network, carry: Carry, update_norm: float | None) -> dict[str, float]:
         """Return the present values of the monitors that exist for this network.
@@ -80,22 +96,24 @@ class Monitors:
         return values
 
     def warnings(self, values: dict[str, float]) -> list[str]:
-        """Return a line for each monitor that has left its range since the last call."""
+        """Return a line for each monitor that has left its range since the last call, and for a lost level."""
         out = {name for name, (low, high) in RANGES.items() if name in values and not low <= values[name] <= high}
         lines = [
             f"{name} is {values[name]:.4g}, outside its range of {RANGES[name][0]:g} to {RANGES[name][1]:g}"
             for name in sorted(out - self.outside)
         ]
         self.outside = out | (self.outside - values.keys())
-        return lines
+        lost, self.lost = self.lost, []
+        return lines + lost
 
     def to_json(self) -> list[Any]:
         """Return the state."""
-        return [list(self.inputs), sorted(self.outside)]
+        return [list(self.inputs), sorted(self.outside), self.watch.to_json(), self.lost]
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
-        self.inputs, self.outside = deque(state[0], maxlen=PROBE), set(state[1])
+        self.inputs, self.outside, self.lost = deque(state[0], maxlen=PROBE), set(state[1]), list(state[3])
+        self.watch.restore(state[2])
 
 
 @jax.jit

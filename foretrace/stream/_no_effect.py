@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._model_config import OF_SIZE, ModelConfig
 from foretrace.stream._plan import Plan
 
 _OF_NETWORK = ("rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed")
@@ -64,7 +64,7 @@ def without_effect_on_model(model: ModelConfig, default: ModelConfig, *, classes
     if "network" not in experts:
         if given := _given(model, default, _OF_NETWORK):
             found.append(NoEffect(given, NO_NETWORK))
-        if model.size != "auto":
+        if model.size not in OF_SIZE:
             found.append(NoEffect(["size"], f"the experts are {' '.join(experts)}; add network to them"))
     if not classes and model.experts is not None and "contexts" in model.experts:
         found.append(NoEffect(["experts contexts"], "it predicts classes, and the target is a number"))
@@ -77,12 +77,13 @@ def _reasons(config: StreamConfig, plan: Plan, format: str) -> list[tuple[Sequen
     has_network = "network" in config.model.expert_names()
     is_text = format == "text"
     return [
-        (["target_mode"], bool(plan.classes), "the target is a class"),
+        (["target_mode", "coverage"], bool(plan.classes), "the target is a class"),
         (
             ["target_mode"],
             not plan.classes and not has_network,
             NO_NETWORK,
         ),
+        (["coverage"], bool(plan.classes), "intervals are of numbers, and the target is a class"),
         (["classes"], not plan.classes, "the target is a number; say --task classification if it is a class"),
         (["members", "when_full"], config.member is None, "there are no members; name their column by --member"),
         (["delimiter"], format not in ("csv", "tsv"), f"{format} has no delimiter; say --format csv if it is one"),

@@ -12,7 +12,8 @@ from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is
 from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
 from foretrace._rows.target import ClassTarget, Target
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._intake import AbstractIntake, Members, OneStream
+from foretrace.stream._intake import AbstractIntake, OneStream
+from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
 
 Rows = Iterator[tuple[Row, Position]]
@@ -22,8 +23,8 @@ _TEXT_CLASSES = 256
 MAX_INPUTS = 2**16
 """Maximum number of inputs for categories."""
 
-MAX_WAITING = 2**22
-"""Maximum number of numbers that forecasts hold while they wait for their labels; in a checkpoint, 80 MB."""
+MAX_WAITING = 2**23
+"""Maximum number of numbers that forecasts hold while they wait for their labels; in a checkpoint, 160 MB."""
 
 
 class Plan(NamedTuple):
@@ -165,6 +166,7 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
         ValueError: the inputs, or what waits for its labels, would fill the memory.
     """
     _check_sizes(config, plan)
+    assert config.chunk is not None
     encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
     labels = DelayedLabels(
         encoder, _target(config, plan), delay=config.delay, horizon=config.horizon, previous=config.previous
@@ -195,8 +197,8 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
             f"categories={config.categories} for each of {categorical} columns are more than {MAX_INPUTS} inputs; "
             "choose fewer --categories, or --ignore columns"
         )
-    # A forecast waits with a base and a scale for each step ahead; its labels are as many rows behind.
-    waiting = (config.horizon + config.delay) * 2 * config.horizon * (config.members if config.member else 1)
+    # A forecast waits with a base, a scale and two margins for each step ahead; its labels are as many rows behind.
+    waiting = (config.horizon + config.delay) * 4 * config.horizon * (config.members if config.member else 1)
     if waiting > MAX_WAITING:
         members = f", members={config.members}" if config.member else ""
         raise ValueError(
@@ -209,4 +211,6 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
         return ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
     steps = max(config.horizon, 1)
-    return NumberTarget(steps, bound=config.bound, mode=config.target_mode, outliers=config.outliers)
+    return NumberTarget(
+        steps, bound=config.bound, mode=config.target_mode, outliers=config.outliers, coverage=config.coverage
+    )

@@ -6,7 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.source import SYMBOL, Format, Source
+from foretrace._rows.target import NumberContext
 from foretrace._runs.checkpoint import load, read_extra
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace.stream._config import StreamConfig
@@ -46,10 +48,14 @@ def predictions(
     stream = check_columns(reader, reader.rows(), [*plan.inputs, *member])
     for row, position in islice(stream, rows):
         output, state, context = intake.advance(state, row, row.get(name))
-        yield [position.row, *(row.get(column) for column in member), *intake.target.describe(output, context)]
+        found = intake.target.describe(output, context)
+        if isinstance(intake.target, NumberTarget) and isinstance(context, NumberContext):
+            found += intake.target.interval(output, context).T.ravel().tolist()
+        yield [position.row, *(row.get(column) for column in member), *found]
 
 
 def _names(target: str, horizon: int, classes: int) -> list[str]:
     if classes:
         return [target, "probability"]
-    return [f"{target}+{i}" for i in range(1, horizon + 1)] or [target]
+    names = [f"{target}+{i}" for i in range(1, horizon + 1)] or [target]
+    return [*names, *(f"{name}_{end}" for name in names for end in ("low", "high"))]

@@ -126,6 +126,8 @@ def _complaint(said: str) -> str:
     shown = [part for part in parts if part and not part.startswith(("For full helptext", "Argument helptext"))]
     if any(part.startswith("Perhaps") for part in shown):
         shown = [part for part in shown if not part.startswith("Available subcommands")]
+    # What a suggested option means stands behind it; its names are enough here.
+    shown = [re.sub(r"(Perhaps you meant: (?:--[\w.-]+(?:, )?)+).*", r"\1", part) for part in shown]
     return "; ".join(shown)
 
 

@@ -7,19 +7,31 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import tyro
 
 from foretrace.tasks._cache import cached, digest
 
 VARIABLE = "FORETRACE_DATA"
 """Environment variable that names the data directory."""
 
-HOW = f"the environment variable {VARIABLE}, or by --task.data-dir (of reproduce: --data-dir)"
+HOW = f"the environment variable {VARIABLE}, or by --data-dir"
 
 _FORMAT = "1"  # changes with what `decode` functions return
 _log = logging.getLogger(__name__)
 Arrays = dict[str, np.ndarray]
+
+DataDir = Annotated[str | None, tyro.conf.arg(aliases=("--data-dir",))]
+"""Type of the option that names the data directory."""
+
+# The mark of `foretrace._runs.options.Advanced`, a room that comes after this one.
+Verify = Annotated[bool, "advanced"]
+"""Type of the option that says whether other files than the public ones are refused; `--help` leaves it out."""
+
+Pool = Annotated[int, "advanced"]
+"""Type of the option that says how many pixels are averaged; `--help` leaves it out."""
 
 
 class DataError(ValueError):

@@ -33,15 +33,15 @@ class Rows(NamedTuple):
     """Sequences as they are stored: NumPy arrays on the host, JAX arrays where it is traced.
 
     Args:
-        symbols: bytes, zero where a sequence has ended.
+        symbols: bytes, or numbers, zero where a sequence has ended.
         lengths: number of steps of each sequence.
-        labels: class of each sequence.
+        labels: class of each sequence, or its targets.
         counts: 1; 0 for rows that only fill a batch.
     """
 
-    symbols: UInt8[Array | np.ndarray, "B ..."]
+    symbols: UInt8[Array | np.ndarray, "B ..."] | Float[Array | np.ndarray, "B ..."]
     lengths: Int[Array | np.ndarray, "B"]
-    labels: Int[Array | np.ndarray, "B"]
+    labels: Int[Array | np.ndarray, "B ..."] | Float[Array | np.ndarray, "B ..."]
     counts: Float[Array | np.ndarray, "B"]
 
 
@@ -53,12 +53,14 @@ class Split(NamedTuple):
         labels: class of each stored sequence.
         members: which stored sequences belong to the split.
         offsets: where each stored sequence begins, and where the last one ends.
+        lengths: number of steps of each stored sequence, where they are padded.
     """
 
     symbols: np.ndarray
     labels: np.ndarray
     members: np.ndarray
     offsets: np.ndarray | None = None
+    lengths: np.ndarray | None = None
 
     def rows(self, chosen: np.ndarray, size: int, length: int) -> Rows:
         """Return the chosen members, cut at a length and filled up to a size with rows that count nothing."""
@@ -66,12 +68,17 @@ class Split(NamedTuple):
         fill = size - len(stored)
         if self.offsets is None:
             symbols = np.asarray(self.symbols[stored])
-            lengths = np.full(len(stored), length, np.int32)
+            lengths = np.full(len(stored), length, np.int32) if self.lengths is None else self.lengths[stored]
         else:
             symbols, lengths = self._ragged(stored, length)
         padded = [np.pad(a, [(0, fill)] + [(0, 0)] * (a.ndim - 1)) for a in (symbols, lengths, self.labels[stored])]
         counts = np.pad(np.ones(len(stored), np.float32), (0, fill))
-        return Rows(padded[0], padded[1], padded[2].astype(np.int32), counts)
+        return Rows(padded[0], padded[1], padded[2].astype(self.label_type), counts)
+
+    @property
+    def label_type(self) -> np.dtype:
+        """Type of the labels of a row."""
+        return np.dtype(np.int32 if np.issubdtype(self.labels.dtype, np.integer) else np.float32)
 
     def row_shape(self, length: int) -> tuple[int, ...]:
         """Return the shape of the symbols of a row."""
@@ -189,7 +196,8 @@ class AbstractStoredTask(abc.ABC):
         shape: Any = jax.ShapeDtypeStruct
         symbols = shape((size, *split.row_shape(self.length)), split.symbols.dtype)
         integers = shape((size,), np.int32)
-        expected = Rows(symbols, integers, integers, shape((size,), np.float32))
+        labels = shape((size, *split.labels.shape[1:]), split.label_type)
+        expected = Rows(symbols, integers, labels, shape((size,), np.float32))
         return jax.pure_callback(on_host, expected, seed, index, vmap_method="sequential")
 
     def expand(self, rows: Rows) -> Batch:

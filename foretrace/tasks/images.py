@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._types import Array, Float
-from foretrace.tasks._files import Arrays, DataError, Source
+from foretrace.tasks._files import Arrays, DataDir, DataError, Pool, Source, Verify
 from foretrace.tasks._formats import import_extra, mnist_files, parquet_files, read_idx, read_parquet
 from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, split_of
 
@@ -92,10 +92,10 @@ class SequentialCIFAR10(AbstractImages):
     """
 
     grey: bool = False
-    pool: int = 1
+    pool: Pool = 1
     samples: int | None = None
-    data_dir: str | None = None
-    verify: bool = True
+    data_dir: DataDir = None
+    verify: Verify = True
 
     side: ClassVar[int] = 32
 
@@ -143,10 +143,10 @@ class SequentialMNIST(AbstractImages):
     """
 
     permuted: bool = False
-    pool: int = 1
+    pool: Pool = 1
     samples: int | None = None
-    data_dir: str | None = None
-    verify: bool = True
+    data_dir: DataDir = None
+    verify: Verify = True
 
     side: ClassVar[int] = 28
 

@@ -11,7 +11,7 @@ import numpy as np
 from foretrace._types import Array, Float
 from foretrace.tasks import _lra
 from foretrace.tasks._cache import cached
-from foretrace.tasks._files import CACHE_HINT, Arrays, DataError, Source, data_root
+from foretrace.tasks._files import CACHE_HINT, Arrays, DataDir, DataError, Source, data_root
 from foretrace.tasks._listops import Grammar, generate
 from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, one_hot
 
@@ -130,7 +130,7 @@ class ReleasedListOps(AbstractListOps):
     """
 
     samples: int | None = None
-    data_dir: str | None = None
+    data_dir: DataDir = None
 
     @property
     def length(self) -> int:

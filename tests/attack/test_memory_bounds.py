@@ -108,7 +108,7 @@ MANY = [Column(f"c{i}", "categorical") for i in range(100)]
             *({"member": "m", "members": 300_000_000}, [], "members=300000000: their memory would take"),
             marks=pytest.mark.full,
         ),
-        ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*12500000 numbers, but at most"),
+        ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers, but at most"),
         ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
         pytest.param(
             *({"delay": 10**9}, [], "delay=1000000000: .* steps that wait for their labels would take"),

@@ -32,6 +32,7 @@ OTHER = {
     "horizon": 2,
     "target_mode": "change",
     "delay": 2,
+    "coverage": 0.5,
     "chunk": 3,
     "previous": False,
     "member": "c",
@@ -131,7 +132,7 @@ def test_an_option_does_something_or_is_said_to_do_nothing(source, tmp_path, cap
     except ValueError as error:
         assert name in str(error) or name.replace("_", "-") in str(error) or name in ("delimiter", "numeric"), error
         return
-    err = capsys.readouterr().err
+    err = " ".join(capsys.readouterr().err.split())
     said = f"--{name.replace('_', '-')}" in err and "no effect" in err
     assert (found != expected) or said, f"{name} of {base}: neither an effect nor a word"
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 import foretrace as ft
 from foretrace._runs import directory as _run
 from foretrace.cli import _main as cli
+from foretrace.cli._options import COMMANDS
 from foretrace.experiment._config import Config
 
 NETWORK = "--network.depth=2 --network.model-size=6 --network.cell.state-size=4"
@@ -234,6 +235,30 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
     assert code == 2
     assert message in err and "Traceback" not in err and out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["train copy --lerning-rate 1", "stream x --horison 3", "bench --round 3"])
+def test_a_wrong_option_is_compared_with_those_of_its_command_alone(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, _, err = run(capsys, *command.split())
+    assert code == 2 and len(err.splitlines()) <= 30
+    name = command.split()[0]
+    others = [other for other in COMMANDS if other != name and f"foretrace {other} " in err]
+    assert f"foretrace {name}" in err and not others
+
+
+def test_short_names_are_those_of_the_long_ones():
+    parsed = [
+        cli._parse(cli._spelled_out(f"train copy --steps 7 {words}".split())).config
+        for words in (
+            "--lr 0.1 --depth 3 --model-size 16 --dropout 0.2 --cell=min-gru --network.cell.timescales 1 9",
+            "network.cell:min-gru --optimizer.learning-rate 0.1 --network.depth 3 --network.model-size 16 "
+            "--network.dropout 0.2 --network.cell.timescales 1 9",
+        )
+    ]
+    assert parsed[0] == parsed[1]
+    assert cli._parse(["train", "scifar", "--data-dir", "here"]).config.task.data_dir == "here"
+    assert cli._parse(["stream", "x.csv", "--lr", "0.5"]).config.model.learning_rate == 0.5
 
 
 def test_another_configuration_cannot_be_resumed(capsys, tmp_path):

@@ -100,10 +100,6 @@ RUNTIMES = {"stablehlo": compiled, "onnx": in_onnxruntime}
 @pytest.mark.parametrize("format", RUNTIMES)
 def test_the_learning_step_is_that_of_the_learner(format, cell, rule, tmp_path):
     learner = make_learner(cell, rule)
-    if format == "onnx" and rule.credit is not None:
-        with pytest.raises(ValueError, match="use format='stablehlo'"):
-            ft.export(learner, tmp_path / "step.onnx", format, learn=True)
-        return
     if format == "onnx":
         pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
     files = ft.export(learner, tmp_path / f"step.{format}", format, learn=True)

@@ -24,6 +24,8 @@ def make_network(dropout=0.0, depth=2):
 
 def make_learner(rule=ft.ONLINE, optimizer=None, network=None, **options):
     network = make_network() if network is None else network
+    # The gradient is applied as it is: what is held, and when, has a test of its own.
+    options = {"train_encoder": True} | options
     return ft.Learner(network, rule=rule, optimizer=optimizer or optax.sgd(0.1), loss=LOSS, **options)
 
 
@@ -87,6 +89,37 @@ def test_every_call_updates_by_default_and_the_carry_goes_on():
     assert distance(state.network, jax.tree.map(lambda p, g: p - 0.1 * g, expected, grads)) < 1e-12
     assert distance(state.carry, carry) < 1e-12
     assert int(state.step) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps", "options", "trained"),
+    fast(
+        [
+            (ft.ONLINE, 2, {}, False),
+            (ft.HYBRID, 2, {}, True),
+            (ft.HYBRID, 1, {}, False),
+            (ft.ONLINE, 2, {"train_encoder": True}, True),
+            (ft.HYBRID, 2, {"train_encoder": False}, False),
+            (ft.ONLINE, 2, {"whole_sequences": True}, True),
+            (ft.ONLINE, 2, {"accumulate": True}, True),
+            (ft.ONLINE.with_depth(1), 2, {}, False),
+            (ft.ONLINE.with_depth(2), 2, {}, True),
+            (ft.UORO, 1, {}, True),
+            (ft.BPTT, 1, {}, False),
+        ],
+        number=2,
+    ),
+)
+def test_what_gets_no_error_of_later_steps_is_held(rule, steps, options, trained):
+    learner = make_learner(rule, ft.adamw(0.1, weight_decay=0.1), **{"train_encoder": None} | options)
+    state = learner.init()
+    # Twice: the first step of a stream has no past.
+    for i in range(2):
+        xs, ys = data(steps, seed=i)
+        state, info = learner.step(state, xs, ys, end=learner.accumulate)
+    moved = jax.tree.map(lambda p, q: bool((p != q).any()), state.network, learner.network)
+    assert info.accepted and {*jax.tree.leaves((moved.encoder, moved.blocks.norm))} == {trained}
+    assert moved.decoder.linear.weight and moved.blocks.cell.B_re and moved.blocks.glu.linear.weight
 
 
 @pytest.mark.full

@@ -125,7 +125,8 @@ def test_a_bounded_update_promises_no_more_than_the_loss():
 
 
 def learn(network, optimizer, y, **options):
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, loss=ft.losses.squared_error, **options)
+    options = {"train_encoder": True, "loss": ft.losses.squared_error} | options
+    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, **options)
     state = learner.init()
     mask = jnp.array([True, False, True])
     return state, *learner.step(state, jnp.ones((3, 2)), y, mask=mask)

@@ -2,8 +2,12 @@
 
 import doctest
 import importlib
+import json
+import os
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -19,17 +23,23 @@ MODULES = sorted(
 )
 DEAR = {
     "foretrace.testing._check",  # `test_cells.py` checks more
+    "foretrace.rl._actor_critic",
+    "foretrace.rl._q_learning",
+    "foretrace.rl._value_prediction",
+    "foretrace.stream._forecaster",
     "foretrace.stream._river",
     "foretrace._engine.alignment",
     "foretrace._learner.fit",
     "foretrace._learner.learner",
     *(
         f"docs/{name}.md"
-        for name in ("credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
+        for name in ("agents", "credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
     ),
+    *(f"docs/howto/{name}.md" for name in ("debug", "from_others", "late_labels", "lengths", "many_streams")),
 }
 """Examples that take more than a few seconds."""
-PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))]
+HOWTO = sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/howto/*.md"))
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md")), *HOWTO]
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +70,51 @@ def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL))
     exec(compile(code, page, "exec"), {"__name__": "page"})
     assert page != "README.md" or "learner.step" in code
+
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
+
+
+def cells(script):
+    """Return the code of each cell of a tutorial."""
+    parts = re.split(r"^# %%", script.read_text(), flags=re.MULTILINE)
+    return [part.partition("\n")[2].strip() for part in parts[1:] if not part.startswith(" [markdown]")]
+
+
+@pytest.mark.parametrize("script", TUTORIALS, ids=lambda script: script.stem)
+def test_pages_of_tutorials_are_those_of_their_scripts(script):
+    page = script.with_suffix(".md").read_text()
+    shown = [code.strip() for code in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)]
+    assert shown == cells(script), f"run scripts/tutorials {script.stem}"
+    notebook = json.loads(script.with_suffix(".ipynb").read_text())
+    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [part.strip() for part in code] == shown
+    figures = re.findall(r"!\[.*?\]\((.*?)\)", page)
+    assert figures and all((script.parent / name).stat().st_size > 1000 for name in figures)
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("script", TUTORIALS, ids=lambda script: script.stem)
+def test_tutorials_run(script, tmp_path):
+    command = [sys.executable, "-W", "ignore", str(script)]
+    env = os.environ | {"MPLBACKEND": "Agg"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=550, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "zensical.toml").read_text()
+    pages = sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+    assert len(pages) > 30
+    assert [page for page in pages if f'"{page}"' not in navigation] == []
+
+
+def test_every_message_of_the_troubleshooting_page_exists():
+    sources = "\n".join(path.read_text() for path in (ROOT / "foretrace").rglob("*.py"))
+    # Parts of a message stand on lines of their own, and names in braces.
+    said = re.sub(r'"\s*\n\s*(?:\+\s*)?f?"', "", sources)
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    messages = re.findall(r"^\| `([^`|]+)`", page, flags=re.MULTILINE)
+    missing = [part for message in messages for part in message.split("…") if part.strip() not in said]
+    assert len(messages) > 20
+    assert not missing

@@ -35,6 +35,7 @@ ORDER = [
     "_rows",
     "_experts",
     "stream",
+    "rl",
     "bench",
     "cli",
     "__main__",
@@ -109,7 +110,7 @@ def test_every_public_name_is_on_the_api_page():
     assert not missing
 
 
-@pytest.mark.parametrize("room", ["experiment", "sweep", "testing"])
+@pytest.mark.parametrize("room", ["experiment", "sweep", "testing", "rl"])
 def test_every_name_of_a_public_room_is_on_the_api_page(room):
     page = (PACKAGE.parent / "docs" / "api.md").read_text()
     names = [
@@ -119,6 +120,12 @@ def test_every_name_of_a_public_room_is_on_the_api_page(room):
     ]
     assert len(names) >= 5
     assert [name for name in names if f".{name}\n" not in page and f"`{name}`" not in page] == []
+
+
+def test_public_rooms_are_reachable_from_the_top():
+    code = "import foretrace as ft; print(*(getattr(ft, name).__name__ for name in ('experiment', 'sweep', 'tasks')))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["foretrace.experiment", "foretrace.sweep", "foretrace.tasks"]
 
 
 def test_importing_loads_no_program_parts():

@@ -61,7 +61,14 @@ def test_values_are_learned_from_the_running_mean():
     target = NumberTarget()
     for y in (1.0, 3.0, 5.0):
         target.learn(y)
-    assert target.context() == NumberContext(3.0, 5.0, 3.0, target.moments.scale, target.moments.scale)
+    assert target.context() == NumberContext(
+        3.0,
+        5.0,
+        3.0,
+        target.moments.scale,
+        target.moments.scale,
+        target.intervals.margins(target.moments.scale).tolist(),
+    )
     assert target.describe(np.ones(1)) == [3.0 + target.moments.scale]
 
 

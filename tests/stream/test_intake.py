@@ -7,8 +7,9 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
-from foretrace.stream._intake import Members, OneStream
+from foretrace.stream._intake import OneStream
 from foretrace.stream._learner import copy_state
+from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ModelConfig
 

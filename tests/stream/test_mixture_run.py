@@ -11,10 +11,13 @@ import pytest
 from test_stream_run import COUNT, assert_same_run, files
 from tiers import fast
 
+import foretrace.stream as stream_package
 from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import Shape
+from foretrace._learner import forgetting
 from foretrace._runs.metrics import read_metrics
-from foretrace.stream import _report
+from foretrace.cli import _main as cli
+from foretrace.stream import _figure, _report
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import Ensemble
@@ -139,3 +142,97 @@ def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
     follow(config, tmp_path / "run", rows=101, show_progress=False)
     last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
     assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], rel=0.005)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_stream_that_becomes_harder_is_told_once(tmp_path, monkeypatch, changes):
+    monkeypatch.setattr(forgetting, "BLOCK", 20)
+    draw = np.random.default_rng(0)
+    labels = ["a"] * 300 + (draw.choice(["a", "b"], 300).tolist() if changes else ["a"] * 300)
+    (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{draw.normal():.3f},{y}\n" for y in labels))
+    model = ModelConfig(experts=("baselines",))
+    config = StreamConfig(str(tmp_path / "rows.csv"), target="y", **OFTEN, task="classification", model=model)
+    follow(config, tmp_path / "run", show_progress=False)
+    told = [line for record in read_metrics(tmp_path / "run" / "metrics.jsonl") for line in record.get("warnings", [])]
+    assert len(told) == changes and all("what was learned is lost" in line for line in told)
+
+
+def test_the_fast_size_is_the_same_mixture_in_chunks():
+    fast_size = ModelConfig("fast")
+    assert set(ModelConfig().expert_names()) - set(fast_size.expert_names()) == {"events"}
+    assert StreamConfig("a.csv", target="z", model=fast_size).chunk == 32
+    assert StreamConfig("a.csv", target="z", model=fast_size, chunk=1).chunk == 1
+    assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 1
+    assert StreamConfig("a.csv", target="z").chunk == 1
+    with_network = ModelConfig("fast", experts=("row", "network"))
+    assert StreamConfig("a.csv", target="z", model=with_network).chunk == 1
+
+
+@pytest.mark.full
+def test_chunks_change_no_prediction_of_the_mixture(files, tmp_path):
+    found = []
+    for chunk in (1, 32):
+        config = StreamConfig(str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig(experts=FEW))
+        found.append(stream_package.run(config, tmp_path / str(chunk), rows=390))  # the last chunk is short
+    assert found[0].rows == found[1].rows == 390
+    assert found[0].scores["mae"] == pytest.approx(found[1].scores["mae"], rel=1e-9)
+    assert found[0].experts == pytest.approx(found[1].experts, rel=1e-9)
+
+
+@pytest.mark.program
+def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
+    model = ModelConfig(experts=FEW)
+    config = StreamConfig(str(files / "a.csv"), target="z", model=model, **OFTEN)
+    with pytest.raises(ValueError, match="resume=True needs the run to continue: name its directory as run_dir"):
+        stream_package.run(config, resume=True)
+    result = stream_package.run(config, tmp_path / "python", rows=200)
+    words = ["--target", "z", "--experts", *FEW, "--log-every", "50", "--checkpoint-every", "70", "--rows", "200"]
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["stream", config.source, *words, "--run-dir", "command"]) == 0
+    assert_same_run(tmp_path / "python", tmp_path / "command")
+    last = read_metrics(result.run_dir / "metrics.jsonl")[-1]
+    assert result.rows == 200 and not result.stopped
+    assert result.experts == last["experts"] and result.weights == last["weights"]
+    assert result.scores["mae"] == last["mae"] and 0.7 < result.scores["coverage"] <= 1
+    assert (tmp_path / "command" / "curves.png").stat().st_size > 10_000
+
+
+def test_the_figure_shows_weights_experts_and_baselines(files, tmp_path, monkeypatch):
+    pages = []
+    monkeypatch.setattr(_figure, "page_as_png", lambda page: pages.append(page) or b"")
+    config = StreamConfig(str(files / "a.csv"), target="z", model=ModelConfig(experts=FEW), **OFTEN)
+    result = stream_package.run(config, tmp_path / "run", rows=200)
+    _figure.figure(result.run_dir)
+    axes = {axes.get_title(): axes for axes in pages[0].axes}
+    names = [label.get_text() for label in axes["mean absolute error over all rows"].get_yticklabels()]
+    assert set(names) == {*result.experts, "the mixture", "predicting the last one known", "the mean"}
+    shown = [text.get_text() for text in axes["weights: what the stream needed"].get_legend().get_texts()]
+    assert "all others" in shown and set(shown) <= {*result.weights, "all others"}
+    tops = [area.get_paths()[0].vertices[:, 1].max() for area in axes["weights: what the stream needed"].collections]
+    assert max(tops) == pytest.approx(1)
+    assert [line.get_label() for line in axes["in the interval"].lines] == ["the mixture", "the share asked for"]
+    assert any("encoding" in [label.get_text() for label in a.get_yticklabels()] for a in pages[0].axes)
+
+
+@pytest.mark.full
+def test_predictions_come_with_intervals_known_before_their_labels(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), target="z", horizon=2, coverage=0.8, model=ModelConfig(experts=FEW))
+    result = stream_package.run(config, tmp_path / "run", rows=300)
+    names, *rows = predictions(result.run_dir, str(files / "a.csv"), rows=100)
+    assert names == ["row", "z+1", "z+2", "z+1_low", "z+1_high", "z+2_low", "z+2_high"]
+    assert all(row[3] < row[1] < row[4] and row[5] < row[2] < row[6] for row in rows)
+    zs = [float(line.split(",")[-1]) for line in (files / "a.csv").read_text().splitlines()[1:]]
+    inside = [low <= zs[number] <= high for number, _, _, low, high, _, _ in rows]
+    assert 0.65 < np.mean(inside) < 0.95 and 0.7 < result.scores["coverage"] < 0.9
+
+
+@pytest.mark.full
+def test_a_missing_label_teaches_intervals_nothing(files, tmp_path):
+    text = (files / "a.csv").read_text().splitlines()
+    gaps = [line if i % 3 else line.rsplit(",", 1)[0] + "," for i, line in enumerate(text)]
+    gaps[0] = text[0]
+    (tmp_path / "gaps.csv").write_text("\n".join(gaps) + "\n")
+    config = StreamConfig(str(tmp_path / "gaps.csv"), target="z", delay=4, model=ModelConfig(experts=("baselines",)))
+    scores = stream_package.run(config, tmp_path / "run").scores
+    assert 0.8 < scores["coverage"] < 0.98 and np.isfinite(scores["width"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace._learner.forgetting import BLOCK, HELD
 from foretrace.stream._monitors import PROBE, RANGES, Monitors
 
 LRU = ft.LRU.factory(state_size=3)
@@ -88,3 +89,22 @@ def test_a_broken_network_is_named_and_harms_nothing():
 
     found, _, _ = measure(LRU, break_it)
     assert np.isnan(found["largest_modulus"]) and len(Monitors().warnings(found)) >= 2
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_a_level_of_the_scores_that_was_lost_is_told_once_and_survives_a_checkpoint(kind):
+    def scores(lost):
+        return {"log_loss": 0.6 if lost else 0.2} if kind == "classes" else {"mae": 9 + 9 * lost, "no_change_mae": 10.0}
+
+    monitors = Monitors()
+    for lost in (False, True):
+        assert monitors.warnings({}) == []
+        for _ in range(BLOCK * HELD):
+            monitors.observe_scores(scores(lost))
+    again = Monitors()
+    again.restore(json.loads(json.dumps(monitors.to_json())))
+    (line,) = again.warnings({})
+    assert "lost" in line and ("log loss was 0.6 " if kind == "classes" else "was 1.8 ") in line
+    for _ in range(BLOCK * HELD):
+        again.observe_scores(scores(True))
+    assert again.warnings({}) == []

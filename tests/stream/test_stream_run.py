@@ -73,7 +73,7 @@ def state(run_dir):
 
 def records(run_dir):
     """Return the lines without what depends on the machine; of results only the last, as the others were on the way."""
-    machine = ("seconds", "rows_per_second", "resident_mib")
+    machine = ("seconds", "rows_per_second", "resident_mib", "microseconds")
     lines = [{k: v for k, v in r.items() if k not in machine} for r in read_metrics(run_dir / "metrics.jsonl")]
     return [r for r in lines if r["kind"] != "result"] + [lines[-1]]
 

@@ -169,7 +169,7 @@ def test_a_pool_that_does_not_divide_is_refused(kind):
 
 
 def test_a_data_directory_is_asked_for(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"the environment variable FORETRACE_DATA, or by --task.data-dir"):
+    with pytest.raises(DataError, match=r"the environment variable FORETRACE_DATA, or by --data-dir"):
         SequentialMNIST().batch(0, 0, 1)
     monkeypatch.setenv("FORETRACE_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match=r"nowhere does not exist; name another by"):

@@ -1,0 +1,79 @@
+"""What a learner refuses: options that do not fit together, states and data that are not its own."""
+
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from foretrace._credit.table import carries_sensitivities, check_rule, credit_of
+from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
+from foretrace._learner.mode import Whole
+from foretrace._learner.state import LearnerState
+from foretrace._network import Network
+
+if TYPE_CHECKING:
+    from foretrace._learner.learner import Learner
+
+SensitivityDtype = Literal["bfloat16"]
+
+
+def check_options(learner: "Learner") -> None:
+    """Raise a ValueError that names the option that is wrong, and what would be right."""
+    batch_size, mesh, rule = learner.batch_size, learner.mesh, learner.rule
+    if not isinstance(learner.network, Network):
+        raise TypeError(f"Learner(network={type(learner.network).__name__}) must be a foretrace.Network")
+    if not callable(getattr(learner.optimizer, "init", None)) or not callable(
+        getattr(learner.optimizer, "update", None)
+    ):
+        raise TypeError(
+            f"Learner(optimizer={learner.optimizer!r:.80}) must be an Optax optimiser, such as ft.adamw(1e-3)"
+        )
+    check_loss(learner.loss)
+    if learner.mean_loss and learner.accumulate:
+        raise ValueError(
+            "mean_loss=True divides by the steps of one call; with accumulate=True the sequence has several calls: "
+            "divide its weights (mask) by their sum yourself"
+        )
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
+    if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
+        raise ValueError(
+            f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
+        )
+    check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
+    if isinstance(learner.mode, Whole) and learner.mode.segment is not None:
+        credit = credit_of(rule)
+        if learner.network.cumulative_mean or not (credit is None or credit.runs_in_parts):
+            raise ValueError(
+                f"Learner(segment={learner.mode.segment}) is for rules without credit in depth and networks without a "
+                "cumulative mean"
+            )
+    dtype = learner.sensitivity_dtype
+    if dtype not in (None, *get_args(SensitivityDtype)):
+        raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
+    if dtype is not None and (learner.whole_sequences or not carries_sensitivities(rule)):
+        where = "on whole sequences" if learner.whole_sequences else f"under {rule}"
+        raise ValueError(
+            f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; {where} there "
+            "are none: leave it out, or use a rule such as ONLINE in chunks"
+        )
+
+
+def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False) -> None:
+    """Raise an error that names what is wrong with the state or the data of a call."""
+    if not isinstance(state, LearnerState):
+        raise TypeError(f"state is a {type(state).__name__}, expected what init() or the previous call returned")
+    check_chunk(learner.network, x, y, mask, reset, last=last)
+    if y is not None:
+        check_labels(learner.network, learner.loss, x, y, mask, last=last)
+    check_finite("y", y)
+    streams = np.shape(x)[0] if np.ndim(x) == 3 else None
+    if streams != learner.batch_size and not learner.whole_sequences:
+        raise ValueError(
+            f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
+            f"batch_size={learner.batch_size}"
+        )
+    if learner.mesh is not None and (streams is None or streams % learner.mesh.size):
+        raise ValueError(
+            f"x has shape {np.shape(x)}: {learner.mesh.size} devices share the sequences of a batch evenly, "
+            f"{learner.mesh.size} or a multiple of it"
+        )

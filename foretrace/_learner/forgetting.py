@@ -1,0 +1,116 @@
+"""A watch over the loss of a stream: has learning lost a level that it had held for long?"""
+
+import math
+import warnings
+from collections import deque
+from typing import Any
+
+import jax
+
+from foretrace._types import Array, Float
+
+BLOCK, HELD = 1000, 5
+"""Losses of a block, and blocks in a row that make a level: one that was held for 5,000 losses."""
+
+WORSE, LEAST = 0.5, 0.05
+"""Smallest rise that counts, as a share of the level held, and as a share of the loss at first."""
+
+
+class Forgetting(UserWarning):
+    """The loss has stayed clearly above a level that learning had held: it forgets, or the stream has changed."""
+
+
+class LossWatch:
+    """Means of blocks of losses, and the lowest level that was held.
+
+        held = min over time of max(the last HELD means)
+        forgotten: min(the last HELD means - 2 standard errors) > held + max(WORSE |held|, least)
+
+    So a level counts once all blocks of a long stretch were below it, and is lost once all of another one are clearly
+    above it: single bad blocks, and noise around a level, are neither.
+
+    Args:
+        least: smallest rise that counts; `LEAST` of the mean of the first block if None.
+
+    >>> watch = LossWatch(least=0.1)
+    >>> found = [watch.add(loss) for loss in [0.2] * 5000 + [0.6] * 5000]
+    >>> [i for i, lost in enumerate(found) if lost is not None]
+    [9999]
+    """
+
+    def __init__(self, least: float | None = None):
+        self.least = least
+        self.means: deque[float] = deque(maxlen=HELD)
+        self.lows: deque[float] = deque(maxlen=HELD)
+        self.held: float | None = None
+        self.told = False
+        self._clear()
+
+    def add(self, loss: float, weight: float = 1.0) -> tuple[float, float] | None:
+        """Count a loss; if a level has just been lost, return the mean of the last blocks and the level.
+
+        Args:
+            loss: loss, or sum of losses; it is left out if it is not finite.
+            weight: number of losses in it, or the loss of a baseline; the mean of a block is sum(loss) / sum(weight).
+        """
+        if not math.isfinite(loss + weight):
+            return None
+        self._count += 1
+        self._sum += loss
+        self._squares += loss**2
+        self._weight += weight
+        return self._end_block() if self._count == BLOCK else None
+
+    def _end_block(self) -> tuple[float, float] | None:
+        total, weight = self._sum, self._weight
+        error = math.sqrt(max(self._squares - total**2 / BLOCK, 0.0))  # standard error of the sum
+        self._clear()
+        if not weight:
+            return None
+        self.means.append(total / weight)
+        self.lows.append((total - 2 * error) / weight)
+        if self.least is None:
+            self.least = LEAST * abs(self.means[0])
+        if len(self.means) < HELD:
+            return None
+        highest = max(self.means)
+        self.held = highest if self.held is None else min(self.held, highest)
+        limit = self.held + max(WORSE * abs(self.held), self.least)
+        if highest <= limit:
+            self.told = False  # the level is held again
+        if self.told or min(self.lows) <= limit:
+            return None
+        self.told = True
+        return sum(self.means) / HELD, self.held
+
+    def _clear(self) -> None:
+        self._count, self._sum, self._squares, self._weight = 0, 0.0, 0.0, 0.0
+
+    def to_json(self) -> list[Any]:
+        """Return the state."""
+        block = [self._count, self._sum, self._squares, self._weight]
+        return [self.least, list(self.means), list(self.lows), self.held, self.told, block]
+
+    def restore(self, state: list[Any]) -> None:
+        """Restore what `to_json` returned."""
+        self.least, means, lows, self.held, self.told, block = state
+        self.means, self.lows = deque(means, maxlen=HELD), deque(lows, maxlen=HELD)
+        self._count, self._sum, self._squares, self._weight = block
+
+
+def warn_if_forgotten(watch: LossWatch, losses: list[tuple[Float[Array, ""], int]]) -> None:
+    """Count the losses of some calls, and warn the caller's caller if a level has been lost.
+
+    Args:
+        watch: watch of the stream.
+        losses: loss of each call, a sum over its rows, and their number.
+    """
+    for loss, rows in jax.device_get(losses):
+        if (lost := watch.add(float(loss), rows)) is not None:
+            warnings.warn(
+                f"the loss of a row was {lost[0]:.3g} in the last {BLOCK * HELD:,} calls, and at most {lost[1]:.3g} "
+                "for as long before: the stream has changed, or the network has lost what it had learned "
+                "(docs/streaming.md, What a long run loses)",
+                Forgetting,
+                stacklevel=3,
+            )

@@ -1,0 +1,159 @@
+"""Prediction intervals around any prediction, learned from its errors as labels come (online conformal prediction).
+
+For each tail, coverage and step ahead, with signed error e and miss rate a = (1 - coverage) / 2 of the tail:
+
+    margin   = sum_k w_k q_k u_k + c u            m = 1 if the error lies beyond the margin in use then, else 0
+    q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking at several rates, in two running scales u of |e|
+    w_k     <- w_k exp(-eta pinball_k), shared    the margins with the smaller quantile loss count more
+    c       <- c + gamma (m - a)                  whatever the errors do, the share of misses tends to a
+
+By the last line, the share of misses in n rows differs from `a` by (c_n - c_0) / (gamma n), also where errors follow
+each other or drift. It is learned for the coverage in use; other coverages take a part of c in proportion to normal
+quantiles. Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022 (several
+rates); Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error integration).
+"""
+
+from bisect import bisect_left
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from foretrace._types import Float
+
+COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
+"""Coverages that are tracked, the first one as the median of the errors; margins of others lie between."""
+
+_RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
+_GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
+_MAX_LOSS, _MAX_ERROR = 80.0, 20.0
+_SIGNS = np.array([-1.0, 1.0])[:, None, None]
+
+
+def check_coverage(coverage: float) -> None:
+    """Check that an interval of this coverage can be tracked.
+
+    Raises:
+        ValueError: the coverage lies outside of the tracked ones.
+    """
+    if not COVERAGES[0] < coverage <= COVERAGES[-1]:
+        raise ValueError(
+            f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of labels that "
+            "an interval is to hold, such as 0.9"
+        )
+
+
+class Intervals:
+    """Margins of intervals below and above predictions, one for each step ahead; the state has a fixed size.
+
+    Args:
+        outputs: number of steps ahead.
+        coverage: share of labels that the interval in use is to hold; the others are tracked beside it.
+
+    >>> intervals, draw = Intervals(1), np.random.default_rng(0)
+    >>> inside = []
+    >>> for error in draw.normal(size=2000):
+    ...     margins = intervals.margins(scale=1.0)
+    ...     inside.append(-margins[0, 0] <= error <= margins[1, 0])
+    ...     intervals.learn(np.array([error]), margins, scale=1.0)
+    >>> round(float(np.mean(inside)), 2)
+    0.9
+    """
+
+    def __init__(self, outputs: int, coverage: float = 0.9):
+        check_coverage(coverage)
+        self.coverage = coverage
+        self.coverages = sorted({*COVERAGES, coverage})
+        self._place = self.coverages.index(coverage)
+        count, tracks = len(self.coverages), len(_RATES) * len(_SPANS)
+        self._normal = np.array([_normal(c) for c in self.coverages])[None, :, None]
+        self._reach = self._normal / _normal(coverage)
+        self._miss = ((1 - np.array(self.coverages)) / 2)[None, :, None]
+        self._rate = np.tile(_RATES, len(_SPANS))[:, None, None, None]
+        self._span = np.repeat(np.arange(len(_SPANS)), len(_RATES))
+        self._memory = np.array(_SPANS)[:, None]
+        self.num_labels = 0
+        self.units = np.zeros((len(_SPANS), outputs))
+        self.quantiles = np.broadcast_to(1.25 * self._normal[None], (tracks, 2, count, outputs)).copy()
+        self.weights = np.full((tracks, 2, count, outputs), 1 / tracks)
+        self.offsets = np.zeros((2, outputs))
+
+    def margins(self, scale: float, coverage: float | None = None) -> Float[np.ndarray, "2 O"]:
+        """Return how far an interval reaches below and above a prediction; the greater coverage never the less far.
+
+        Args:
+            scale: standard deviation of the labels, from which the margins follow while there was no error.
+            coverage: share of labels to hold. Default: that of the object.
+
+        Raises:
+            ValueError: the coverage lies outside of the tracked ones.
+        """
+        found = self._nested(scale)
+        if coverage is None:
+            return found[:, self._place]
+        check_coverage(coverage)
+        at = bisect_left(self.coverages, coverage)
+        if self.coverages[at] == coverage:
+            return found[:, at]
+        low, here, high = (_normal(c) for c in (self.coverages[at - 1], coverage, self.coverages[at]))
+        part = (here - low) / (high - low)
+        return (1 - part) * found[:, at - 1] + part * found[:, at]
+
+    def learn(self, errors: Float[np.ndarray, "O"], margins: Float[np.ndarray, "2 O"], scale: float) -> None:
+        """Learn the errors of a row, label minus prediction; nothing is learned if one is not finite.
+
+        Args:
+            errors: errors at each step ahead.
+            margins: margins in use when the row was predicted.
+            scale: standard deviation of the labels, the unit of the first errors.
+        """
+        if not np.isfinite(errors).all():
+            return
+        if not self.num_labels:
+            self.units[:] = scale
+        tails = _SIGNS * errors
+        units = np.maximum(self.units, 1e-12)
+        each = units[self._span][:, None, None]
+        beyond = tails / each - self.quantiles
+        self.offsets += _GAMMA * ((tails[:, 0] > margins) - (1 - self.coverage) / 2)
+        # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages learn equally fast.
+        loss = np.where(beyond > 0, (1 - self._miss) * beyond, -self._miss * beyond) * each / (self._miss * units[-1])
+        weights = self.weights * np.exp(-_ETA * np.minimum(loss, _MAX_LOSS))
+        total = weights.sum(axis=0)
+        weights = np.where(total > 0, weights / np.maximum(total, 1e-300), 1 / len(weights))
+        self.weights = (1 - _SHARE) * weights + _SHARE / len(weights)
+        self.quantiles += self._rate * ((beyond > 0) - self._miss)
+        self.num_labels += 1
+        size = np.minimum(np.abs(errors), np.maximum(_MAX_ERROR * self.units, scale))
+        self.units += (size - self.units) / np.minimum(self.num_labels + 1, self._memory)
+
+    def _margins(self) -> Float[np.ndarray, "2 C O"]:
+        each = self.units[self._span][:, None, None]
+        return (self.weights * self.quantiles * each).sum(axis=0) + self._reach * (self.offsets * self.units[-1])[
+            :, None
+        ]
+
+    def _nested(self, scale: float) -> Float[np.ndarray, "2 C O"]:
+        """Return the margins of all coverages, each at least that of the one before; no interval is empty."""
+        if not self.num_labels:
+            return np.broadcast_to(self._normal * scale, self.quantiles.shape[1:])
+        below, above = self._margins()
+        above[0] = np.maximum(above[0], -below[0])
+        return np.maximum.accumulate(np.stack([below, above]), axis=1)
+
+    def to_json(self) -> list[Any]:
+        """Return what was learned."""
+        arrays = (self.units, self.quantiles, self.weights, self.offsets)
+        return [self.num_labels, *(array.ravel().tolist() for array in arrays)]
+
+    def restore(self, state: list[Any]) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments."""
+        self.num_labels = state[0]
+        like = (self.units, self.quantiles, self.weights, self.offsets)
+        arrays = (np.array(values, np.float64).reshape(old.shape) for values, old in zip(state[1:], like, strict=True))
+        self.units, self.quantiles, self.weights, self.offsets = arrays
+
+
+def _normal(coverage: float) -> float:
+    """Return the margin of this coverage under a normal distribution, in standard deviations."""
+    return NormalDist().inv_cdf((1 + coverage) / 2)

@@ -1,0 +1,150 @@
+"""A network as a folder that says how it is made: `config.json`, and `model.safetensors` with its parameters."""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_bytes
+
+from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.elementwise_lstm import ElementwiseLSTM
+from foretrace._cells.gru import GRU
+from foretrace._cells.ind_rnn import IndRNN
+from foretrace._cells.lif import LIF
+from foretrace._cells.linear_rnn import LinearRNN
+from foretrace._cells.lru import LRU
+from foretrace._cells.min_gru import MinGRU
+from foretrace._cells.min_lstm import MinLSTM
+from foretrace._cells.rg_lru import RGLRU
+from foretrace._cells.rtu import RTU
+from foretrace._cells.s5 import S5
+from foretrace._cells.selective_ssm import SelectiveSSM
+from foretrace._engine.forward import forward
+from foretrace._network import Network
+from foretrace._runs.checkpoint import CheckpointError
+from foretrace._runs.files import write_atomically
+
+FORMAT = 1
+CONFIG, MODEL = "config.json", "model.safetensors"
+_CELLS: dict[str, type[AbstractCell]] = {
+    cell.__name__: cell
+    for cell in (LRU, LinearRNN, GRU, ElementwiseLSTM, MinGRU, MinLSTM, RGLRU, S5, SelectiveSSM, RTU, IndRNN, LIF)
+}
+
+
+def save_pretrained(network: Network, folder: str | os.PathLike) -> None:
+    """Write a network into a folder from which `from_pretrained` makes it again, without any code of the user's.
+
+    Args:
+        network: network with a cell of foretrace.
+        folder: folder for `config.json` and `model.safetensors`; it is made if it is missing.
+
+    Raises:
+        TypeError: not a network, or one with a cell of the user's own.
+        OSError: a file cannot be written; an existing one is unharmed.
+
+    >>> import foretrace as ft, jax, os, tempfile
+    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> folder = os.path.join(tempfile.mkdtemp(), "my-network")
+    >>> ft.save_pretrained(network, folder)
+    >>> sorted(os.listdir(folder))
+    ['config.json', 'model.safetensors']
+    >>> ft.from_pretrained(folder).depth
+    2
+    """
+    if not isinstance(network, Network):
+        raise TypeError(f"save_pretrained(network={type(network).__name__}) must be a foretrace.Network")
+    blocks, cell = network.blocks, network.blocks.cell
+    if type(cell) is not _CELLS.get(type(cell).__name__):
+        raise TypeError(
+            f"save_pretrained writes networks with a cell of foretrace, and {type(cell).__name__} is none: whoever "
+            "reads the folder could not make it; use foretrace.save, and load it with your own code"
+        )
+    hidden = network.decoder.hidden
+    sizes = ("input_size", "output_size", "model_size", "depth", "cumulative_mean")
+    options = {
+        "glu": blocks.glu is not None,
+        "norm": blocks.norm_place,
+        "norm_eps": 1e-5 if blocks.norm is None else blocks.norm.eps,
+        "dropout": blocks.dropout,
+        "readout_size": None if hidden is None else hidden.bias.size,
+    }
+    config = {
+        "format": FORMAT,
+        "foretrace": importlib.metadata.version("foretrace"),
+        "network": {name: getattr(network, name) for name in sizes} | options,
+        "cell": {"type": type(cell).__name__, **{name: getattr(cell, name) for name in _fields(type(cell), True)}},
+    }
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(network)}
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    write_atomically(path / MODEL, to_bytes(arrays))
+    write_atomically(path / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+
+
+def from_pretrained(folder: str | os.PathLike) -> Network:
+    """Return the network that `save_pretrained` wrote; nothing in the folder is executed.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        CheckpointError: a file that is damaged or of a newer format, or files that do not belong together.
+    """
+    path = Path(folder)
+    for name in (CONFIG, MODEL):
+        if not (path / name).is_file():
+            raise FileNotFoundError(f"no {name} in {path}: give the folder that foretrace.save_pretrained wrote")
+    try:
+        config = json.loads((path / CONFIG).read_text())
+        arrays = load_file(path / MODEL)
+    except (SafetensorError, UnicodeDecodeError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error})") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise CheckpointError(f"{path / CONFIG} is not of format {FORMAT}, which this version of foretrace reads")
+    try:
+        return _assembled(config["network"], config["cell"], arrays)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: {CONFIG} and {MODEL} do not make a network ({error})") from error
+
+
+def _assembled(settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str, np.ndarray]) -> Network:
+    kind = _CELLS.get(cell["type"])
+    if kind is None:
+        raise ValueError(f"the cell {cell['type']!r} is unknown; the cells are {', '.join(_CELLS)}")
+    # A network of another cell, whose parts but for the cells are those that are wanted.
+    like = eqx.filter_eval_shape(lambda key: Network(**settings, cell=MinGRU.factory(), key=key), jax.random.key(0))
+    made = object.__new__(kind)
+    for name in _fields(kind, static=True):
+        object.__setattr__(made, name, cell[name])
+    prefix = "blocks.cell."
+    for name in _fields(kind, static=False):
+        object.__setattr__(made, name, jax.ShapeDtypeStruct(arrays[prefix + name].shape, arrays[prefix + name].dtype))
+    like = eqx.tree_at(lambda network: network.blocks.cell, like, made)
+    want = dict(_named(like))
+    if set(want) != set(arrays):
+        raise ValueError(f"the parameters differ: {', '.join(sorted(set(want) ^ set(arrays)))}")
+    for name, leaf in want.items():
+        found = arrays[name]
+        if found.shape != leaf.shape or not np.issubdtype(found.dtype, np.floating):
+            raise ValueError(f"{name} is {found.dtype}{list(found.shape)}, expected real numbers of {list(leaf.shape)}")
+    network: Network = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(arrays[name]) for name in want])
+    xs = jax.ShapeDtypeStruct((1, network.input_size), network.encoder.weight.dtype)
+    jax.eval_shape(lambda network, xs: forward(network, None, xs), network, xs)  # says what does not fit in a cell
+    return network
+
+
+def _fields(kind: type, static: bool) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.metadata.get("static", False) == static]
+
+
+def _named(network: Network) -> list[tuple[str, Any]]:
+    paths = jax.tree.leaves_with_path(network)
+    return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]

@@ -1,0 +1,70 @@
+"""Clear errors for the options of an agent, and for what an environment gives it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._network import Network
+from foretrace.rl._overshoot import ObGD
+
+
+def check_options(agent: Any) -> None:
+    """Raise an error that names the option that is wrong, and what would be right."""
+    name, optimizer = type(agent).__name__, agent.optimizer
+    if not isinstance(agent.network, Network):
+        raise TypeError(f"{name}(network={type(agent.network).__name__}) must be a foretrace.Network")
+    if agent.network.cumulative_mean:
+        raise ValueError(f"{name}: a network with cumulative_mean runs on whole sequences only; leave it out")
+    if agent.network.blocks.dropout:
+        raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
+    if not isinstance(optimizer, ObGD) and not callable(getattr(optimizer, "update", None)):
+        raise TypeError(f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD or an Optax optimiser")
+    for option in ("discount", "trace_decay"):
+        if not 0 <= getattr(agent, option) <= 1:
+            raise ValueError(f"{name}({option}={getattr(agent, option)}) must lie in [0, 1]")
+    if agent.batch_size is not None and agent.batch_size < 1:
+        raise ValueError(f"{name}(batch_size={agent.batch_size}) must be at least 1, or None for one environment")
+
+
+def check_numbers(
+    name: str, value: Any, shape: tuple[int, ...], dtype: Any, low: float = -np.inf, high: float = np.inf
+) -> Any:
+    """Return finite numbers as an array of a shape and dtype; a single number stands for all. Traced arrays pass.
+
+    Raises:
+        ValueError: another shape, NaN, infinity, or a number outside [low, high].
+    """
+    if isinstance(value, jax.core.Tracer):
+        _check_shape(name, value.shape, shape)
+        return jnp.broadcast_to(value, shape).astype(dtype)
+    try:
+        array = np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is a {type(value).__name__} that holds no numbers ({error})") from error
+    _check_shape(name, array.shape, shape)
+    bad = ~(np.isfinite(array) & (array >= low) & (array <= high))
+    if bad.any():
+        inside = "finite numbers" if low == -np.inf else f"numbers in [{low}, {high}]"
+        raise ValueError(f"{name} holds {array[bad][0]}, expected {inside}; the state of the agent is as before")
+    return np.broadcast_to(array, shape)
+
+
+def check_flags(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """Return booleans as an array of a shape; a single one stands for all. Traced arrays pass.
+
+    Raises:
+        TypeError: not booleans.
+        ValueError: another shape.
+    """
+    array = value if isinstance(value, jax.core.Tracer) else np.asarray(value)
+    if array.dtype != bool:
+        raise TypeError(f"{name} is {array.dtype}, expected booleans")
+    _check_shape(name, array.shape, shape)
+    return jnp.broadcast_to(array, shape) if isinstance(array, jax.core.Tracer) else np.broadcast_to(array, shape)
+
+
+def _check_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if given not in ((), shape):
+        raise ValueError(f"{name} has shape {given}, expected {shape}: environments in front, if there is a batch")

@@ -1,0 +1,125 @@
+"""What a run of an agent is: typed, frozen dataclasses; the options of `foretrace rl`, and `config.json` of a run."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+import tyro
+
+from foretrace._rule import RuleName
+from foretrace._runs.config_json import check_types
+from foretrace._runs.options import Advanced
+from foretrace.experiment._cells import LRU
+from foretrace.experiment._config import NetworkConfig
+from foretrace.rl._gymnax import Gymnax
+from foretrace.rl._memory_chain import MemoryChain
+from foretrace.rl._t_maze import TMaze
+from foretrace.rl._trace_conditioning import TraceConditioning
+
+EnvironmentConfig = MemoryChain | TraceConditioning | TMaze | Gymnax
+Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig:
+    """How the agent learns.
+
+    Args:
+        method: what is learned: a policy and its value, the values of actions (q-learning or sarsa), or a prediction.
+        discount: discount of the value of the next state (gamma).
+        trace_decay: decay of the trace of gradients beside the discount (lambda).
+        optimizer: update along the trace: obgd bounds the step by the error, adam does not.
+        learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd, 0.0003 for adam.
+        kappa: how much shorter than its bound a step of obgd is.
+        actor_weight: weight of the log-probability of an action, relative to the value.
+        entropy: weight of the entropy of the policy.
+        epsilon: probability of a random action at the end of its decay, for q-learning and sarsa.
+        epsilon_steps: number of steps over which this probability falls from 1.
+        normalize_observations: subtract the running mean of observations and divide by their deviation.
+        scale_rewards: divide rewards by the running deviation of their discounted sum.
+    """
+
+    method: Method = "actor-critic"
+    discount: float = 0.99
+    trace_decay: float = 0.8
+    optimizer: Literal["obgd", "adam"] = "adam"
+    learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
+    kappa: Advanced[float] = 2.0
+    actor_weight: Advanced[float] = 1.0
+    entropy: float = 0.01
+    epsilon: Advanced[float] = 0.05
+    epsilon_steps: Advanced[int] = 10_000
+    normalize_observations: Advanced[bool] = False
+    scale_rewards: Advanced[bool] = False
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    @property
+    def step_size(self) -> float:
+        """Largest step size, or learning rate."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 1.0 if self.optimizer == "obgd" else 3e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class RLConfig:
+    """One run of an agent.
+
+    Args:
+        environment: environment that the agent acts in.
+        network: network of the agent.
+        agent: how the agent learns.
+        rule: learning rule: what is differentiated through time.
+        credit_depth: number of recurrent layers above a parameter through whose memory its errors also travel
+            (multi-layer credit); 0 for the paper's rule.
+        steps: number of steps of each environment, with one update for each.
+        environments: number of environments side by side, which share the network.
+        seed: seed of the initialisation, the environments and the actions.
+        log_every: number of steps between lines of metrics, each about these steps.
+        checkpoint_every: number of steps between checkpoints, a multiple of log_every.
+
+    Raises:
+        ValueError: a value of another type, or a number out of range; `build` checks the rest.
+    """
+
+    environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = MemoryChain()
+    network: NetworkConfig = NetworkConfig(2, 32, LRU(32))
+    agent: AgentConfig = AgentConfig()
+    rule: RuleName = "online"
+    credit_depth: int = 0
+    steps: int = 200_000
+    environments: int = 1
+    seed: int = 0
+    log_every: Advanced[int] = 2000
+    checkpoint_every: Advanced[int] = 20_000
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("steps", "environments", "log_every", "checkpoint_every"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        if self.checkpoint_every % self.log_every:
+            raise ValueError(
+                f"checkpoint_every={self.checkpoint_every} must be a multiple of log_every={self.log_every}"
+            )
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+        predicts = self.agent.method == "prediction"
+        if predicts != isinstance(self.environment, TraceConditioning):
+            name = type(self.environment).__name__
+            raise ValueError(
+                f"agent.method={self.agent.method} does not fit {name}: "
+                + ("it has actions to choose" if predicts else "there is nothing to choose; use prediction")
+            )
+
+
+TaskName = Literal["memory-chain", "t-maze", "trace-conditioning", "gymnax"]
+
+TASKS: dict[TaskName, RLConfig] = {
+    "memory-chain": RLConfig(),
+    "t-maze": RLConfig(environment=TMaze()),
+    "trace-conditioning": RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", 0.9)),
+    "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True)),
+}
+"""The tasks on the command line, with the configuration that each begins with."""

@@ -1,0 +1,91 @@
+"""What an environment is: two pure functions, `reset` and `step`; and episodes that follow each other."""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+
+
+class TimeStep(NamedTuple):
+    """What follows an action.
+
+    Args:
+        observation: observation of the state that follows; the last one of the episode where it has ended.
+        reward: reward of the action, or the cumulant that is predicted.
+        terminated: whether the episode has ended in a state without a future, whose value is zero.
+        truncated: whether the episode was cut, such as by a limit of steps; the state that follows has a value.
+        discount: factor of the value of the state that follows, beside the agent's own discount.
+    """
+
+    observation: Float[Array, "*B I"]
+    reward: Float[Array, "*B"]
+    terminated: Bool[Array, "*B"]
+    truncated: Bool[Array, "*B"]
+    discount: Float[Array, "*B"]
+
+
+class Environment(Protocol):
+    """An environment without hidden state: everything that changes is in `state`.
+
+    Functions are of one environment and may be traced; `jax.vmap` makes a batch. A key is used once.
+    """
+
+    @property
+    def observation_size(self) -> int:
+        """Number of elements of an observation."""
+
+    @property
+    def action_count(self) -> int:
+        """Number of actions; 1 where there is nothing to choose, only to predict."""
+
+    @property
+    def truncates(self) -> bool:
+        """Whether an episode can be cut, so that the value of its last observation is needed."""
+
+    def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
+        """Begin an episode; return its state and first observation."""
+
+    def step(self, state: Any, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Any, TimeStep]:
+        """Act; return the state and what follows."""
+
+
+def step_or_reset(
+    environment: Environment, state: Any, action: Int[Array, ""], key: PRNGKeyArray
+) -> tuple[Any, TimeStep, Float[Array, "I"]]:
+    """Act, and begin the next episode where this one has ended.
+
+    Args:
+        environment: environment to act in.
+        state: state of the environment.
+        action: action to take.
+        key: PRNG key of the step and of a new episode.
+
+    Returns:
+        The state to go on from, what followed the action, and the observation to act on next: that of
+        the time step, or the first one of the new episode.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from foretrace import rl
+    >>> chain = rl.MemoryChain(length=1)
+    >>> state, _ = chain.reset(jax.random.key(0))
+    >>> for _ in range(2):
+    ...     state, step, observation = step_or_reset(chain, state, jnp.array(0), jax.random.key(1))
+    >>> bool(step.terminated), [float(x) for x in step.observation], abs(float(observation[0]))
+    (True, [0.0, 0.0], 1.0)
+    """
+    step_key, reset_key = jax.random.split(key)
+    after, step = environment.step(state, action, step_key)
+    fresh, first = environment.reset(reset_key)
+    done = step.terminated | step.truncated
+    after = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, after)
+    return after, step, jnp.where(done, first, step.observation)
+
+
+def check_sizes(environment: object, **least: int) -> None:
+    """Raise a ValueError for a setting that is no integer of at least so much."""
+    for name, lowest in least.items():
+        value = getattr(environment, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise ValueError(f"{type(environment).__name__}({name}={value!r}) must be an integer of at least {lowest}")

@@ -1,0 +1,75 @@
+"""Environments of gymnax, as pure functions."""
+
+import dataclasses
+import math
+from functools import cached_property
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from foretrace._types import Array, Float, Int, PRNGKeyArray
+from foretrace.rl._environment import TimeStep
+
+
+@dataclasses.dataclass(frozen=True)
+class Gymnax:
+    """An environment of gymnax with discrete actions, with its default parameters.
+
+    Observations are flattened. Needs gymnax: `pip install 'foretrace[rl]'`.
+
+    Args:
+        name: name of the environment, such as CartPole-v1.
+
+    Raises:
+        ValueError: an unknown name, actions that are not discrete, or gymnax is not installed.
+    """
+
+    name: str = "CartPole-v1"
+
+    truncates: ClassVar[bool] = True
+    best_return: ClassVar[None] = None
+
+    @cached_property
+    def _made(self) -> tuple[Any, Any]:
+        try:
+            import gymnax
+        except ImportError as error:
+            raise ValueError("environments of gymnax need it; pip install 'foretrace[rl]'") from error
+        if self.name not in gymnax.registered_envs:
+            raise ValueError(
+                f"Gymnax(name={self.name!r}) is unknown; choose one of {', '.join(gymnax.registered_envs)}"
+            )
+        environment, params = gymnax.make(self.name)
+        if not hasattr(environment.action_space(params), "n"):
+            raise ValueError(f"Gymnax(name={self.name!r}) has continuous actions; agents choose among discrete ones")
+        return environment, params
+
+    @property
+    def observation_size(self) -> int:
+        """Number of elements of a flattened observation."""
+        environment, params = self._made
+        return math.prod(environment.observation_space(params).shape)
+
+    @property
+    def action_count(self) -> int:
+        """Number of actions."""
+        environment, params = self._made
+        return int(environment.action_space(params).n)
+
+    def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
+        """Begin an episode."""
+        environment, params = self._made
+        observation, state = environment.reset_env(key, params)
+        return state, self._flat(observation)
+
+    def step(self, state: Any, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Any, TimeStep]:
+        """Act."""
+        environment, params = self._made
+        observation, state, reward, terminated, _ = environment.step_env(key, state, action, params)
+        terminated = jnp.asarray(terminated, bool)
+        truncated = jnp.asarray(environment.is_truncated(state, params), bool) & ~terminated
+        flat = self._flat(observation)
+        return state, TimeStep(flat, jnp.asarray(reward, flat.dtype), terminated, truncated, jnp.ones((), flat.dtype))
+
+    def _flat(self, observation: Array) -> Float[Array, "I"]:
+        return jnp.ravel(observation).astype(jnp.result_type(float))

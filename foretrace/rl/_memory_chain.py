@@ -1,0 +1,68 @@
+"""The memory chain: a cue, silence, and a question about the cue."""
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Float, Int, PRNGKeyArray
+from foretrace.rl._environment import TimeStep, check_sizes
+
+
+class MemoryChainState(NamedTuple):
+    """Cue of the episode, 1 or -1, and number of steps done."""
+
+    cue: Float[Array, ""]
+    step: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryChain:
+    """Remember a cue over silent steps, and answer with it: reward 1 if right, -1 if wrong.
+
+        step          observation          what the action does
+        0             (1, 0) or (-1, 0)    nothing
+        1 …           (0, 0)               nothing
+        length        (0, 1)               ends the episode: action 1 is right after the cue 1, action 0 after -1
+
+    The credit is one of memory alone: the reward follows the answer at once.
+
+    Args:
+        length: number of steps from the cue to the question.
+
+    Raises:
+        ValueError: a length below one.
+
+    Source: the task is that of bsuite's "memory length" (Osband et al., ICLR 2020), without a clock.
+
+    >>> chain = MemoryChain(length=16)
+    >>> chain.observation_size, chain.action_count
+    (2, 2)
+    """
+
+    length: int = 16
+
+    observation_size: ClassVar[int] = 2
+    action_count: ClassVar[int] = 2
+    truncates: ClassVar[bool] = False
+    best_return: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self, length=1)
+
+    def reset(self, key: PRNGKeyArray) -> tuple[MemoryChainState, Float[Array, "I"]]:
+        """Begin an episode with a random cue."""
+        cue = jax.random.rademacher(key, (), jnp.result_type(float))
+        return MemoryChainState(cue, jnp.zeros((), jnp.int32)), jnp.stack([cue, jnp.zeros_like(cue)])
+
+    def step(
+        self, state: MemoryChainState, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[MemoryChainState, TimeStep]:
+        """Act: only the answer to the question matters."""
+        cue, now = state.cue, state.step + 1
+        terminated = state.step >= self.length
+        right = jnp.where(action == 1, cue, -cue)
+        observation = jnp.stack([jnp.zeros_like(cue), (now == self.length).astype(cue.dtype)])
+        reward, discount = jnp.where(terminated, right, 0.0), jnp.ones_like(cue)
+        return MemoryChainState(cue, now), TimeStep(observation, reward, terminated, jnp.array(False), discount)

@@ -1,0 +1,100 @@
+"""Policies over outputs of a network: categorical over discrete actions, Gaussian over continuous ones.
+
+The action is a function of the outputs and of noise that was drawn before; it counts as a constant where the
+log-probability is differentiated.
+"""
+
+import dataclasses
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._types import Array, Float, Int, PRNGKeyArray
+
+LEAST_DEVIATION = 1e-3
+"""Smallest standard deviation of a continuous action."""
+
+
+class Policy(Protocol):
+    """What an actor-critic needs of a distribution of actions."""
+
+    @property
+    def output_size(self) -> int:
+        """Number of outputs that describe the distribution."""
+
+    def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "K"]:
+        """Draw what the action depends on beside the outputs."""
+
+    def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
+        """Return the action."""
+
+    def log_probability(self, output: Float[Array, "O"], action: Array) -> Float[Array, ""]:
+        """Return the logarithm of the probability, or of its density, of an action."""
+
+    def entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
+        """Return the entropy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Categorical:
+    """One logit for each of a number of actions."""
+
+    count: int
+
+    @property
+    def output_size(self) -> int:
+        """One logit for each action."""
+        return self.count
+
+    def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "A"]:
+        """Draw Gumbel noise."""
+        return jax.random.gumbel(key, (self.count,), dtype)
+
+    def action(self, output: Float[Array, "A"], noise: Float[Array, "A"]) -> Int[Array, ""]:
+        """Return the largest of logits plus Gumbel noise, which is a sample of the softmax."""
+        return jnp.argmax(output + noise).astype(jnp.int32)
+
+    def log_probability(self, output: Float[Array, "A"], action: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the logarithm of the softmax at an action."""
+        return jax.nn.log_softmax(output)[action]
+
+    def entropy(self, output: Float[Array, "A"]) -> Float[Array, ""]:
+        """Return the entropy of the softmax."""
+        log_probabilities = jax.nn.log_softmax(output)
+        return -(jnp.exp(log_probabilities) * log_probabilities).sum()
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian:
+    """Independent normal distributions: means, and standard deviations as the softplus of the other outputs."""
+
+    size: int
+
+    @property
+    def output_size(self) -> int:
+        """A mean and a deviation for each element."""
+        return 2 * self.size
+
+    def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "K"]:
+        """Draw standard normal noise."""
+        return jax.random.normal(key, (self.size,), dtype)
+
+    def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, "K"]:
+        """Return the mean plus the deviation times the noise."""
+        mean, deviation = self._parts(output)
+        return lax.stop_gradient(mean + deviation * noise)
+
+    def log_probability(self, output: Float[Array, "O"], action: Float[Array, "K"]) -> Float[Array, ""]:
+        """Return the logarithm of the density."""
+        mean, deviation = self._parts(output)
+        return jax.scipy.stats.norm.logpdf(action, mean, deviation).sum()
+
+    def entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
+        """Return the differential entropy."""
+        return (jnp.log(self._parts(output)[1]) + 0.5 * jnp.log(2 * jnp.pi * jnp.e)).sum()
+
+    def _parts(self, output: Float[Array, "O"]) -> tuple[Float[Array, "K"], Float[Array, "K"]]:
+        mean, raw = jnp.split(output, 2)
+        return mean, jax.nn.softplus(raw) + LEAST_DEVIATION

@@ -1,0 +1,180 @@
+"""What a run of an agent compiles: a block of environment steps, with what is measured in them."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from foretrace._network import Network
+from foretrace._rule import as_rule
+from foretrace._types import Array, Float, Int, PRNGKeyArray
+from foretrace.rl._actor_critic import ActorCritic
+from foretrace.rl._agent import AbstractAgent
+from foretrace.rl._config import RLConfig
+from foretrace.rl._environment import Environment, TimeStep, step_or_reset
+from foretrace.rl._overshoot import ObGD
+from foretrace.rl._q_learning import QLearning
+from foretrace.rl._state import AgentInfo, AgentState
+from foretrace.rl._value_prediction import ValuePrediction
+
+
+class World(NamedTuple):
+    """Agent and environments between two steps: all that a checkpoint holds.
+
+    Args:
+        agent: state of the agent.
+        environments: state of each environment.
+        observation: observation that each environment shows.
+        total: sum of the rewards of the present episode of each environment.
+        key: PRNG key of the environments.
+    """
+
+    agent: AgentState
+    environments: Any
+    observation: Float[Array, "B I"]
+    total: Float[Array, "B"]
+    key: PRNGKeyArray
+
+
+class Tally(NamedTuple):
+    """Sums over the steps of a block, over all environments.
+
+    Args:
+        steps: number of steps.
+        episodes: number of episodes that ended.
+        returns: sum of their returns, which are sums of rewards without a discount.
+        rewards: sum of the rewards.
+        td_error: sum of the absolute temporal-difference errors.
+        trace_norm: sum of the norms of the traces.
+        sensitivity_norm: sum of the norms of the sensitivities.
+        step_size: sum of the step sizes.
+        skipped: number of refused steps.
+        squared_error: sum of the squared distances of predictions from what they should be.
+        known: number of predictions for which that is known.
+    """
+
+    steps: Float[Array, ""]
+    episodes: Float[Array, ""]
+    returns: Float[Array, ""]
+    rewards: Float[Array, ""]
+    td_error: Float[Array, ""]
+    trace_norm: Float[Array, ""]
+    sensitivity_norm: Float[Array, ""]
+    step_size: Float[Array, ""]
+    skipped: Float[Array, ""]
+    squared_error: Float[Array, ""]
+    known: Float[Array, ""]
+
+
+def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
+    """Return the agent that a configuration describes; may be traced.
+
+    Args:
+        config: configuration of a run.
+        key: PRNG key of the initial parameters. Default: that of the configuration's seed.
+
+    Raises:
+        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
+    """
+    agent, environment, net = config.agent, config.environment, config.network
+    outputs = {"prediction": 1, "actor-critic": 1 + environment.action_count}
+    network = Network(
+        environment.observation_size,
+        outputs.get(agent.method, environment.action_count),
+        model_size=net.model_size,
+        depth=net.depth,
+        cell=net.cell.factory(),
+        glu=net.glu,
+        norm=net.norm,
+        dropout=net.dropout,
+        readout_size=net.readout_size,
+        cumulative_mean=net.cumulative_mean,
+        key=jax.random.key(config.seed) if key is None else key,
+    )
+    bounded = agent.optimizer == "obgd"
+    options: dict[str, Any] = {
+        "rule": as_rule(config.rule).with_depth(config.credit_depth),
+        "discount": agent.discount,
+        "trace_decay": agent.trace_decay,
+        "optimizer": ObGD(agent.step_size, agent.kappa) if bounded else optax.adam(agent.step_size),
+        "normalize_observations": agent.normalize_observations,
+        "scale_rewards": agent.scale_rewards,
+        "batch_size": config.environments,
+    }
+    if agent.method == "prediction":
+        return ValuePrediction(network, **options)
+    if agent.method == "actor-critic":
+        return ActorCritic(network, actor_weight=agent.actor_weight, entropy=agent.entropy, **options)
+    epsilon = optax.linear_schedule(1.0, agent.epsilon, agent.epsilon_steps)
+    return QLearning(network, epsilon=epsilon, on_policy=agent.method == "sarsa", **options)
+
+
+def begin(environment: Environment, agent: AbstractAgent, key: PRNGKeyArray) -> World:
+    """Return agent and environments before the first step."""
+    agent_key, reset_key, key = jax.random.split(key, 3)
+    assert agent.batch_size is not None, "a run has a batch of environments"
+    keys = jax.random.split(reset_key, agent.batch_size)
+    environments, observation = jax.vmap(environment.reset)(keys)
+    return World(agent.init(agent_key), environments, observation, jnp.zeros(keys.shape, observation.dtype), key)
+
+
+def advance(
+    environment: Environment, agent: AbstractAgent, world: World, steps: Int[Array, ""] | int
+) -> tuple[World, Tally]:
+    """Act and learn for a number of steps."""
+
+    def step(_: Any, now: tuple[World, Tally]) -> tuple[World, Tally]:
+        return _step(environment, agent, *now)
+
+    zero = jnp.zeros((), world.total.dtype)
+    return lax.fori_loop(0, steps, step, (world, Tally(*[zero] * len(Tally._fields))))
+
+
+def _step(environment: Environment, agent: AbstractAgent, world: World, tally: Tally) -> tuple[World, Tally]:
+    action, state = agent.act(world.agent, world.observation)
+    key, draw = jax.random.split(world.key)
+    keys = jax.random.split(draw, world.total.size)
+    environments, step, observation = jax.vmap(lambda *now: step_or_reset(environment, *now))(
+        world.environments, action, keys
+    )
+    cut: dict[str, Any] = {"truncated": step.truncated, "final_observation": step.observation}
+    state, info = agent.learn(
+        state, step.reward, step.terminated, discount=step.discount, **(cut if environment.truncates else {})
+    )
+    total, done = world.total + step.reward, step.terminated | step.truncated
+    skipped = state.skipped - world.agent.skipped
+    error, known = _prediction_error(environment, agent, world.environments, action)
+    tally = Tally(*map(jnp.add, tally, _counted(step, info, total, done, skipped, error, known)))
+    return World(state, environments, observation, jnp.where(done, 0, total), key), tally
+
+
+def _counted(
+    step: TimeStep, info: AgentInfo, total: Array, done: Array, skipped: Array, error: Array, known: Array
+) -> Tally:
+    dtype = total.dtype
+    return Tally(
+        steps=jnp.asarray(total.size, dtype),
+        episodes=done.sum(dtype=dtype),
+        returns=jnp.where(done, total, 0).sum(),
+        rewards=step.reward.sum(),
+        td_error=jnp.abs(info.td_error).sum().astype(dtype),
+        trace_norm=info.trace_norm.sum().astype(dtype),
+        sensitivity_norm=info.sensitivity_norm.astype(dtype),
+        step_size=info.step_size.sum().astype(dtype),
+        skipped=skipped.astype(dtype),
+        squared_error=error.astype(dtype),
+        known=known.astype(dtype),
+    )
+
+
+def _prediction_error(
+    environment: Environment, agent: AbstractAgent, states: Any, prediction: Array
+) -> tuple[Array, Array]:
+    """Return the sum of squared errors where an environment says what the value is, and their number."""
+    value_of = getattr(environment, "value", None)
+    if value_of is None:
+        return jnp.zeros(()), jnp.zeros(())
+    value, known = jax.vmap(lambda state: value_of(state, agent.discount))(states)
+    return jnp.where(known, (prediction - value) ** 2, 0).sum(), known.sum()

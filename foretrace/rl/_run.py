@@ -1,0 +1,229 @@
+"""A run of an agent in a run directory that it can be resumed from exactly (`foretrace rl`)."""
+
+import os
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from foretrace._runs.checkpoint import load, read_extra, save
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import Run, changed_packages, check_unchanged, create, read_config_as, reopen
+from foretrace._runs.files import locked
+from foretrace._runs.loop import Clock, DivergenceError, Schedule
+from foretrace._runs.metrics import MetricsLog, RecordMark, read_metrics
+from foretrace._runs.progress import ProgressBar
+from foretrace._runs.signals import Stop
+from foretrace.rl._agent import AbstractAgent
+from foretrace.rl._config import RLConfig
+from foretrace.rl._program import Tally, World, advance, begin, build
+
+LAST = 0.1
+"""Share of a run, at its end, that the result is the mean of."""
+
+
+class RLProgress(NamedTuple):
+    """Position of a run, which its checkpoint holds beside agent and environments.
+
+    Args:
+        step: number of steps done; -1 before the first checkpoint.
+        seconds: seconds so far.
+        record: size and digest of the record.
+    """
+
+    step: int = -1
+    seconds: float = 0.0
+    record: RecordMark | None = None
+
+
+class RLResult(NamedTuple):
+    """Result of a run.
+
+    Args:
+        run: directory of the run.
+        step: number of steps done.
+        scores: means over the last tenth of the run; None if it was stopped before its end.
+        seconds: seconds over all parts of the run.
+    """
+
+    run: Run
+    step: int
+    scores: dict[str, float] | None
+    seconds: float
+
+
+class _Loadable(NamedTuple):
+    """What `load` needs to know of a run: the agent and its environments before the first step."""
+
+    config: RLConfig
+    agent: AbstractAgent
+
+    def init(self) -> World:
+        """Return agent and environments before the first step."""
+        return begin(self.config.environment, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
+
+
+def read_config(path: str | os.PathLike) -> RLConfig:
+    """Return the configuration of a run directory.
+
+    Raises:
+        RunError: there is none, it cannot be read, or it is of another command.
+    """
+    return read_config_as(path, RLConfig)
+
+
+def train(
+    config: RLConfig, run_dir: str | os.PathLike, *, resume: bool = False, show_progress: bool = True
+) -> RLResult:
+    """Let an agent act and learn to the last step, or until Ctrl-C or SIGTERM; then the state is saved.
+
+    A resumed run ends with the same state and the same record, bit for bit, as one that was never stopped, on the same
+    machine with the same packages; only `seconds` in the record tells them apart.
+
+    Args:
+        config: configuration of the run.
+        run_dir: new or empty directory; with `resume`, the directory of the run.
+        resume: whether to continue the run that is there.
+        show_progress: whether step, return and error are shown on standard error.
+
+    Raises:
+        ValueError: a configuration that makes no agent, or (`RunError`) a directory that cannot be used.
+        LockedError: another process trains there.
+        CheckpointError: the checkpoint to continue from is damaged.
+        DivergenceError: every step of a whole block was refused; the last good state is kept.
+        OSError: a file could not be written in the middle of the run.
+    """
+    with ExitStack() as stack:
+        stop = stack.enter_context(Stop())
+        loadable = _Loadable(config, build(config))
+        run = reopen(run_dir, config) if resume else create(run_dir, config)
+        stack.enter_context(locked(run.path))
+        world, progress = _restored(run, loadable, resume)
+        done = _finished(run, progress)
+        if done is not None:
+            return done
+        resume_at = progress.step if resume else None
+        log = stack.enter_context(MetricsLog(run.metrics, resume_at=resume_at, mark=progress.record))
+        show = stack.enter_context(ProgressBar(show_progress, config.steps))
+        if log.difference is not None:
+            show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
+        if resume and (changed := changed_packages(run.path)):
+            show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
+        return _Training(loadable, run, log, stop, show, progress).run_from(world)
+
+
+def _restored(run: Run, loadable: _Loadable, resume: bool) -> tuple[World, RLProgress]:
+    """Return where a run stands: at its checkpoint if it goes on and has one, else at its beginning."""
+    if not resume or not run.checkpoint.exists():
+        return jax.jit(loadable.init)(), RLProgress()
+    extra = read_extra(run.checkpoint)
+    check_unchanged(run, loadable.config, extra["config"])
+    kept = extra["progress"]
+    return load(run.checkpoint, loadable), RLProgress(kept["step"], kept["seconds"], RecordMark(*kept["record"]))
+
+
+def _finished(run: Run, progress: RLProgress) -> RLResult | None:
+    """Return the result of a run that has one already."""
+    if progress.step < 0 or not run.metrics.exists():
+        return None
+    for record in read_metrics(run.metrics):
+        if record["kind"] == "result":
+            scores = {name: record[name] for name in record if name not in ("kind", "step", "seconds")}
+            return RLResult(run, record["step"], scores, record["seconds"])
+    return None
+
+
+class _Training:
+    """The loop, and what is due at which step."""
+
+    def __init__(
+        self, loadable: _Loadable, run: Run, log: MetricsLog, stop: Stop, show: ProgressBar, progress: RLProgress
+    ):
+        config, agent = loadable.config, loadable.agent
+        self.config, self.run, self.log, self.stop, self.show = config, run, log, stop, show
+        self.step, self.clock, self.schedule = max(progress.step, 0), Clock(progress.seconds), Schedule(config.steps)
+        self.advance = jax.jit(partial(advance, config.environment, agent), donate_argnums=0)
+        spread = getattr(config.environment, "spread", None)
+        self.spread = None if spread is None else spread(config.agent.discount)
+
+    def run_from(self, world: World) -> RLResult:
+        """Act and learn from the present step on."""
+        while self.step < self.config.steps and not self.stop.asked:
+            block = self.schedule.steps_until_due(self.step, self.config.log_every)
+            world, tally = self.advance(world, np.int32(block))
+            self.step += block
+            self._log_block(jax.tree.map(float, tally), world)
+            if self.schedule.is_due(self.step, self.config.checkpoint_every):
+                self._save(world)
+        if self.step < self.config.steps:
+            self._save(world)
+            return RLResult(self.run, self.step, None, self.clock.seconds)
+        return self._finish()
+
+    def _log_block(self, tally: Tally, world: World) -> None:
+        values = means(tally, self.spread)
+        self.log.write("train", self.step, **values, seconds=self.clock.seconds)
+        if tally.skipped * self.config.environments >= tally.steps:
+            self._save(world)
+            raise DivergenceError(
+                f"learning has diverged: an observation, error or update was NaN or infinite in every step up to step "
+                f"{self.step}; the checkpoint has the last good state; try a smaller agent.learning_rate (now "
+                f"{self.config.agent.step_size})"
+            )
+        label = "error" if "error" in values else "return"
+        self.show.reach(self.step, f"{label} {values[label]:.3g}")
+
+    def _finish(self) -> RLResult:
+        lines = [r for r in read_metrics(self.run.metrics) if r["kind"] == "train"]
+        scores = result_of(lines, self.config.steps)
+        seconds = self.clock.seconds
+        self.log.write("result", self.step, **scores, seconds=seconds)
+        return RLResult(self.run, self.step, scores, seconds)
+
+    def _save(self, world: World) -> None:
+        self.log.sync()
+        progress = RLProgress(self.step, self.clock.seconds, self.log.mark())
+        save(self.run.checkpoint, world, extra={"config": to_json(self.config), "progress": progress._asdict()})
+
+
+def means(tally: Tally, spread: float | None) -> dict[str, float]:
+    """Return what a line of the record says of a block of steps.
+
+    Args:
+        tally: sums over the block.
+        spread: error of the best constant prediction; None where there is nothing to compare predictions with.
+    """
+    steps = tally.steps
+    values: dict[str, Any] = {
+        "episodes": tally.episodes,
+        "return": tally.returns / tally.episodes if tally.episodes else float("nan"),
+        "reward": tally.rewards / steps,
+        "td_error": tally.td_error / steps,
+        "trace_norm": tally.trace_norm / steps,
+        "sensitivity_norm": tally.sensitivity_norm / steps,
+        "step_size": tally.step_size / steps,
+        "refused": tally.skipped,
+    }
+    if spread is not None:
+        values["error"] = tally.squared_error / (spread * tally.known) if tally.known else float("nan")
+    return values
+
+
+def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
+    """Return the mean of a run's last tenth: of returns over its episodes, of the rest over its lines.
+
+    >>> lines = [{"step": s, "return": float(s), "episodes": 2.0, "reward": 0.5} for s in (10, 95, 100)]
+    >>> result_of(lines, 100)
+    {'return': 97.5, 'reward': 0.5}
+    """
+    last: list[dict[str, Any]] = [line for line in lines if line["step"] > (1 - LAST) * steps] or lines[-1:]
+    ended = [line for line in last if line["episodes"]]
+    total = sum(line["episodes"] for line in ended)
+    found = {"return": sum(line["return"] * line["episodes"] for line in ended) / total if total else float("nan")}
+    for name in ("reward", "error"):
+        values = [line[name] for line in last if name in line and not np.isnan(line[name])]
+        if values:
+            found[name] = float(np.mean(values))
+    return found

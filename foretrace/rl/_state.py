@@ -1,0 +1,86 @@
+"""What learning changes in an agent, and what it tells: `AgentState` and `AgentInfo`."""
+
+from typing import NamedTuple
+
+import optax
+
+from foretrace._network import Network
+from foretrace._recurrence.chunk import Carry
+from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace.rl._moments import Moments, RewardScale
+
+
+class Outcome(NamedTuple):
+    """What followed the last action, as `learn` was told; the next `act` learns from it.
+
+    Args:
+        reward: reward, before any scaling.
+        discount: discount of the value of the state that follows; 0 after a termination.
+        final_value: value of the last observation of a truncated episode.
+        truncated: whether `final_value` stands for the value of the next observation.
+        done: whether an episode has ended, so that the next observation begins another.
+        known: whether `learn` was called since the last action.
+    """
+
+    reward: Float[Array, "*B"]
+    discount: Float[Array, "*B"]
+    final_value: Float[Array, "*B"]
+    truncated: Bool[Array, "*B"]
+    done: Bool[Array, "*B"]
+    known: Bool[Array, "*B"]
+
+
+class AgentInfo(NamedTuple):
+    """What may be looked at after an update; nothing of it is needed to go on.
+
+    Args:
+        td_error: temporal-difference error of each stream; 0 where there was nothing to learn from.
+        value: value of each stream's previous observation, which the error belongs to.
+        trace_norm: norm of each stream's trace of gradients.
+        sensitivity_norm: norm of the sensitivities of all streams.
+        step_size: step size of each stream under `ObGD`; 1 under an Optax optimiser.
+        update_norm: norm of the change of the parameters.
+        accepted: False if the call was refused: an observation, error or update not finite, state as before.
+    """
+
+    td_error: Float[Array, "*B"]
+    value: Float[Array, "*B"]
+    trace_norm: Float[Array, "*B"]
+    sensitivity_norm: Float[Array, ""]
+    step_size: Float[Array, "*B"]
+    update_norm: Float[Array, ""]
+    accepted: Bool[Array, ""]
+
+
+class AgentState(NamedTuple):
+    """Everything that learning changes; `foretrace.save` writes it, nothing else is needed to go on.
+
+    Args:
+        network: network with its parameters.
+        opt_state: state of the Optax optimiser; None under `ObGD`.
+        carry: states and sensitivities: eligibility in time.
+        trace: decaying sum of gradients of each stream: eligibility in value.
+        entropy_grads: gradient of the entropy of the last policy; None without an entropy bonus.
+        value: value of the last observation, or of the last action.
+        outcome: what followed the last action.
+        observations: moments of the observations; None if they are not normalised.
+        rewards: scale of the rewards; None if they are not scaled.
+        step: number of updates.
+        skipped: number of calls that were refused because something was NaN or infinite.
+        key: PRNG key of the actions.
+        info: what `learn` returns: of the newest update.
+    """
+
+    network: Network
+    opt_state: optax.OptState
+    carry: Carry
+    trace: Network
+    entropy_grads: Network | None
+    value: Float[Array, "*B"]
+    outcome: Outcome
+    observations: Moments | None
+    rewards: RewardScale | None
+    step: Int[Array, ""]
+    skipped: Int[Array, ""]
+    key: PRNGKeyArray
+    info: AgentInfo

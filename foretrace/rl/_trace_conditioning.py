@@ -1,0 +1,97 @@
+"""Trace conditioning: a stimulus, an empty interval, and what it announces."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace.rl._environment import TimeStep, check_sizes
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceConditioning:
+    """Predict an event that follows a short stimulus after an empty interval; there is nothing to choose.
+
+        observation = (stimulus, event, distractors)
+        reward      = event, the cumulant that is predicted
+
+    Between an event and the next stimulus lies a random number of steps, uniform in [pause, 2 pause]. Nothing marks the
+    interval: what tells when the event comes is the memory of the stimulus. The stream has no episodes.
+
+    Args:
+        interval: number of steps from the stimulus to the event.
+        pause: smallest number of steps from an event to the next stimulus. Default: four intervals.
+        distractors: number of inputs that are 1 at random, with probability 0.1 each.
+
+    Raises:
+        ValueError: an interval or a pause below one, or a negative number of distractors.
+
+    Source: Rafiee et al., From eye-blinks to state construction, Adaptive Behavior, 2022.
+
+    >>> TraceConditioning(interval=10).observation_size
+    2
+    """
+
+    interval: int = 10
+    pause: int | None = None
+    distractors: int = 0
+
+    action_count: ClassVar[int] = 1
+    truncates: ClassVar[bool] = False
+    best_return: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        check_sizes(self, interval=1, distractors=0)
+        if self.pause is not None:
+            check_sizes(self, pause=1)
+
+    @property
+    def observation_size(self) -> int:
+        """Stimulus, event and distractors."""
+        return 2 + self.distractors
+
+    @property
+    def least_pause(self) -> int:
+        """Smallest number of steps from an event to the next stimulus."""
+        return 4 * self.interval if self.pause is None else self.pause
+
+    def reset(self, key: PRNGKeyArray) -> tuple[Int[Array, ""], Float[Array, "I"]]:
+        """Begin in a pause; the state is the number of steps to the next event."""
+        return self._observed(self._drawn(key), key)
+
+    def step(self, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Int[Array, ""], TimeStep]:
+        """Go on by a step; the action does nothing."""
+        state, observation = self._observed(jnp.where(state == 0, self._drawn(key), state - 1), key)
+        false, one = jnp.array(False), jnp.ones((), observation.dtype)
+        return state, TimeStep(observation, observation[1], false, false, one)
+
+    def value(self, state: Int[Array, ""], discount: float) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+        """Return the discounted sum of future events, and whether the past tells it: from a stimulus to its event.
+
+            V(s) = discount^(s - 1) + discount^s V(0) with s steps to the event,   V(0) = g / (1 - discount g)
+
+        g is the mean of discount^d over the number of steps d that is drawn after an event.
+        """
+        first = self.least_pause - 1 + self.interval
+        g = (discount ** jnp.arange(first, first + self.least_pause + 1, dtype=jnp.result_type(float))).mean()
+        after = g / (1 - discount * g)
+        known = (state >= 1) & (state <= self.interval)
+        steps = jnp.maximum(state, 1).astype(g.dtype)
+        return jnp.where(state == 0, after, discount ** (steps - 1) + discount**steps * after), known
+
+    def spread(self, discount: float) -> float:
+        """Return the variance of the value between a stimulus and its event: the error of the best constant."""
+        steps = range(1, self.interval + 1)
+        return float(jnp.var(jnp.stack([self.value(jnp.array(s), discount)[0] for s in steps])))
+
+    def _drawn(self, key: PRNGKeyArray) -> Int[Array, ""]:
+        """Draw the number of steps from the one after an event to the next event."""
+        pause = jax.random.randint(key, (), self.least_pause, 2 * self.least_pause + 1, jnp.int32)
+        return pause - 1 + self.interval
+
+    def _observed(self, state: Int[Array, ""], key: PRNGKeyArray) -> tuple[Int[Array, ""], Float[Array, "I"]]:
+        noise = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.1, (self.distractors,))
+        shown = jnp.concatenate([jnp.stack([state == self.interval, state == 0]), noise])
+        return state, shown.astype(jnp.result_type(float))

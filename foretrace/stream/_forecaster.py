@@ -1,0 +1,172 @@
+"""The river estimator `ft.stream.Forecaster`: the next steps of a series, value by value or a series at a time."""
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import numpy as np
+
+from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._rows.encode import Encoder
+from foretrace._rows.intervals import check_coverage
+from foretrace._rows.number_target import NumberTarget, TargetMode
+from foretrace._rule import RuleName
+from foretrace._runs.signals import Uninterrupted
+from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row
+from foretrace.stream._model_config import ExpertName, ModelConfig, Size
+from foretrace.stream._series import SeriesMethods
+
+try:
+    from river.time_series.base import Forecaster as RiverForecaster
+except ImportError as error:
+    raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
+
+
+class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
+    """Forecaster of the next steps of a series, learned online: a mixture of experts, or a recurrent network.
+
+    The last target is an input. Values come one at a time (`learn_one`, `forecast`, as in river) or as a series (`fit`,
+    `update`, `predict`, `predict_interval`, as in sktime): both are one stream, bit for bit.
+
+    Args:
+        horizon: number of steps ahead that are learned; no more can be asked for.
+        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
+            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. "fast"
+            is "auto" without the expert `events`.
+        experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
+            Default: all but the network for "auto", the network alone for the other sizes.
+        rule: learning rule: which gradients are computed through time.
+        learning_rate: learning rate of AdamW.
+        clip: maximum norm of a gradient; None for no clipping.
+        features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
+            ignored.
+        seed: seed of the initial network.
+        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
+            goes through all layers, else no, because that was seen to undo in long runs what was learned.
+        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
+            rule. Default: all layers if the network is small (at most a million carried elements for a stream, and 256
+            MiB for all), else 0. Time and memory grow steeply with it.
+        target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
+            ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
+        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
+            network. The feature is no input. None if all rows belong to one stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
+
+    >>> model = Forecaster(horizon=2, size="tiny", features=4)
+    >>> for i in range(20):
+    ...     model.learn_one(i % 2)
+    >>> len(model.forecast(2))
+    2
+    """
+
+    def __init__(
+        self,
+        horizon: int = 12,
+        size: Size = "auto",
+        rule: RuleName = "online",
+        learning_rate: float = 1e-3,
+        clip: float | None = 1.0,
+        features: int = 64,
+        seed: int = 0,
+        train_encoder: bool | None = None,
+        credit_depth: int | None = None,
+        target_mode: TargetMode = "auto",
+        member: Hashable | None = None,
+        members: int = MEMBERS,
+        experts: tuple[ExpertName, ...] | None = None,
+    ):
+        config = ModelConfig(
+            size=size,
+            experts=experts,
+            rule=rule,
+            learning_rate=learning_rate,
+            clip=clip,
+            seed=seed,
+            train_encoder=train_encoder,
+            credit_depth=credit_depth,
+        )
+        super().__init__(
+            config, features=features, previous=True, member=member, members=members, target_mode=target_mode
+        )
+        self.horizon = horizon
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._newest: dict[Hashable, np.ndarray] = {}
+        self._begin_series()
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"size": "tiny"}
+
+    def _new_target(self) -> NumberTarget:
+        return NumberTarget(self.horizon, mode=self.target_mode)
+
+    def _new_labels(self, encoder: Encoder) -> DelayedLabels:
+        return DelayedLabels(encoder, self._new_target(), horizon=self.horizon)
+
+    def leave(self, name: Hashable) -> None:
+        """Forget a member: its slot is free, and if it comes again it is a new one."""
+        super().leave(name)
+        self._newest.pop(name, None)
+
+    def learn_one(self, y: float, x: Row | None = None) -> None:
+        """Learn the next value of the series (of the member that x names), with what else is known of its step."""
+        with Uninterrupted():
+            outputs = self._learn({} if x is None else x, y)
+            name = None if x is None or self.member is None else x[self.member]
+            self._newest.pop(name, None)
+            self._newest[name] = outputs  # the latest one last
+            if len(self._newest) > self.members:
+                del self._newest[next(iter(self._newest))]
+
+    def forecast(self, horizon: int, xs: list[dict] | None = None, *, member: Hashable | None = None) -> list[float]:
+        """Return the next values; 0 before anything was learned.
+
+        Args:
+            horizon: number of values, at most as many as are learned.
+            xs: features of the steps ahead; they are not used: a forecast is made from the rows before it.
+            member: name of the member. Default: the one that was learned last.
+
+        Raises:
+            ValueError: more values are asked for than are learned, or a member of a model without members.
+        """
+        found = self._outputs_ahead(horizon, member)
+        return [0.0] * horizon if found is None else found[0].describe(found[1])[:horizon]
+
+    def forecast_interval(
+        self, horizon: int, coverage: float = 0.9, *, member: Hashable | None = None
+    ) -> list[tuple[float, float]]:
+        """Return for each of the next values the ends of an interval that holds it with this probability.
+
+        The intervals are calibrated by the errors of the forecasts so far, for each step ahead.
+
+        Args:
+            horizon: number of values, at most as many as are learned.
+            coverage: share of the values to hold, at most 0.99.
+            member: name of the member. Default: the one that was learned last.
+
+        Returns:
+            Lower and upper end of each; minus and plus infinity before anything was learned.
+
+        Raises:
+            ValueError: as for `forecast`, or the coverage is out of range.
+        """
+        check_coverage(coverage)
+        found = self._outputs_ahead(horizon, member)
+        if found is None:
+            return [(-np.inf, np.inf)] * horizon
+        low, high = found[0].interval(found[1], coverage=coverage)[:, :horizon].tolist()
+        return list(zip(low, high, strict=True))
+
+    def _outputs_ahead(self, horizon: int, member: Hashable | None) -> tuple[NumberTarget, np.ndarray] | None:
+        """Return the target of a member and the outputs of its newest row; None before anything was learned."""
+        if horizon > self.horizon:
+            raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
+        if member is not None and self.member is None:
+            raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
+        name = next(reversed(self._newest), None) if member is None else member
+        if self._intake is None or name not in self._newest or not self._intake.select_member(name):
+            return None
+        assert isinstance(self._intake.target, NumberTarget)
+        return self._intake.target, self._newest[name]

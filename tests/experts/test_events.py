@@ -1,0 +1,84 @@
+"""Unusual rows are remembered until newer ones come, and cost nothing where there are none, or too many."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_mixture import leaves, packed
+
+from foretrace._experts.events import FAR_OUT, RARE, event_features, has_events, new_events, remember
+from foretrace._experts.mixture import mixture
+from foretrace._experts.shape import MAX_EVENTS, Shape
+
+SHAPE = Shape(2, (0, 1), 2, classes=True, previous=False)
+
+
+STEP = jax.jit(remember)
+
+
+def followed(rows, shape=SHAPE):
+    """What is remembered behind the rows."""
+    with jax.enable_x64(True):
+        events = new_events(shape)
+        for row in rows:
+            events = STEP(events, np.asarray(row, float))
+    return events
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, -FAR_OUT, FAR_OUT + 0.5, -FAR_OUT - 1]), min_size=1, max_size=30))
+def test_the_last_unusual_rows_and_their_ages(values):
+    events = followed([[0.5, value] for value in values])
+    unusual = [(len(values) - 1 - i, value) for i, value in enumerate(values) if abs(value) > FAR_OUT][::-1]
+    for place in range(MAX_EVENTS):
+        if place < len(unusual):
+            assert events.ages[place] == unusual[place][0]
+            np.testing.assert_array_equal(events.rows[place], [0.5, unusual[place][1]])
+        else:
+            assert events.ages[place] == -1
+    np.testing.assert_allclose(events.share, len(unusual) / len(values), rtol=1e-6)
+
+
+def test_features_are_zero_before_the_first_unusual_row_and_where_these_are_frequent():
+    rare, frequent = [[9.0, 0.0]] + [[0.0, 0.0]] * 20, [[9.0, 0.0]] + [[0.0, 0.0]] * 5
+    assert 1 / len(frequent) > RARE > 1 / len(rare)
+    assert has_events(followed(rare)) and np.any(event_features(followed(rare)))
+    for rows in (frequent, [[0.0, 0.0]] * 20):
+        assert not has_events(followed(rows))
+        assert not np.any(event_features(followed(rows)))
+
+
+def test_experts_of_unusual_rows_learn_nothing_without_them():
+    model = mixture(SHAPE, ("baselines", "events"))
+    draw = np.random.default_rng(0)
+    xs = draw.uniform(-2, 2, (100, 2))
+    state, _ = model.step(model.init(), packed(SHAPE, xs, (xs[:, 0] > 0).astype(int).tolist()))
+    at = [expert.names for expert in model.experts].index(("events", "wide events"))
+    for a, b in zip(leaves(state.experts[at]), leaves(model.init().experts[at]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def cues(delay, count, kind):
+    """A cue every `delay` rows; its label is a bit of the cue before, or whether two bits of that differ."""
+    draw = np.random.default_rng(0)
+    bits = draw.integers(0, 2, (count, 2))
+    xs, labels = np.zeros((count * delay, 2)), [None] * (count * delay)
+    for i in range(count):
+        xs[i * delay] = 9.0 * (2 * bits[i] - 1)
+        if i:
+            labels[i * delay] = int(bits[i - 1, 0] ^ bits[i - 1, 1] if kind == "xor" else bits[i - 1, 0])
+    return xs, labels
+
+
+@pytest.mark.parametrize("kind", ["copy", "xor"])
+@pytest.mark.parametrize("experts", [("baselines", "lags", "wide"), ("baselines", "lags", "wide", "events")])
+@pytest.mark.full
+def test_what_lies_behind_all_lags_is_reached_by_unusual_rows_alone(kind, experts):
+    xs, labels = cues(60, 400 if kind == "xor" else 160, kind)
+    model = mixture(SHAPE, experts)
+    known = [label is not None for label in labels]
+    rows = packed(SHAPE, xs, [label or 0 for label in labels], known=known)
+    _, step = model.step(model.init(), rows)
+    asked = np.flatnonzero(known)[-80:]
+    right = np.mean(step.newest.argmax(1)[asked] == np.array([labels[i] for i in asked]))
+    assert right > 0.9 if "events" in experts else right < 0.75

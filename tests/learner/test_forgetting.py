@@ -1,0 +1,99 @@
+"""The watch over a loss: a level that was held and lost is told once; noise, jumps and slow learning are not."""
+
+import json
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import foretrace as ft
+from foretrace._learner import forgetting, learner
+from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+
+def told(losses, watch=None):
+    watch = LossWatch() if watch is None else watch
+    return [i for i, loss in enumerate(losses) if watch.add(loss) is not None]
+
+
+def bernoulli(draw, share, blocks):
+    """Return errors of a classifier: 1 for a wrong answer."""
+    return (draw.random(blocks * BLOCK) < share).astype(float)
+
+
+def test_a_level_that_was_held_and_lost_is_told_once():
+    draw = np.random.default_rng(0)
+    losses = np.concatenate([bernoulli(draw, share, blocks) for share, blocks in [(0.5, 2), (0.15, 20), (0.4, 40)]])
+    found = told(losses)
+    assert len(found) == 1 and found[0] == (2 + 20 + HELD) * BLOCK - 1
+    again = np.concatenate([bernoulli(draw, share, 10) for share in (0.15, 0.4, 0.15, 0.4)])
+    assert len(told(again)) == 2
+
+
+def test_chance_behind_what_was_learned_slowly_is_told():
+    shares = [*np.linspace(0.5, 0.166, 30), *np.linspace(0.166, 0.4, 60)]
+    draw = np.random.default_rng(0)
+    assert len(told(np.concatenate([bernoulli(draw, share, 1) for share in shares]))) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["errors", "few errors", "squares", "heavy tails", "no end of a tail", "waves"])
+def test_a_stationary_stream_gives_no_alarm(kind, seed):
+    draw, rows = np.random.default_rng(seed), 150 * BLOCK
+    losses = {
+        "errors": lambda: draw.random(rows) < 0.3,
+        "few errors": lambda: draw.random(rows) < 1e-3,
+        "squares": lambda: draw.standard_normal(rows) ** 2,
+        "heavy tails": lambda: draw.lognormal(0, 2, rows),
+        "no end of a tail": lambda: draw.standard_t(3, rows) ** 2,
+        "waves": lambda: 1 + np.sin(np.arange(rows) / 300) + draw.random(rows),
+    }[kind]()
+    assert told(losses.astype(float).tolist()) == []
+
+
+def test_single_blocks_and_what_is_not_finite_count_for_nothing():
+    quiet, loud = [0.2] * BLOCK, [50.0] * BLOCK
+    assert told((quiet * 10 + loud * (HELD - 1)) * 5) == []
+    assert told([0.2] * 10 * BLOCK + [float("nan"), float("inf")] * 10 * BLOCK) == []
+    # A level of less than HELD blocks was never held.
+    assert told([0.6] * 9 * BLOCK + [0.2] * (HELD - 1) * BLOCK + [0.6] * 9 * BLOCK) == []
+
+
+def test_errors_are_seen_relative_to_a_baseline():
+    watch = LossWatch(0.05)
+    # The numbers grow a hundredfold, and with them every error: nothing was lost.
+    found = [watch.add(0.5 * scale, scale) for scale in np.linspace(1, 100, 30 * BLOCK)]
+    assert found == [None] * len(found)
+    assert [watch.add(0.0, 0.0) for _ in range(9 * BLOCK)] == [None] * 9 * BLOCK
+
+
+def test_a_restored_watch_goes_on():
+    draw = np.random.default_rng(1)
+    losses = np.concatenate([bernoulli(draw, share, 10) for share in (0.1, 0.4)])
+    watch, cut = LossWatch(), 7 * BLOCK + 123
+    assert told(losses[:cut], watch) == []
+    again = LossWatch()
+    again.restore(json.loads(json.dumps(watch.to_json())))
+    assert [i + cut for i in told(losses[cut:], again)] == told(losses) != []
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_stream_that_is_run_warns_where_it_is_run(monkeypatch, changes):
+    monkeypatch.setattr(forgetting, "BLOCK", 4)
+    monkeypatch.setattr(learner, "BLOCK", 4)
+    network = ft.Network(1, 1, model_size=2, depth=1, cell=ft.LRU.factory(state_size=2), key=jax.random.key(0))
+    one = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(0.0), loss=ft.losses.squared_error)
+    rows = [(jnp.ones((2, 1)), jnp.full((2, 1), 10.0 if changes and i >= 40 else 1.0)) for i in range(80)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in one.run(one.init(), rows):
+            pass
+    found = [warning for warning in caught if issubclass(warning.category, ft.Forgetting)]
+    assert len(found) == changes
+    if changes:
+        assert found[0].filename == __file__ and "lost what it had learned" in str(found[0].message)

@@ -1,0 +1,97 @@
+"""Environments of other libraries, where these are installed; and what the adapters say if one does not fit."""
+
+import jax
+import numpy as np
+import pytest
+
+import foretrace as ft
+from foretrace import rl
+
+pytestmark = pytest.mark.usefixtures("as_a_user")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_a_user():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def make_agent(inputs=2, actions=2, **options):
+    make = ft.LRU.factory(state_size=3)
+    network = ft.Network(inputs, 1 + actions, model_size=4, depth=1, cell=make, key=jax.random.key(0))
+    return rl.ActorCritic(network, rule=ft.ONLINE, **options)
+
+
+class Space:
+    def __init__(self, shape=None, n=None):
+        self.shape, self.n = shape, n
+
+
+class Corridor:
+    """An environment with the interface of gymnasium: truncated after three steps, terminated by the last of ten."""
+
+    observation_space, action_space = Space(shape=(1, 2)), Space(n=2)
+
+    def __init__(self, reward=1.0):
+        self.reward, self.seeds, self.steps = reward, [], 0
+
+    def reset(self, *, seed=None):
+        self.seeds.append(seed)
+        self.now = 0
+        return np.zeros((1, 2)), {}
+
+    def step(self, action):
+        assert action in (0, 1)
+        self.now, self.steps = self.now + 1, self.steps + 1
+        truncated = self.now == 3
+        return np.full((1, 2), self.now), self.reward, self.steps == 10, truncated, {}
+
+
+def test_an_agent_lives_in_an_environment_of_gymnasium():
+    agent, environment = make_agent(), Corridor()
+    steps = list(rl.interact(agent, agent.init(), environment, 10, seed=7))
+    assert [step.total for step in steps] == [None, None, 3.0] * 3 + [1.0]
+    assert environment.seeds == [7, None, None, None, None]
+    last = steps[2].state
+    expected = agent._final_value(last, np.full(2, 3.0))
+    np.testing.assert_allclose(last.outcome.final_value, expected)
+    assert bool(last.outcome.truncated) and float(last.outcome.discount) > 0
+    assert float(steps[-1].state.outcome.discount) == 0
+
+
+def test_what_does_not_fit_is_named():
+    agent = make_agent()
+    with pytest.raises(ValueError, match="reward holds nan"):
+        list(rl.interact(agent, agent.init(), Corridor(reward=np.nan), 2))
+    with pytest.raises(ValueError, match="have 2 elements, the network 3 inputs"):
+        list(rl.interact(make_agent(inputs=3), agent.init(), Corridor(), 1))
+    with pytest.raises(ValueError, match="has 2 discrete actions, the agent 3"):
+        list(rl.interact(make_agent(actions=3), agent.init(), Corridor(), 1))
+    with pytest.raises(ValueError, match="batch_size=2"):
+        list(rl.interact(make_agent(batch_size=2), agent.init(), Corridor(), 1))
+
+
+@pytest.mark.full
+def test_cartpole_of_gymnasium():
+    gymnasium = pytest.importorskip("gymnasium")
+    agent = make_agent(inputs=4, normalize_observations=True)
+    steps = list(rl.interact(agent, agent.init(), gymnasium.make("CartPole-v1"), 60, seed=0))
+    ended = [step.total for step in steps if step.total is not None]
+    assert ended and all(total >= 1 for total in ended)
+    assert int(steps[-1].state.step) == 59
+
+
+@pytest.mark.full
+def test_cartpole_of_gymnax():
+    pytest.importorskip("gymnax")
+    environment = rl.Gymnax("CartPole-v1")
+    assert (environment.observation_size, environment.action_count) == (4, 2)
+    state, observation = environment.reset(jax.random.key(0))
+    ended = 0
+    for i in range(30):
+        state, step, observation = rl.step_or_reset(environment, state, jax.numpy.array(1), jax.random.key(i))
+        ended += bool(step.terminated)
+        assert observation.shape == (4,) and not bool(step.truncated)
+    assert ended >= 2
+    with pytest.raises(ValueError, match="unknown; choose one of"):
+        _ = rl.Gymnax("Chess").action_count

@@ -1,0 +1,188 @@
+"""A run of an agent: stopped anywhere it goes on bit for bit, and what it says of itself."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tiers import fast
+
+from foretrace._runs.directory import Run, RunError
+from foretrace._runs.loop import DivergenceError
+from foretrace.cli import _main as cli
+from foretrace.experiment._cells import LRU
+from foretrace.experiment._config import NetworkConfig
+from foretrace.rl import MemoryChain, TMaze, TraceConditioning, _report, _run
+from foretrace.rl._config import AgentConfig, RLConfig
+
+pytestmark = pytest.mark.usefixtures("as_a_user")
+
+STEPS = 20_000
+SMALL = {"network": NetworkConfig(1, 4, LRU(3)), "log_every": 10, "checkpoint_every": 20, "steps": 60}
+CONFIG = RLConfig(environment=MemoryChain(2), environments=2, **SMALL)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_a_user():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return _run.train(CONFIG, tmp_path_factory.mktemp("runs") / "whole", show_progress=False)
+
+
+def lines(run):
+    """Return the record, without times."""
+    found = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in found]
+
+
+def arrays(run):
+    return {name: value for name, value in load_file(run.checkpoint).items() if name != "__extra__"}
+
+
+class StopAfter:
+    """A request to stop that comes while a block runs."""
+
+    blocks = 0
+
+    def __enter__(self):
+        self.left = StopAfter.blocks
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @property
+    def asked(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def test_a_stopped_run_goes_on_bit_for_bit(finished, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(_run, "Stop", StopAfter)
+        patch.setattr(StopAfter, "blocks", 3)
+        stopped = _run.train(CONFIG, tmp_path / "run", show_progress=False)
+    assert stopped.step == 30 and stopped.scores is None
+    again = _run.train(CONFIG, tmp_path / "run", resume=True, show_progress=False)
+    assert json.dumps(lines(again.run)) == json.dumps(lines(finished.run))
+    assert again.scores == finished.scores
+    ours, theirs = arrays(again.run), arrays(finished.run)
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+def test_a_finished_run_is_not_run_again_and_nothing_is_overwritten(finished):
+    again = _run.train(CONFIG, finished.run.path, resume=True, show_progress=False)
+    assert again == finished
+    with pytest.raises(RunError, match="holds a run already"):
+        _run.train(CONFIG, finished.run.path)
+    with pytest.raises(RunError, match="steps: 60, 80"):
+        _run.train(dataclasses.replace(CONFIG, steps=80), finished.run.path, resume=True)
+
+
+def test_the_record_counts_every_episode(finished):
+    record = [line for line in lines(finished.run) if line["kind"] == "train"]
+    assert sum(line["episodes"] for line in record) == 2 * 60 / 3
+    assert all(-1 <= line["return"] <= 1 and line["refused"] == 0 for line in record)
+
+
+@pytest.mark.full
+def test_the_report_names_task_and_score(finished):
+    grid = _report.table(finished.run.path)
+    assert grid.title == "MemoryChain, actor-critic, rule online, LRU x 1"
+    assert Path(_report.figure(finished.run.path)).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["prediction", "q-learning", "sarsa"])
+def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
+    task = "trace-conditioning" if method == "prediction" else "t-maze"
+    options = [
+        "--steps",
+        "40",
+        "--log-every",
+        "20",
+        "--checkpoint-every",
+        "20",
+        "--network.depth",
+        "1",
+        "--network.model-size",
+        "4",
+    ]
+    options += ["--agent.method", method, "--run-dir", str(tmp_path / "run")]
+    assert cli.main(["rl", task, *options, "network.cell:lru", "--network.cell.state-size", "3"]) == 0
+    out = capsys.readouterr().out
+    assert ("share of variance" if method == "prediction" else "return of an episode") in out
+    assert cli.main(["check", str(tmp_path / "run")]) == 0
+    assert cli.main(["report", str(tmp_path / "run")]) == 0
+    assert "metrics.jsonl" in capsys.readouterr().out
+
+
+@pytest.mark.program
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
+    options = ["--steps=3000", "--log-every=10", "--checkpoint-every=20", "--network.depth=1", "--network.model-size=4"]
+    cell = ["network.cell:lru", "--network.cell.state-size=3"]
+    command = [sys.executable, "-m", "foretrace", "rl", "memory-chain", *options]
+    subprocess.run([*command, "--run-dir", "whole", *cell], cwd=tmp_path, check=True, capture_output=True)
+    with subprocess.Popen([*command, "--run-dir", "killed", *cell], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        while not (tmp_path / "killed" / "checkpoint.safetensors").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    resumed = [sys.executable, "-m", "foretrace", "rl", "memory-chain", "--run-dir", "killed", "--resume"]
+    subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
+    whole, killed = (Run(tmp_path / name) for name in ("whole", "killed"))
+    assert json.dumps(lines(killed)) == json.dumps(lines(whole))
+    ours, theirs = arrays(killed), arrays(whole)
+    assert all((array == theirs[name]).all() for name, array in ours.items())
+
+
+def test_settings_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="nothing to choose; use prediction"):
+        RLConfig(environment=TraceConditioning())
+    with pytest.raises(ValueError, match="actions to choose"):
+        RLConfig(environment=TMaze(), agent=AgentConfig("prediction"))
+    with pytest.raises(ValueError, match=r"checkpoint_every=30 must be a multiple"):
+        RLConfig(log_every=20, checkpoint_every=30)
+
+
+@pytest.mark.full
+def test_divergence_is_a_clear_stop(tmp_path):
+    agent = AgentConfig(learning_rate=1e30)
+    with pytest.raises(DivergenceError, match="last good state"):
+        _run.train(dataclasses.replace(CONFIG, agent=agent), tmp_path / "run", show_progress=False)
+
+
+@pytest.mark.parametrize("discount", fast([0.9, 0.99]))
+def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
+    """In a stream of many events, discounted sums of them are the value on average."""
+    environment = TraceConditioning(3, pause=2)
+
+    @jax.jit
+    def run():
+        def act(state, key):
+            after, step = environment.step(state, 0, key)
+            return after, (state, step.reward)
+
+        state, _ = environment.reset(jax.random.key(0))
+        _, found = jax.lax.scan(act, state, jax.random.split(jax.random.key(1), STEPS))
+        return *found, *jax.vmap(lambda state: environment.value(state, discount))(jax.numpy.arange(4))
+
+    states, rewards, values, known = map(np.asarray, run())
+    returns, total = np.zeros(STEPS), 0.0
+    for t in reversed(range(STEPS)):
+        total = returns[t] = rewards[t] + discount * total
+    means = [returns[:-1000][states[:-1000] == s].mean() for s in range(4)]
+    np.testing.assert_allclose(means, values, rtol=0.02)
+    np.testing.assert_array_equal(known, [False, True, True, True])

@@ -1,0 +1,102 @@
+"""Prediction intervals: coverage under drift, outliers and late labels; nested; nothing learned from nothing; JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from tiers import fast
+
+from foretrace._rows.intervals import Intervals
+
+
+def errors_of(kind, count=4000):
+    draw = np.random.default_rng(1)
+    noise = draw.normal(size=count)
+    if kind == "grows":
+        return noise * np.linspace(0.1, 10, count)
+    if kind == "bursts":
+        return noise * np.where(np.arange(count) % 400 < 40, 30.0, 1.0)
+    if kind == "skewed":
+        return np.exp(1.5 * noise) - 1
+    if kind == "follows itself":
+        walk = np.zeros(count)
+        for i in range(1, count):
+            walk[i] = 0.97 * walk[i - 1] + noise[i]
+        return walk
+    return noise
+
+
+def follow(errors, delay, coverage=0.9):
+    """Return whether each error was inside, with margins from before its label, `delay` rows late."""
+    intervals, waiting, inside = Intervals(1, coverage), [], []
+    for i in range(len(errors) + delay):
+        if i < len(errors):
+            waiting.append(intervals.margins(1.0))
+        if i >= delay:
+            margins, error = waiting.pop(0), errors[i - delay]
+            inside.append(-margins[0, 0] <= error <= margins[1, 0])
+            intervals.learn(np.array([error]), margins, 1.0)
+    return np.array(inside), intervals
+
+
+@pytest.mark.parametrize("delay", fast([24, 0]))
+@pytest.mark.parametrize("kind", ["normal", "grows", "bursts", "skewed", "follows itself"])
+def test_ninety_percent_of_the_errors_lie_inside(kind, delay):
+    inside, _ = follow(errors_of(kind), delay)
+    assert 0.87 <= inside.mean() <= 0.93
+    assert 0.82 <= inside[-1000:].mean() <= 0.97
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("coverage", [0.2, 0.5, 0.75, 0.95])
+def test_other_coverages_hold_their_share(coverage):
+    inside, intervals = follow(errors_of("normal"), 0, coverage)
+    assert abs(inside.mean() - coverage) < 0.02
+    assert len(intervals.coverages) == len({0.0, 0.5, 0.8, 0.9, 0.95, 0.99, coverage})
+
+
+def test_a_margin_scales_with_its_errors_and_is_narrow_where_they_are_small():
+    _, wide = follow(1e6 * errors_of("normal", 1000), 0)
+    _, narrow = follow(errors_of("normal", 1000), 0)
+    ratio = wide.margins(1.0).sum() / narrow.margins(1.0).sum()
+    assert 0.5e6 < ratio < 2e6
+    assert 2.5 < narrow.margins(1.0).sum() < 4.2  # the best one for these errors: 2 * 1.645
+
+
+def test_intervals_of_more_coverage_hold_those_of_less():
+    for kind in ("skewed", "follows itself"):
+        _, intervals = follow(errors_of(kind, 500), 5)
+        found = np.array([intervals.margins(1.0, c) for c in (0.1, 0.5, 0.6, 0.8, 0.87, 0.9, 0.95, 0.97, 0.99)])
+        assert (np.diff(found, axis=0) >= 0).all()
+        assert (found.sum(axis=1) >= 0).all()
+    with pytest.raises(ValueError, match=r"coverage=0\.999 must be above 0 and at most 0\.99: it is the share"):
+        intervals.margins(1.0, 0.999)
+
+
+def test_nothing_is_learned_from_what_is_not_finite():
+    _, intervals = follow(errors_of("normal", 100), 0)
+    before = intervals.to_json()
+    for bad in (np.nan, np.inf):
+        intervals.learn(np.array([bad]), intervals.margins(1.0), 1.0)
+    assert intervals.to_json() == before
+
+
+def test_it_recovers_from_a_value_of_another_world_and_from_none_at_all():
+    errors = errors_of("normal", 1500)
+    errors[500] = 1e30
+    inside, intervals = follow(errors, 0)
+    assert inside[700:].mean() > 0.8 and intervals.margins(1.0).sum() < 10
+    inside, _ = follow(np.concatenate([np.zeros(500), errors_of("normal", 1000)]), 0)
+    assert inside[600:].mean() > 0.85
+
+
+def test_what_is_saved_goes_on_bit_for_bit():
+    errors = errors_of("skewed", 300)
+    inside, whole = follow(errors, 0)
+    _, half = follow(errors[:150], 0)
+    again = Intervals(1)
+    again.restore(json.loads(json.dumps(half.to_json())))
+    for error in errors[150:]:
+        again.learn(np.array([error]), again.margins(1.0), 1.0)
+    assert again.to_json() == whole.to_json()
+    assert len(inside) == 300
