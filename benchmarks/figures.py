@@ -60,7 +60,8 @@ def memory(records):
 
 
 def streams(records):
-    """Draw scores over tenths of each stream."""
+    """Draw scores over tenths of the first rows of each stream."""
+    records = [r for r in records if r["cell"]["rows"] == 5000]
     names = [name for name in rows.STREAMS if any(r["cell"]["stream"] == name for r in records)]
     width = min(4, len(names))
     height = -(-len(names) // width)

@@ -1,4 +1,4 @@
-"""Streams that ship inside Python packages: all of river's with one target, and three of statsmodels'.
+"""Streams that ship inside Python packages: all of river's with one target, and four of statsmodels'.
 
 They were written down before any of them was run. `write(name, file)` writes one as plain CSV, with the inputs of
 a row and its `target`.

@@ -11,7 +11,8 @@ from cues import LABELS
 
 PAGE = Path(__file__).parents[1] / "docs" / "streams_compared.md"
 TEMPLATE = Path(__file__).with_name("compared.md")
-PARTS = ("reach", "memory", "what", "streams", "latency", "soak", "provenance")
+PARTS = ("reach", "memory", "what", "streams", "whole", "packaged", "latency", "soak", "provenance")
+FIRST = 5000
 
 
 def write():
@@ -95,8 +96,43 @@ def what(found):
 
 
 def streams(found):
-    """Return a table for classes and one for numbers: scores over all rows."""
-    records = found["streams"] + found["streams_deep_river"]
+    """Return a table for classes and one for numbers: scores over the first rows."""
+    records = [r for r in found["streams"] + found["streams_deep_river"] if r["cell"]["rows"] == FIRST]
+    return "\n".join([*_tables(records, "###"), picture("streams", records)])
+
+
+def whole(found):
+    """Return the same tables for whole streams, or as many rows as there are records of."""
+    records = [r for r in found["streams"] if r["cell"]["rows"] != FIRST and not r["cell"].get("seed")]
+    return "\n".join(_tables(records, "####"))
+
+
+def packaged(found):
+    """Return one row for each stream of a package: the default, the best peer, the baselines, and who is ahead."""
+    lines = table_head(["", "rows", "default", "best of river", "", "last label", "majority or mean"])
+    ahead = []
+    for name, stream in rows.PACKAGED.items():
+        score = "accuracy" if stream.classes else "mae"
+        mine = _of(found["streams"], name)
+        ours = mine.pop("mixture of experts (default)", None)
+        peers = {way: r["found"] for way, r in mine.items() if way.startswith("river")}
+        if ours is None or not peers:
+            continue
+        ours = ours["found"]
+        sign = 1 if stream.classes else -1
+        way = max(peers, key=lambda way: sign * peers[way][score])
+        plain = [ours[key + score] for key in ("no_change_", "majority_" if stream.classes else "mean_")]
+        best = max([peers[way][score], *plain], key=lambda value: sign * value)
+        level = ours[score] >= best - 0.01 if stream.classes else ours[score] <= 1.01 * best
+        ahead.append(level)
+        values = [_text(value, score) for value in (ours[score], peers[way][score], *plain)]
+        values[0] = f"**{values[0]}**" if level else values[0]
+        lines.append(table_row([name, f"{ours['rows']:,}", *values[:2], way.removeprefix("river "), *values[2:]]))
+    told = f"Ahead of all of these, or level with the best (one point, or one per cent): {sum(ahead)} of {len(ahead)}."
+    return "\n".join([*lines, "", told])
+
+
+def _tables(records, heading):
     parts = []
     for classes, score in ((True, "accuracy"), (False, "mae")):
         names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
@@ -104,7 +140,7 @@ def streams(found):
         names = [name for name in names if mine[name]]
         if not names:
             continue
-        parts += [f"### {'Accuracy' if classes else 'Mean absolute error'}", ""]
+        parts += [f"{heading} {'Accuracy' if classes else 'Mean absolute error'}", ""]
         counts = {name: max(r["found"]["rows"] for r in mine[name].values()) for name in names}
         parts += table_head(["", *(f"{name}, {counts[name]:,} rows" for name in names), "µs/row"])
         ways = list(dict.fromkeys(way for name in names for way in mine[name]))
@@ -119,7 +155,7 @@ def streams(found):
             if any(values):
                 parts.append(table_row([what, *values, ""]))
         parts.append("")
-    return "\n".join([*parts, picture("streams", found["streams"])])
+    return parts
 
 
 def latency(found):

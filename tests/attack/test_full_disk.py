@@ -89,7 +89,7 @@ def arrays(folder):
 
 
 def lines(folder):
-    machine = ("seconds", "rows_per_second", "resident_mib")
+    machine = ("seconds", "rows_per_second", "resident_mib", "microseconds")
     found = read_metrics(folder / "metrics.jsonl")
     return [{key: value for key, value in line.items() if key not in machine} for line in found]
 
