@@ -36,7 +36,7 @@ COMMANDS = {
     "--grid optimizer.learning-rate=1e-3,1e-2 --run-dir",
     "reproduce": "reproduce table1 --scale smoke --only|online, LRU x 4|--rates 2e-3 --out",
 }
-NOT_COMPARED = {"seconds", "rows_per_second", "resident_mib", "peak_memory_mib", "surroundings"}
+NOT_COMPARED = {"seconds", "rows_per_second", "resident_mib", "microseconds", "peak_memory_mib", "surroundings"}
 
 # What a shell or nohup may have set for everything that it starts is undone: signals that are ignored stay ignored.
 HEAR_SIGNALS = """
