@@ -90,7 +90,8 @@ def exact_part(rule, grads):
     return grads if rule.credit is not None else (grads.blocks.cell, grads.blocks.glu, grads.decoder)
 
 
-@pytest.mark.parametrize(("trace_decay", "terminated"), fast([(0.7, False), (1.0, True), (1.0, False)]))
+@pytest.mark.full
+@pytest.mark.parametrize(("trace_decay", "terminated"), [(0.7, False), (1.0, True), (1.0, False)])
 @pytest.mark.parametrize(("cell", "depth", "rule"), EXACT)
 def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(cell, depth, rule, trace_decay, terminated):
     """With frozen parameters: the sum of -delta * z is the gradient of 1/2 (G - v)^2, with the return G constant."""
@@ -241,6 +242,7 @@ def make_agent(**options):
     return rl.ActorCritic(network, **(defaults | options))
 
 
+@pytest.mark.full
 def test_a_saved_agent_goes_on_bit_for_bit(tmp_path):
     agent = make_agent()
     _, state = episode(agent, agent.init(jax.random.key(1)))
