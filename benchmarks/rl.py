@@ -74,7 +74,8 @@ def trace(cell):
     """Return what a cell of trace conditioning gives."""
     base = TASKS["trace-conditioning"]
     discount = 1 - 1 / (2 * cell["interval"])
-    agent = dataclasses.replace(base.agent, discount=discount, trace_decay=cell["trace_decay"])
+    update = {name: cell[name] for name in ("optimizer", "learning_rate") if name in cell}
+    agent = dataclasses.replace(base.agent, discount=discount, trace_decay=cell["trace_decay"], **update)
     environment = TraceConditioning(cell["interval"])
     config = dataclasses.replace(base, environment=environment, agent=agent, rule=cell["rule"], steps=cell["steps"])
     return learn(config, cell["seeds"])
@@ -130,6 +131,15 @@ def trace_cells(seeds):
             yield {"task": "trace", "interval": interval, "rule": rule, **options}
 
 
+def trace_option_cells(seeds):
+    """Yield cells of trace conditioning with other updates than Adam at 3e-4."""
+    for optimizer, rate in (("obgd", 1.0), ("adam", 1e-4)):
+        for rule in ("online", "spatial"):
+            update = {"optimizer": optimizer, "learning_rate": rate}
+            options = {"trace_decay": 0.8, **update, "steps": 60_000, "seeds": seeds}
+            yield {"task": "trace options", "interval": 20, "rule": rule, **options}
+
+
 def maze_cells(seeds):
     """Yield the cells of the T-maze."""
     for rule in ("online", "spatial"):
@@ -155,6 +165,7 @@ def time_cells(seeds):
 PARTS = {
     "chain": (chain_cells, chain),
     "trace": (trace_cells, trace),
+    "trace options": (trace_option_cells, trace),
     "maze": (maze_cells, chain),
     "options": (option_cells, chain),
     "time": (time_cells, step_time),

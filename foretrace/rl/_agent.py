@@ -24,6 +24,9 @@ from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState, Outcome
 from foretrace.rl._step import LearningStep
 
+LEARNING_RATE = 3e-4
+"""Learning rate of Adam where no optimiser is given."""
+
 
 class AbstractAgent(LearningStep):
     """An agent that learns from every step of one stream, or of a batch of streams side by side, without replay.
@@ -45,7 +48,8 @@ class AbstractAgent(LearningStep):
         rule: learning rule or its name: what is differentiated through time.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda); 0 learns from the last step alone.
-        optimizer: `ObGD`, or an Optax optimiser, which gets the mean of `-td_error * trace` over the streams.
+        optimizer: `ObGD`, or an Optax optimiser, which gets the mean of `-td_error * trace` over the streams. Default:
+            Adam at 3e-4 (docs/agents.md has what it reached).
         normalize_observations: True to subtract the running mean of observations and divide by their deviation.
         scale_rewards: True to divide rewards by the running deviation of their discounted sum.
         batch_size: number of environments side by side; None for one without a batch axis.
@@ -69,7 +73,7 @@ class AbstractAgent(LearningStep):
     ):
         self.network, self.rule, self.batch_size = network, as_rule(rule), batch_size
         self.discount, self.trace_decay = discount, trace_decay
-        self.optimizer = ObGD() if optimizer is None else optimizer
+        self.optimizer = optax.adam(LEARNING_RATE) if optimizer is None else optimizer
         self.normalize_observations, self.scale_rewards = normalize_observations, scale_rewards
         check_options(self)
         check_rule(network, self.rule, whole_sequences=False)

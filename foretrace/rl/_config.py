@@ -10,6 +10,7 @@ from foretrace._runs.config_json import check_types
 from foretrace._runs.options import Advanced
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
+from foretrace.rl._agent import LEARNING_RATE
 from foretrace.rl._gymnax import Gymnax
 from foretrace.rl._memory_chain import MemoryChain
 from foretrace.rl._t_maze import TMaze
@@ -59,7 +60,7 @@ class AgentConfig:
         """Largest step size, or learning rate."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return 1.0 if self.optimizer == "obgd" else 3e-4
+        return 1.0 if self.optimizer == "obgd" else LEARNING_RATE
 
 
 @dataclasses.dataclass(frozen=True)

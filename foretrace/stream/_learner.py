@@ -17,6 +17,7 @@ import numpy as np
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import Info, LearnerState
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace.stream._calibration import Calibration, calibrated, new_calibration, with_labels
 from foretrace.stream._model import Model, StreamShape, build_learner
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
 
@@ -35,11 +36,13 @@ class StreamState(NamedTuple):
         learner: network, optimiser and carry.
         pending: steps whose labels have not come; None without delay.
         turn: turn of the ring of pending steps.
+        calibration: calibration of the probabilities; None for numbers, and for a network within a mixture.
     """
 
     learner: LearnerState
     pending: PendingSteps | None
     turn: Int[Array, "*P"]
+    calibration: Calibration | None = None
 
 
 class Measures(NamedTuple):
@@ -87,21 +90,25 @@ class StreamLearner:
         learner: learner of one unbatched stream. It updates its parameters at every chunk that has a label.
         chunk: number of rows of a chunk.
         delay: number of rows after which a label comes.
+        is_calibrated: whether the outputs are logits to be calibrated.
 
     Raises:
         ValueError: chunk or delay is out of range, or pending steps would take more than `MAX_PENDING_BYTES`.
     """
 
-    def __init__(self, learner: Learner, *, chunk: int = 1, delay: int = 0):
+    def __init__(self, learner: Learner, *, chunk: int = 1, delay: int = 0, is_calibrated: bool = False):
         if chunk < 1 or delay < 0:
             raise ValueError(f"chunk={chunk} must be at least 1 and delay={delay} at least 0")
         self.learner = learner
         self.chunk = chunk
         self.delay = delay
+        self.is_calibrated = is_calibrated
         self.ring = Ring(-(-delay // chunk))
         self._check_memory()
         self._step = jax.jit(self._traced_step, donate_argnums=0)
-        self._predict = jax.jit(lambda state, xs: learner.predict(state, xs, sensitivity=False)[0])
+        self._predict = jax.jit(
+            lambda state, xs: self._calibrated(state, learner.predict(state.learner, xs, sensitivity=False)[0])
+        )
         self._advance = jax.jit(self._traced_advance, donate_argnums=0)
 
     def init(self, key: PRNGKeyArray | None = None) -> StreamState:
@@ -109,7 +116,8 @@ class StreamLearner:
         state = self.learner.init(key)
         pending = self.ring.empty(self._pending_step(state)) if self.ring.delay else None
         # Steps donate the memory of their argument: the learner's own network must not be part of it.
-        return copy_state(StreamState(state, pending, jnp.zeros((), jnp.int32)))
+        calibration = new_calibration(state.network.output_size) if self.is_calibrated else None
+        return copy_state(StreamState(state, pending, jnp.zeros((), jnp.int32), calibration))
 
     def step(self, state: StreamState, xs: Any, ys: Any, mask: Any) -> tuple[StreamState, StreamStep]:
         """Predict a chunk, and learn from the chunk whose labels have come; `state` is donated.
@@ -124,7 +132,7 @@ class StreamLearner:
 
     def predict(self, state: StreamState, xs: Any) -> Float[Array, "C O"]:
         """Return the outputs for a chunk if it came next; nothing changes."""
-        return self._predict(state.learner, xs)
+        return self._predict(state, xs)
 
     def advance(self, state: StreamState, xs: Any) -> tuple[Float[Array, "C O"], StreamState]:
         """Return the outputs for the next chunk and the state behind it, without learning; `state` is donated."""
@@ -132,13 +140,20 @@ class StreamLearner:
 
     def _traced_advance(self, state: StreamState, xs: Array) -> tuple[Array, StreamState]:
         outputs, learner = self.learner.predict(state.learner, xs, sensitivity=False)
-        return outputs, state._replace(learner=learner)
+        return self._calibrated(state, outputs), state._replace(learner=learner)
+
+    def _calibrated(self, state: StreamState, outputs: Array) -> Array:
+        return outputs if state.calibration is None else calibrated(state.calibration, outputs)
 
     def _traced_step(self, state: StreamState, xs: Array, ys: Array, mask: Array) -> tuple[StreamState, StreamStep]:
         if state.pending is None:
             after, info = learn(self.learner, state.learner, xs, ys, mask)
-            return state._replace(learner=after), StreamStep(info.outputs, info.outputs, stack_measures(info))
+            outputs = self._calibrated(state, info.outputs)
+            calibration = calibration_after(state, info.outputs, ys, mask)
+            after_it = state._replace(learner=after, calibration=calibration)
+            return after_it, StreamStep(outputs, outputs, stack_measures(info))
         newest, ahead = self.learner.predict(state.learner, xs)
+        newest = self._calibrated(state, newest)
         before = state.learner.carry
         assert before is not None and ahead.carry is not None
         new = PendingSteps(before, jnp.asarray(xs, state.pending.xs.dtype), newest)
@@ -147,7 +162,9 @@ class StreamLearner:
         old = self.ring.read(pending, turn)
         learned, info = learn(self.learner, state.learner._replace(carry=old.carry), old.xs, ys, mask)
         after = learned._replace(carry=_where(_is_finite(ahead.carry.h), ahead.carry, before))
-        return StreamState(after, pending, turn), StreamStep(old.outputs, newest, stack_measures(info))
+        calibration = calibration_after(state, info.outputs, ys, mask)
+        step = StreamStep(old.outputs, newest, stack_measures(info))
+        return StreamState(after, pending, turn, calibration), step
 
     def _pending_step(self, state: LearnerState) -> PendingSteps:
         network = state.network
@@ -168,7 +185,9 @@ class StreamLearner:
 @lru_cache(maxsize=16)
 def stream_learner(model: Model) -> StreamLearner:
     """Return the learner of a model; equal models share one, and with it their compiled programs."""
-    return StreamLearner(build_learner(model), chunk=model.shape.chunk, delay=model.shape.delay)
+    shape = model.shape
+    learner = build_learner(model)
+    return StreamLearner(learner, chunk=shape.chunk, delay=shape.delay, is_calibrated=model.is_calibrated)
 
 
 def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Array) -> tuple[LearnerState, Info]:
@@ -177,6 +196,13 @@ def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Arr
     # An optimiser with momentum moves even without a gradient; without a label nothing is to be learned.
     network, opt_state = _where(mask.any(), (after.network, after.opt_state), (state.network, state.opt_state))
     return after._replace(network=network, opt_state=opt_state), info
+
+
+def calibration_after(state: StreamState, outputs: Array, ys: Array, mask: Array) -> Calibration | None:
+    """Return the calibration behind the labels of a step, whose rows have these outputs of the network."""
+    if state.calibration is None:
+        return None
+    return with_labels(state.calibration, outputs, jnp.asarray(ys), jnp.asarray(mask))
 
 
 def copy_state(state: S) -> S:

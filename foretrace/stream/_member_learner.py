@@ -18,7 +18,15 @@ from jax import lax
 from foretrace._learner.learner import Learner
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
-from foretrace.stream._learner import StreamState, StreamStep, copy_state, learn, stack_measures
+from foretrace.stream._calibration import calibrated, new_calibration
+from foretrace.stream._learner import (
+    StreamState,
+    StreamStep,
+    calibration_after,
+    copy_state,
+    learn,
+    stack_measures,
+)
 from foretrace.stream._model import Model, build_learner
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
 
@@ -36,14 +44,16 @@ class MemberLearner:
         learner: learner of K streams (its batch_size), or of one unbatched stream.
         members: maximum number of members.
         delay: number of rows of a member after which its label comes.
+        is_calibrated: whether the outputs are logits to be calibrated, for all members alike.
 
     Raises:
         ValueError: there are fewer members than rows in a step, or they would take more than `MAX_MEMBER_BYTES`.
     """
 
-    def __init__(self, learner: Learner, *, members: int, delay: int = 0):
+    def __init__(self, learner: Learner, *, members: int, delay: int = 0, is_calibrated: bool = False):
         self.learner = learner
         self.members = members
+        self.is_calibrated = is_calibrated
         self.ring = Ring(delay)
         self.together = learner.batch_size or 1
         if members < self.together:
@@ -65,7 +75,9 @@ class MemberLearner:
         rings = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), ring)
         state = state._replace(carry=carries)
         # Steps donate the memory of their argument: the learner's own network must not be part of it.
-        return copy_state(StreamState(state, rings if self.ring.delay else None, jnp.zeros(slots, jnp.int32)))
+        pending, turn = rings if self.ring.delay else None, jnp.zeros(slots, jnp.int32)
+        calibration = new_calibration(state.network.output_size) if self.is_calibrated else None
+        return copy_state(StreamState(state, pending, turn, calibration))
 
     def step(
         self, state: StreamState, slots: Any, is_new: Any, xs: Any, ys: Any, mask: Any
@@ -102,7 +114,10 @@ class MemberLearner:
         before = self._carries(state, slots, is_new)
         ready = state.learner._replace(carry=self._to_batch(before))
         outputs, after = self.learner.predict(ready, self._rows(xs), sensitivity=False)
-        return self._unrows(outputs), before, self._from_batch(after.carry)
+        return self._calibrated(state, self._unrows(outputs)), before, self._from_batch(after.carry)
+
+    def _calibrated(self, state: StreamState, outputs: Array) -> Array:
+        return outputs if state.calibration is None else calibrated(state.calibration, outputs)
 
     def _traced_step(
         self, state: StreamState, slots: Array, is_new: Array, xs: Array, ys: Array, mask: Array
@@ -112,13 +127,16 @@ class MemberLearner:
         ready = state.learner._replace(carry=self._to_batch(before))
         if state.pending is None:
             learned, info = learn(self.learner, ready, self._rows(xs), self._rows(ys), self._rows(weights))
-            ahead, outputs = self._from_batch(learned.carry), self._unrows(info.outputs)
+            ahead, outputs = self._from_batch(learned.carry), self._calibrated(state, self._unrows(info.outputs))
+            calibration = calibration_after(state, self._unrows(info.outputs), ys, jnp.asarray(mask) & here)
             carry = self._put(state.learner.carry, slots, _where_each(here, ahead, before))
             after = learned._replace(carry=carry)
-            return state._replace(learner=after), StreamStep(outputs, outputs, stack_measures(info))
+            after_it = state._replace(learner=after, calibration=calibration)
+            return after_it, StreamStep(outputs, outputs, stack_measures(info))
         newest, passed = self.learner.predict(ready, self._rows(xs))
+        newest = self._calibrated(state, self._unrows(newest))
         turn = jnp.where(is_new, 0, state.turn[slots])
-        new = PendingSteps(before, jnp.asarray(xs, state.pending.xs.dtype)[:, None], self._unrows(newest)[:, None])
+        new = PendingSteps(before, jnp.asarray(xs, state.pending.xs.dtype)[:, None], newest[:, None])
         pending = self.ring.write(state.pending, (slots, turn % self.ring.places), new)
         oldest = self.ring.read(pending, (slots, (turn + 1) % self.ring.places))
         # Until the ring of a member has been filled once, it may hold steps of the member that had the slot before.
@@ -128,8 +146,9 @@ class MemberLearner:
         ahead = self._from_batch(passed.carry)
         carry = self._put(state.learner.carry, slots, _where_each(here & _is_finite_each(ahead.h), ahead, before))
         turns = state.turn.at[slots].set(jnp.where(here, self.ring.next_turn(turn, laps=2), 0).astype(jnp.int32))
-        step = StreamStep(old.outputs[:, 0], self._unrows(newest), stack_measures(info))
-        return StreamState(learned._replace(carry=carry), pending, turns), step
+        step = StreamStep(old.outputs[:, 0], newest, stack_measures(info))
+        calibration = calibration_after(state, self._unrows(info.outputs), ys, jnp.asarray(mask) & here)
+        return StreamState(learned._replace(carry=carry), pending, turns, calibration), step
 
     def _carries(self, state: StreamState, slots: Array, is_new: Array) -> Carry:
         """Return the carries of K slots, (K, D, ...); initial carries where a member starts anew."""
@@ -181,8 +200,10 @@ class MemberLearner:
 @lru_cache(maxsize=16)
 def member_learner(model: Model) -> MemberLearner:
     """Return the learner of a model with members; equal models share one, and with it their compiled programs."""
-    assert model.shape.members is not None
-    return MemberLearner(build_learner(model), members=model.shape.members, delay=model.shape.delay)
+    shape = model.shape
+    assert shape.members is not None
+    learner = build_learner(model)
+    return MemberLearner(learner, members=shape.members, delay=shape.delay, is_calibrated=model.is_calibrated)
 
 
 def _read(carries: Any, slots: Array) -> Any:

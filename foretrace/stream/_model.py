@@ -77,6 +77,11 @@ class Model:
         return "network" in self.config.expert_names()
 
     @property
+    def is_calibrated(self) -> bool:
+        """Whether the network predicts classes alone, so that no mixture weighs its probabilities."""
+        return self.shape.classes and not self.experts
+
+    @property
     def late_steps(self) -> int:
         """Number of steps of one stream after which the labels of a step have come."""
         return -(-self.shape.delay // self.shape.chunk)

@@ -95,6 +95,7 @@ def stop(process, numbers, moments):
     return process.returncode, err
 
 
+@pytest.mark.timeout(600 + 300 * STOPS)
 def test_it_ends_as_if_it_had_never_been_stopped(command, tmp_path):
     start, whole, seconds = command
     draw, ended = np.random.default_rng(SEED), []

@@ -117,6 +117,7 @@ def test_the_kernel_is_the_plain_loop_for_streams_side_by_side(is_complex, varyi
     assert_equal(run("kernel", True), run("reference", True))
 
 
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # from JAX 0.12 on
 def test_the_kernel_is_translated_for_a_gpu(monkeypatch):
     """Up to Triton's own language, which needs no GPU; what its compiler says of it does."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -360,12 +360,17 @@ def test_values_are_those_of_the_options():
         ("", "--grid or --search"),
         (
             "--grid learning-rate=1",
-            "--grid learning-rate=1: Unrecognized options: --learning-rate, 1; Perhaps you meant: --lr, --optimizer.learning-rate",
+            "--grid learning-rate=1: Unrecognized options: --learning-rate, 1; "
+            "Perhaps you meant: --lr, --optimizer.learning-rate",
         ),
-        ("--grid network.dept=1,2", "Unrecognized options: --network.dept, 1; Perhaps you meant: --depth, --network.depth"),
+        (
+            "--grid network.dept=1,2",
+            "Unrecognized options: --network.dept, 1; Perhaps you meant: --depth, --network.depth",
+        ),
         (
             "--grid network.depth=1,two",
-            "--grid network.depth=1,two: Error parsing --depth/--network.depth: invalid literal for int() with base 10: 'two'",
+            "--grid network.depth=1,two: Error parsing --depth/--network.depth: "
+            "invalid literal for int() with base 10: 'two'",
         ),
         ("--grid optimizer.clip=1,nan", "'nan' is not a finite number"),
         (
