@@ -61,14 +61,23 @@ def has_events(events: Events) -> Bool[Array, ""]:
     return (events.ages[0] >= 0) & (events.share < RARE)
 
 
-def remember(events: Events, row: Float[Array, "I"]) -> Events:
+def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
+    """Say whether an input is far out.
+
+    Args:
+        x: inputs of a row in standard deviations from their means, before any projection.
+    """
+    return (jnp.abs(x) > FAR_OUT).any()
+
+
+def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -> Events:
     """Return what is remembered behind a row.
 
     Args:
         events: what was remembered before it.
-        row: its inputs, in standard deviations from their means.
+        row: its inputs, or a random projection of them.
+        unusual: whether an input is far out.
     """
-    unusual = (jnp.abs(row) > FAR_OUT).any()
     count = events.num_rows + 1
     share = events.share + (unusual.astype(count.dtype) - events.share) / jnp.minimum(count, _HORIZON)
     rows = jnp.concatenate([row[None], events.rows[:-1]])

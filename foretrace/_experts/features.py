@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._experts.events import Events, event_features, has_events, new_events, remember
+from foretrace._experts.events import Events, event_features, has_events, is_unusual, new_events, remember
 from foretrace._experts.expert import Features
 from foretrace._experts.shape import FOLDED, LABELS, WIDE, Shape, codes
 from foretrace._types import Array, Bool, Float, Int
@@ -171,7 +171,7 @@ def look(
     seen = Seen(row, jnp.concatenate(parts), event_features(past.events), has_events(past.events), known, moments)
     now = x[np.asarray(shape.lagged, np.int32)] if shape.lagged else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
-    return seen, Past(rows, labels, remember(past.events, row))
+    return seen, Past(rows, labels, remember(past.events, row, is_unusual(x)))
 
 
 def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:

@@ -1,5 +1,6 @@
 """What the river estimators share, without river: a model made at the first row, and its state."""
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
@@ -64,7 +65,9 @@ class OnlineEstimator:
         self._forget()
 
     def _without_effect(self, target_mode: TargetMode | None) -> list[NoEffect]:
-        found = without_effect_on_model(self.config, _DEFAULT, classes=target_mode is None)
+        # River sets the seed of whatever it clones, whether or not it needs one.
+        config = dataclasses.replace(self.config, seed=_DEFAULT.seed)
+        found = without_effect_on_model(config, _DEFAULT, classes=target_mode is None)
         if target_mode not in (None, "auto") and "network" not in self.config.expert_names():
             found.append(NoEffect(["target_mode"], NO_NETWORK))
         if self.member is None and self.members != MEMBERS:

@@ -162,7 +162,7 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
     ("kind", "options", "named"),
     [
         ("Classifier", {"rule": "rtrl"}, ["rule"]),
-        ("Classifier", {"learning_rate": 1e-2, "clip": None, "seed": 3}, ["learning_rate, clip, seed"]),
+        ("Classifier", {"learning_rate": 1e-2, "clip": None, "seed": 3}, ["learning_rate, clip"]),
         ("Regressor", {"target_mode": "change"}, ["target_mode"]),
         ("Forecaster", {"target_mode": "value", "rule": "bptt"}, ["rule", "target_mode"]),
         ("Regressor", {"size": "medium", "experts": ("row",)}, ["size"]),

@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_mixture import leaves, packed
 
-from foretrace._experts.events import FAR_OUT, RARE, event_features, has_events, new_events, remember
+from foretrace._experts.events import FAR_OUT, RARE, event_features, has_events, is_unusual, new_events, remember
+from foretrace._experts.features import look, maps, new_past
 from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import MAX_EVENTS, Shape
 
 SHAPE = Shape(2, (0, 1), 2, classes=True, previous=False)
 
 
-STEP = jax.jit(remember)
+STEP = jax.jit(lambda events, row: remember(events, row, is_unusual(row)))
 
 
 def followed(rows, shape=SHAPE):
@@ -82,3 +83,14 @@ def test_what_lies_behind_all_lags_is_reached_by_unusual_rows_alone(kind, expert
     asked = np.flatnonzero(known)[-80:]
     right = np.mean(step.newest.argmax(1)[asked] == np.array([labels[i] for i in asked]))
     assert right > 0.9 if "events" in experts else right < 0.75
+
+
+def test_a_spike_among_many_inputs_is_seen_before_they_are_projected():
+    shape = Shape(200, (), 2, classes=True)
+    with jax.enable_x64(True):
+        x = np.zeros(200)
+        x[150] = 9.0
+        parts = maps(shape), new_past(shape), x, np.asarray(-1.0), np.array([0.0, 1.0])
+        _, after = look(shape, *parts)
+    assert after.events.rows.shape[1] < 200
+    assert after.events.ages[0] == 0

@@ -15,7 +15,7 @@ from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
 from foretrace._rows.scores import Scores, score_class, score_numbers
 from foretrace._rows.target import ClassContext, ClassTarget
-from foretrace.stream._learner import copy_state, empty_labels, stream_learner
+from foretrace.stream._learner import StreamLearner, copy_state, empty_labels, stream_learner
 from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ModelConfig
 
@@ -38,8 +38,11 @@ def rows(count, seed=0):
 
 
 def run(model, xs, ys, mask=None):
-    """Feed chunks; the labels of chunk j come with chunk j + waits. Return the last state and all outputs."""
-    learner = stream_learner(model)
+    """Feed chunks; the labels of chunk j come with chunk j + waits. Return the last state and all outputs.
+
+    The outputs are those of the network, before they are calibrated (`test_calibration.py`).
+    """
+    learner = StreamLearner(stream_learner(model).learner, chunk=model.shape.chunk, delay=model.shape.delay)
     state, found, size = learner.init(), [], model.shape.chunk
     for j in range(len(xs) // size):
         labels, counts = empty_labels(model.shape), np.zeros(size, bool)
