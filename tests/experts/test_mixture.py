@@ -196,7 +196,7 @@ def test_outside_predictions_are_one_more_expert():
     draw = np.random.default_rng(0)
     labels = draw.normal(size=400)
     rows = packed(shape, np.zeros((400, 2)), labels.tolist())
-    rows[:, 7] = labels + 0.01
+    rows[:, -3] = labels + 0.01  # in front of the two inputs
     model = mixture(shape)
     state, step = run(model, rows, 100)
     assert np.abs(step.newest[:, 0] - labels)[200:].mean() < 0.1
