@@ -253,7 +253,7 @@ def test_a_cumulative_mean_is_decoded_and_differentiated_straight_through():
     make = {"model_size": 5, "depth": 1, "cell": ft.LRU.factory(state_size=3), "key": KEY}
     plain, averaged = ft.Network(2, 3, **make), ft.Network(2, 3, cumulative_mean=True, **make)
     xs = jax.random.normal(KEY, (2, 6, 2))
-    features = ft.forward(eqx.tree_at(lambda n: n.decoder, plain, lambda x: x), None, xs)[0]
+    features = ft.forward(eqx.tree_at(lambda n: n.decoder, plain, eqx.nn.Identity()), None, xs)[0]
     means = np.cumsum(np.asarray(features), axis=1) / np.arange(1, 7)[:, None]
     outputs = ft.forward(averaged, None, xs)[0]
     np.testing.assert_allclose(outputs, jax.vmap(jax.vmap(averaged.decoder))(means), rtol=1e-10)
