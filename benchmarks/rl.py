@@ -6,7 +6,6 @@
     python benchmarks/rl.py options      step sizes and traces on the chain of 16 steps: how the defaults were chosen
     python benchmarks/rl.py time         microseconds of an environment step, and of the loop in Python
     python benchmarks/rl.py table        the records as Markdown
-    python benchmarks/rl.py figure       the picture of docs/agents.md
 
 Seeds run one after another in one compiled program: side by side (`vmap`) three of them took longer than in turn on a
 CPU. Finished cells stay in records/rl.jsonl.
@@ -186,41 +185,15 @@ def table():
             print(f"| {' | '.join(map(str, values))} |")
 
 
-def figure():
-    """Draw the chain of 16 steps and the errors of trace conditioning into docs/agents/measured.png."""
-    from foretrace._runs.figures import new_page, page_as_png
-
-    cells = [(record["cell"], record["found"]) for record in ledger.read(PATH)]
-    page = new_page(11, 3.6)
-    left, right = page.subplots(1, 2)
-    for rule in RULES:
-        for cell, found in cells:
-            if (cell["task"], cell.get("length"), cell.get("rule")) == ("chain", 16, rule):
-                at = [(i + 1) * cell["steps"] // BLOCKS for i in range(BLOCKS)]
-                left.plot(at, np.mean(found["curves"], axis=0), label=rule)
-        errors = [(c["interval"], f["mean"]) for c, f in cells if c["task"] == "trace" and c["rule"] == rule]
-        right.plot(*zip(*sorted(errors), strict=True), marker="o", label=rule)
-    left.set(title="memory chain of 16 steps: return, mean of the seeds", xlabel="step", ylim=(-0.3, 1.05))
-    right.set(
-        title="trace conditioning: share of variance not predicted", xlabel="interval", xscale="log", yscale="log"
-    )
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    path = ledger.RECORDS.parents[1] / "docs" / "agents" / "measured.png"
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(page_as_png(page))
-
-
 def main():
     """Measure a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=[*PARTS, "table", "figure"])
+    parser.add_argument("part", choices=[*PARTS, "table"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--only", type=int, help="length or interval to measure; default: all")
     given = parser.parse_args()
-    if given.part in ("table", "figure"):
-        return table() if given.part == "table" else figure()
+    if given.part == "table":
+        return table()
     cells, measure = PARTS[given.part]
     chosen = [cell for cell in cells(given.seeds) if given.only in (None, cell.get("length", cell.get("interval")))]
     ledger.each(PATH, chosen, measure)

@@ -153,6 +153,9 @@ class AbstractAgent(LearningStep):
     ) -> tuple[AgentState, AgentInfo]:
         """Note what followed the last action; the next `act` learns from it.
 
+        The end of an episode stays noted, with its reward, until an `act` is accepted; what is told in between is not
+        learned from.
+
         Args:
             state: state from `act`; it is not changed.
             reward: reward of the action, or the cumulant that is predicted: a number, or (B,).
@@ -185,7 +188,9 @@ class AbstractAgent(LearningStep):
                 "truncated is True without a final_observation: the value of the last observation stands for the rest "
                 "of the episode; give learn(..., final_observation=observation), or terminated=True for a value of zero"
             )
-        xp: Any = jnp if any(isinstance(x, jax.core.Tracer) for x in (reward, discount, terminated, truncated)) else np
+        pending = state.outcome.done
+        given = (reward, discount, terminated, truncated, pending)
+        xp: Any = jnp if any(isinstance(x, jax.core.Tracer) for x in given) else np
         outcome = Outcome(
             reward=reward,
             discount=xp.where(terminated, xp.zeros_like(discount), discount * discount.dtype.type(self.discount)),
@@ -197,8 +202,13 @@ class AbstractAgent(LearningStep):
         if xp is jnp:
             # Inside a program nothing can be raised: a reward that is not finite is refused here.
             fine = jnp.isfinite(reward).all() & jnp.isfinite(discount).all() & jnp.isfinite(final_value).all()
-            outcome = jax.tree.map(partial(jnp.where, fine), outcome, state.outcome)
+            # Its episodes end all the same, and what an older outcome says of a next observation is not of another one.
+            done, old = outcome.done, state.outcome
+            refused = old._replace(done=old.done | done, known=old.known & ~done)
+            outcome = jax.tree.map(partial(jnp.where, fine), outcome, refused)
             state = state._replace(skipped=jnp.where(fine, state.skipped, optax.safe_increment(state.skipped)))
+        if xp is jnp or np.any(pending):
+            outcome = jax.tree.map(partial(xp.where, pending), state.outcome, outcome)
         return state._replace(outcome=outcome), state.info
 
     def _final_value_if(self, truncated: Array, state: AgentState, observation: Array) -> Float[Array, "*B"]:

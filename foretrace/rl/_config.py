@@ -81,7 +81,8 @@ class RLConfig:
         checkpoint_every: number of steps between checkpoints, a multiple of log_every.
 
     Raises:
-        ValueError: a value of another type, or a number out of range; `build` checks the rest.
+        ValueError: a value of another type, a number out of range, or options that do not fit each other; `build`
+            checks the rest.
     """
 
     environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = MemoryChain()
@@ -112,6 +113,11 @@ class RLConfig:
             raise ValueError(
                 f"agent.method={self.agent.method} does not fit {name}: "
                 + ("it has actions to choose" if predicts else "there is nothing to choose; use prediction")
+            )
+        if predicts and self.agent.scale_rewards:
+            raise ValueError(
+                "agent.scale_rewards=True does not fit agent.method=prediction: predictions of scaled rewards cannot "
+                "be compared with the values of the environment; leave it out"
             )
 
 

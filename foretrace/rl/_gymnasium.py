@@ -32,7 +32,7 @@ def interact(
 
     Args:
         agent: agent of one environment (`batch_size=None`).
-        state: state of the agent.
+        state: state of the agent. If it was kept within an episode, that episode ends here without a value.
         environment: environment of gymnasium with actions of the agent's kind; observations are flattened. Continuous
             actions are clipped to their bounds.
         steps: number of steps.
@@ -46,6 +46,10 @@ def interact(
     """
     _check(agent, environment)
     observation, _ = environment.reset(seed=seed)
+    if not bool(state.outcome.done):
+        # The state was kept within an episode, which the environment has now left: its last step is not learned from.
+        end = state.outcome._replace(done=np.ones((), bool), known=np.zeros((), bool))
+        state = state._replace(outcome=end)
     total = 0.0
     for _ in range(steps):
         action, state = agent.act(state, np.ravel(observation))

@@ -6,12 +6,15 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float
 
+MOST_ROWS = 1e6
+"""Number of rows from which on the moments forget: float32 could not count beyond 2^24 rows."""
+
 
 class Moments(NamedTuple):
     """Running moments of rows.
 
     Args:
-        rows: number of rows; it no longer grows where its dtype cannot tell it from the next number.
+        rows: number of rows, at most a million; from then on the oldest count exponentially less.
         mean: mean of the rows.
         squares: sum of the squared distances from the mean.
     """
@@ -31,7 +34,8 @@ class Moments(NamedTuple):
             mean    <- mean + (m - mean) * b / rows
             squares <- squares + s + (m - mean)^2 * (rows - b) * b / rows
 
-        with number b, mean m and squares s of the new rows. For one row it is the recursion of Welford.
+        with number b, mean m and squares s of the new rows. For one row it is the recursion of Welford. Where rows goes
+        beyond a million, it is set back to it, and the squares are reduced in proportion.
 
         Source: Welford, Technometrics, 1962; Chan, Golub and LeVeque, The American Statistician, 1983.
 
@@ -42,8 +46,11 @@ class Moments(NamedTuple):
         """
         new, mean = more.shape[0], more.mean(0)
         rows, away = self.rows + new, mean - self.mean
-        squares = self.squares + ((more - mean) ** 2).sum(0) + away**2 * (self.rows * new / rows)
-        return Moments(rows, self.mean + away * (new / rows), squares)
+        added = ((more - mean) ** 2).sum(0) + away**2 * (self.rows * new / rows)
+        kept = jnp.minimum(rows, MOST_ROWS)
+        # In one sum, so that squares far larger than what is added are rounded once.
+        squares = self.squares + (added - (self.squares + added) * ((rows - kept) / rows))
+        return Moments(kept, self.mean + away * (new / rows), squares)
 
     @property
     def variance(self) -> Float[Array, "..."]:
@@ -71,10 +78,14 @@ class RewardScale(NamedTuple):
         """Return the scale before the first reward."""
         return cls(jnp.zeros(front, dtype), Moments.zero((), dtype))
 
-    def including(self, reward: Float[Array, "*B"], discount: float, done: Bool[Array, "*B"]) -> "RewardScale":
-        """Return the scale with one more reward of each stream; a sum starts anew behind the end of an episode."""
+    def including(self, reward: Float[Array, "*B"], discount: float) -> "RewardScale":
+        """Return the scale with one more reward of each stream."""
         total = discount * self.total + reward
-        return RewardScale(jnp.where(done, 0.0, total), self.moments.including(total.reshape(-1)))
+        return RewardScale(total, self.moments.including(total.reshape(-1)))
+
+    def without(self, done: Bool[Array, "*B"]) -> "RewardScale":
+        """Return the scale with new sums for the streams whose episodes have ended."""
+        return self._replace(total=jnp.where(done, 0.0, self.total))
 
     def scaled(self, reward: Float[Array, "*B"]) -> Float[Array, "*B"]:
         """Return rewards in units of the standard deviation."""

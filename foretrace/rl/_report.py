@@ -4,8 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
 from foretrace._runs.directory import Run, RunError
@@ -100,9 +98,10 @@ def _title(config: RLConfig) -> str:
 
 
 def _cost(config: RLConfig) -> str:
-    agent = jax.eval_shape(lambda: build(config).network)
-    rule = build(config).rule
-    kept = parameter_count(agent) + carry_size(agent, rule)
+    agent = build(config)
+    # The trace, and beside it the gradient of the entropy.
+    gradients = 2 if agent._entropy_bonus else 1
+    kept = gradients * parameter_count(agent.network) + carry_size(agent.network, agent.rule)
     return f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
 
 

@@ -95,9 +95,9 @@ class LearningStep(AbstractMethod):
         noise = self._each(partial(self._noise, step=state.step))(keys)
         rewards, reward = state.rewards, outcome.reward
         if rewards is not None:
-            moved = rewards.including(reward, self.discount, outcome.done)
+            moved = rewards.including(reward, self.discount)
             rewards = jax.tree.map(partial(jnp.where, outcome.known.any()), moved, rewards)
-            reward = rewards.scaled(reward)
+            reward, rewards = rewards.scaled(reward), rewards.without(outcome.done)
         # The old parameters judge what followed; where an episode has ended, this value is not used.
         following = self._each(self._next_value)(self._ahead(state, x), noise)
         following = jnp.where(outcome.truncated, outcome.final_value, following)

@@ -21,12 +21,13 @@ class TraceConditioning:
     interval: what tells when the event comes is the memory of the stimulus. The stream has no episodes.
 
     Args:
-        interval: number of steps from the stimulus to the event.
+        interval: number of steps from the stimulus to the event; at least two, since predictions are compared with the
+            best constant between the two.
         pause: smallest number of steps from an event to the next stimulus. Default: four intervals.
         distractors: number of inputs that are 1 at random, with probability 0.1 each.
 
     Raises:
-        ValueError: an interval or a pause below one, or a negative number of distractors.
+        ValueError: an interval below two, a pause below one, or a negative number of distractors.
 
     Source: Rafiee et al., From eye-blinks to state construction, Adaptive Behavior, 2022.
 
@@ -43,7 +44,7 @@ class TraceConditioning:
     best_return: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        check_sizes(self, interval=1, distractors=0)
+        check_sizes(self, interval=2, distractors=0)
         if self.pause is not None:
             check_sizes(self, pause=1)
 

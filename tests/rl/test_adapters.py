@@ -59,6 +59,23 @@ def test_an_agent_lives_in_an_environment_of_gymnasium():
     assert float(steps[-1].state.outcome.discount) == 0
 
 
+@pytest.mark.full
+def test_a_kept_state_begins_an_episode_in_a_reset_environment():
+    agent = make_agent()
+    *_, kept = rl.interact(agent, agent.init(), Corridor(), 2)
+    assert not kept.state.outcome.done
+    (again,) = rl.interact(agent, kept.state, Corridor(), 1)
+    assert int(again.state.step) == int(kept.state.step) and float(again.info.td_error) == 0
+    unknown = kept.state.outcome._replace(done=np.ones((), bool), known=np.zeros((), bool))
+    _, fresh = agent.act(agent.init()._replace(network=kept.state.network, outcome=unknown), np.zeros(2))
+    for a, b in zip(jax.tree.leaves(again.state.carry), jax.tree.leaves(fresh.carry), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+    # After the end of an episode nothing is lost.
+    *_, ended = rl.interact(agent, agent.init(), Corridor(), 3)
+    (again,) = rl.interact(agent, ended.state, Corridor(), 1)
+    assert int(again.state.step) == 3
+
+
 def test_what_does_not_fit_is_named():
     agent = make_agent()
     with pytest.raises(ValueError, match="reward holds nan"):

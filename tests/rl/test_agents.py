@@ -289,6 +289,48 @@ def test_what_is_not_finite_is_refused():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.full
+def test_an_episode_ends_though_the_reward_of_another_stream_is_refused():
+    agent = rl.ValuePrediction(make_network(1), rule=ft.ONLINE, optimizer=summing(), scale_rewards=True, batch_size=2)
+    state = agent.init()
+    for t in range(2):
+        _, state = agent.act(state, OBSERVATIONS[[t, t]])
+        state, _ = agent.learn(state, REWARDS[:2])
+    _, state = agent.act(state, OBSERVATIONS[[2, 2]])
+    bad, ended = np.array([np.nan, 1.0]), np.array([False, True])
+    noted, _ = jax.jit(lambda state: agent.learn(state, bad + 0 * state.value, ended))(state)
+    assert int(noted.skipped) == 1 and not noted.outcome.known.any()
+    _, after = agent.act(noted, OBSERVATIONS[[0, 0]])
+    _, fresh = agent.act(agent.init(), OBSERVATIONS[[0, 0]])
+    began, going, fresh = stream_of(after, 1), stream_of(after, 0), stream_of(fresh, 1)
+    assert_same((began.carry, began.trace, began.value), (fresh.carry, fresh.trace, fresh.value))
+    assert_same(after.opt_state, state.opt_state)
+    assert not np.allclose(going.value, began.value)
+    assert float(after.rewards.total[0]) != 0 == float(after.rewards.total[1])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_episode_ends_though_the_next_act_is_refused(first, compiled):
+    """What is told after a refused observation changes nothing; the last reward of an episode is still learned from."""
+    agent = rl.ValuePrediction(make_network(1), rule=ft.ONLINE, optimizer=summing())
+    state = agent.init()
+    if not first:
+        for t in range(2):
+            _, state = agent.act(state, OBSERVATIONS[t])
+            state, _ = agent.learn(state, REWARDS[t], terminated=t == 1)
+    _, refused = jax.jit(lambda state: agent.act(state, jnp.nan + state.value + jnp.zeros(2)))(state)
+    assert int(refused.skipped) == 1
+    note = jax.jit(agent.learn) if compiled else agent.learn
+    for reward in (5.0, -5.0):
+        refused, _ = note(refused, reward)
+    _, after = agent.act(refused, OBSERVATIONS[0])
+    _, expected = agent.act(state, OBSERVATIONS[0])
+    assert_same(after._replace(key=None, skipped=0), expected._replace(key=None, skipped=0))
+    assert first or float(after.info.td_error) != 0
+
+
 def test_errors_say_what_is_wrong():
     agent = make_agent()
     _, state = agent.act(agent.init(), OBSERVATIONS[0])
@@ -329,6 +371,26 @@ def test_moments_are_those_of_all_rows():
         moments = moments.including(jnp.asarray(part))
     np.testing.assert_allclose(moments.mean, rows.mean(0), atol=1e-12)
     np.testing.assert_allclose(moments.variance, rows.var(0, ddof=1), atol=1e-12)
+
+
+@pytest.mark.full
+def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts():
+    from foretrace.rl._moments import Moments
+
+    rows = jnp.asarray(np.random.default_rng(0).normal(3.0, 2.0, (200, 1)), jnp.float32)
+
+    @jax.jit
+    def run(moments):
+        return jax.lax.fori_loop(0, 10 * 2**14, lambda i, moments: moments.including(rows), moments)
+
+    # 2^15 thousand rows, about twice what float32 counts; what came before them is forgotten.
+    moments = run(Moments(*(jnp.array(x, jnp.float32) for x in (1000.0, [0.0], [9e3]))))
+    assert float(moments.rows) == 1e6
+    np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-3)
+    np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-3)
+    # Row by row, beside a million rows of the same spread: neither grows nor shrinks.
+    one_by_one = jax.jit(lambda m: jax.lax.fori_loop(0, 400_000, lambda i, m: m.including(rows[i % 200][None]), m))
+    np.testing.assert_allclose(one_by_one(moments).variance, rows.var(0), rtol=0.01)
 
 
 @pytest.mark.full

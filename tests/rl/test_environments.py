@@ -61,7 +61,7 @@ def test_both_cues_come():
     assert set(np.asarray(observations[:, 0])) == {-1.0, 1.0}
 
 
-@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 99))
+@given(st.integers(2, 6), st.integers(1, 9), st.integers(0, 99))
 def test_the_event_follows_the_stimulus_by_the_interval(interval, pause, seed):
     _, steps = walk(rl.TraceConditioning(interval, pause), [0] * 200, seed)
     stimuli, events = (np.flatnonzero(steps.observation[:, i]) for i in range(2))
@@ -101,3 +101,5 @@ def test_bad_sizes_are_named():
     for make, name in ((rl.MemoryChain, "length"), (rl.TMaze, "corridor"), (rl.TraceConditioning, "interval")):
         with pytest.raises(ValueError, match=f"{name}=0"):
             make(0)
+    with pytest.raises(ValueError, match="interval=1"):
+        rl.TraceConditioning(1)

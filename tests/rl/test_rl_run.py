@@ -20,6 +20,7 @@ from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl import MemoryChain, TMaze, TraceConditioning, _report, _run
 from foretrace.rl._config import AgentConfig, RLConfig
+from foretrace.rl._program import build
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
@@ -105,6 +106,16 @@ def test_the_report_names_task_and_score(finished):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(("method", "entropy"), [("actor-critic", 0.01), ("actor-critic", 0.0), ("q-learning", 0.01)])
+def test_the_report_counts_all_that_an_environment_carries(method, entropy):
+    config = dataclasses.replace(CONFIG, agent=AgentConfig(method, entropy=entropy))
+    state = build(config).init()
+    kept = jax.tree.leaves((state.trace, state.entropy_grads, state.carry))
+    count = sum(leaf.size * (2 if jax.numpy.iscomplexobj(leaf) else 1) for leaf in kept) // config.environments
+    assert f"carries {count:,} numbers" in _report._cost(config)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["prediction", "q-learning", "sarsa"])
 def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
     task = "trace-conditioning" if method == "prediction" else "t-maze"
@@ -155,6 +166,8 @@ def test_settings_that_do_not_fit_are_refused():
         RLConfig(environment=TMaze(), agent=AgentConfig("prediction"))
     with pytest.raises(ValueError, match=r"checkpoint_every=30 must be a multiple"):
         RLConfig(log_every=20, checkpoint_every=30)
+    with pytest.raises(ValueError, match="scale_rewards=True does not fit"):
+        RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", scale_rewards=True))
 
 
 @pytest.mark.full
