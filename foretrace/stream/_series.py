@@ -61,8 +61,10 @@ class SeriesMethods:
             fh: steps ahead that `predict` returns by default. Default: all that are learned.
 
         Raises:
-            ValueError: y and X do not fit each other, or more steps ahead are asked for than are learned.
+            ValueError: y and X do not fit each other, or more steps ahead are asked for than are learned; or the model
+                was made with `member`. What was learned before is then as it was.
         """
+        self._check_one_stream()
         rows, form = _rows_of(y, X, None)
         if fh is not None:
             self._steps(fh, form)
@@ -78,8 +80,10 @@ class SeriesMethods:
             X: what else is known of each step.
 
         Raises:
-            ValueError: y and X do not fit each other, or y does not begin behind the last value.
+            ValueError: y and X do not fit each other, or y does not begin behind the last value; or the model was made
+                with `member`.
         """
+        self._check_one_stream()
         rows, form = _rows_of(y, X, self._form)
         return self._learn_rows(rows, form)
 
@@ -139,11 +143,13 @@ class SeriesMethods:
         """Index of the last value that was learned; None before any, and for arrays."""
         return None if self._form is None else self._form.last
 
-    def _learn_rows(self, rows: Iterable[tuple[float, dict | None]], form: Form) -> Self:
+    def _check_one_stream(self) -> None:
         if self.member is not None:
             raise ValueError(
                 f"member={self.member!r}: a series at a time belongs to one stream; learn members by learn_one(y, x)"
             )
+
+    def _learn_rows(self, rows: Iterable[tuple[float, dict | None]], form: Form) -> Self:
         for value, x in rows:
             self.learn_one(value, x)
         self._form = form

@@ -119,6 +119,18 @@ def test_errors_leave_the_model_as_it_was():
     assert model.predict().tolist() == before
 
 
+@pytest.mark.full
+def test_a_model_of_members_is_not_forgotten_by_the_error():
+    model = stream.Forecaster(2, features=4, experts=("baselines",), member="who")
+    for i in range(10):
+        model.learn_one(i % 3, {"who": "a"})
+    before = model.forecast(2)
+    for verb in (model.fit, model.update):
+        with pytest.raises(ValueError, match="member='who': a series at a time belongs to one stream"):
+            verb(series())
+    assert model.forecast(2) == before != [0.0, 0.0]
+
+
 @pytest.mark.program
 @pytest.mark.parametrize("size", ["tiny", "auto"])
 def test_intervals_of_estimators_hold_their_share(size):
