@@ -91,8 +91,9 @@ class SeriesMethods:
         """Return the values at steps ahead of the last one, of the kind that y was.
 
         Args:
-            fh: steps ahead: a number, some numbers, or later indices of the series; 1 is the next value. Default: those
-                given to `fit`, else all that are learned.
+            fh: steps ahead: a number, some numbers, or later indices of the series; 1 is the next value. Whole numbers
+                are steps, unless they are an absolute horizon of sktime. Default: those given to `fit`, else all that
+                are learned.
             X: not used: a forecast is made from the rows before it.
 
         Raises:
@@ -164,20 +165,29 @@ class SeriesMethods:
         """Return steps ahead as numbers from 1 on."""
         if fh is None:
             return list(range(1, self.horizon + 1))
+        absolute = hasattr(fh, "to_relative") and not fh.is_relative
+        if absolute and form.kind == "array":
+            raise ValueError(
+                f"fh={fh!s}: an array has no index in which an absolute horizon could be found; give steps ahead, of "
+                "which 1 is the next value, or y as a pandas Series"
+            )
         if hasattr(fh, "to_relative"):  # sktime's ForecastingHorizon
-            fh = fh.to_numpy() if fh.is_relative else fh.to_pandas()
+            fh = fh.to_pandas() if absolute else fh.to_numpy()
         values = [fh] if np.ndim(fh) == 0 else list(fh)
-        if form.kind != "array" and values and not all(isinstance(value, int | np.integer) for value in values):
+        indexed = absolute or not all(isinstance(value, int | np.integer) for value in values)
+        if form.kind != "array" and values and indexed:
             later = list(_continued(form, list(range(1, self.horizon + 1))))
-            values = [later.index(value) + 1 if value in later else value for value in values]
-        bad = [v for v in values if not isinstance(v, int | np.integer) or not 1 <= v <= self.horizon]
+            steps = [later.index(value) + 1 if value in later else None for value in values]
+        else:
+            steps = [v if isinstance(v, int | np.integer) and 1 <= v <= self.horizon else None for v in values]
+        bad = [value for value, step in zip(values, steps, strict=True) if step is None]
         if bad or not values:
             what = bad[0] if bad else fh
             raise ValueError(
                 f"fh={what!s}: steps 1 to {self.horizon} after the last value are learned; choose among these, or make "
                 "the model with a greater `horizon`"
             )
-        return [int(value) for value in values]
+        return [int(step) for step in steps if step is not None]
 
 
 def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[tuple[float, dict | None]], Form]:

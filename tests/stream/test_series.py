@@ -11,6 +11,22 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = ("baselines", "short")
 
 
+class Horizon:
+    """What is read of sktime's ForecastingHorizon."""
+
+    def __init__(self, values, is_relative):
+        self.values, self.is_relative = pd.Index(values), is_relative
+
+    def to_relative(self, cutoff=None):
+        raise NotImplementedError
+
+    def to_pandas(self):
+        return self.values
+
+    def to_numpy(self):
+        return self.values.to_numpy()
+
+
 def series(count=80, index=None):
     draw = np.random.default_rng(0)
     values = 10 + np.sin(np.arange(count) / 3) + 0.1 * draw.normal(size=count)
@@ -117,6 +133,24 @@ def test_errors_leave_the_model_as_it_was():
         with pytest.raises(ValueError, match=message):
             call()
     assert model.predict().tolist() == before
+
+
+@pytest.mark.full
+def test_absolute_horizons_are_indices_also_where_these_are_numbers():
+    model = stream.Forecaster(horizon=8, features=4, experts=("baselines",)).fit(series(5, pd.RangeIndex(5)))
+    for fh, steps in ((Horizon([7], False), [3]), (Horizon([7], True), [7]), (Horizon([5, 12], False), [1, 8])):
+        pd.testing.assert_series_equal(model.predict(fh), model.predict(steps), check_exact=True)
+        assert model.predict(fh).index.tolist() == [4 + step for step in steps]
+    for outside in (4, 13):
+        with pytest.raises(ValueError, match=f"fh={outside}: steps 1 to 8 after the last value"):
+            model.predict(Horizon([7, outside], False))
+    y = series(5)
+    dated = model.fit(y).predict(Horizon(y.index[-1:] + pd.Timedelta(hours=2), False))
+    assert dated.tolist() == model.predict(2).tolist()
+    model.fit(y.to_numpy())
+    with pytest.raises(ValueError, match="an array has no index in which an absolute horizon could be found"):
+        model.predict(Horizon([7], False))
+    assert model.predict(Horizon([7], True)).shape == (1,)
 
 
 @pytest.mark.full
