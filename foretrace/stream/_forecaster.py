@@ -113,6 +113,12 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
     def learn_one(self, y: float, x: Row | None = None) -> None:
         """Learn the next value of the series (of the member that x names), with what else is known of its step."""
         with Uninterrupted():
+            form = self._form_of_next()
+            self._learn_value(y, x)
+            self._form = form
+
+    def _learn_value(self, y: float, x: Row | None) -> None:
+        with Uninterrupted():
             outputs = self._learn({} if x is None else x, y)
             name = None if x is None or self.member is None else x[self.member]
             self._newest.pop(name, None)

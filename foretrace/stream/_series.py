@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from foretrace._rows.intervals import check_coverage
+from foretrace._runs.signals import Uninterrupted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,10 @@ class Form(NamedTuple):
     step: Any
 
 
+_Row = tuple[float, dict | None, Any]
+"""A value, what else is known of its step, and its index; None for an array."""
+
+
 class SeriesMethods:
     """Verbs of sktime for a forecaster that learns value by value."""
 
@@ -44,7 +49,7 @@ class SeriesMethods:
     if TYPE_CHECKING:
 
         def _forget(self) -> None: ...
-        def learn_one(self, y: float, x: Any = None) -> None: ...
+        def _learn_value(self, y: float, x: Any) -> None: ...
         def forecast(self, horizon: int) -> list[float]: ...
         def forecast_interval(self, horizon: int, coverage: float) -> list[tuple[float, float]]: ...
 
@@ -141,7 +146,10 @@ class SeriesMethods:
 
     @property
     def cutoff(self) -> Any:
-        """Index of the last value that was learned; None before any, and for arrays."""
+        """Index of the last value that was learned; None before any, and for arrays.
+
+        A value that `learn_one` takes is one step behind it; without a constant step the index stays.
+        """
         return None if self._form is None else self._form.last
 
     def _check_one_stream(self) -> None:
@@ -150,11 +158,17 @@ class SeriesMethods:
                 f"member={self.member!r}: a series at a time belongs to one stream; learn members by learn_one(y, x)"
             )
 
-    def _learn_rows(self, rows: Iterable[tuple[float, dict | None]], form: Form) -> Self:
-        for value, x in rows:
-            self.learn_one(value, x)
-        self._form = form
+    def _learn_rows(self, rows: Iterable[_Row], form: Form) -> Self:
+        for value, x, index in rows:
+            with Uninterrupted():  # whatever ends this early, the cutoff is that of the last value that was learned
+                self._learn_value(value, x)
+                self._form = form._replace(last=index)
         return self
+
+    def _form_of_next(self) -> Form | None:
+        """Return the form behind a value that comes alone: one step on, where the step is known."""
+        form = self._form
+        return form if form is None or form.step is None else form._replace(last=form.last + form.step)
 
     def _asked(self, fh: Any) -> tuple[Form, list[int]]:
         if self._form is None:
@@ -190,8 +204,8 @@ class SeriesMethods:
         return [int(step) for step in steps if step is not None]
 
 
-def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[tuple[float, dict | None]], Form]:
-    """Return values with their features, and the form of the series behind them.
+def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[_Row], Form]:
+    """Return values with their features and indices, and the form of the series behind them.
 
     Raises:
         ValueError: y has other columns than one, X other rows than y, or y goes back behind the last value.
@@ -204,8 +218,9 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[tuple[float, dic
         raise ValueError(f"y has the shape {values.shape}, expected one column with at least one value")
     if before is not None:
         form = _behind(form, y, before, len(values))
+    indices = [None] * len(values) if form.kind == "array" else list(y.index)
     if X is None:
-        return [(value, None) for value in values.tolist()], form
+        return [(value, None, index) for value, index in zip(values.tolist(), indices, strict=True)], form
     if len(X) != len(values):
         raise ValueError(f"X has {len(X)} rows and y {len(values)}; give one row of X for each value of y")
     if hasattr(X, "to_dict"):
@@ -215,7 +230,7 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[tuple[float, dic
         features = frame.to_dict("records")
     else:
         features = [dict(enumerate(row)) for row in np.asarray(X).reshape(len(values), -1).tolist()]
-    return list(zip(values.tolist(), features, strict=True)), form
+    return list(zip(values.tolist(), features, indices, strict=True)), form
 
 
 def _form_of(y: Any) -> Form:

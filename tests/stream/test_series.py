@@ -154,6 +154,42 @@ def test_absolute_horizons_are_indices_also_where_these_are_numbers():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("index", [None, pd.RangeIndex(0, 10, 2), pd.period_range("2020-01", periods=5, freq="M")])
+def test_a_value_that_comes_alone_moves_the_index_on(index):
+    y = series(5, index)
+    model = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y[:3])
+    model.learn_one(y.iloc[3])
+    assert model.cutoff == y.index[3] and model.predict(1).index[0] == y.index[4]
+    with pytest.raises(ValueError, match="and each is learned once"):
+        model.update(y[3:])
+    whole = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y)
+    pd.testing.assert_series_equal(model.update(y[4:]).predict(), whole.predict(), check_exact=True)
+
+
+@pytest.mark.full
+def test_the_cutoff_is_that_of_the_last_value_before_an_error(monkeypatch):
+    y, model = series(6), stream.Forecaster(horizon=2, features=4, experts=("baselines",))
+    learn, fail_at = model._learn_value, [3]
+
+    def failing(value, x):
+        if value == y.iloc[fail_at[0]]:
+            raise KeyboardInterrupt
+        learn(value, x)
+
+    monkeypatch.setattr(model, "_learn_value", failing)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(y)
+    assert model.cutoff == y.index[2]
+    fail_at[0] = 5
+    with pytest.raises(KeyboardInterrupt):
+        model.update(y[3:])
+    assert model.cutoff == y.index[4]
+    monkeypatch.undo()
+    whole = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y)
+    pd.testing.assert_series_equal(model.update(y[5:]).predict(), whole.predict(), check_exact=True)
+
+
+@pytest.mark.full
 def test_a_model_of_members_is_not_forgotten_by_the_error():
     model = stream.Forecaster(2, features=4, experts=("baselines",), member="who")
     for i in range(10):
