@@ -208,7 +208,8 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[_Row], Form]:
     """Return values with their features and indices, and the form of the series behind them.
 
     Raises:
-        ValueError: y has other columns than one, X other rows than y, or y goes back behind the last value.
+        ValueError: y has other columns than one or an index of text, X other rows than y, or y goes back behind the last
+            value.
     """
     form = _form_of(y)
     values = np.asarray(y, np.float64)
@@ -236,6 +237,11 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[_Row], Form]:
 def _form_of(y: Any) -> Form:
     if not hasattr(y, "index") or isinstance(y, list | tuple):
         return Form("array", None, None, None)
+    if len(y) and y.index.inferred_type in ("string", "mixed", "mixed-integer"):
+        raise ValueError(
+            f"the index of y is text or mixed, such as {y.index[0]!r}, which has no order in time; make dates of it, "
+            "y.index = pd.to_datetime(y.index), or give an array"
+        )
     kind = "frame" if np.ndim(y) == 2 else "series"
     name = y.columns[0] if kind == "frame" else y.name
     return Form(kind, name, y.index[-1] if len(y) else None, _step_of(y.index))
@@ -252,8 +258,10 @@ def _step_of(index: "pd.Index") -> Any:
         return None if found is None else pd.tseries.frequencies.to_offset(found)
     if isinstance(index, pd.RangeIndex):
         return index.step
-    steps = np.unique(np.diff(index.to_numpy())) if len(index) > 1 else np.array([1])
-    return steps[0].item() if len(steps) == 1 and np.issubdtype(steps.dtype, np.integer) else None
+    if not pd.api.types.is_integer_dtype(index.dtype):
+        return None
+    steps = np.unique(np.diff(index.to_numpy(np.int64))) if len(index) > 1 else np.array([1])
+    return steps[0].item() if len(steps) == 1 else None
 
 
 def _behind(form: Form, y: Any, before: Form, count: int) -> Form:
@@ -285,8 +293,8 @@ def _continued(form: Form, steps: Sequence[int]) -> "pd.Index":
 
     if form.step is None:
         raise ValueError(
-            f"the index of y up to {form.last} has no constant step, so it cannot be continued; give y a frequency, "
-            'such as y.asfreq("h"), or an array'
+            f"the index of y up to {form.last} has no constant step of time or whole numbers, so it cannot be continued; "
+            'give y a frequency, such as y.asfreq("h"), or an array'
         )
     found = pd.Index([form.last + step * form.step for step in steps])
     if isinstance(found, pd.DatetimeIndex) and list(steps) == list(range(steps[0], steps[-1] + 1)):

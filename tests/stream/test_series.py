@@ -190,6 +190,21 @@ def test_the_cutoff_is_that_of_the_last_value_before_an_error(monkeypatch):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("count", [1, 5])
+def test_an_index_that_cannot_be_continued(count):
+    model = stream.Forecaster(horizon=2, features=4, experts=("baselines",))
+    texts = pd.date_range("2024-01-01", periods=count).strftime("%Y-%m-%d")
+    with pytest.raises(ValueError, match=r"the index of y is text or mixed, such as '2024-01-01'.*pd.to_datetime"):
+        model.fit(series(count, texts))
+    for index in (pd.Index(np.arange(count) / 2), pd.to_timedelta(np.arange(count), "h")):
+        model.fit(series(count, index))  # learned, but nothing says which index comes next
+        assert model.cutoff == index[-1] and len(model.forecast(2)) == 2
+        model.learn_one(1.0)
+        with pytest.raises(ValueError, match="has no constant step of time or whole numbers, so it cannot be continued"):
+            model.predict()
+
+
+@pytest.mark.full
 def test_a_model_of_members_is_not_forgotten_by_the_error():
     model = stream.Forecaster(2, features=4, experts=("baselines",), member="who")
     for i in range(10):
