@@ -208,8 +208,8 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[_Row], Form]:
     """Return values with their features and indices, and the form of the series behind them.
 
     Raises:
-        ValueError: y has other columns than one or an index of text, X other rows than y, or y goes back behind the last
-            value.
+        ValueError: y has other columns than one or an index of text, X other rows than y, or y goes back behind the
+            last value.
     """
     form = _form_of(y)
     values = np.asarray(y, np.float64)
@@ -293,8 +293,8 @@ def _continued(form: Form, steps: Sequence[int]) -> "pd.Index":
 
     if form.step is None:
         raise ValueError(
-            f"the index of y up to {form.last} has no constant step of time or whole numbers, so it cannot be continued; "
-            'give y a frequency, such as y.asfreq("h"), or an array'
+            f"the index of y up to {form.last} has no constant step of time or whole numbers, so it cannot be "
+            'continued; give y a frequency, such as y.asfreq("h"), or an array'
         )
     found = pd.Index([form.last + step * form.step for step in steps])
     if isinstance(found, pd.DatetimeIndex) and list(steps) == list(range(steps[0], steps[-1] + 1)):
