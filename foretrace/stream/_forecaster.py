@@ -9,6 +9,7 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget, TargetMode
+from foretrace._rows.target import Context, NumberContext
 from foretrace._rule import RuleName
 from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row
@@ -91,7 +92,8 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
 
     def _forget(self) -> None:
         super()._forget()
-        self._newest: dict[Hashable, np.ndarray] = {}
+        # With what was known then: rows of other members move the mean and the scale on.
+        self._newest: dict[Hashable, tuple[np.ndarray, Context]] = {}
         self._begin_series()
 
     @classmethod
@@ -113,10 +115,17 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
     def learn_one(self, y: float, x: Row | None = None) -> None:
         """Learn the next value of the series (of the member that x names), with what else is known of its step."""
         with Uninterrupted():
+            form = self._form_of_next()
+            self._learn_value(y, x)
+            self._form = form
+
+    def _learn_value(self, y: float, x: Row | None) -> None:
+        with Uninterrupted():
             outputs = self._learn({} if x is None else x, y)
             name = None if x is None or self.member is None else x[self.member]
             self._newest.pop(name, None)
-            self._newest[name] = outputs  # the latest one last
+            assert self._intake is not None
+            self._newest[name] = outputs, self._intake.target.context()  # the latest one last
             if len(self._newest) > self.members:
                 del self._newest[next(iter(self._newest))]
 
@@ -131,15 +140,15 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         Raises:
             ValueError: more values are asked for than are learned, or a member of a model without members.
         """
-        found = self._outputs_ahead(horizon, member)
-        return [0.0] * horizon if found is None else found[0].describe(found[1])[:horizon]
+        found = self._newest_ahead(horizon, member)
+        return [0.0] * horizon if found is None else found[0].describe(*found[1:])[:horizon]
 
     def forecast_interval(
         self, horizon: int, coverage: float = 0.9, *, member: Hashable | None = None
     ) -> list[tuple[float, float]]:
         """Return for each of the next values the ends of an interval that holds it with this probability.
 
-        The intervals are calibrated by the errors of the forecasts so far, for each step ahead.
+        The intervals are calibrated by the errors of the forecasts so far, of all members, for each step ahead.
 
         Args:
             horizon: number of values, at most as many as are learned.
@@ -153,14 +162,16 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             ValueError: as for `forecast`, or the coverage is out of range.
         """
         check_coverage(coverage)
-        found = self._outputs_ahead(horizon, member)
+        found = self._newest_ahead(horizon, member)
         if found is None:
             return [(-np.inf, np.inf)] * horizon
-        low, high = found[0].interval(found[1], coverage=coverage)[:, :horizon].tolist()
+        low, high = found[0].interval(*found[1:], coverage)[:, :horizon].tolist()
         return list(zip(low, high, strict=True))
 
-    def _outputs_ahead(self, horizon: int, member: Hashable | None) -> tuple[NumberTarget, np.ndarray] | None:
-        """Return the target of a member and the outputs of its newest row; None before anything was learned."""
+    def _newest_ahead(
+        self, horizon: int, member: Hashable | None
+    ) -> tuple[NumberTarget, np.ndarray, NumberContext] | None:
+        """Return target, outputs and context of the newest row of a member; None before anything was learned."""
         if horizon > self.horizon:
             raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
         if member is not None and self.member is None:
@@ -168,5 +179,6 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         name = next(reversed(self._newest), None) if member is None else member
         if self._intake is None or name not in self._newest or not self._intake.select_member(name):
             return None
-        assert isinstance(self._intake.target, NumberTarget)
-        return self._intake.target, self._newest[name]
+        outputs, context = self._newest[name]
+        assert isinstance(self._intake.target, NumberTarget) and isinstance(context, NumberContext)
+        return self._intake.target, outputs, context

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from foretrace._rows.intervals import check_coverage
+from foretrace._runs.signals import Uninterrupted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,10 @@ class Form(NamedTuple):
     step: Any
 
 
+_Row = tuple[float, dict | None, Any]
+"""A value, what else is known of its step, and its index; None for an array."""
+
+
 class SeriesMethods:
     """Verbs of sktime for a forecaster that learns value by value."""
 
@@ -44,7 +49,7 @@ class SeriesMethods:
     if TYPE_CHECKING:
 
         def _forget(self) -> None: ...
-        def learn_one(self, y: float, x: Any = None) -> None: ...
+        def _learn_value(self, y: float, x: Any) -> None: ...
         def forecast(self, horizon: int) -> list[float]: ...
         def forecast_interval(self, horizon: int, coverage: float) -> list[tuple[float, float]]: ...
 
@@ -61,8 +66,10 @@ class SeriesMethods:
             fh: steps ahead that `predict` returns by default. Default: all that are learned.
 
         Raises:
-            ValueError: y and X do not fit each other, or more steps ahead are asked for than are learned.
+            ValueError: y and X do not fit each other, or more steps ahead are asked for than are learned; or the model
+                was made with `member`. What was learned before is then as it was.
         """
+        self._check_one_stream()
         rows, form = _rows_of(y, X, None)
         if fh is not None:
             self._steps(fh, form)
@@ -78,8 +85,10 @@ class SeriesMethods:
             X: what else is known of each step.
 
         Raises:
-            ValueError: y and X do not fit each other, or y does not begin behind the last value.
+            ValueError: y and X do not fit each other, or y does not begin behind the last value; or the model was made
+                with `member`.
         """
+        self._check_one_stream()
         rows, form = _rows_of(y, X, self._form)
         return self._learn_rows(rows, form)
 
@@ -87,8 +96,9 @@ class SeriesMethods:
         """Return the values at steps ahead of the last one, of the kind that y was.
 
         Args:
-            fh: steps ahead: a number, some numbers, or later indices of the series; 1 is the next value. Default: those
-                given to `fit`, else all that are learned.
+            fh: steps ahead: a number, some numbers, or later indices of the series; 1 is the next value. Whole numbers
+                are steps, unless they are an absolute horizon of sktime. Default: those given to `fit`, else all that
+                are learned.
             X: not used: a forecast is made from the rows before it.
 
         Raises:
@@ -136,18 +146,29 @@ class SeriesMethods:
 
     @property
     def cutoff(self) -> Any:
-        """Index of the last value that was learned; None before any, and for arrays."""
+        """Index of the last value that was learned; None before any, and for arrays.
+
+        A value that `learn_one` takes is one step behind it; without a constant step the index stays.
+        """
         return None if self._form is None else self._form.last
 
-    def _learn_rows(self, rows: Iterable[tuple[float, dict | None]], form: Form) -> Self:
+    def _check_one_stream(self) -> None:
         if self.member is not None:
             raise ValueError(
                 f"member={self.member!r}: a series at a time belongs to one stream; learn members by learn_one(y, x)"
             )
-        for value, x in rows:
-            self.learn_one(value, x)
-        self._form = form
+
+    def _learn_rows(self, rows: Iterable[_Row], form: Form) -> Self:
+        for value, x, index in rows:
+            with Uninterrupted():  # whatever ends this early, the cutoff is that of the last value that was learned
+                self._learn_value(value, x)
+                self._form = form._replace(last=index)
         return self
+
+    def _form_of_next(self) -> Form | None:
+        """Return the form behind a value that comes alone: one step on, where the step is known."""
+        form = self._form
+        return form if form is None or form.step is None else form._replace(last=form.last + form.step)
 
     def _asked(self, fh: Any) -> tuple[Form, list[int]]:
         if self._form is None:
@@ -158,27 +179,37 @@ class SeriesMethods:
         """Return steps ahead as numbers from 1 on."""
         if fh is None:
             return list(range(1, self.horizon + 1))
+        absolute = hasattr(fh, "to_relative") and not fh.is_relative
+        if absolute and form.kind == "array":
+            raise ValueError(
+                f"fh={fh!s}: an array has no index in which an absolute horizon could be found; give steps ahead, of "
+                "which 1 is the next value, or y as a pandas Series"
+            )
         if hasattr(fh, "to_relative"):  # sktime's ForecastingHorizon
-            fh = fh.to_numpy() if fh.is_relative else fh.to_pandas()
+            fh = fh.to_pandas() if absolute else fh.to_numpy()
         values = [fh] if np.ndim(fh) == 0 else list(fh)
-        if form.kind != "array" and values and not all(isinstance(value, int | np.integer) for value in values):
+        indexed = absolute or not all(isinstance(value, int | np.integer) for value in values)
+        if form.kind != "array" and values and indexed:
             later = list(_continued(form, list(range(1, self.horizon + 1))))
-            values = [later.index(value) + 1 if value in later else value for value in values]
-        bad = [v for v in values if not isinstance(v, int | np.integer) or not 1 <= v <= self.horizon]
+            steps = [later.index(value) + 1 if value in later else None for value in values]
+        else:
+            steps = [v if isinstance(v, int | np.integer) and 1 <= v <= self.horizon else None for v in values]
+        bad = [value for value, step in zip(values, steps, strict=True) if step is None]
         if bad or not values:
             what = bad[0] if bad else fh
             raise ValueError(
                 f"fh={what!s}: steps 1 to {self.horizon} after the last value are learned; choose among these, or make "
                 "the model with a greater `horizon`"
             )
-        return [int(value) for value in values]
+        return [int(step) for step in steps if step is not None]
 
 
-def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[tuple[float, dict | None]], Form]:
-    """Return values with their features, and the form of the series behind them.
+def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[_Row], Form]:
+    """Return values with their features and indices, and the form of the series behind them.
 
     Raises:
-        ValueError: y has other columns than one, X other rows than y, or y goes back behind the last value.
+        ValueError: y has other columns than one or an index of text, X other rows than y, or y goes back behind the
+            last value.
     """
     form = _form_of(y)
     values = np.asarray(y, np.float64)
@@ -188,8 +219,9 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[tuple[float, dic
         raise ValueError(f"y has the shape {values.shape}, expected one column with at least one value")
     if before is not None:
         form = _behind(form, y, before, len(values))
+    indices = [None] * len(values) if form.kind == "array" else list(y.index)
     if X is None:
-        return [(value, None) for value in values.tolist()], form
+        return [(value, None, index) for value, index in zip(values.tolist(), indices, strict=True)], form
     if len(X) != len(values):
         raise ValueError(f"X has {len(X)} rows and y {len(values)}; give one row of X for each value of y")
     if hasattr(X, "to_dict"):
@@ -199,12 +231,17 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[tuple[float, dic
         features = frame.to_dict("records")
     else:
         features = [dict(enumerate(row)) for row in np.asarray(X).reshape(len(values), -1).tolist()]
-    return list(zip(values.tolist(), features, strict=True)), form
+    return list(zip(values.tolist(), features, indices, strict=True)), form
 
 
 def _form_of(y: Any) -> Form:
     if not hasattr(y, "index") or isinstance(y, list | tuple):
         return Form("array", None, None, None)
+    if len(y) and y.index.inferred_type in ("string", "mixed", "mixed-integer"):
+        raise ValueError(
+            f"the index of y is text or mixed, such as {y.index[0]!r}, which has no order in time; make dates of it, "
+            "y.index = pd.to_datetime(y.index), or give an array"
+        )
     kind = "frame" if np.ndim(y) == 2 else "series"
     name = y.columns[0] if kind == "frame" else y.name
     return Form(kind, name, y.index[-1] if len(y) else None, _step_of(y.index))
@@ -221,8 +258,10 @@ def _step_of(index: "pd.Index") -> Any:
         return None if found is None else pd.tseries.frequencies.to_offset(found)
     if isinstance(index, pd.RangeIndex):
         return index.step
-    steps = np.unique(np.diff(index.to_numpy())) if len(index) > 1 else np.array([1])
-    return steps[0].item() if len(steps) == 1 and np.issubdtype(steps.dtype, np.integer) else None
+    if not pd.api.types.is_integer_dtype(index.dtype):
+        return None
+    steps = np.unique(np.diff(index.to_numpy(np.int64))) if len(index) > 1 else np.array([1])
+    return steps[0].item() if len(steps) == 1 else None
 
 
 def _behind(form: Form, y: Any, before: Form, count: int) -> Form:
@@ -254,8 +293,8 @@ def _continued(form: Form, steps: Sequence[int]) -> "pd.Index":
 
     if form.step is None:
         raise ValueError(
-            f"the index of y up to {form.last} has no constant step, so it cannot be continued; give y a frequency, "
-            'such as y.asfreq("h"), or an array'
+            f"the index of y up to {form.last} has no constant step of time or whole numbers, so it cannot be "
+            'continued; give y a frequency, such as y.asfreq("h"), or an array'
         )
     found = pd.Index([form.last + step * form.step for step in steps])
     if isinstance(found, pd.DatetimeIndex) and list(steps) == list(range(steps[0], steps[-1] + 1)):

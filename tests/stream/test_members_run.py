@@ -183,6 +183,23 @@ def test_an_estimator_keeps_its_members_apart(kind):
 
 
 @pytest.mark.full
+def test_rows_of_other_members_do_not_shift_a_forecast():
+    model = stream.Forecaster(2, features=4, experts=("baselines",), member="who")
+    for i in range(20):
+        model.learn_one(5.0 + i % 3, {"who": "a"})
+    before = model.forecast(2, member="a")
+    for i in range(20):
+        model.learn_one(1000.0 * i, {"who": "b"})
+    assert model.forecast(2, member="a") == before != model.forecast(2)
+    own, other = (np.array(model.forecast_interval(2, member=name)) for name in "ab")  # of one width, that of now
+    own, other = own - np.array(before)[:, None], other - np.array(model.forecast(2))[:, None]
+    np.testing.assert_allclose(own, other, rtol=1e-9)
+    after = pickle.loads(pickle.dumps(model))
+    assert after.forecast(2, member="a") == before and after.forecast(2) == model.forecast(2)
+    assert after.forecast_interval(2, member="a") == model.forecast_interval(2, member="a")
+
+
+@pytest.mark.full
 def test_a_forecaster_keeps_its_members_apart():
     model = stream.Forecaster(2, "tiny", features=4, member="who", members=2)
     assert model.forecast(2) == model.forecast(2, member="a") == [0.0, 0.0]

@@ -11,6 +11,22 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = ("baselines", "short")
 
 
+class Horizon:
+    """What is read of sktime's ForecastingHorizon."""
+
+    def __init__(self, values, is_relative):
+        self.values, self.is_relative = pd.Index(values), is_relative
+
+    def to_relative(self, cutoff=None):
+        raise NotImplementedError
+
+    def to_pandas(self):
+        return self.values
+
+    def to_numpy(self):
+        return self.values.to_numpy()
+
+
 def series(count=80, index=None):
     draw = np.random.default_rng(0)
     values = 10 + np.sin(np.arange(count) / 3) + 0.1 * draw.normal(size=count)
@@ -117,6 +133,87 @@ def test_errors_leave_the_model_as_it_was():
         with pytest.raises(ValueError, match=message):
             call()
     assert model.predict().tolist() == before
+
+
+@pytest.mark.full
+def test_absolute_horizons_are_indices_also_where_these_are_numbers():
+    model = stream.Forecaster(horizon=8, features=4, experts=("baselines",)).fit(series(5, pd.RangeIndex(5)))
+    for fh, steps in ((Horizon([7], False), [3]), (Horizon([7], True), [7]), (Horizon([5, 12], False), [1, 8])):
+        pd.testing.assert_series_equal(model.predict(fh), model.predict(steps), check_exact=True)
+        assert model.predict(fh).index.tolist() == [4 + step for step in steps]
+    for outside in (4, 13):
+        with pytest.raises(ValueError, match=f"fh={outside}: steps 1 to 8 after the last value"):
+            model.predict(Horizon([7, outside], False))
+    y = series(5)
+    dated = model.fit(y).predict(Horizon(y.index[-1:] + pd.Timedelta(hours=2), False))
+    assert dated.tolist() == model.predict(2).tolist()
+    model.fit(y.to_numpy())
+    with pytest.raises(ValueError, match="an array has no index in which an absolute horizon could be found"):
+        model.predict(Horizon([7], False))
+    assert model.predict(Horizon([7], True)).shape == (1,)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("index", [None, pd.RangeIndex(0, 10, 2), pd.period_range("2020-01", periods=5, freq="M")])
+def test_a_value_that_comes_alone_moves_the_index_on(index):
+    y = series(5, index)
+    model = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y[:3])
+    model.learn_one(y.iloc[3])
+    assert model.cutoff == y.index[3] and model.predict(1).index[0] == y.index[4]
+    with pytest.raises(ValueError, match="and each is learned once"):
+        model.update(y[3:])
+    whole = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y)
+    pd.testing.assert_series_equal(model.update(y[4:]).predict(), whole.predict(), check_exact=True)
+
+
+@pytest.mark.full
+def test_the_cutoff_is_that_of_the_last_value_before_an_error(monkeypatch):
+    y, model = series(6), stream.Forecaster(horizon=2, features=4, experts=("baselines",))
+    learn, fail_at = model._learn_value, [3]
+
+    def failing(value, x):
+        if value == y.iloc[fail_at[0]]:
+            raise KeyboardInterrupt
+        learn(value, x)
+
+    monkeypatch.setattr(model, "_learn_value", failing)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(y)
+    assert model.cutoff == y.index[2]
+    fail_at[0] = 5
+    with pytest.raises(KeyboardInterrupt):
+        model.update(y[3:])
+    assert model.cutoff == y.index[4]
+    monkeypatch.undo()
+    whole = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y)
+    pd.testing.assert_series_equal(model.update(y[5:]).predict(), whole.predict(), check_exact=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("count", [1, 5])
+def test_an_index_that_cannot_be_continued(count):
+    model = stream.Forecaster(horizon=2, features=4, experts=("baselines",))
+    texts = pd.date_range("2024-01-01", periods=count).strftime("%Y-%m-%d")
+    with pytest.raises(ValueError, match=r"the index of y is text or mixed, such as '2024-01-01'.*pd.to_datetime"):
+        model.fit(series(count, texts))
+    for index in (pd.Index(np.arange(count) / 2), pd.to_timedelta(np.arange(count), "h")):
+        model.fit(series(count, index))  # learned, but nothing says which index comes next
+        assert model.cutoff == index[-1] and len(model.forecast(2)) == 2
+        model.learn_one(1.0)
+        with pytest.raises(ValueError, match="no constant step of time or whole numbers, so it cannot"):
+            model.predict()
+
+
+@pytest.mark.full
+def test_a_model_of_members_is_not_forgotten_by_the_error():
+    model = stream.Forecaster(2, features=4, experts=("baselines",), member="who")
+    for i in range(10):
+        model.learn_one(i % 3, {"who": "a"})
+    before = model.forecast(2)
+    for verb in (model.fit, model.update):
+        with pytest.raises(ValueError, match="member='who': a series at a time belongs to one stream"):
+            verb(series())
+    assert model.forecast(2) == before != [0.0, 0.0]
 
 
 @pytest.mark.program
