@@ -193,7 +193,7 @@ class SeriesMethods:
             later = list(_continued(form, list(range(1, self.horizon + 1))))
             steps = [later.index(value) + 1 if value in later else None for value in values]
         else:
-            steps = [v if isinstance(v, int | np.integer) and 1 <= v <= self.horizon else None for v in values]
+            steps = [int(v) if isinstance(v, int | np.integer) and 1 <= v <= self.horizon else None for v in values]
         bad = [value for value, step in zip(values, steps, strict=True) if step is None]
         if bad or not values:
             what = bad[0] if bad else fh
