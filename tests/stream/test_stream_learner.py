@@ -37,12 +37,13 @@ def rows(count, seed=0):
     return rng.normal(size=(count, 3)), rng.integers(0, 4, count)
 
 
-def run(model, xs, ys, mask=None):
+def run(model, xs, ys, mask=None, learner=None):
     """Feed chunks; the labels of chunk j come with chunk j + waits. Return the last state and all outputs.
 
-    The outputs are those of the network, before they are calibrated (`test_calibration.py`).
+    Without `learner`, the outputs are those of the network, before they are calibrated (`test_calibration.py`).
     """
-    learner = StreamLearner(stream_learner(model).learner, chunk=model.shape.chunk, delay=model.shape.delay)
+    if learner is None:
+        learner = StreamLearner(stream_learner(model).learner, chunk=model.shape.chunk, delay=model.shape.delay)
     state, found, size = learner.init(), [], model.shape.chunk
     for j in range(len(xs) // size):
         labels, counts = empty_labels(model.shape), np.zeros(size, bool)
@@ -101,8 +102,8 @@ def test_nothing_is_compiled_twice():
     model = make_model(3, 4, classes=True, delay=2, **TINY)
     learner = stream_learner(model)
     assert stream_learner(make_model(3, 4, classes=True, delay=2, **TINY)) is learner
-    run(model, *rows(12))
-    run(model, *rows(12, seed=1))
+    run(model, *rows(12), learner=learner)
+    run(model, *rows(12, seed=1), learner=learner)
     assert learner._step._cache_size() == 1
 
 
