@@ -242,6 +242,7 @@ def test_a_search_finds_what_is_good_and_is_the_same_whoever_runs_it(begun, monk
     assert take(other.ask(), reseeded, "x")[1] != standing(study)[0].values
 
 
+@pytest.mark.full
 def test_a_trial_that_fails_says_why_and_is_not_the_end(begun, monkeypatch):
     def score(config):
         if config.optimizer.learning_rate == 1:
