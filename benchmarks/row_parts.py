@@ -138,8 +138,13 @@ def thirty(work):
 
 
 def _commit(tree):
-    run = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=tree, check=True, stdout=subprocess.PIPE)
-    return run.stdout.decode().strip()
+    """Return the commit of a checkout; records that were written meanwhile are no change of it."""
+    at = ["git", "-C", str(tree)]
+    changed = subprocess.run(
+        [*at, "status", "--porcelain", "-uno", "--", ":!benchmarks/records"], stdout=subprocess.PIPE
+    )
+    commit = subprocess.run([*at, "rev-parse", "--short", "HEAD"], check=True, stdout=subprocess.PIPE)
+    return commit.stdout.decode().strip() + "-dirty" * bool(changed.stdout)
 
 
 if __name__ == "__main__":
