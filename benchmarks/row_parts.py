@@ -141,7 +141,7 @@ def _commit(tree):
     """Return the commit of a checkout; records that were written meanwhile are no change of it."""
     at = ["git", "-C", str(tree)]
     changed = subprocess.run(
-        [*at, "status", "--porcelain", "-uno", "--", ":!benchmarks/records"], stdout=subprocess.PIPE
+        [*at, "status", "--porcelain", "-uno", "--", ":!benchmarks/records"], check=True, stdout=subprocess.PIPE
     )
     commit = subprocess.run([*at, "rev-parse", "--short", "HEAD"], check=True, stdout=subprocess.PIPE)
     return commit.stdout.decode().strip() + "-dirty" * bool(changed.stdout)
