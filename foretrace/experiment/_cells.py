@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from foretrace._cells import (
     elementwise_lstm,
@@ -86,6 +86,24 @@ RTU = _config_of(rtu.RTU)
 IndRNN = _config_of(ind_rnn.IndRNN)
 LIF = _config_of(lif.LIF)
 CELLS = (LRU, LinearRNN, GRU, ElementwiseLSTM, MinGRU, MinLSTM, RGLRU, S5, SelectiveSSM, RTU, IndRNN, LIF)
+
+CellName = Literal[
+    "lru",
+    "linear-rnn",
+    "gru",
+    "elementwise-lstm",
+    "min-gru",
+    "min-lstm",
+    "rglru",
+    "s5",
+    "selective-ssm",
+    "rtu",
+    "ind-rnn",
+    "lif",
+]
+
+BY_NAME: dict[CellName, type[AbstractCellConfig]] = dict(zip(typing.get_args(CellName), CELLS, strict=True))
+"""The recurrent layers by the names that the command line gives them."""
 
 
 if typing.TYPE_CHECKING:

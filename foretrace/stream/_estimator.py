@@ -77,6 +77,7 @@ class OnlineEstimator:
     # River clones an estimator by its signature: each argument of `__init__` has an attribute of its name.
     size = property(lambda self: self.config.size)
     experts = property(lambda self: self.config.experts)
+    cell = property(lambda self: self.config.cell)
     rule = property(lambda self: self.config.rule)
     learning_rate = property(lambda self: self.config.learning_rate)
     clip = property(lambda self: self.config.clip)

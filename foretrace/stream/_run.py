@@ -157,4 +157,5 @@ def _describe_model(model: Model) -> list[str]:
 def _describe_network(model: Model) -> str:
     depth = model.config.sizes()[0]
     frozen = "" if model.train_encoder else "; the encoder and the norms before the recurrent layers are frozen"
-    return f"rule {model.config.rule}, credit depth {min(model.credit_depth, depth)} of {depth}{frozen}"
+    cell = model.config.cell or "lru"
+    return f"cell {cell}, rule {model.config.rule}, credit depth {min(model.credit_depth, depth)} of {depth}{frozen}"
