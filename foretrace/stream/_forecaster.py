@@ -133,7 +133,9 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             if len(self._newest) > self.members:
                 del self._newest[next(iter(self._newest))]
 
-    def forecast(self, horizon: int, xs: list[dict] | None = None, *, member: Hashable | None = None) -> list[float]:
+    def forecast(
+        self, horizon: int, xs: list[dict[Any, Any]] | None = None, *, member: Hashable | None = None
+    ) -> list[float]:
         """Return the next values; 0 before anything was learned.
 
         Args:

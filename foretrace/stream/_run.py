@@ -29,7 +29,7 @@ MAY_CHANGE = ("bad_rows", "outliers", "when_full", "log_every", "checkpoint_ever
 
 def follow(
     config: StreamConfig,
-    run_dir: str | os.PathLike,
+    run_dir: str | os.PathLike[str],
     *,
     resume: bool = False,
     rows: int | None = None,
@@ -89,7 +89,7 @@ def follow(
             return loop.follow(stream, rows)
 
 
-def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike) -> StreamConfig:
+def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike[str]) -> StreamConfig:
     """Return a configuration with the recorded values of the options that a resumed run may change."""
     recorded = read_config_as(run_dir, StreamConfig)
     return dataclasses.replace(config, **{name: getattr(recorded, name) for name in MAY_CHANGE})
