@@ -14,20 +14,37 @@
 A plural name (`xs`, `hs`) has a time axis in front; a singular name does not.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArray, PyTree, UInt32
 
-State = PyTree[Inexact[Array, "N"]]
-Stack = PyTree[Inexact[Array, "..."]]  # the states of all layers
-"""State of a layer: one leaf of shape (N,) for each state dimension of a module."""
+if TYPE_CHECKING:
+    # jaxtyping hides PyTree from type checkers on purpose; in the public interface it would be an unknown type.
+    State: TypeAlias = Any
+    Stack: TypeAlias = Any
+    States: TypeAlias = Any
+    Sensitivity: TypeAlias = Any
+    Inputs: TypeAlias = Any
+    Arrays: TypeAlias = Any
+else:
+    State = PyTree[Inexact[Array, "N"]]
+    """State of a layer: one leaf of shape (N,) for each state dimension of a module."""
 
-States = PyTree[Inexact[Array, "C N"]]
-"""States of a layer over a chunk."""
+    Stack = PyTree[Inexact[Array, "..."]]
+    """States of all layers."""
 
-Sensitivity = PyTree[Inexact[Array, "..."]]
-"""Derivative of a state with respect to the coefficients (eligibility trace): one coefficient tree for each leaf of
-the state."""
+    States = PyTree[Inexact[Array, "C N"]]
+    """States of a layer over a chunk."""
+
+    Sensitivity = PyTree[Inexact[Array, "..."]]
+    """Derivative of a state with respect to the coefficients (eligibility trace): one coefficient tree for each leaf of
+    the state."""
+
+    Inputs = PyTree[Float[Array, "C ..."]]
+    """Inputs of a chunk, in the form that a cell takes."""
+
+    Arrays = PyTree[Array]
+    """Any tree of arrays."""
 
 Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 """Whether, or how much, the loss of each step counts."""
@@ -35,12 +52,10 @@ Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 Keys = PRNGKeyArray | Key[Array, "B"]
 """PRNG key, or one key for each stream."""
 
-Inputs = PyTree[Float[Array, "C ..."]]
-"""Inputs of a chunk, in the form that a cell takes."""
-
 __all__ = [
     "Any",
     "Array",
+    "Arrays",
     "Bool",
     "Complex",
     "Float",

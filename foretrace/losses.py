@@ -77,7 +77,7 @@ class SoftmaxCrossEntropy:
             )
 
 
-softmax_cross_entropy = SoftmaxCrossEntropy()
+softmax_cross_entropy: SoftmaxCrossEntropy = SoftmaxCrossEntropy()
 """The loss `-log softmax(output)[y]`, averaged over the outputs if there are several; every label counts."""
 
 

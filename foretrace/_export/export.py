@@ -40,7 +40,7 @@ class Exported(NamedTuple):
 
 def export(
     model: Network | Learner,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     format: Format = "stablehlo",
     learn: bool = False,
     *,

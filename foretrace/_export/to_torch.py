@@ -87,7 +87,7 @@ class Network(torch.nn.Module):
 '''
 
 
-def to_torch(network: Network, path: str | os.PathLike) -> TorchFiles:
+def to_torch(network: Network, path: str | os.PathLike[str]) -> TorchFiles:
     """Write a network as a readable PyTorch file that needs torch and safetensors alone.
 
     The file has a class `Network` with `start`, `step` and `forward`. Its parameters are `torch.nn.Parameter`s, so it

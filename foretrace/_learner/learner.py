@@ -22,7 +22,7 @@ from foretrace._engine.sharded import evaluate_sharded
 from foretrace._engine.untrained import untrained_parameters
 from foretrace._learner.checks import SensitivityDtype, check_call, check_options
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
-from foretrace._learner.mode import PerCall, PerSequence, Whole, make_mode
+from foretrace._learner.mode import Mode, PerCall, PerSequence, Whole, make_mode
 from foretrace._learner.optimizer import norm
 from foretrace._learner.state import Info, LearnerState, UntrainedParameters
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
@@ -96,11 +96,16 @@ class Learner:
         mesh: Mesh | None = None,
         warn: bool = True,
     ):
-        self.network, self.rule, self.optimizer, self.loss = network, as_rule(rule), optimizer, loss
-        self.batch_size, self.sensitivity_dtype, self.mesh = batch_size, sensitivity_dtype, mesh
-        self.mean_loss = mean_loss
-        self.train_encoder = train_encoder
-        self.mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
+        self.network: Network = network
+        self.rule: LearningRule = as_rule(rule)
+        self.optimizer: optax.GradientTransformation = optimizer
+        self.loss: Loss = loss
+        self.batch_size: int | None = batch_size
+        self.sensitivity_dtype: SensitivityDtype | None = sensitivity_dtype
+        self.mesh: Mesh | None = mesh
+        self.mean_loss: bool = mean_loss
+        self.train_encoder: bool | None = train_encoder
+        self.mode: Mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
         check_options(self)
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
         if warn and (names := untrained_parameters(network, self.rule)):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from foretrace._types import Array, Bool, Float, PyTree, State, UInt32
+from foretrace._types import Array, Arrays, Bool, Float, State, UInt32
 
 
 class Chunk(NamedTuple):
@@ -33,5 +33,5 @@ class Carry(NamedTuple):
     """
 
     h: State
-    e: PyTree[Array] | None
+    e: Arrays | None
     key: UInt32[Array, "1 *B K"] | None = None

@@ -40,7 +40,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or does not belong to the learner it is loaded for."""
 
 
-def save(path: str | os.PathLike, state: Any, *, extra: dict[str, Any] | None = None) -> None:
+def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | None = None) -> None:
     """Write a learner's state to a file, atomically.
 
     Args:
@@ -89,7 +89,7 @@ def save(path: str | os.PathLike, state: Any, *, extra: dict[str, Any] | None = 
     write_atomically(path, data)
 
 
-def load(path: str | os.PathLike, learner: HasInit) -> Any:
+def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
     """Read the state of a learner back; training goes on from it as if it had never stopped.
 
     Args:
@@ -125,7 +125,7 @@ def load(path: str | os.PathLike, learner: HasInit) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def read_extra(path: str | os.PathLike) -> dict[str, Any]:
+def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what `save` was given as `extra`.
 
     Raises:
@@ -135,7 +135,7 @@ def read_extra(path: str | os.PathLike) -> dict[str, Any]:
     return _read(Path(path))[0]["extra"]
 
 
-def _differs(path: str | os.PathLike, name: str, array: Any, leaf: Any) -> CheckpointError:
+def _differs(path: str | os.PathLike[str], name: str, array: Any, leaf: Any) -> CheckpointError:
     wide = array.dtype in (np.float64, np.complex128, np.int64) and not jax.config.read("jax_enable_x64")
     return CheckpointError(
         f"{path} belongs to another learner: {name} is {array.dtype}{list(array.shape)} in the file and "

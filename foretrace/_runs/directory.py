@@ -13,7 +13,7 @@ from foretrace._runs.files import create_atomically, remove_temporaries
 from foretrace._runs.machine import surroundings
 
 
-def files(run_dir: str | os.PathLike, contents: Mapping[str, str]) -> str:
+def files(run_dir: str | os.PathLike[str], contents: Mapping[str, str]) -> str:
     """Return the files of a run directory that are there, a line each, with what each of them is."""
     there = [f"    {name:<24} {what}" for name, what in contents.items() if (Path(run_dir) / name).exists()]
     return "\n".join([f"{Path(run_dir)}:", *there])
@@ -63,7 +63,7 @@ def default_path(task: str) -> Path:
     return path
 
 
-def create(path: str | os.PathLike, config: Any, *, plan: dict[str, Any] | None = None) -> Run:
+def create(path: str | os.PathLike[str], config: Any, *, plan: dict[str, Any] | None = None) -> Run:
     """Begin a run directory.
 
     Args:
@@ -101,7 +101,7 @@ def _unwritable(run: Run, error: OSError) -> RunError:
     return RunError(f"cannot write the run directory {run.path}: {error.strerror or error}")
 
 
-def reopen(path: str | os.PathLike, config: Any) -> Run:
+def reopen(path: str | os.PathLike[str], config: Any) -> Run:
     """Go on with a run directory.
 
     Raises:
@@ -156,7 +156,7 @@ def check_unchanged(
         )
 
 
-def read_config_as(path: str | os.PathLike, kind: type[Kind]) -> Kind:
+def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
     """Return the configuration of a run directory, which must be of a certain type.
 
     Raises:
@@ -172,13 +172,13 @@ def read_config_as(path: str | os.PathLike, kind: type[Kind]) -> Kind:
         raise RunError(f"{run.config} is not a configuration of this version of foretrace: {error}") from error
 
 
-def is_run_of(path: str | os.PathLike, kind: type) -> bool:
+def is_run_of(path: str | os.PathLike[str], kind: type) -> bool:
     """Say whether there is a run with a configuration of a certain type."""
     run = Run(Path(path))
     return run.config.exists() and _read(run)["config"]["type"] == kind.__name__
 
 
-def changed_packages(path: str | os.PathLike) -> list[str]:
+def changed_packages(path: str | os.PathLike[str]) -> list[str]:
     """List the packages whose version is another one than when the run began."""
     then, now = _read(Run(Path(path))).get("surroundings", {}).get("packages", {}), surroundings()["packages"]
     return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]

@@ -124,7 +124,7 @@ class LockedError(ValueError):
 
 
 @contextlib.contextmanager
-def locked(folder: str | os.PathLike) -> Iterator[None]:
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
     """Hold the lock of a folder.
 
     Where the system knows no such locks (Windows, some network file systems), nothing is locked.

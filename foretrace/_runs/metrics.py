@@ -60,7 +60,7 @@ class MetricsLog:
     [{'kind': 'train', 'step': 10, 'loss': 0.5, 'norm': inf}]
     """
 
-    def __init__(self, path: str | os.PathLike, *, resume_at: int | None = None, mark: RecordMark | None = None):
+    def __init__(self, path: str | os.PathLike[str], *, resume_at: int | None = None, mark: RecordMark | None = None):
         self.path = Path(path)
         self.difference: str | None = None
         self.last: dict[str, Any] | None = None
@@ -129,7 +129,7 @@ class NullMetricsLog(MetricsLog):
         """Close nothing."""
 
 
-def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the lines of a record; a last line that is still being written is left out.
 
     Raises:

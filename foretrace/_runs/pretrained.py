@@ -41,7 +41,7 @@ _CELLS: dict[str, type[AbstractCell]] = {
 }
 
 
-def save_pretrained(network: Network, folder: str | os.PathLike) -> None:
+def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
     """Write a network into a folder from which `from_pretrained` makes it again, without any code of the user's.
 
     Args:
@@ -91,7 +91,7 @@ def save_pretrained(network: Network, folder: str | os.PathLike) -> None:
     write_atomically(path / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
 
 
-def from_pretrained(folder: str | os.PathLike) -> Network:
+def from_pretrained(folder: str | os.PathLike[str]) -> Network:
     """Return the network that `save_pretrained` wrote; nothing in the folder is executed.
 
     Raises:

@@ -15,7 +15,7 @@ class Board:
         ValueError: tensorboard is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         try:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:

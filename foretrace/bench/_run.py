@@ -35,7 +35,7 @@ BENCH_FILE = "bench.json"
 
 
 def run(
-    out: str | os.PathLike,
+    out: str | os.PathLike[str],
     *,
     parts: Sequence[Part] = get_args(Part),
     shapes: Sequence[ShapeName] | None = None,
@@ -100,7 +100,7 @@ def _told(part: str, rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
-def _folder(out: str | os.PathLike) -> Path:
+def _folder(out: str | os.PathLike[str]) -> Path:
     folder = Path(out)
     if (folder / BENCH_FILE).exists():
         raise RunError(f"{folder} holds a measurement already; choose another folder")

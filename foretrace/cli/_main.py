@@ -188,10 +188,10 @@ def _spelled_out(arguments: list[str]) -> list[str]:
     >>> _spelled_out(["train", "--data", "my.npz", "--cell", "gru"])
     ['train', 'own', 'network.cell:gru', '--data', 'my.npz']
     """
-    if not arguments or arguments[0] not in ("train", "sweep", "align"):
+    if not arguments or arguments[0] not in ("train", "sweep", "align", "rl"):
         return arguments
     command, *words = arguments
-    if any(word.split("=")[0] == "--data" for word in words) and words[0].startswith("-"):
+    if command != "rl" and any(word.split("=")[0] == "--data" for word in words) and words[0].startswith("-"):
         words = ["own", *words]
     cells = []
     for at, word in reversed(list(enumerate(words))):

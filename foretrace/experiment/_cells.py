@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import typing
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from foretrace._cells import (
     elementwise_lstm,
@@ -73,19 +73,37 @@ def _help(cell: type[AbstractCell]) -> str:
     return "\n\n".join([summary, *(section for section in sections if section.startswith("Args:"))])
 
 
-LRU = _config_of(lru.LRU)
-LinearRNN = _config_of(linear_rnn.LinearRNN)
-GRU = _config_of(gru.GRU)
-ElementwiseLSTM = _config_of(elementwise_lstm.ElementwiseLSTM)
-MinGRU = _config_of(min_gru.MinGRU)
-MinLSTM = _config_of(min_lstm.MinLSTM)
-RGLRU = _config_of(rg_lru.RGLRU)
-S5 = _config_of(s5.S5)
-SelectiveSSM = _config_of(selective_ssm.SelectiveSSM)
-RTU = _config_of(rtu.RTU)
-IndRNN = _config_of(ind_rnn.IndRNN)
-LIF = _config_of(lif.LIF)
+LRU: type[AbstractCellConfig] = _config_of(lru.LRU)
+LinearRNN: type[AbstractCellConfig] = _config_of(linear_rnn.LinearRNN)
+GRU: type[AbstractCellConfig] = _config_of(gru.GRU)
+ElementwiseLSTM: type[AbstractCellConfig] = _config_of(elementwise_lstm.ElementwiseLSTM)
+MinGRU: type[AbstractCellConfig] = _config_of(min_gru.MinGRU)
+MinLSTM: type[AbstractCellConfig] = _config_of(min_lstm.MinLSTM)
+RGLRU: type[AbstractCellConfig] = _config_of(rg_lru.RGLRU)
+S5: type[AbstractCellConfig] = _config_of(s5.S5)
+SelectiveSSM: type[AbstractCellConfig] = _config_of(selective_ssm.SelectiveSSM)
+RTU: type[AbstractCellConfig] = _config_of(rtu.RTU)
+IndRNN: type[AbstractCellConfig] = _config_of(ind_rnn.IndRNN)
+LIF: type[AbstractCellConfig] = _config_of(lif.LIF)
 CELLS = (LRU, LinearRNN, GRU, ElementwiseLSTM, MinGRU, MinLSTM, RGLRU, S5, SelectiveSSM, RTU, IndRNN, LIF)
+
+CellName = Literal[
+    "lru",
+    "linear-rnn",
+    "gru",
+    "elementwise-lstm",
+    "min-gru",
+    "min-lstm",
+    "rglru",
+    "s5",
+    "selective-ssm",
+    "rtu",
+    "ind-rnn",
+    "lif",
+]
+
+BY_NAME: dict[CellName, type[AbstractCellConfig]] = dict(zip(typing.get_args(CellName), CELLS, strict=True))
+"""The recurrent layers by the names that the command line gives them."""
 
 
 if typing.TYPE_CHECKING:

@@ -46,7 +46,7 @@ def published(config: Config) -> float | None:
     return TABLE_1.get(config.rule) if same_task and same_network and not config.credit_depth else None
 
 
-def table(run_dir: str | os.PathLike) -> Any:
+def table(run_dir: str | os.PathLike[str]) -> Any:
     """Return the table of a run, to be printed by rich.
 
     Raises:
@@ -105,7 +105,7 @@ def _cost(config: Config) -> str:
     return f"One step of one sequence takes about {count / 1e6:.2g} million operations; {kept}."
 
 
-def figure(run_dir: str | os.PathLike) -> str:
+def figure(run_dir: str | os.PathLike[str]) -> str:
     """Draw loss, accuracy and alignment over the steps of a run into its `curves.png`; return the file's path.
 
     Raises:

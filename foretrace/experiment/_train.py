@@ -69,7 +69,7 @@ def begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[Lea
     return load(run.checkpoint, learner), Progress(**kept, window=window, record=record)
 
 
-def read_config(path: str | os.PathLike) -> Config:
+def read_config(path: str | os.PathLike[str]) -> Config:
     """Return the configuration of an experiment's run directory.
 
     Raises:
@@ -96,7 +96,7 @@ class Result(NamedTuple):
 
 def train(
     config: Config,
-    run_dir: str | os.PathLike,
+    run_dir: str | os.PathLike[str],
     *,
     resume: bool = False,
     show_progress: bool = True,

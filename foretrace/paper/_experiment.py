@@ -82,7 +82,7 @@ class Experiment:
         """The validation score by which a learning rate is chosen: the larger accuracy, or the smaller loss."""
         return "accuracy" if self.metric == "accuracy" else "loss"
 
-    def with_options(self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Self:
+    def with_options(self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None) -> Self:
         """Return the experiment with other learning rates to choose from, or with its data elsewhere.
 
         Raises:
@@ -103,7 +103,7 @@ def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
     return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)
 
 
-def _changed(entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike | None) -> Entry:
+def _changed(entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None) -> Entry:
     config = entry.config
     if data_dir is not None:
         config = dataclasses.replace(config, task=config.task.with_data_dir(str(data_dir)))

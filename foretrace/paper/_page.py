@@ -23,7 +23,7 @@ class Report(NamedTuple):
     figures: list[Path]
 
 
-def read_all(folders: Sequence[str | os.PathLike]) -> list[dict[str, Any]]:
+def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
     """Return the records of several folders.
 
     Raises:
@@ -40,7 +40,7 @@ def read_all(folders: Sequence[str | os.PathLike]) -> list[dict[str, Any]]:
     return list({identity_of(record): record for record in reversed(records)}.values())[::-1]
 
 
-def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike, *, head: str = "") -> Report:
+def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike[str], *, head: str = "") -> Report:
     """Write a page of Markdown, and a figure for each experiment.
 
     Args:

@@ -16,7 +16,7 @@ RECORDS_FILE = "records.jsonl"
 _ALL = sys.maxsize
 
 
-def read_records(folder: str | os.PathLike) -> list[dict[str, Any]]:
+def read_records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the records of finished runs in a folder; none if there is no file.
 
     Raises:
@@ -26,7 +26,7 @@ def read_records(folder: str | os.PathLike) -> list[dict[str, Any]]:
     return [r for r in read_metrics(path) if r["kind"] == "run"] if path.exists() else []
 
 
-def append_records(folder: str | os.PathLike, records: list[dict[str, Any]]) -> None:
+def append_records(folder: str | os.PathLike[str], records: list[dict[str, Any]]) -> None:
     """Append finished runs, and wait until they are on the disk; a torn line of an earlier attempt is cut off.
 
     Raises:

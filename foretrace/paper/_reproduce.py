@@ -50,7 +50,7 @@ class ReproductionStatus(NamedTuple):
 
 def run(
     experiment: Experiment,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     *,
     resume: bool = False,
     budget: float | None = None,

@@ -1,6 +1,7 @@
 """Figure 2: alignment with BPTT and training loss over training on the copy task, for depth, eigenvalues and rules."""
 
 import dataclasses
+from typing import Any
 
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
@@ -9,7 +10,7 @@ from foretrace.tasks.copy import Copy
 
 NETWORK = NetworkConfig(depth=4, model_size=128, cell=LRU(64), dropout=0.1)
 
-SCALES: dict[Scale, dict] = {
+SCALES: dict[Scale, dict[str, Any]] = {
     "smoke": {"samples": 40, "epochs": 2, "batch": 20, "seeds": (0, 1), "rates": (1e-3, 4e-3), "search": 0.5},
     "cpu": {"samples": 20_000, "epochs": 4, "batch": 50, "seeds": (0,), "rates": (2e-3, 4e-3, 8e-3), "search": 0.25},
     "paper": {

@@ -25,7 +25,7 @@ PUBLISHED = {
 
 RATES = tuple(2**i * 1e-3 for i in range(6))
 
-SCALES: dict[Scale, dict] = {
+SCALES: dict[Scale, dict[str, Any]] = {
     "smoke": {"samples": 40, "epochs": 2, "seeds": (0, 1), "rates": (2e-3, 4e-3), "search": 0.5},
     "cpu": {"samples": 20_000, "epochs": 4, "seeds": (0, 1), "rates": (2e-3, 4e-3, 8e-3), "search": 0.25},
     "paper": {"samples": 20_000, "epochs": 25, "seeds": (0, 1, 2, 3, 4), "rates": RATES, "search": 1.0},

@@ -1,6 +1,7 @@
 """Table 2: test accuracy on sequential CIFAR-10, IMDB, ListOps under four rules; Table 3: a linear RNN on the first."""
 
 import dataclasses
+from typing import Any
 
 from foretrace.experiment._cells import LRU, CellConfig, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
@@ -20,7 +21,7 @@ PUBLISHED = {
 RULES = ("online", "bptt", "truncated", "spatial")
 
 # Samples and epochs of training, batch, warm-up epochs, what to read of a sequence, and the network.
-SCALES: dict[Scale, dict[str, dict]] = {
+SCALES: dict[Scale, dict[str, dict[str, Any]]] = {
     "smoke": {
         "sCIFAR": {"samples": 20, "epochs": 2, "batch": 10, "warmup": 0, "pool": 8, "size": (2, 8, 16)},
         "IMDB": {"samples": 20, "epochs": 2, "batch": 10, "warmup": 0, "length": 100, "size": (2, 8, 16)},
@@ -80,7 +81,7 @@ SCALES: dict[Scale, dict[str, dict]] = {
     },
 }
 
-TEXT: dict[str, dict] = {
+TEXT: dict[str, dict[str, Any]] = {
     "IMDB": {"epochs": 40, "warmup": 4, "size": (4, 128, 256)},
     "ListOps": {"epochs": 35, "warmup": 0},
 }

@@ -47,7 +47,9 @@ class ActorCritic(AbstractAgent):
         entropy: float = 0.0,
         **options: Any,
     ):
-        self.action_size, self.actor_weight, self.entropy = action_size, actor_weight, entropy
+        self.action_size: int | None = action_size
+        self.actor_weight: float = actor_weight
+        self.entropy: float = entropy
         super().__init__(network, **options)
         outputs = network.output_size
         if action_size is None and outputs < 3:

@@ -71,10 +71,16 @@ class AbstractAgent(LearningStep):
         scale_rewards: bool = False,
         batch_size: int | None = None,
     ):
-        self.network, self.rule, self.batch_size = network, as_rule(rule), batch_size
-        self.discount, self.trace_decay = discount, trace_decay
-        self.optimizer = optax.adam(LEARNING_RATE) if optimizer is None else optimizer
-        self.normalize_observations, self.scale_rewards = normalize_observations, scale_rewards
+        self.network: Network = network
+        self.rule: LearningRule = as_rule(rule)
+        self.batch_size: int | None = batch_size
+        self.discount: float = discount
+        self.trace_decay: float = trace_decay
+        self.optimizer: ObGD | optax.GradientTransformation = (
+            optax.adam(LEARNING_RATE) if optimizer is None else optimizer
+        )
+        self.normalize_observations: bool = normalize_observations
+        self.scale_rewards: bool = scale_rewards
         check_options(self)
         check_rule(network, self.rule, whole_sequences=False)
         self._dtype = network.decoder.linear.weight.dtype

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from foretrace._types import Array, Float, PyTree
+from foretrace._types import Array, Arrays, Float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ObGD:
             if not value > 0:
                 raise ValueError(f"ObGD({name}={value}) must be positive")
 
-    def step_size(self, td_error: Float[Array, ""], trace: PyTree[Array]) -> Float[Array, ""]:
+    def step_size(self, td_error: Float[Array, ""], trace: Arrays) -> Float[Array, ""]:
         """Return the step size for a temporal-difference error and a trace of one stream."""
         size = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(trace))
         bound = self.learning_rate * self.kappa * jnp.maximum(jnp.abs(td_error), 1.0) * size

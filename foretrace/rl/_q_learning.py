@@ -47,7 +47,8 @@ class QLearning(AbstractAgent):
         on_policy: bool = False,
         **options: Any,
     ):
-        self.epsilon, self.on_policy = epsilon, on_policy
+        self.epsilon: float | Callable[[Array], Array] = epsilon
+        self.on_policy: bool = on_policy
         super().__init__(network, **options)
         if network.output_size < 2:
             raise ValueError(f"QLearning: the network has {network.output_size} output, expected one for each action")

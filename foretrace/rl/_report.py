@@ -23,7 +23,7 @@ CONTENTS = {
 """The files of a run directory."""
 
 
-def table(run_dir: str | os.PathLike) -> Any:
+def table(run_dir: str | os.PathLike[str]) -> Any:
     """Return the table of a run, to be printed by rich.
 
     Raises:
@@ -43,7 +43,7 @@ def table(run_dir: str | os.PathLike) -> Any:
     return grid
 
 
-def figure(run_dir: str | os.PathLike) -> str:
+def figure(run_dir: str | os.PathLike[str]) -> str:
     """Draw return or error, and the norms of both traces, into `curves.png`; return the file's path.
 
     Raises:
@@ -105,7 +105,7 @@ def _cost(config: RLConfig) -> str:
     return f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
 
 
-def _read(run_dir: str | os.PathLike) -> tuple[RLConfig, list[dict[str, Any]]]:
+def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:
     config, run = read_config(run_dir), Run(Path(run_dir))
     lines = [r for r in read_metrics(run.metrics) if r["kind"] == "train"] if run.metrics.exists() else []
     if not lines:

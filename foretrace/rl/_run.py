@@ -65,7 +65,7 @@ class _Loadable(NamedTuple):
         return begin(self.config.environment, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
 
 
-def read_config(path: str | os.PathLike) -> RLConfig:
+def read_config(path: str | os.PathLike[str]) -> RLConfig:
     """Return the configuration of a run directory.
 
     Raises:
@@ -75,7 +75,7 @@ def read_config(path: str | os.PathLike) -> RLConfig:
 
 
 def train(
-    config: RLConfig, run_dir: str | os.PathLike, *, resume: bool = False, show_progress: bool = True
+    config: RLConfig, run_dir: str | os.PathLike[str], *, resume: bool = False, show_progress: bool = True
 ) -> RLResult:
     """Let an agent act and learn to the last step, or until Ctrl-C or SIGTERM; then the state is saved.
 

@@ -12,13 +12,15 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import TargetMode
 from foretrace._rows.target import ClassTarget, Target
+from foretrace._rule import RuleName
 from foretrace._runs.signals import Uninterrupted
+from foretrace.experiment._cells import CellName
 from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, OneStream, State
 from foretrace.stream._learner import StreamState, copy_state
 from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 from foretrace.stream._no_effect import NO_NETWORK, NoEffect, without_effect_on_model
 
 Row = Mapping[Any, Any]
@@ -27,6 +29,11 @@ MEMBERS = 64
 """Maximum number of members, unless another is given."""
 
 _DEFAULT = ModelConfig(rule="online")
+
+
+def _option(name: str) -> Any:
+    """Return a property that reads an option of the model."""
+    return property(lambda self: getattr(self.config, name))
 
 
 class OnlineEstimator:
@@ -75,14 +82,15 @@ class OnlineEstimator:
         return found
 
     # River clones an estimator by its signature: each argument of `__init__` has an attribute of its name.
-    size = property(lambda self: self.config.size)
-    experts = property(lambda self: self.config.experts)
-    rule = property(lambda self: self.config.rule)
-    learning_rate = property(lambda self: self.config.learning_rate)
-    clip = property(lambda self: self.config.clip)
-    train_encoder = property(lambda self: self.config.train_encoder)
-    credit_depth = property(lambda self: self.config.credit_depth)
-    seed = property(lambda self: self.config.seed)
+    size: Size = _option("size")
+    experts: tuple[ExpertName, ...] | None = _option("experts")
+    cell: CellName | None = _option("cell")
+    rule: RuleName = _option("rule")
+    learning_rate: float = _option("learning_rate")
+    clip: float | None = _option("clip")
+    train_encoder: bool | None = _option("train_encoder")
+    credit_depth: int | None = _option("credit_depth")
+    seed: int = _option("seed")
 
     def leave(self, name: Hashable) -> None:
         """Forget a member: its slot is free, and if it comes again it is a new one.

@@ -17,7 +17,7 @@ _SHOWN = 7
 """Number of experts with a colour of their own; the others are one area."""
 
 
-def figure(run_dir: str | os.PathLike) -> str:
+def figure(run_dir: str | os.PathLike[str]) -> str:
     """Draw a run into its `curves.png`; return the file's path.
 
     Scores of the lines of the record; if there are experts, their weights and their scores over all rows; the time of a

@@ -12,6 +12,7 @@ from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import Context, NumberContext
 from foretrace._rule import RuleName
 from foretrace._runs.signals import Uninterrupted
+from foretrace.experiment._cells import CellName
 from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 from foretrace.stream._series import SeriesMethods
@@ -35,6 +36,7 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             is "auto" without the expert `events`.
         experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
             Default: all but the network for "auto", the network alone for the other sizes.
+        cell: recurrent layer of the network, by the names of `foretrace train --cell`, such as "gru". Default: "lru".
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
@@ -74,10 +76,12 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         member: Hashable | None = None,
         members: int = MEMBERS,
         experts: tuple[ExpertName, ...] | None = None,
+        cell: CellName | None = None,
     ):
         config = ModelConfig(
             size=size,
             experts=experts,
+            cell=cell,
             rule=rule,
             learning_rate=learning_rate,
             clip=clip,
@@ -129,7 +133,9 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             if len(self._newest) > self.members:
                 del self._newest[next(iter(self._newest))]
 
-    def forecast(self, horizon: int, xs: list[dict] | None = None, *, member: Hashable | None = None) -> list[float]:
+    def forecast(
+        self, horizon: int, xs: list[dict[Any, Any]] | None = None, *, member: Hashable | None = None
+    ) -> list[float]:
         """Return the next values; 0 before anything was learned.
 
         Args:

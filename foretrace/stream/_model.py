@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from foretrace._cells.lru import LRU
 from foretrace._credit.table import reaches_encoder
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._learner.learner import Learner
@@ -118,13 +117,13 @@ def _is_affordable(config: ModelConfig, shape: StreamShape) -> bool:
 
 
 def _network(config: ModelConfig, shape: StreamShape) -> Network:
-    depth, model_size, state_size = config.sizes()
+    depth, model_size, _ = config.sizes()
     return Network(
         shape.input_size,
         shape.output_size,
         model_size=model_size,
         depth=depth,
-        cell=LRU.factory(state_size=state_size, r_min=config.r_min, r_max=config.r_max),
+        cell=config.cell_class.factory(**config.cell_options()),
         key=jax.random.key(config.seed),
     )
 

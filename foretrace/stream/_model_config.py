@@ -1,14 +1,17 @@
 """The options of the network that learns from a stream; the docstring is the help of the command."""
 
 import dataclasses
-from typing import Annotated, Literal
+import inspect
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
+from foretrace._cells.abstract import AbstractCell
 from foretrace._experts.mixture import EXPERTS
 from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
+from foretrace.experiment._cells import BY_NAME, CellName
 
 Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]
 
@@ -36,7 +39,7 @@ FAST: tuple[ExpertName, ...] = tuple(name for name in AUTO if name != "events")
 OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST}
 """Experts of the sizes that are mixtures; the others are a network alone."""
 
-_OF_NETWORK = ("depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
+_OF_NETWORK = ("cell", "depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
 """Options of the network that are None by default."""
 
 assert {*AUTO, "network"} == set(EXPERTS)
@@ -66,9 +69,12 @@ class ModelConfig:
             stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
             the recurrent network. The baselines always take part, unless the network is alone. Default: all but the
             network for auto, these without events for fast, the network alone for the other sizes.
+        cell: recurrent layer of the network, by the names of `foretrace train`. The cells linear-rnn and gru are dense:
+            only the rule rtrl gives them the exact gradient through time. Default: lru.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
-        state_size: number of recurrent units in each layer. Default: that of the size.
+        state_size: number of recurrent units in each layer. Default: that of the size; the number of features for
+            cells that put out their state, such as gru.
         rule: learning rule: which gradients are computed through time. Row by row, hybrid is the online rule. In
             chunks, it sends errors back through time within the chunk, and uses sensitivities for the rows before it.
         credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the
@@ -83,8 +89,8 @@ class ModelConfig:
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if their
             errors are known through time (credit through all layers, or hybrid and bptt in chunks, or uoro), else no,
             because training them on errors of the present row alone was seen to undo what was learned.
-        r_min: smallest modulus of the initial eigenvalues; closer to 1 remembers longer.
-        r_max: largest modulus of the initial eigenvalues.
+        r_min: smallest modulus of the initial eigenvalues of the cell lru; closer to 1 remembers longer.
+        r_max: largest modulus of the initial eigenvalues of the cell lru.
         recurrent_factor: learning rate of eigenvalues and input gains, as a multiple of the learning rate. To remember
             k rows, take about 1/k.
         seed: seed of the initial network.
@@ -95,6 +101,7 @@ class ModelConfig:
 
     size: Size = "auto"
     experts: tuple[ExpertName, ...] | None = None
+    cell: CellName | None = None
     depth: Advanced[int | None] = None
     model_size: Advanced[int | None] = None
     state_size: Advanced[int | None] = None
@@ -110,6 +117,9 @@ class ModelConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value, names in (("size", self.size, get_args(Size)), ("cell", self.cell, (None, *BY_NAME))):
+            if value not in names:
+                raise ValueError(f"{name}={value!r} must be one of {', '.join(filter(None, names))}")
         for name in ("depth", "model_size", "state_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -143,3 +153,18 @@ class ModelConfig:
         """Return depth, model size and state size."""
         depth, model_size, state_size = SIZES[self.size]
         return self.depth or depth, self.model_size or model_size, self.state_size or state_size
+
+    def cell_options(self) -> dict[str, Any]:
+        """Return the options of the network that the cell's constructor takes."""
+        taken = inspect.signature(self.cell_class).parameters
+        options = {"state_size": self.state_size, "r_min": self.r_min, "r_max": self.r_max}
+        if self.state_size is None and "state_size" in taken:
+            # A cell with a default of its own puts out its state, which has to be as wide as the features.
+            needs_one = taken["state_size"].default is inspect.Parameter.empty
+            options["state_size"] = self.sizes()[2] if needs_one else None
+        return {name: value for name, value in options.items() if name in taken}
+
+    @property
+    def cell_class(self) -> type[AbstractCell]:
+        """Recurrent layer of the network."""
+        return BY_NAME[self.cell or "lru"].cell

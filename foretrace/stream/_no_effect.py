@@ -11,6 +11,9 @@ from foretrace.stream._plan import Plan
 _OF_NETWORK = ("rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed")
 """Options of the network that have other defaults than None."""
 
+_OF_CELL = ("state_size", "r_min", "r_max")
+"""Options of the network that not every cell has."""
+
 _OF_COLUMNS = ("numeric", "categorical", "time", "ignore", "outliers", "bound", "categories", "look_ahead")
 """Options that a text has no use for."""
 
@@ -66,6 +69,10 @@ def without_effect_on_model(model: ModelConfig, default: ModelConfig, *, classes
             found.append(NoEffect(given, NO_NETWORK))
         if model.size not in OF_SIZE:
             found.append(NoEffect(["size"], f"the experts are {' '.join(experts)}; add network to them"))
+    else:
+        of_other_cells = [name for name in _OF_CELL if name not in model.cell_options()]
+        if given := _given(model, default, of_other_cells):
+            found.append(NoEffect(given, f"the cell {model.cell} has no such option"))
     if not classes and model.experts is not None and "contexts" in model.experts:
         found.append(NoEffect(["experts contexts"], "it predicts classes, and the target is a number"))
     return found

@@ -17,7 +17,7 @@ from foretrace.stream._saved import load_state
 
 
 def predictions(
-    run_dir: str | os.PathLike, source: str, *, format: Format = "auto", rows: int | None = None
+    run_dir: str | os.PathLike[str], source: str, *, format: Format = "auto", rows: int | None = None
 ) -> Iterator[list[Any]]:
     """Yield the names of the output columns, then for each row its number, its member if it has one, and predictions.
 

@@ -10,7 +10,7 @@ from foretrace.stream._run import follow
 
 def run(
     config: StreamConfig,
-    run_dir: str | os.PathLike | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
     *,
     resume: bool = False,
     rows: int | None = None,

@@ -32,7 +32,7 @@ SHARES = ("accuracy", "calibration_error", "coverage")
 """Scores that are shares."""
 
 
-def table(run_dir: str | os.PathLike) -> Any:
+def table(run_dir: str | os.PathLike[str]) -> Any:
     """Return the table of a run, for rich to print: mean scores over all rows that have a label.
 
     Raises:
@@ -65,7 +65,7 @@ def table(run_dir: str | os.PathLike) -> Any:
     return grid
 
 
-def read(run_dir: str | os.PathLike) -> tuple[StreamConfig, list[dict[str, Any]]]:
+def read(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, Any]]]:
     """Return the configuration and the record of a run.
 
     Raises:

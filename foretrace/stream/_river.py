@@ -24,6 +24,7 @@ from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import ClassTarget
 from foretrace._rule import RuleName
+from foretrace.experiment._cells import CellName
 from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row, array_rows
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 
@@ -50,6 +51,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             is "auto" without the expert `events`.
         experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
             Default: all but the network for "auto", the network alone for the other sizes.
+        cell: recurrent layer of the network, by the names of `foretrace train --cell`, such as "gru". Default: "lru".
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
@@ -89,10 +91,12 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         member: Hashable | None = None,
         members: int = MEMBERS,
         experts: tuple[ExpertName, ...] | None = None,
+        cell: CellName | None = None,
     ):
         config = ModelConfig(
             size=size,
             experts=experts,
+            cell=cell,
             rule=rule,
             learning_rate=learning_rate,
             clip=clip,
@@ -157,6 +161,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             is "auto" without the expert `events`.
         experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
             Default: all but the network for "auto", the network alone for the other sizes.
+        cell: recurrent layer of the network, by the names of `foretrace train --cell`, such as "gru". Default: "lru".
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
@@ -197,10 +202,12 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         member: Hashable | None = None,
         members: int = MEMBERS,
         experts: tuple[ExpertName, ...] | None = None,
+        cell: CellName | None = None,
     ):
         config = ModelConfig(
             size=size,
             experts=experts,
+            cell=cell,
             rule=rule,
             learning_rate=learning_rate,
             clip=clip,

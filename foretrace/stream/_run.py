@@ -29,7 +29,7 @@ MAY_CHANGE = ("bad_rows", "outliers", "when_full", "log_every", "checkpoint_ever
 
 def follow(
     config: StreamConfig,
-    run_dir: str | os.PathLike,
+    run_dir: str | os.PathLike[str],
     *,
     resume: bool = False,
     rows: int | None = None,
@@ -89,7 +89,7 @@ def follow(
             return loop.follow(stream, rows)
 
 
-def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike) -> StreamConfig:
+def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike[str]) -> StreamConfig:
     """Return a configuration with the recorded values of the options that a resumed run may change."""
     recorded = read_config_as(run_dir, StreamConfig)
     return dataclasses.replace(config, **{name: getattr(recorded, name) for name in MAY_CHANGE})
@@ -157,4 +157,5 @@ def _describe_model(model: Model) -> list[str]:
 def _describe_network(model: Model) -> str:
     depth = model.config.sizes()[0]
     frozen = "" if model.train_encoder else "; the encoder and the norms before the recurrent layers are frozen"
-    return f"rule {model.config.rule}, credit depth {min(model.credit_depth, depth)} of {depth}{frozen}"
+    cell = model.config.cell or "lru"
+    return f"cell {cell}, rule {model.config.rule}, credit depth {min(model.credit_depth, depth)} of {depth}{frozen}"

@@ -18,7 +18,7 @@ _WIDE = 20
 """Largest over smallest number from which on an axis shows orders of magnitude."""
 
 
-def table(folder: str | os.PathLike) -> Any:
+def table(folder: str | os.PathLike[str]) -> Any:
     """Return the trials, the best one first, as a table to be printed by rich.
 
     Raises:
@@ -40,7 +40,7 @@ def table(folder: str | os.PathLike) -> Any:
     return grid
 
 
-def figure(folder: str | os.PathLike) -> Path:
+def figure(folder: str | os.PathLike[str]) -> Path:
     """Draw the score against each option into `sweep.png`; return its path.
 
     Raises:
@@ -106,7 +106,7 @@ def _title(sweep: Sweep, trials: Sequence[Trial]) -> str:
     return f"{type(sweep.config.task).__name__}: {len(trials)} trials" + (f", {told}" if told else "")
 
 
-def _read(folder: str | os.PathLike) -> tuple[Sweep, list[Trial]]:
+def _read(folder: str | os.PathLike[str]) -> tuple[Sweep, list[Trial]]:
     sweep, trials = read_config_as(folder, Sweep), read_trials(folder)
     if not trials:
         raise RunError(f"{folder} has nothing to report yet")

@@ -69,7 +69,7 @@ class SweepResult(NamedTuple):
 
 def run(
     sweep: Sweep,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     *,
     workers: int = 1,
     storage: str | None = None,

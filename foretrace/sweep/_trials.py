@@ -39,7 +39,7 @@ class Trial(NamedTuple):
     reason: str = ""
 
 
-def run_dir(folder: str | os.PathLike, number: int) -> Path:
+def run_dir(folder: str | os.PathLike[str], number: int) -> Path:
     """Return the run directory of a trial."""
     return Path(folder) / "trials" / str(number)
 
@@ -92,13 +92,13 @@ def described(trial: Trial, score: str) -> str:
     return f"trial {trial.number} {trial.state}: {what}"
 
 
-def write_trials(folder: str | os.PathLike, trials: Sequence[Trial]) -> None:
+def write_trials(folder: str | os.PathLike[str], trials: Sequence[Trial]) -> None:
     """Write the trials of a sweep, in one go: whoever reads finds the old ones or the new ones."""
     lines = "".join(json.dumps(trial._asdict(), allow_nan=False) + "\n" for trial in trials)
     write_atomically(Path(folder) / TRIALS_FILE, lines.encode())
 
 
-def read_trials(folder: str | os.PathLike) -> list[Trial]:
+def read_trials(folder: str | os.PathLike[str]) -> list[Trial]:
     """Return the trials of a sweep; none if none is recorded.
 
     Raises:

@@ -122,7 +122,7 @@ class Source:
 CACHE_HINT = "choose another place by the environment variable FORETRACE_CACHE"
 
 
-def data_root(data_dir: str | os.PathLike | None = None) -> Path:
+def data_root(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the data directory: the given one, else what `FORETRACE_DATA` names.
 
     Raises:

@@ -17,7 +17,7 @@ HEADER = "Source\tTarget"
 _NUMBER = {symbol.encode(): number for number, symbol in enumerate(SYMBOLS)}
 
 
-def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Return the sequences of a file as `_listops.generate` does.
 
     Raises:
@@ -52,7 +52,7 @@ def tokens(source: bytes) -> list[int]:
     return [_NUMBER[token] for token in source.translate(None, b"()").split()]
 
 
-def write(path: str | os.PathLike, sequences: Iterable[np.ndarray], labels: Iterable[int]) -> None:
+def write(path: str | os.PathLike[str], sequences: Iterable[np.ndarray], labels: Iterable[int]) -> None:
     """Write sequences and their values; the file appears whole or not at all.
 
     Raises:

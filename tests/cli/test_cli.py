@@ -257,6 +257,8 @@ def test_short_names_are_those_of_the_long_ones():
         )
     ]
     assert parsed[0] == parsed[1]
+    line = cli._spelled_out(["rl", "t-maze", "--cell", "gru", "--steps", "7"])
+    assert type(cli._parse(line).config.network.cell).__name__ == "GRU"
     assert cli._parse(["train", "scifar", "--data-dir", "here"]).config.task.data_dir == "here"
     assert cli._parse(["stream", "x.csv", "--lr", "0.5"]).config.model.learning_rate == 0.5
 

@@ -94,13 +94,15 @@ RUNS = {
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, {"clip": None}),
     "text": ("a.txt", {}, {"learning_rate": 1e-2}),
     "all layers": ("a.csv", {"target": "class", "delay": 1}, {"depth": 2, "credit_depth": 2}),
+    "another cell": ("a.csv", {"target": "z"}, {"cell": "min-gru", "credit_depth": 0}),
     "the paper's rule": ("a.csv", {"target": "z", "outliers": "mask"}, {"credit_depth": 0}),
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "name", fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "the paper's rule"])
+    "name",
+    fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "another cell", "the paper's rule"]),
 )
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     file, options, model = RUNS[name]
@@ -443,6 +445,8 @@ def test_one_pipe_read_by_stopped_processes_is_learned_like_a_file(start, files)
         ("stream a.csv --resume", "--run-dir"),
         ("stream a.csv --resume --run-dir absent", "no run at absent"),
         ("stream a.csv --target class --rule other", "other"),
+        ("stream a.csv --target class --size tiny --cell lstm", "elementwise-lstm"),
+        ("stream a.csv --target class --cell gru", "cell=gru is an option of the network, which takes no part"),
         ("predict absent a.csv", "no run at absent"),
     ],
 )
