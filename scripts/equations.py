@@ -32,7 +32,7 @@ class Blocks(Preprocessor):
 class Inline(InlineProcessor):
     """Replaces equations within a line."""
 
-    def handleMatch(self, m: re.Match[str], data: str) -> tuple[Any, int, int]:  # noqa: N802 (the name is Markdown's)
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[Any, int, int]:
         """Return an equation, and where its source begins and ends."""
         return self.md.htmlStash.store(convert(m[1])), m.start(0), m.end(0)
 
@@ -40,12 +40,12 @@ class Inline(InlineProcessor):
 class Equations(Extension):
     """Equations in pages."""
 
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+    def extendMarkdown(self, md: Markdown) -> None:
         """Add both to a converter: blocks before fenced code is taken out, lines after code in backticks."""
         md.preprocessors.register(Blocks(md), "equations", 26)
         md.inlinePatterns.register(Inline(INLINE, md), "equation", 185)
 
 
-def makeExtension(**options: Any) -> Equations:  # noqa: N802
+def makeExtension(**options: Any) -> Equations:
     """Return the extension, as Markdown asks for it."""
     return Equations(**options)
