@@ -120,15 +120,16 @@ def whole(found):
 
 
 def long(found):
-    """Return one row for each way on each long stream: accuracy in its first, fifth and last tenth, and in all."""
-    head = ["", "rows", "labels", "first tenth", "fifth", "last", "all", "log loss", "µs/row"]
+    """Return one row for each way on each long stream: accuracy in its first, fifth and ninth tenth, and in all."""
+    head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
     lines = table_head(head)
-    for name in dict.fromkeys(cell["stream"] for cell in cells(found["long_streams"])):
-        mine = [r for r in found["long_streams"] if r["cell"]["stream"] == name]
+    streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
+    for name, count in sorted(streams):
+        mine = [r for r in found["long_streams"] if (r["cell"]["stream"], r["cell"]["rows"]) == (name, count)]
         best = max(r["found"]["accuracy"] for r in mine)
         for record in mine:
             one = record["found"]
-            tenths = [_text(one["parts"][at], "accuracy") for at in (0, len(one["parts"]) // 2, -1)]
+            tenths = [_text(one["parts"][at], "accuracy") for at in (0, 4, 8)]
             score = _text(one["accuracy"], "accuracy")
             values = [f"**{score}**" if one["accuracy"] == best else score, f"{one['log_loss']:.3f}"]
             counts = [f"{one['rows']:,}", f"{one['scored']:,}"]

@@ -52,7 +52,7 @@ class ProgressBar:
             dynamic_ncols=terminal,
             delay=1e-9,  # nothing before the first step
         )
-        self._first = True
+        self._first, self._compiling = True, False
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +74,12 @@ class ProgressBar:
         """Report how a stream without a known end goes on."""
         self._bar.set_description_str(text, refresh=False)
         self._advance(1)
+
+    def compiling(self) -> None:
+        """Say, the first time, that the next step is compiled: for a while, nothing else is shown."""
+        if not self._compiling:
+            self._compiling = True
+            self.say("compiling …")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""

@@ -20,9 +20,9 @@ from foretrace.stream._run import MAY_CHANGE, follow
 
 _CONTENTS = {
     "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "scores beside the baselines, speed and memory, a line each",
+    "metrics.jsonl": "scores, speed and memory, a line each",
     "checkpoint.safetensors": "what was learned, encoding and position",
-    "curves.png": "scores, weights and scores of the experts, time and memory",
+    "curves.png": "scores, experts, time and memory",
     "tensorboard": "the same for TensorBoard",
 }
 

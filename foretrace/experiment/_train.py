@@ -207,6 +207,7 @@ class _Training:
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""
         state = self.devices.replicate(state)
+        self.show.compiling()
         if self.fresh:
             if self.learn.stopped:
                 return Result(self.run, 0, None, self.clock.seconds)

@@ -153,6 +153,7 @@ class _Runner:
                 self._save(job, state, step, curve, clock.seconds)
                 return False
             count = min(calls.steps, schedule.steps_until_due(step, config.evaluate_every))
+            self.show.compiling()
             with calls:
                 state = jax.block_until_ready(group.advance(state, step, count))
             calls.adapt(count)

@@ -152,6 +152,7 @@ class _Training:
         """Act and learn from the present step on."""
         while self.step < self.config.steps and not self.stop.asked:
             block = self.schedule.steps_until_due(self.step, self.config.log_every)
+            self.show.compiling()
             world, tally = self.advance(world, np.int32(block))
             self.step += block
             self._log_block(jax.tree.map(float, tally), world)

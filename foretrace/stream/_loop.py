@@ -169,6 +169,7 @@ class StreamLoop:
 
     def _learn(self, chunk: list[tuple[Row, Position]], *, last: bool = False) -> None:
         before = self.position.row
+        self.show.compiling()
         rows = [(row, row.get(self.target)) for row, _ in chunk]
         self.state, step, resolved, inputs = self._learn_or_undo(rows)
         self.position = chunk[-1][1]

@@ -53,12 +53,16 @@ def test_what_cannot_be_is_said():
     assert str(found) == "state_size, r_min have no effect: the cell rglru has no such option"
 
 
-def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(files, tmp_path, capsys):
+def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     source, run = str(files / "a.csv"), tmp_path / "run"
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
     arguments = ["stream", source, "--target", "z", *options, "--run-dir", str(run)]
     assert cli.main([*arguments, "--cell", "min-gru", "--credit-depth", "0", "--rows", "5"]) == 0
-    assert "cell min-gru, rule hybrid, credit depth 0 of 1" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "cell min-gru, rule hybrid, credit depth 0 of 1" in err
+    assert err.count("compiling …") == 1 and err.index("cell min-gru") < err.index("compiling …")
+    assert [line for line in out.splitlines() if len(line) > 80 and str(run) not in line] == []
     assert read_config_as(run, StreamConfig).model.cell == "min-gru"
     assert cli.main(["stream", source, "--resume", "--run-dir", str(run), "--rows", "9"]) == 0
     assert len(list(predictions(run, source, rows=3))) == 1 + 3
