@@ -1,11 +1,11 @@
 """What credit depth costs a stream, beside the paper's rule: the paper's network for the copy task, float32.
 
-    python benchmarks/cheap_depth.py                   chunks of 8, 16 and 64, one stream; and 50 streams in chunks of 16
+    python benchmarks/cheap_depth.py                 one stream in chunks of 8, 16 and 64; 50 streams in chunks of 16
     python benchmarks/cheap_depth.py --chunks 16 --streams 1
 
-CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one process, so that other work on
-the machine troubles all of them. Times are medians over the rounds; read the ratios to the paper's rule. Finished cells
-stay in records/cheap_depth.jsonl.
+CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one process, so that other
+work on the machine troubles all of them. Times are medians over the rounds; read the ratios to the paper's rule.
+Finished cells stay in records/cheap_depth.jsonl.
 """
 
 import argparse
