@@ -81,16 +81,13 @@ def main():
     pairs = [(chunk, streams) for streams in asked.streams for chunk in asked.chunks if streams == 1 or chunk == 16]
     cells = [{"chunk": chunk, "streams": streams, "rounds": asked.rounds} for chunk, streams in pairs]
     ledger.each(FILE, cells, measure)
-    print(
-        "| chunk | streams | rule | carry, MiB a stream | 10^6 operations a step | CPU us a step and stream | ratio |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    columns = ("chunk", "streams", "rule", "carry, MiB a stream", "10^6 operations a step", "CPU us a step", "ratio")
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for record in ledger.read(FILE):
         for name, one in record["found"].items():
             numbers = (f"{one['mib']:.2f}", f"{one['million_operations']:.1f}", one["cpu_us_per_step"], one["ratio"])
-            print(
-                f"| {record['cell']['chunk']} | {record['cell']['streams']} | {name} | {' | '.join(map(str, numbers))} |"
-            )
+            values = (record["cell"]["chunk"], record["cell"]["streams"], name, *numbers)
+            print(f"| {' | '.join(map(str, values))} |")
 
 
 if __name__ == "__main__":
