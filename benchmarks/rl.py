@@ -117,7 +117,7 @@ RULES = ("online", "truncated", "spatial")
 
 def chain_cells(seeds):
     """Yield the cells of the memory chain."""
-    for length, steps in {16: 60_000, 4: 20_000, 64: 100_000}.items():
+    for length, steps in {4: 20_000, 16: 60_000, 64: 150_000, 128: 300_000}.items():
         for rule in RULES:
             yield {"task": "chain", "length": length, "rule": rule, **DEFAULT, "steps": steps, "seeds": seeds}
 
@@ -141,8 +141,9 @@ def trace_option_cells(seeds):
 
 def maze_cells(seeds):
     """Yield the cells of the T-maze."""
-    for rule in ("online", "spatial"):
-        yield {"task": "maze", "length": 10, "rule": rule, **DEFAULT, "steps": 60_000, "seeds": seeds}
+    for length, steps in {10: 60_000, 50: 300_000, 100: 300_000}.items():
+        for rule in ("online", "spatial"):
+            yield {"task": "maze", "length": length, "rule": rule, **DEFAULT, "steps": steps, "seeds": seeds}
 
 
 def option_cells(seeds):

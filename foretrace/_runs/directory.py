@@ -23,6 +23,10 @@ class RunError(ValueError):
     """A run directory that cannot be used as asked."""
 
 
+class TakenError(RunError):
+    """A directory for a new run that holds something already."""
+
+
 class Run(NamedTuple):
     """The files of a run."""
 
@@ -68,23 +72,33 @@ def create(path: str | os.PathLike, config: Any, *, plan: dict[str, Any] | None 
         plan: what was decided from the data, as JSON, to be looked up later.
 
     Raises:
-        RunError: there is something at the path, or it cannot be written.
+        TakenError: there is something at the path.
+        RunError: it cannot be written.
     """
     run = Run(Path(path))
     try:
         if run.path.is_dir() and any(run.path.iterdir()):
-            what = "a run" if run.config.exists() else "files"
-            raise RunError(
-                f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory"
-            )
+            raise _taken(run)
         run.path.mkdir(parents=True, exist_ok=True)
         _remove_temporaries(run)
         data = {"config": to_json(config)} | ({} if plan is None else {"plan": plan})
         data["surroundings"] = surroundings()
         create_atomically(run.config, f"{json.dumps(data, indent=2)}\n".encode())
+    except FileExistsError as error:
+        # Another process has begun a run here since the look into it; or the path is no directory.
+        raise (_taken(run) if run.path.is_dir() else _unwritable(run, error)) from error
     except OSError as error:
-        raise RunError(f"cannot write the run directory {run.path}: {error.strerror or error}") from error
+        raise _unwritable(run, error) from error
     return run
+
+
+def _taken(run: Run) -> TakenError:
+    what = "a run" if run.config.exists() else "files"
+    return TakenError(f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory")
+
+
+def _unwritable(run: Run, error: OSError) -> RunError:
+    return RunError(f"cannot write the run directory {run.path}: {error.strerror or error}")
 
 
 def reopen(path: str | os.PathLike, config: Any) -> Run:

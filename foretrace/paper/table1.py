@@ -74,6 +74,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         return Entry(row, "LRU x 4", config, None, size["rates"], note)
 
     few = {"credit_depth": 1, "credit_modules": 4, "credit_columns": 8, "chunk": 8}
+    cheap = {"credit_depth": 2, "credit_groups": 1, "chunk": 16}
     layers, through = NETWORKS["LRU x 4"].depth, "errors go through time within a chunk"
     past_the_paper = [
         *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 24)),
@@ -88,6 +89,12 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
             )
         ),
         beyond("online, credit depth 1, 4 modules, 8 columns", "chunks of 8", **few),
+        *(
+            beyond(
+                f"online, credit depth 2, encoder, {modules} modules", "chunks of 16", credit_modules=modules, **cheap
+            )
+            for modules in (8, 16)
+        ),
     ]
     return Experiment(
         name="table1",

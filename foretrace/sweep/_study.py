@@ -198,9 +198,7 @@ def _drawn(trial: "optuna.Trial", dimension: Dimension) -> Value:
 def _trial(number: int, found: Any) -> Trial:
     steps = sorted(found.intermediate_values)
     score = found.intermediate_values[steps[-1]] if steps else None
-    reason = found.user_attrs.get(_REASON, "")
-    if _state(found) == "failed" and not reason:
-        reason = LOST
+    reason = found.user_attrs.get(_REASON, LOST) if _state(found) == "failed" else ""
     values = found.params or found.system_attrs.get("fixed_params", {})
     finite = None if score is None or not math.isfinite(score) else score
     return Trial(number, _state(found), values, steps[-1] if steps else 0, finite, reason)

@@ -16,7 +16,7 @@ import jax
 
 from foretrace import experiment
 from foretrace._learner.state import UntrainedParameters
-from foretrace._runs.directory import Run, read_config_as
+from foretrace._runs.directory import Run, TakenError, read_config_as
 from foretrace._runs.files import LockedError
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
@@ -102,7 +102,8 @@ class Worker:
             config = self.sweep.of(values)
             watch.steps = config.steps
             step = self._train(config, run_dir(self.folder, number), watch)
-        except LockedError:
+        except (LockedError, TakenError):
+            # Another worker has it, such as one that has not noticed yet that its sweep was killed.
             put_back(self.study, trial)
             time.sleep(_IDLE)
             raise _Unfinished from None

@@ -143,6 +143,7 @@ def test_long_categories_classes_and_labels_are_kept_short():
     assert labels.target.counts["classes without room"] == 150 - 8
 
 
+@pytest.mark.full
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_shortened_texts_are_as_different_as_the_texts(a, b):
     for text in (a, a * 3, a + b):

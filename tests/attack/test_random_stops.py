@@ -108,8 +108,10 @@ def test_it_ends_as_if_it_had_never_been_stopped(command, tmp_path):
         told = f"seed {SEED}, stop {number}: {[each.name for each in signals]} after {moments} of {seconds:.1f} s"
         code, err = stop(start(folder), signals, moments)
         ended.append(code)
-        # 0: it was done before; -n: the signal came before Python heard it, or was the second one.
-        assert code in {0, 130, *(-each for each in signals)}, f"{told}: {code} {err}"
+        # 0: it was done before; -n: the signal came before Python heard it, or was the second one. Interrupted while
+        # compiled libraries are being imported, before anything is written, Python may also end by a fault of theirs.
+        early = set() if began(folder) else {-signal.SIGSEGV, -signal.SIGABRT}
+        assert code in {0, 130, *(-each for each in signals), *early}, f"{told}: {code} {err}"
         if code == 130:
             assert "Traceback" not in err, f"{told}: {err}"
         process = start(folder, *(["--resume"] if began(folder) else []))

@@ -112,6 +112,7 @@ def test_lif_spikes_and_is_reset_by_subtraction():
     assert 0 < spikes < 20
 
 
+@pytest.mark.full
 def test_the_sensitivity_of_lif_is_the_leaky_sum_of_its_inputs_and_its_surrogate_a_triangle():
     cell = ft.LIF(3, 4, threshold=0.5, key=KEY)
     alpha = np.exp(-1 / 20)

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 from cases import CELLS
-from tiers import fast
 
 import foretrace as ft
 from foretrace.testing._check import check_cell
@@ -17,7 +16,8 @@ KEY = jax.random.key(0)
 OPTIONS = {"lif": {"surrogate": True}, "indrnn": {"key": jax.random.key(1)}}
 
 
-@pytest.mark.parametrize("cell_name", fast(list(CELLS)), indirect=True)
+@pytest.mark.full
+@pytest.mark.parametrize("cell_name", list(CELLS), indirect=True)
 def test_cell_obeys_every_law(make_cell, cell_name):
     report = check_cell(make_cell(N, key=KEY), **OPTIONS.get(cell_name, {}))
     assert len(report.laws) > 40
@@ -268,7 +268,7 @@ def test_the_right_dense_cell_passes_in_float32_with_a_parameter_declared_frozen
         (HasAnIntegerArray, "interface, parameters' at steps"),
         (FixesThePrecision, "interface"),
         (lambda: DecaysOtherwiseThanItSteps(*jax.tree.leaves(gated_diagonal())), "a \\* own \\+ b"),
-        (HasAWrongDerivative, "finite differences"),
+        pytest.param(HasAWrongDerivative, "finite differences", marks=pytest.mark.full),
         pytest.param(lambda: ft.LIF(2, key=KEY), "finite differences of the loss", marks=pytest.mark.full),
     ],
 )

@@ -269,6 +269,7 @@ def test_another_configuration_cannot_be_resumed(capsys, tmp_path):
     assert code == 2 and "holds a run already; go on with a run by --resume" in err
 
 
+@pytest.mark.full
 def test_a_rule_that_leaves_parameters_untrained_says_so(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = run(capsys, "train", "copy", "--rule", "spatial", *NETWORK.split(), "--run-dir", str(tmp_path))

@@ -27,6 +27,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("cell", "rule", "chunkings"), fast(CASES), ids=str)
 def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule, chunkings):
     credit = rule.credit

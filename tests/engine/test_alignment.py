@@ -23,6 +23,7 @@ def batch():
     return xs, jax.random.randint(jax.random.key(2), (2, 8), 0, 3)
 
 
+@pytest.mark.full
 def test_bptt_aligns_with_itself_and_online_does_at_the_top(network, batch):
     exact = ft.alignment(network, *batch, rule=ft.BPTT, loss=LOSS)
     assert exact.total == pytest.approx(1, abs=1e-12)

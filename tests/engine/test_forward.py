@@ -94,6 +94,7 @@ def test_labels_of_sequences_are_checked(network):
     ft.gradient(network, None, XS, jnp.array([0, 7, 1]), rule=ft.BPTT, loss=LOSS, last=True, mask=none)
 
 
+@pytest.mark.full
 def test_a_learner_takes_means_and_targets_of_sequences(network):
     options = {"rule": ft.BPTT, "optimizer": ft.adamw(1e-2), "loss": LOSS, "whole_sequences": True}
     learner = ft.Learner(network, mean_loss=True, **options)

@@ -246,6 +246,7 @@ def test_chunks_give_the_same_training(tmp_path, finished):
             np.testing.assert_allclose(x[name], y[name], rtol=1e-8)
 
 
+@pytest.mark.full
 def test_divergence_names_the_step_and_the_way_out(tmp_path):
     optimizer = experiment.OptimizerConfig(learning_rate=1e300, clip=None)
     config = dataclasses.replace(CONFIG, optimizer=optimizer, align_every=None)
@@ -265,6 +266,7 @@ def test_an_existing_run_is_left_alone(finished):
     assert finished.run.metrics.read_bytes() == before
 
 
+@pytest.mark.full
 def test_directories_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("mine")
     cases = {
@@ -301,6 +303,7 @@ def test_wrong_settings_are_named_before_anything_is_written(tmp_path, change, m
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("more", [-1, 0, 5])
 def test_a_chunk_may_be_the_whole_sequence_or_longer(more):
     config = dataclasses.replace(CONFIG, chunk=CONFIG.task.length + more)

@@ -53,6 +53,7 @@ def leaves(state):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delay", fast([3, 0]))
 def test_random_labels_stay_at_chance(delay):
     shape = dataclasses.replace(CLASSES, delay=delay)
@@ -86,6 +87,7 @@ def test_a_late_label_teaches_the_row_that_it_belongs_to():
     assert (wrong.newest.argmax(1) == labels)[300:].mean() < 0.7
 
 
+@pytest.mark.full
 def test_rows_without_labels_move_the_past_alone():
     draw = np.random.default_rng(0)
     for shape in (NUMBERS, CLASSES):
@@ -125,6 +127,7 @@ def test_no_value_poisons_the_state(bad):
     assert not any(np.isnan(leaf).any() for leaf in leaves((state.experts, state.weights)))
 
 
+@pytest.mark.full
 def test_streams_have_pasts_of_their_own():
     shape = dataclasses.replace(NUMBERS, slots=2, previous=True)
     # The next number of each stream is its last one, with the sign changed; the streams come in no order.

@@ -68,6 +68,7 @@ def test_the_file_is_valid_and_short_python(tmp_path):
     assert len(text.splitlines()) < 90 and max(map(len, text.splitlines())) <= 120
 
 
+@pytest.mark.full
 def test_wrong_arguments_are_named(tmp_path):
     rtu = ft.Network(3, 2, model_size=4, depth=1, cell=ft.RTU.factory(state_size=3), key=jax.random.key(0))
     with pytest.raises(ValueError, match="no form of RTU, only of LRU, S5, MinGRU, GRU"):

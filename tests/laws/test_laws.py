@@ -76,7 +76,7 @@ def test_the_gradient_is_its_definition(network, rule):
     assert_equal((value, grads), define(network, xs, ys, mask=mask, reset=reset))
 
 
-@every_case(lambda case: case.any_chunks, slow=(ft.RTRL,))
+@every_case(lambda case: case.any_chunks, slow=(ft.RTRL, ft.ONLINE.with_depth(1)))
 @given(data=st.data())
 def test_any_partition_gives_the_same_gradient_and_carry(network, rule, data):
     lengths = data.draw(st.sampled_from(partitions((3, 2, 1) if rule.carried else (3, 1))), label="lengths")

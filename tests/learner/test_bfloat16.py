@@ -111,6 +111,7 @@ def test_predicting_moves_sensitivities_on_as_learning_does():
     jax.tree.map(np.testing.assert_array_equal, predicted.carry, learned.carry)
 
 
+@pytest.mark.full
 def test_a_reset_and_the_beginning_are_exactly_zero():
     learner = make_learner()
     shapes = jax.eval_shape(lambda: init_carry(learner.network, ft.ONLINE)).e

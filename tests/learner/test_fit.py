@@ -90,6 +90,7 @@ def test_help_lists_the_public_names():
     assert not {"importlib", "Any"} & set(ft.__all__)
 
 
+@pytest.mark.full
 def test_a_validation_loss_that_is_not_finite_is_an_error():
     with pytest.raises(ValueError, match="validation loss of epoch 1 is nan"):
         fitted(XS, loss=lambda output, y: jnp.nan * jnp.sum(output), validation=0.99, epochs=1)

@@ -82,6 +82,7 @@ def test_a_restored_watch_goes_on():
     assert [i + cut for i in told(losses[cut:], again)] == told(losses) != []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("changes", [True, False])
 def test_a_stream_that_is_run_warns_where_it_is_run(monkeypatch, changes):
     monkeypatch.setattr(forgetting, "BLOCK", 4)

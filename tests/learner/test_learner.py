@@ -39,6 +39,7 @@ def distance(a, b):
     return max(float(jnp.abs(x - y).max()) for x, y in leaves if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
+@pytest.mark.full
 def test_accumulated_chunks_make_the_update_of_the_whole_sequence():
     xs, ys = data(6)
     whole = make_learner(whole_sequences=True)
@@ -80,6 +81,7 @@ def test_accumulated_chunks_share_one_dropout_mask():
     assert distance(without.network, expected.network) > 1e-3
 
 
+@pytest.mark.full
 def test_every_call_updates_by_default_and_the_carry_goes_on():
     xs, ys = data(4)
     learner = make_learner()
@@ -200,6 +202,7 @@ def test_one_compilation_for_each_shape():
     assert learner._step._cache_size() == 2
 
 
+@pytest.mark.full
 def test_warns_of_structural_zeros_by_name():
     with pytest.warns(ft.UntrainedParameters, match="blocks.cell.nu_log, blocks.cell.theta_log is structurally"):
         make_learner(rule=ft.SPATIAL)

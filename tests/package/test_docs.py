@@ -33,9 +33,18 @@ DEAR = {
     "foretrace._learner.learner",
     *(
         f"docs/{name}.md"
-        for name in ("agents", "credit", "credit_choose", "extending", "quickstart", "streaming", "streams", "sweeps")
+        for name in (
+            "agents",
+            "credit",
+            "credit_choose",
+            "export",
+            "extending",
+            "quickstart",
+            "streaming",
+            "streams",
+            "sweeps",
+        )
     ),
-    *(f"docs/howto/{name}.md" for name in ("debug", "from_others", "late_labels", "lengths", "many_streams")),
 }
 """Examples that take more than a few seconds."""
 HOWTO = sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/howto/*.md"))
@@ -63,7 +72,7 @@ def test_most_modules_have_an_example():
     assert len(shown) >= 12
 
 
-@pytest.mark.parametrize("page", slower(PAGES, DEAR))
+@pytest.mark.parametrize("page", slower(PAGES, {*DEAR, *HOWTO}))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     """The blocks of a page are one program, as a reader would type them (titled blocks are excerpts, not programs)."""
     monkeypatch.chdir(tmp_path)

@@ -346,6 +346,7 @@ def test_long_sequences_are_those_of_the_paper():
         paper.load("table1", "long")
 
 
+@pytest.mark.full
 def test_published_cells_have_the_published_sizes():
     counts = {}
     for name in ("table1", "table2", "table3"):

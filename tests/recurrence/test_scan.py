@@ -73,6 +73,7 @@ def test_every_method_is_the_plain_loop(length, is_complex, varying, resets, see
     assert_equal(by_replay(a, b, h, starts, want[0], deltas), want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", [*METHODS, "kernel"])
 def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
     """The platform's method is what a backward pass takes; here each of them, whatever the platform."""
@@ -94,6 +95,7 @@ def test_the_platform_method_is_one_of_them():
     assert _scan.platform_method() in METHODS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("resets", fast([True, False]), ids=["resets", "whole"])
 @pytest.mark.parametrize("varying", fast([True, False]), ids=["varying", "constant"])
 @pytest.mark.parametrize("is_complex", fast([True, False]), ids=["complex", "real"])

@@ -7,7 +7,7 @@ import pytest
 import foretrace as ft
 from foretrace import rl
 
-pytestmark = pytest.mark.usefixtures("as_a_user")
+pytestmark = [pytest.mark.usefixtures("as_a_user"), pytest.mark.full]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -109,6 +109,7 @@ def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(cell, dept
     assert_same(exact_part(rule, state.opt_state), exact_part(rule, jax.grad(loss)(network)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("entropy", fast([0.0, 0.1]))
 @pytest.mark.parametrize(("cell", "depth", "rule"), EXACT)
 def test_the_updates_of_an_episode_are_policy_gradient_and_value_gradient(cell, depth, rule, entropy):
@@ -180,6 +181,7 @@ def test_q_learning_and_sarsa_by_their_equations(on_policy):
     assert_same(exact_part(ft.ONLINE, state.opt_state), exact_part(ft.ONLINE, total))
 
 
+@pytest.mark.full
 def test_without_a_trace_it_is_td_0():
     network = make_network(1)
     agent = rl.ValuePrediction(network, rule=ft.ONLINE, discount=DISCOUNT, trace_decay=0.0, optimizer=optax.sgd(0.1))
@@ -255,6 +257,7 @@ def test_a_saved_agent_goes_on_bit_for_bit(tmp_path):
         assert bool((a == b).all())
 
 
+@pytest.mark.full
 def test_a_step_compiles_once():
     agent, traced = make_agent(), []
     agent._act = jax.jit(lambda *given: traced.append(1) or agent._traced_act(*given))
@@ -263,6 +266,7 @@ def test_a_step_compiles_once():
     assert len(traced) == 1
 
 
+@pytest.mark.full
 def test_an_episode_starts_anew():
     network = make_network(1)
     agent = rl.ValuePrediction(network, rule=ft.ONLINE, optimizer=summing())
@@ -271,6 +275,7 @@ def test_an_episode_starts_anew():
     assert_same((after.carry, after.trace, after.value), (fresh.carry, fresh.trace, fresh.value))
 
 
+@pytest.mark.full
 def test_what_is_not_finite_is_refused():
     agent = make_agent()
     _, state = agent.act(agent.init(), OBSERVATIONS[0])
@@ -331,6 +336,7 @@ def test_an_episode_ends_though_the_next_act_is_refused(first, compiled):
     assert first or float(after.info.td_error) != 0
 
 
+@pytest.mark.full
 def test_errors_say_what_is_wrong():
     agent = make_agent()
     _, state = agent.act(agent.init(), OBSERVATIONS[0])

@@ -61,6 +61,7 @@ def test_both_cues_come():
     assert set(np.asarray(observations[:, 0])) == {-1.0, 1.0}
 
 
+@pytest.mark.full
 @given(st.integers(2, 6), st.integers(1, 9), st.integers(0, 99))
 def test_the_event_follows_the_stimulus_by_the_interval(interval, pause, seed):
     _, steps = walk(rl.TraceConditioning(interval, pause), [0] * 200, seed)

@@ -154,6 +154,7 @@ def test_what_cannot_be_opened_says_why(tmp_path):
         Source("a.csv", delimiter="ab")
 
 
+@pytest.mark.full
 def test_a_line_without_end_is_refused_in_bounded_memory():
     code = """if True:
     import resource, sys

@@ -129,6 +129,7 @@ def test_a_flipped_bit_anywhere_is_found(tmp_path):
     assert ft.read_extra(path)["position"] == 1234567
 
 
+@pytest.mark.full
 def test_what_is_kept_beside_the_state_may_be_large(tmp_path):
     extra = {"labels": "x" * 101_000_000}  # safetensors refuses a header of more than 100 MB
     ft.save(tmp_path / "state", {"weight": np.zeros(3)}, extra=extra)

@@ -229,6 +229,7 @@ def test_what_missing_rows_hold_reaches_nothing():
         assert_same(place(clean, slot), place(other, slot))
 
 
+@pytest.mark.full
 def test_a_step_that_is_not_finite_is_refused_for_all_of_its_rows():
     model, (xs, ys) = many(0.05, 3, 0), data()
     state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))

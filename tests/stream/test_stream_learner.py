@@ -107,6 +107,7 @@ def test_nothing_is_compiled_twice():
     assert learner._step._cache_size() == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delay", fast([2, 0]))
 def test_without_labels_nothing_is_learned_but_the_state_goes_on(delay):
     model = make_model(3, 4, classes=True, delay=delay, **TINY)
@@ -311,6 +312,7 @@ def test_scores_by_hand():
     assert scores.window()["rmse"] == pytest.approx(1) and scores.window() == {} and scores.total()["mae"] == 1
 
 
+@pytest.mark.full
 def test_the_recurrence_learns_at_its_own_factor_of_the_rate():
     """With a factor of 0 the eigenvalues stay, which a reach of many rows needs: a phase turns k times over k rows."""
     xs, ys = rows(8)

@@ -136,7 +136,7 @@ def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-@pytest.mark.parametrize("cut", [-4, -1], ids=["torn", "no line break"])
+@pytest.mark.parametrize("cut", fast([-4, -1]), ids=["torn", "no line break"])
 def test_a_torn_last_line_stays_behind_the_checkpoint(files, tmp_path, cut):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     config = StreamConfig(str(tmp_path / "b.csv"), target="class", **TINY)
@@ -152,6 +152,7 @@ def test_a_torn_last_line_stays_behind_the_checkpoint(files, tmp_path, cut):
 HOSTILE = ["price [/kWh]", "speed [m/s]", "cost $_$ x", "a\x1b[2Jb", "[bold]", "\\"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_of_columns_are_shown_as_they_are(tmp_path, capsys, name):
     (tmp_path / "a.csv").write_text(f"x,{name}\n" + "1,2\n2,1\n" * 3)
@@ -180,6 +181,7 @@ def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, cap
         assert ("column 'same' is '3' in all of the first 40 rows" in err) == (target != "same")
 
 
+@pytest.mark.full
 def test_first_rows_without_a_label_do_not_say_what_it_is(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,\n" * 20 + "1,0.5\n" * 20)
     config = StreamConfig(str(tmp_path / "a.csv"), target="y", **TINY | {"look_ahead": 10})
@@ -189,7 +191,7 @@ def test_first_rows_without_a_label_do_not_say_what_it_is(tmp_path):
     assert follow(told, tmp_path / "run", rows=15, show_progress=False).scores == {}
 
 
-@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize("chunk", fast([1, 4]))
 def test_a_bad_row_saves_first_and_may_be_skipped_on_resuming(files, tmp_path, chunk):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     lines.insert(96, "too,few\n")
@@ -219,7 +221,7 @@ def test_an_outlier_that_stops_leaves_the_state_before_it(tmp_path, column, chun
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
-@pytest.mark.parametrize("file", ["a.csv", "a.parquet"])
+@pytest.mark.parametrize("file", fast(["a.csv", "a.parquet"]))
 def test_other_columns_are_refused_with_the_difference(files, tmp_path, file):
     run, path = tmp_path / "run", tmp_path / file
     path.write_bytes((files / file).read_bytes())
@@ -244,6 +246,7 @@ def test_other_columns_are_refused_with_the_difference(files, tmp_path, file):
     assert len(list(predictions(run, str(tmp_path / "b.jsonl")))) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delay", fast([2, 0]))
 def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_come(files, tmp_path, delay):
     config = StreamConfig(str(files / "a.csv"), target="class", delay=delay, **TINY)
@@ -482,6 +485,7 @@ def test_one_process_at_a_time_in_a_run_directory(files, tmp_path):
     assert follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
 
 
+@pytest.mark.full
 def test_tensorboard_gets_the_numbers(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), target="class", **TINY)
     follow(config, tmp_path / "run", rows=60, tensorboard=True, show_progress=False)
@@ -489,6 +493,7 @@ def test_tensorboard_gets_the_numbers(files, tmp_path):
     assert b"total/log_loss" in events.read_bytes() and b"largest_modulus" in events.read_bytes()
 
 
+@pytest.mark.full
 def test_outlier_targets_follow_the_policy_of_the_run(tmp_path):
     rows = [f"{i % 7},{'1e9' if i in (100, 150) else (i * 5) % 11}" for i in range(200)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")

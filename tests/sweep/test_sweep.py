@@ -242,6 +242,7 @@ def test_a_search_finds_what_is_good_and_is_the_same_whoever_runs_it(begun, monk
     assert take(other.ask(), reseeded, "x")[1] != standing(study)[0].values
 
 
+@pytest.mark.full
 def test_a_trial_that_fails_says_why_and_is_not_the_end(begun, monkeypatch):
     def score(config):
         if config.optimizer.learning_rate == 1:
@@ -294,6 +295,41 @@ def test_what_is_no_number_never_wins(begun, monkeypatch, score, value):
     write_trials(begun.folder, standing(study))
     assert read_trials(begun.folder) == standing(study)
     json.loads((begun.folder / "sweep.jsonl").read_text().splitlines()[0], parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("begins", [0, 1])
+def test_a_trial_that_another_worker_begins_at_the_same_time_has_not_failed(begun, monkeypatch, begins):
+    """A worker whose sweep was killed goes on until it notices, and the sweep that goes on has its own."""
+    train, calls = experiment.train, []
+    asked = Sweep(SMALL, grid=("optimizer.learning-rate=1e-3",))
+    study, worker = begun(asked)
+
+    def begin(config, path, *, resume, **options):
+        calls.append(resume)
+        if len(calls) > 1:
+            return ended(config, path, resume=resume, **options)
+        if begins:  # before the look into the directory, and in the middle of it
+            path.mkdir(parents=True)
+            (path / "config.json").touch()
+        else:
+            monkeypatch.setattr(os, "link", too_late)
+        try:
+            return train(config, path, resume=resume, **options)
+        finally:
+            monkeypatch.setattr(os, "link", link)
+
+    def too_late(source, target):
+        target.touch()
+        return link(source, target)
+
+    link = os.link
+    pretend(monkeypatch, lambda config: 0.5)
+    ended = experiment.train
+    monkeypatch.setattr(experiment, "train", begin)
+    assert worker().work()
+    assert calls == [False, True]
+    (trial,) = standing(study)
+    assert (trial.state, trial.reason) == ("finished", "")
 
 
 def test_trials_of_a_worker_without_a_sign_of_life_are_run_again(begun, monkeypatch):

@@ -263,6 +263,7 @@ def test_a_learner_trains_on_traced_batches(mnist):
     assert np.isfinite(losses).all()
 
 
+@pytest.mark.full
 def test_real_mnist():
     task = SequentialMNIST(data_dir=real_data("mnist"))
     assert task.sizes == {"training": 54_000, "validation": 6_000, "test": 10_000}
@@ -272,6 +273,7 @@ def test_real_mnist():
     assert abs(task.batch(0, 7, 50).xs.mean()) < 0.1
 
 
+@pytest.mark.full
 def test_real_cifar_test_images():
     pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
     task = SequentialCIFAR10(data_dir=real_data("cifar10"))
