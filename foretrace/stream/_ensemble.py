@@ -181,6 +181,8 @@ def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray
 def ensemble(model: Model) -> Ensemble:
     """Return the ensemble of a model; equal models share one, and with it their compiled programs."""
     shape = model.shape
+    # A network takes the labels of a whole chunk.
+    late = model.late_steps * shape.chunk if model.has_network else shape.delay
     network: StreamLearner | MemberLearner | None = None
     if model.has_network:
         network = stream_learner(model) if shape.members is None else member_learner(model)
@@ -189,7 +191,7 @@ def ensemble(model: Model) -> Ensemble:
         lagged=shape.lagged,
         outputs=shape.output_size,
         classes=shape.classes,
-        delay=shape.delay,
+        delay=late,
         slots=shape.members or 1,
         previous=shape.previous,
         outside=0 if network is None else 1,

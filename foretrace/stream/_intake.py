@@ -1,7 +1,6 @@
 """From rows to learning steps: what every intake does, and the rows of one stream in chunks."""
 
 import abc
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -181,7 +180,6 @@ class OneStream(AbstractIntake):
         super().__init__(labels, model, model.shape.chunk)
         self.labels = labels
         self.num_chunks = 0
-        self.learned: deque[LabelledRow] = deque()
 
     @cached_property
     def network(self) -> StreamLearner:
@@ -193,32 +191,21 @@ class OneStream(AbstractIntake):
         xs = np.zeros((self.size, self.width))
         contexts: list[Context] = []
         resolved: list[LabelledRow | None] = []
-        has_experts = bool(self.model.experts)
         for i, (row, value) in enumerate(rows):
             xs[i] = self.labels.push(row, value)
             contexts.append(self.labels.newest)
-            if has_experts:  # they learn row by row: a label as soon as it comes
+            if not self.has_network:  # the experts learn row by row: a label as soon as it comes
                 resolved.append(next(iter(self.labels.pop_resolved(1)), None))
         self.num_chunks += 1
-        whole = self._whole_chunk(resolved) if self.has_network else []
+        if self.has_network and self.num_chunks > self.model.late_steps:
+            resolved = [*self.labels.pop_resolved(self.size)]
         self.parts.end("encoding")
         step, network = None, self.network_state(state)
         if network is not None:
-            network, step = self.network.step(network, xs, *self._label_arrays(whole))
-        if not has_experts:
-            resolved = whole
+            network, step = self.network.step(network, xs, *self._label_arrays(resolved))
         state, step = self._mixed(state, network, step, xs, contexts, resolved)
         self._learn_outputs(step, resolved)
         return IntakeStep(state, step, resolved, xs[: len(rows)])
-
-    def _whole_chunk(self, resolved: Sequence[LabelledRow | None]) -> list[LabelledRow | None]:
-        """Return the rows of the chunk that the network learns now; those that the experts have learned wait here."""
-        self.learned.extend(row for row in resolved if row is not None)
-        if self.num_chunks <= self.model.late_steps:
-            return []
-        if not self.model.experts:
-            return [*self.labels.pop_resolved(self.size)]
-        return [self.learned.popleft() for _ in range(min(self.size, len(self.learned)))]
 
     def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next; nothing changes."""
@@ -252,12 +239,9 @@ class OneStream(AbstractIntake):
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        learned = [list(row) for row in self.learned]
-        return {"labels": self.labels.to_json(), "num_chunks": self.num_chunks, "learned": learned}
+        return {"labels": self.labels.to_json(), "num_chunks": self.num_chunks}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `to_json` returned of an object made with the same arguments."""
         self.labels.restore(state["labels"])
         self.num_chunks = state["num_chunks"]
-        context = self.target.context_from_json
-        self.learned = deque(LabelledRow(context(values), *rest) for values, *rest in state["learned"])

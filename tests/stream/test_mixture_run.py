@@ -35,21 +35,10 @@ RUNS = {
     "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}, FEW),
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, FEW),
     "all experts": ("a.csv", {"target": "class"}, None),
-    "with the network": ("a.csv", {"target": "z", "chunk": 2, "delay": 3}, (*FEW, "network")),
+    "with the network": ("a.csv", {"target": "z", "chunk": 2}, (*FEW, "network")),
     "members": ("a.csv", {"target": "z", "member": "color", "members": 4, "together": 2, "horizon": 2}, FEW),
     "text": ("a.txt", {}, FEW),
 }
-
-
-@pytest.mark.full
-def test_a_network_does_not_make_the_experts_wait_for_its_chunks(files, tmp_path):
-    experts = ("baselines", "row")
-    found = []
-    for more in ((), ("network",)):
-        model = ModelConfig(experts=(*experts, *more))
-        config = StreamConfig(str(files / "a.csv"), target="z", chunk=4, delay=5, model=model)
-        found.append(follow(config, tmp_path / str(len(more)), show_progress=False).experts)
-    assert found[0].items() <= found[1].items() and len(found[1]) == len(found[0]) + 1
 
 
 @pytest.mark.parametrize(
