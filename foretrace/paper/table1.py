@@ -88,7 +88,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
                 (layers, 2, "encoder and first block"),
             )
         ),
-        beyond("online, credit depth 1, 4 modules, 8 columns", **few),
+        beyond("online, credit depth 1, 4 modules, 8 columns", "", **few),
         *(
             beyond(
                 f"online, credit depth 2, encoder, {modules} modules",
