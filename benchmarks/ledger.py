@@ -77,6 +77,8 @@ def command():
     if "--work" in given:
         at = given.index("--work")
         given = given[:at] + given[at + 2 :]
+    if "--against" in given:  # its commit is in the cell
+        given[given.index("--against") + 1] = "../old"
     return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
 
 

@@ -11,7 +11,19 @@ from cues import LABELS
 
 PAGE = Path(__file__).parents[1] / "docs" / "streams_compared.md"
 TEMPLATE = Path(__file__).with_name("compared.md")
-PARTS = ("reach", "memory", "what", "streams", "whole", "packaged", "latency", "soak", "provenance")
+PARTS = (
+    "reach",
+    "memory",
+    "what",
+    "streams",
+    "whole",
+    "long",
+    "packaged",
+    "latency",
+    "row_parts",
+    "soak",
+    "provenance",
+)
 FIRST = 5000
 
 
@@ -38,7 +50,7 @@ def text(records=ledger.RECORDS):
     return page
 
 
-NAMES = ("reach", "reach_deep_river", "flat_memory", "streams", "streams_deep_river", "latency", "soak")
+NAMES = ("reach", "reach_deep_river", "flat_memory", "streams", "streams_deep_river", "long_streams", "latency", "soak")
 
 
 def reach(found):
@@ -105,6 +117,31 @@ def whole(found):
     """Return the same tables for whole streams, or as many rows as there are records of."""
     records = [r for r in found["streams"] if r["cell"]["rows"] != FIRST and not r["cell"].get("seed")]
     return "\n".join(_tables(records, "####"))
+
+
+def long(found):
+    """Return one row for each way on each long stream: accuracy in its first, fifth and ninth tenth, and in all."""
+    head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
+    lines = table_head(head)
+    streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
+    for name, count in sorted(streams):
+        mine = [r for r in found["long_streams"] if (r["cell"]["stream"], r["cell"]["rows"]) == (name, count)]
+        best = max(r["found"]["accuracy"] for r in mine)
+        for record in mine:
+            one = record["found"]
+            tenths = [_text(one["parts"][at], "accuracy") for at in (0, 4, 8)]
+            score = _text(one["accuracy"], "accuracy")
+            values = [f"**{score}**" if one["accuracy"] == best else score, f"{one['log_loss']:.3f}"]
+            counts = [f"{one['rows']:,}", f"{one['scored']:,}"]
+            lines.append(
+                table_row(
+                    [f"{name}: {record['cell']['way']}", *counts, *tenths, *values, number(one["cpu_us_per_row"])]
+                )
+            )
+        one = mine[0]["found"]
+        plain = _text(max(one["majority_accuracy"], one["no_change_accuracy"]), "accuracy")
+        lines.append(table_row([f"{name}: majority or last label, the better one", *[""] * 5, plain, "", ""]))
+    return "\n".join(lines)
 
 
 def packaged(found):
@@ -187,6 +224,31 @@ def latency(found):
         one, cell = record["found"], record["cell"]
         what = f"{cell['size']}, `--chunk {cell['chunk']}`"
         lines.append(table_row([what, number(one["cpu_us_per_row"]), f"{one['rows_per_cpu_second']:,.0f}"]))
+    return "\n".join(lines)
+
+
+def row_parts(found):
+    """Return the parts of a row, before a change and after it."""
+    records = [r for r in found["latency"] if r["cell"]["what"] == "parts"]
+    if not records:
+        return ""
+    groups = {
+        "reading, encoding": ("reading", "encoding"),
+        "mixture, network": ("mixture", "network"),
+        "intervals, scores, records": ("intervals", "scores", "records"),
+    }
+    lines = table_head(
+        ["µs of CPU time a row", "", *groups, "row", "rows per CPU second", "dispatch of a call", "arrays"]
+    )
+    for record in records:
+        cell = record["cell"]
+        for name in ("before", "now"):
+            one = record["found"][name]
+            parts = [sum(one.get(part, 0.0) for part in group) for group in groups.values()]
+            what = f"{cell['stream']}, {cell['size']}, `--chunk {cell['chunk']}`"
+            values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
+            passed = [f"{one['dispatch']:.0f}", str(one["arrays"])] if "dispatch" in one else ["", ""]
+            lines.append(table_row([what, f"{name}, `{cell['commits'][name]}`", *values, *passed]))
     return "\n".join(lines)
 
 

@@ -91,7 +91,7 @@ def measure(cell, work):
     )
 
 
-def network(cell, stream, path, count):
+def network(cell, stream, path, count, ways=WAYS):
     """Follow the stream as `foretrace stream` does, at its default size and rate; a short run before compiles."""
     import json
 
@@ -104,7 +104,7 @@ def network(cell, stream, path, count):
     columns = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
     text = {"target": None} if path.suffix == ".txt" else {"target": "target", "previous": stream.previous, **columns}
     task = {} if path.suffix == ".txt" else {"task": "classification" if stream.classes else "regression"}
-    options = dict(WAYS[cell["way"]]) | {"seed": cell.get("seed", 0)}
+    options = dict(ways[cell["way"]]) | {"seed": cell.get("seed", 0)}
     steps = {"chunk": options.pop("chunk", 1), "log_every": max(count // 10, 1)}
     config = StreamConfig(str(path), **text, **task, **steps, model=ModelConfig(**({"size": "small"} | options)))
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ float64, whatever JAX is set to, by `jax.enable_x64` around each call.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from foretrace._experts.least_squares import ClassSquares, NumberSquares
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
+from foretrace._experts.packing import Packed, Packing
 from foretrace._experts.rows import Row, unpack
 from foretrace._experts.shape import LABELS, WIDE, Shape
 from foretrace._types import Array, Float, Int
@@ -81,6 +82,9 @@ class MixtureState(NamedTuple):
     num_labels: Int[Array, ""]
 
 
+S = TypeVar("S", MixtureState, Packed)
+
+
 class Mixed(NamedTuple):
     """What a step returns for each of its rows.
 
@@ -119,10 +123,11 @@ class Mixture:
         self.places = shape.delay + 1 if shape.delay else 0
         with jax.enable_x64(True):
             self._maps = jax.tree.map(jnp.asarray, maps(shape))
+        self.packing = Packing(jax.eval_shape(self.init))
         self._step = jax.jit(self._traced_step, donate_argnums=0)
         self._advance = jax.jit(partial(self._traced_step, learning=False), donate_argnums=0)
         self._predict = jax.jit(self._traced_predict)
-        self._weights = jax.jit(lambda state: self.mixture.weights(state.weights))
+        self._weights = jax.jit(lambda state: self.mixture.weights(self._unpacked(state).weights))
 
     def init(self) -> MixtureState:
         """Return the state before the first row."""
@@ -146,33 +151,44 @@ class Mixture:
             )
             return jax.tree.map(jnp.copy, state)
 
-    def step(self, state: MixtureState, rows: Any) -> tuple[MixtureState, Mixed]:
-        """Predict each row, and learn the row whose label came with it; `state` is donated."""
+    def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
+        """Predict each row, and learn the row whose label came with it; `state` is donated.
+
+        This and the other methods take a state as it is, or packed by `packing`, and return it likewise.
+        """
         with jax.enable_x64(True):
             return self._step(state, self._maps, rows)
 
-    def advance(self, state: MixtureState, rows: Any) -> tuple[MixtureState, Mixed]:
+    def advance(self, state: S, rows: Any) -> tuple[S, Mixed]:
         """Predict each row without learning: the past moves on; `state` is donated."""
         with jax.enable_x64(True):
             return self._advance(state, self._maps, rows)
 
-    def predict(self, state: MixtureState, rows: Any) -> Float[Array, "C O"]:
+    def predict(self, state: MixtureState | Packed, rows: Any) -> Float[Array, "C O"]:
         """Return the prediction of each row if it came next; nothing changes."""
         with jax.enable_x64(True):
             return self._predict(state, self._maps, rows)
 
-    def weights(self, state: MixtureState) -> dict[str, float]:
+    def weights(self, state: MixtureState | Packed) -> dict[str, float]:
         """Return the weight of each expert in the mixture, the mean over the steps ahead."""
         with jax.enable_x64(True):
             found = np.asarray(self._weights(state))
         return dict(zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True))
 
-    def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
+    def _unpacked(self, state: MixtureState | Packed) -> MixtureState:
+        return self.packing.unpack(state) if isinstance(state, Packed) else state
+
+    def _traced_predict(self, state: MixtureState | Packed, maps: Maps, rows: Any) -> Array:
+        state = self._unpacked(state)
         return lax.map(lambda row: self._forward(state, maps, unpack(self.shape, row))[0].mixed, rows)
 
     def _traced_step(
-        self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
-    ) -> tuple[MixtureState, Mixed]:
+        self, state: MixtureState | Packed, maps: Maps, rows: Any, *, learning: bool = True
+    ) -> tuple[MixtureState | Packed, Mixed]:
+        if isinstance(state, Packed):
+            after, mixed = self._traced_step(self._unpacked(state), maps, rows, learning=learning)
+            return self.packing.pack(after), mixed
+
         def body(state: MixtureState, row: Array) -> tuple[MixtureState, Mixed]:
             return self._row(maps, learning, state, unpack(self.shape, row))
 

@@ -41,11 +41,11 @@ class Moments:
 
     def score(self, x: float) -> float:
         """Return how many standard deviations a number lies above the mean."""
-        return (x - self.mean) / self.scale
+        return (x - self.mean) / (math.sqrt(self.variance) or 1.0)
 
     def within(self, x: float, bound: float) -> float:
         """Return a number, or the bound in standard deviations if it lies beyond; only once the mean has settled."""
-        z = self.score(x)
+        z = (x - self.mean) / (math.sqrt(self.variance) or 1.0)
         if abs(z) <= bound or self.count < SETTLED or not self.variance:
             return x
         return self.mean + math.copysign(bound, z) * self.scale

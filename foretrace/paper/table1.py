@@ -88,10 +88,13 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
                 (layers, 2, "encoder and first block"),
             )
         ),
-        beyond("online, credit depth 1, 4 modules, 8 columns", "chunks of 8", **few),
+        beyond("online, credit depth 1, 4 modules, 8 columns", "", **few),
         *(
             beyond(
-                f"online, credit depth 2, encoder, {modules} modules", "chunks of 16", credit_modules=modules, **cheap
+                f"online, credit depth 2, encoder, {modules} modules",
+                "the rest without",
+                credit_modules=modules,
+                **cheap,
             )
             for modules in (8, 16)
         ),

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from foretrace._experts.mixture import Mixture, MixtureState, mixture
+from foretrace._experts.mixture import Mixture, mixture
+from foretrace._experts.packing import Packed
 from foretrace._experts.rows import pack
 from foretrace._experts.shape import Shape
 from foretrace._rows.delayed_labels import LabelledRow
@@ -36,11 +37,11 @@ class EnsembleState(NamedTuple):
 
     Args:
         network: state of the network; None if there is none.
-        mixture: state of the mixture.
+        mixture: state of the mixture, packed.
     """
 
     network: StreamState | None
-    mixture: MixtureState
+    mixture: Packed
 
 
 class Ensemble:
@@ -74,7 +75,9 @@ class Ensemble:
 
     def init(self, key: PRNGKeyArray | None = None) -> EnsembleState:
         """Return the state before the first row."""
-        return EnsembleState(None if self.network is None else self.network.init(key), self.mixture.init())
+        network = None if self.network is None else self.network.init(key)
+        with jax.enable_x64(True):
+            return EnsembleState(network, self.mixture.packing.pack(self.mixture.init()))
 
     def mix(
         self,

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,10 +52,16 @@ class AbstractIntake(abc.ABC):
         self.target = labels.target
         self.width = labels.width
         self.model = model
+        self.has_network = model.has_network
         self.size = size
         self.parts = Parts()
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled programs are not pickled; equal models find theirs again.
+        return {name: value for name, value in self.__dict__.items() if name not in ("ensemble", "network")}
+
+    # Looking it up by the model takes longer than encoding a number: once is enough.
+    @cached_property
     def ensemble(self) -> Ensemble | None:
         """The mixture of the model and the network that may join it; None for a network alone."""
         return ensemble(self.model) if self.model.experts else None
@@ -174,7 +181,7 @@ class OneStream(AbstractIntake):
         self.labels = labels
         self.num_chunks = 0
 
-    @property
+    @cached_property
     def network(self) -> StreamLearner:
         """The learner of the network."""
         return stream_learner(self.model)
@@ -187,10 +194,10 @@ class OneStream(AbstractIntake):
         for i, (row, value) in enumerate(rows):
             xs[i] = self.labels.push(row, value)
             contexts.append(self.labels.newest)
-            if not self.model.has_network:  # the experts learn row by row: a label as soon as it comes
+            if not self.has_network:  # the experts learn row by row: a label as soon as it comes
                 resolved.append(next(iter(self.labels.pop_resolved(1)), None))
         self.num_chunks += 1
-        if self.model.has_network and self.num_chunks > self.model.late_steps:
+        if self.has_network and self.num_chunks > self.model.late_steps:
             resolved = [*self.labels.pop_resolved(self.size)]
         self.parts.end("encoding")
         step, network = None, self.network_state(state)

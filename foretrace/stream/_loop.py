@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.scores import Scores, score_class, score_numbers
+from foretrace._rows.scores import ArrayScores, Scores, score_class, score_numbers
 from foretrace._rows.source import SYMBOL, Position, Row, Source
-from foretrace._runs.checkpoint import load, save
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import Run
 from foretrace._runs.loop import Clock, DivergenceError, Pending, Refusals
@@ -24,9 +23,10 @@ from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, State
-from foretrace.stream._learner import StreamStep, copy_state
+from foretrace.stream._learner import StreamStep
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import OtherColumnsError, Plan, Rows
+from foretrace.stream._saved import load_state, save_state
 
 
 class StreamResult(NamedTuple):
@@ -91,7 +91,7 @@ class StreamLoop:
         self.score = score_class if plan.classes else score_numbers
         self.scores = Scores()
         self.steps = Scores()
-        self.experts = Scores()
+        self.experts = ArrayScores(self.names)
         self.monitors = Monitors()
         self.pending = Pending[tuple[StreamStep, Sequence[LabelledRow | None]]]()
         self.position = Position()
@@ -207,13 +207,13 @@ class StreamLoop:
         found = np.asarray(step.outputs, np.float64)  # waits for the network
         if not self.names:
             self.parts.end("network")
-        outputs = np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
+        outputs = found if np.isfinite(found).all() else np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
                 self.scores.add(scores)
                 self.monitors.observe_scores(scores)
                 if step.errors is not None and self.names:
-                    self.experts.add(dict(zip(self.names, self._expert_scores(step.errors[i]), strict=True)))
+                    self.experts.add(1 - step.errors[i] if self.plan.classes else step.errors[i])
         measures = step.read_measures()
         if measures is None:
             return
@@ -274,10 +274,6 @@ class StreamLoop:
         if self.board is not None:
             self.board.write(self.position.row, values)
 
-    def _expert_scores(self, errors: np.ndarray) -> list[float]:
-        """Return accuracies, or errors, of the experts for one row."""
-        return (1 - errors if self.plan.classes else errors).tolist()
-
     def _of_experts(self) -> dict[str, Any]:
         """Return the scores of the experts over all rows, and their present weights."""
         if not isinstance(self.state, EnsembleState) or self.intake.ensemble is None:
@@ -301,7 +297,7 @@ class StreamLoop:
             "refused": [self.refused, self.refusals.in_a_row],
             "seconds": self.clock.seconds,
         }
-        save(self.run.checkpoint, self.state, extra=extra)
+        save_state(self.run.checkpoint, self.learner, self.state, extra=extra)
 
     def _save_after_error(self) -> None:
         """Save what was learned before an error, so that only the rows behind the last full chunk are read again."""
@@ -328,4 +324,4 @@ class StreamLoop:
         self.monitors.restore(saved["monitors"])
         self.refused, self.refusals.in_a_row = saved["refused"]
         self.clock = Clock(saved["seconds"])
-        return copy_state(load(self.run.checkpoint, self.learner))
+        return load_state(self.run.checkpoint, self.learner)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -50,7 +51,7 @@ class Members(AbstractIntake):
         self.as_text = as_text
         self.newest_slot = 0
 
-    @property
+    @cached_property
     def network(self) -> MemberLearner:
         """The learner of the network."""
         return member_learner(self.model)

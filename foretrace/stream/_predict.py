@@ -9,11 +9,11 @@ from typing import Any
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.source import SYMBOL, Format, Source
 from foretrace._rows.target import NumberContext
-from foretrace._runs.checkpoint import load, read_extra
+from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._learner import copy_state
 from foretrace.stream._plan import Plan, build, check_columns
+from foretrace.stream._saved import load_state
 
 
 def predictions(
@@ -40,7 +40,7 @@ def predictions(
     plan = Plan.from_json(saved["plan"])
     intake = build(config, plan)
     intake.restore(saved["intake"])
-    state = copy_state(load(run.checkpoint, intake.learner))
+    state = load_state(run.checkpoint, intake.learner)
     name = SYMBOL if config.target is None else config.target
     member = [] if config.member is None else [config.member]
     yield ["row", *member, *_names(name, config.horizon, plan.classes)]

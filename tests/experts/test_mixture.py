@@ -212,3 +212,19 @@ def test_global_precision_stays_and_the_state_is_float64():
         state, _ = run(model, packed(NUMBERS, np.zeros((4, 2)), [1.0, 2.0, 3.0, 4.0]), 2)
         assert state.experts[1].covariance.dtype == np.float64
         assert jax.numpy.zeros(1).dtype == np.float32
+
+
+def test_a_packed_state_learns_the_same_bit_for_bit():
+    model = Mixture(NUMBERS, ("baselines", "short", "neighbours"))
+    draw = np.random.default_rng(0)
+    rows = packed(NUMBERS, draw.normal(size=(60, NUMBERS.inputs)), draw.normal(size=60).tolist())
+    with jax.enable_x64(True):
+        few = model.packing.pack(model.init())
+    assert len(leaves(few)) < len(leaves(model.init())) / 2
+    whole, steps = run(model, rows, 20)
+    for i in range(0, 60, 20):
+        few, step = model.step(few, rows[i : i + 20])
+        np.testing.assert_array_equal(step.newest, steps.newest[i : i + 20])
+    with jax.enable_x64(True):
+        for a, b in zip(leaves(model.packing.unpack(few)), leaves(whole), strict=True):
+            np.testing.assert_array_equal(a, b)

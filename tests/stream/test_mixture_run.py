@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from test_stream_run import COUNT, assert_same_run, files
 from tiers import fast
 
@@ -54,6 +55,9 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
     last = read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]
     assert set(last["experts"]) == set(last["weights"]) and sum(last["weights"].values()) == pytest.approx(1)
     assert ("network" in last["weights"]) == (experts is not None and "network" in experts)
+    with safe_open(str(tmp_path / "whole" / "checkpoint.safetensors"), "numpy") as file:
+        names = list(file.keys())
+    assert "mixture.pasts.labels" in names  # arrays by their names, however few the program takes
     if "mae" in last:  # the scores of a baseline are computed twice: by the mixture, and beside it
         assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], abs=0.02)
 
