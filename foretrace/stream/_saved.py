@@ -13,13 +13,17 @@ from foretrace.stream._member_learner import MemberLearner
 
 
 def save_state(
-    path: str | os.PathLike, learner: StreamLearner | MemberLearner | Ensemble, state: State, *, extra: dict[str, Any]
+    path: str | os.PathLike[str],
+    learner: StreamLearner | MemberLearner | Ensemble,
+    state: State,
+    *,
+    extra: dict[str, Any],
 ) -> None:
     """Write a state to a file, as `save` does."""
     save(path, _unpacked(learner, state), extra=extra)
 
 
-def load_state(path: str | os.PathLike, learner: StreamLearner | MemberLearner | Ensemble) -> State:
+def load_state(path: str | os.PathLike[str], learner: StreamLearner | MemberLearner | Ensemble) -> State:
     """Read a state back that may be donated to a step.
 
     Raises:
