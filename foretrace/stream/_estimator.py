@@ -183,6 +183,11 @@ class OnlineEstimator:
         self.__dict__ = dict(state)
         if self._intake is not None and state["_state"] is not None:
             like = _of_network(_with_key_data, jax.eval_shape(self._intake.learner.init))
+            if [leaf.shape for leaf in state["_state"]] != [leaf.shape for leaf in jax.tree.leaves(like)]:
+                raise ValueError(
+                    f"this {type(self).__name__} was pickled by a version of foretrace that kept its state in other "
+                    "arrays; unpickle it with that version, or learn again"
+                )
             loaded = jax.tree.unflatten(jax.tree.structure(like), state["_state"])
             self._state = copy_state(_of_network(_with_key, loaded))
 

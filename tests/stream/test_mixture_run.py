@@ -131,6 +131,20 @@ def test_what_is_pickled_goes_on_exactly(kind):
             learn(other, x, y)
 
 
+@pytest.mark.full
+def test_a_pickle_with_other_arrays_is_refused():
+    model = stream.Regressor(features=2, experts=("baselines",))
+    for i in range(3):
+        model.learn_one({"x": 1.0 * i}, 2.0 * i)
+    kept = model.__getstate__()
+    again = stream.Regressor.__new__(stream.Regressor)
+    again.__setstate__(kept)
+    assert again.predict_one({"x": 3.0}) == model.predict_one({"x": 3.0})
+    for arrays in (kept["_state"][1:], [*kept["_state"][:-1], np.zeros((7, 7))]):
+        with pytest.raises(ValueError, match="this Regressor was pickled by a version of foretrace that kept"):
+            again.__setstate__(kept | {"_state": arrays})
+
+
 def test_the_number_of_members_that_is_advised_fits():
     shape = Shape(3, (0,), 1, slots=300_000_000)
     with pytest.raises(ValueError, match=r"members=300000000.* there is room for \d+ members") as error:
