@@ -58,6 +58,7 @@ OTHER_MODEL = {
     "depth": 2,
     "model_size": 5,
     "state_size": 4,
+    "cell": "s5",
     "rule": "truncated",
     "credit_depth": 0,
     "learning_rate": 1e-2,
