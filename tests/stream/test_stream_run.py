@@ -94,7 +94,7 @@ RUNS = {
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, {"clip": None}),
     "text": ("a.txt", {}, {"learning_rate": 1e-2}),
     "all layers": ("a.csv", {"target": "class", "delay": 1}, {"depth": 2, "credit_depth": 2}),
-    "another cell": ("a.csv", {"target": "z"}, {"cell": "min-gru", "credit_depth": 0}),
+    "another cell": ("a.csv", {"target": "z"}, {"cell": "min-gru", "state_size": 4, "credit_depth": 0}),
     "the paper's rule": ("a.csv", {"target": "z", "outliers": "mask"}, {"credit_depth": 0}),
 }
 
