@@ -127,7 +127,10 @@ def test_an_option_does_something_or_is_said_to_do_nothing(source, tmp_path, cap
         if name in OTHER:
             config = StreamConfig(str(source), **given | {name: OTHER[name]})
         else:
-            given["model"] = dataclasses.replace(given["model"], **{name: OTHER_MODEL[name]})
+            other = OTHER_MODEL[name]
+            if name == "size" and given["model"] is NETWORK:
+                other = "auto"  # beside depth and both sizes, a name only says that the network is alone
+            given["model"] = dataclasses.replace(given["model"], **{name: other})
             config = StreamConfig(str(source), **given)
         found = scores(config, tmp_path / "run")
     except ValueError as error:
