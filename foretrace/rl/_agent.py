@@ -159,8 +159,8 @@ class AbstractAgent(LearningStep):
     ) -> tuple[AgentState, AgentInfo]:
         """Note what followed the last action; the next `act` learns from it.
 
-        The end of an episode stays noted, with its reward, until an `act` is accepted; what is told in between is not
-        learned from.
+        After the end of an episode, further calls change nothing until `act` has accepted the first observation of the
+        next one, which learns from the last reward.
 
         Args:
             state: state from `act`; it is not changed.

@@ -318,7 +318,7 @@ def test_an_episode_ends_though_the_reward_of_another_stream_is_refused():
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("first", [True, False])
 def test_an_episode_ends_though_the_next_act_is_refused(first, compiled):
-    """What is told after a refused observation changes nothing; the last reward of an episode is still learned from."""
+    """After a refused observation, `learn` changes nothing; the last reward of an episode is still learned from."""
     agent = rl.ValuePrediction(make_network(1), rule=ft.ONLINE, optimizer=summing())
     state = agent.init()
     if not first:
