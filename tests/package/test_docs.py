@@ -127,3 +127,16 @@ def test_every_message_of_the_troubleshooting_page_exists():
     missing = [part for message in messages for part in message.split("…") if part.strip() not in said]
     assert len(messages) > 20
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES[1:])
+def test_code_on_pages_fits_a_screen(page):
+    """A page at 1280 pixels shows 88 characters of code; what is longer has to be scrolled."""
+    blocks = re.findall(r"```(?:python|bash)[^\n]*\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 88] == []
+
+
+def test_options_and_units_are_not_broken_over_lines():
+    markdown = pytest.importorskip("markdown")
+    html = markdown.markdown("`train copy --lr 1e-3 a-b`, 5 % in 2 s", extensions=["scripts.unbroken"])
+    assert html == '<p><code>train copy <span class="option">--lr</span> 1e-3 a-b</code>, 5\u00a0% in 2\u00a0s</p>'
