@@ -1,8 +1,8 @@
-"""A Markdown extension for the documentation: an option and a number with its unit are not broken over two lines."""
+"""A Markdown extension for the documentation: options, numbers and their units are not broken over two lines."""
 
 import re
 from typing import Any
-from xml.etree.ElementTree import Element, SubElement
+from xml.etree.ElementTree import Element
 
 from markdown import Markdown
 from markdown.extensions import Extension
@@ -10,6 +10,7 @@ from markdown.treeprocessors import Treeprocessor
 from markdown.util import AtomicString
 
 OPTION = re.compile(r"((?<![\w-])--?[A-Za-z][\w.-]*)")
+POWER = re.compile(r"(\d[\d.]*e-\d+)")
 UNIT = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|kB|MB|GB|KiB|MiB|GiB)(?!\w))")
 
 
@@ -18,27 +19,37 @@ class Unbroken(Treeprocessor):
 
     def run(self, root: Element) -> None:
         """Change the tree in place."""
-        for element in list(root.iter()):
-            if element.tag == "code":
-                self._hold_options(element)
-            elif element.text:
-                element.text = UNIT.sub("\u00a0", element.text)
-            if element.tail:
-                element.tail = UNIT.sub("\u00a0", element.tail)
+        for parent in list(root.iter()):
+            children = list(parent)
+            if parent.tag == "code":
+                self._split(parent, None, OPTION)
+            else:
+                self._split(parent, None, POWER)
+            for child in children:
+                self._split(parent, child, POWER)
 
-    def _hold_options(self, code: Element) -> None:
-        """Put each option into a `span`, because browsers break lines after a hyphen."""
-        parts = OPTION.split(code.text or "")
-        if len(code) or len(parts) == 1:
-            return
-        code.text = AtomicString(parts[0])
-        for option, after in zip(parts[1::2], parts[2::2], strict=True):
-            span = SubElement(code, "span", {"class": "option"})
-            span.text, span.tail = AtomicString(option), AtomicString(after)
+    def _split(self, parent: Element, before: Element | None, whole: re.Pattern[str]) -> None:
+        """Put each match in the text after `before`, or at the beginning, into a `span` that is not broken."""
+        text = (parent.text if before is None else before.tail) or ""
+        first, *parts = whole.split(text if parent.tag == "code" else UNIT.sub("\u00a0", text))
+        if before is None:
+            parent.text = self._kept(text, first)
+        else:
+            before.tail = self._kept(text, first)
+        place = 0 if before is None else list(parent).index(before) + 1
+        for match, after in zip(parts[::2], parts[1::2], strict=True):
+            span = Element("span", {"class": "whole"})
+            span.text, span.tail = AtomicString(match), self._kept(text, after)
+            parent.insert(place, span)
+            place += 1
+
+    def _kept(self, text: str, part: str) -> str:
+        """Return a part of a text; what Markdown must not parse again stays so."""
+        return AtomicString(part) if isinstance(text, AtomicString) else part
 
 
 class Extended(Extension):
-    """Unbroken options and units in pages."""
+    """Unbroken options, numbers and units in pages."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Add it to a converter, after everything inline."""

@@ -54,7 +54,7 @@ def make_learner():
 
 # %%
 def work(path, until):
-    """Learn up to a step and stop, as a process does that is started, and killed, again and again."""
+    """Learn up to a step and stop, as a process does that is killed and started again."""
     learner, losses = make_learner(), []
     if Path(path).exists():
         state, begin = ft.load(path, learner), ft.read_extra(path)["step"]

@@ -68,7 +68,8 @@ lines = [
 ]
 scores = [line["total"] for line in lines if "total" in line]
 print(
-    f"accuracy {scores[-1]['accuracy']:.1%}, the most frequent class {scores[-1]['majority_accuracy']:.1%}"
+    f"accuracy {scores[-1]['accuracy']:.1%},",
+    f"the most frequent class {scores[-1]['majority_accuracy']:.1%}",
 )
 
 figure, axes = plt.subplots(figsize=(7, 2.6))

@@ -53,7 +53,8 @@ found = ft.fit(
 )
 outputs, _ = ft.forward(found.network, None, jnp.asarray(xs[test]))
 print(
-    f"{np.mean(np.argmax(outputs[:, -1], -1) == ys[test]):.0%} of 100 new sequences are classified rightly"
+    f"{np.mean(np.argmax(outputs[:, -1], -1) == ys[test]):.0%}",
+    "of 100 new sequences are classified rightly",
 )
 
 figure, axes = plt.subplots(figsize=(7, 2.6))

@@ -136,7 +136,9 @@ def test_code_on_pages_fits_a_screen(page):
     assert [line for block in blocks for line in block.splitlines() if len(line) > 88] == []
 
 
-def test_options_and_units_are_not_broken_over_lines():
+def test_options_numbers_and_units_are_not_broken_over_lines():
     markdown = pytest.importorskip("markdown")
-    html = markdown.markdown("`train copy --lr 1e-3 a-b`, 5 % in 2 s", extensions=["scripts.unbroken"])
-    assert html == '<p><code>train copy <span class="option">--lr</span> 1e-3 a-b</code>, 5\u00a0% in 2\u00a0s</p>'
+    html = markdown.markdown("`copy --lr 1e-3 a-b`, **5 %** in 2 s, 1e-3, 2.5e-4.", extensions=["scripts.unbroken"])
+    option, *numbers = (f'<span class="whole">{part}</span>' for part in ("--lr", "1e-3", "2.5e-4"))
+    numbers = ", ".join(numbers)
+    assert html == f"<p><code>copy {option} 1e-3 a-b</code>, <strong>5\u00a0%</strong> in 2\u00a0s, {numbers}.</p>"
