@@ -33,7 +33,7 @@ class NetworkConfig:
     Args:
         depth: number of blocks.
         model_size: number of features between the blocks.
-        cell: recurrent layer of every block.
+        cell: recurrent layer of every block; --cell NAME is short for network.cell:NAME.
         glu: whether each block has a gated linear unit.
         norm: place of the normalisation in a block.
         norm_eps: constant that is added to the variance of the features before the root is taken.
