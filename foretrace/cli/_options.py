@@ -119,10 +119,10 @@ class Stream:
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Let what has learned from a stream answer for more rows, as CSV, without learning.
+    """Predict more rows with what `foretrace stream` has learned, as CSV, without learning.
 
-    It goes on where its checkpoint is, and remembers the rows that it sees. If they have the target, that of the last
-    row is an input of the next, as in the stream.
+    The model continues from its checkpoint and remembers the rows that it sees. If the rows have the target, the
+    target of a row is an input of the next row, as in the stream.
 
     Args:
         run_dir: run directory of `foretrace stream`.
@@ -204,10 +204,10 @@ class Reproduce:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Measure time and memory of every way of running beside the floor, and draw them.
+    """Measure time and memory of every way of running, compare them with the floor of the machine, and draw them.
 
-    The floor is what the matrix products alone, or copying as many bytes, take on this machine in the same run. Run
-    it on a machine that does nothing else; it takes about five minutes.
+    The floor is the time of the matrix products alone, or of copying as many bytes, in the same run. Run it on a
+    machine that does nothing else; it takes about five minutes.
 
     Args:
         parts: measurements to make.

@@ -60,9 +60,9 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto), or of all these but events in chunks of 32 rows (fast), or
-            a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3,
-            64, 64; paper 4, 128, 64.
+        size: what learns: a mixture of cheap experts (auto); the same mixture without `events`, in chunks of 32 rows
+            (fast); or a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32,
+            32; medium 3, 64, 64; paper 4, 128, 64.
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;

@@ -118,6 +118,12 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if f'"{page}"' not in navigation] == []
 
 
+def test_every_page_is_one_click_from_the_front_page():
+    linked = set(re.findall(r"\]\(([\w/]+\.md)", (ROOT / "docs" / "index.md").read_text()))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages - linked == {"index.md"} and linked < pages
+
+
 def test_every_message_of_the_troubleshooting_page_exists():
     sources = "\n".join(path.read_text() for path in (ROOT / "foretrace").rglob("*.py"))
     # Parts of a message stand on lines of their own, and names in braces.
