@@ -148,7 +148,7 @@ def alignment_tables(found: dict[str, Alignment], rule: str) -> list[Any]:
         found: the alignment of each rule.
         rule: the rule whose parameters are shown.
     """
-    from rich.table import Table
+    from rich.table import Column, Table
 
     depth = len(found[rule].layer_cosine)
     layers = [f"layer {i + 1}" for i in range(depth)]
@@ -157,7 +157,7 @@ def alignment_tables(found: dict[str, Alignment], rule: str) -> list[Any]:
         rules.add_row(name, *map(_number, one.layer_cosine), _number(one.total))
     one = found[rule]
     title = f"cosine with BPTT under {rule}, and the ratio of norms to BPTT's"
-    parameters = Table("parameter", *layers, "outside", "norm ratio", title=title)
+    parameters = Table(Column("parameter", no_wrap=True), *layers, "outside", "norm\nratio", title=title)
     for name, cosine in one.cosine.items():
         row = [*[""] * depth, _number(cosine)] if isinstance(cosine, float) else [*map(_number, cosine), ""]
         parameters.add_row(name.removeprefix("blocks."), *row, _range(np.atleast_1d(one.norm_ratio[name])))
@@ -183,4 +183,4 @@ def _range(values: np.ndarray) -> str:
     if np.isnan(values).all():
         return ""
     low, high = np.nanmin(values), np.nanmax(values)
-    return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
+    return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}–{high:.2f}"

@@ -44,7 +44,9 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     last = records[-1]
     total = last.get("total", last)
     names = [name for name in SCORES if name in total]
-    grid = Table("", *(SCORES[name] for name in names), title=for_rich(title(config)))
+    narrow = len(names) > 3  # words of the titles one below the other leave room for the names of experts
+    columns = (SCORES[name].replace(" ", "\n") if narrow else SCORES[name] for name in names)
+    grid = Table("", *columns, title=for_rich(title(config)))
     grid.add_row(f"this run, {own_name(config)}", *(_shown(name, total[name]) for name in names))
     for prefix, what in BASELINES.items():
         if any(prefix + name in total for name in names):
