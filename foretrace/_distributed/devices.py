@@ -42,7 +42,7 @@ class Devices:
             number = max(n for n in range(1, len(there) + 1) if batch_size % n == 0)
         number = len(there) if number is None else number
         if not 1 <= number <= len(there):
-            raise ValueError(f"devices={number}: there are {len(there)}; ask for 1 to {len(there)}")
+            raise ValueError(f"devices={number}: expected a number from 1 to {len(there)}, the devices of this machine")
         if several and number != len(there):
             raise ValueError(f"devices={number}: several processes use all their devices, here {len(there)}")
         if batch_size % number:

@@ -172,7 +172,7 @@ def test_a_stopped_run_of_two_processes_goes_on_in_one(tmp_path, alone):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--devices 2", "devices=2: there are 1"),
+        ("--devices 2", "devices=2: expected a number from 1 to 1"),
         ("--cluster", "name it with --run-dir"),
         ("--cluster --run-dir run", "the processes could not meet"),
     ],
@@ -189,5 +189,5 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, options, 
 
 def test_a_batch_that_devices_cannot_share():
     assert Devices(3).number == 1
-    with pytest.raises(ValueError, match="devices=0: there are"):
+    with pytest.raises(ValueError, match="devices=0: expected a number"):
         Devices(3, 0)
