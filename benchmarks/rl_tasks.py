@@ -10,6 +10,7 @@ Finished cells stay in records/rl_tasks.jsonl. `load` reads streams/ETTh1.csv.gz
 
 import argparse
 import dataclasses
+import itertools
 import os
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def control(cell):
         TASKS["gymnax"],
         environment=Gymnax(cell["environment"]),
         observation=ObservationConfig(hide=tuple(cell["hide"])),
-        agent=agent_of(cell, normalize_observations=True, scale_rewards=True, entropy=cell["entropy"]),
+        agent=agent_of(
+            cell, method=cell["method"], normalize_observations=True, scale_rewards=True, entropy=cell["entropy"]
+        ),
         rule=cell["rule"],
         steps=cell["steps"],
     )
@@ -85,18 +88,19 @@ def load(cell):
 
 
 def control_cells(seeds):
-    """Yield the cells of CartPole and Acrobot: both rules and, where all is seen, the update of stream-x."""
-    for environment, velocities in VELOCITIES.items():
-        for hide in ([], velocities):
-            for rule in ("online", "spatial"):
-                yield _control_cell(environment, hide, rule, "adam", seeds)
-        yield _control_cell(environment, [], "online", "obgd", seeds)
+    """Yield the cells of CartPole and Acrobot: both methods and rules; and the update of stream-x where all is seen."""
+    for method in ("actor-critic", "q-learning"):
+        for environment, velocities in VELOCITIES.items():
+            for hide, rule in itertools.product(([], velocities), ("online", "spatial")):
+                yield _control_cell(environment, hide, rule, method, "adam", seeds)
+    for method, environment in itertools.product(("actor-critic", "q-learning"), VELOCITIES):
+        yield _control_cell(environment, [], "online", method, "obgd", seeds)
 
 
-def _control_cell(environment, hide, rule, update, seeds):
+def _control_cell(environment, hide, rule, method, update, seeds):
     options = {"update": update, "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01}
-    cell = {"task": "control", "environment": environment, "hide": hide, "rule": rule}
-    return {**cell, **options, "steps": 200_000, "seeds": seeds}
+    cell = {"task": "control", "environment": environment, "hide": hide, "rule": rule, "method": method}
+    return {**cell, **options, "steps": 150_000, "seeds": seeds}
 
 
 def repeat_cells(seeds):
