@@ -166,13 +166,10 @@ figure, (path, values, turns) = plt.subplots(1, 3, figsize=(9, 2.8))
 for north, colour in ((True, "C0"), (False, "C1")):
     found, reward = episode(learned.network, north)
     name = "goal in the " + ("north" if north else "south")
-    end = [maze.corridor, 0.4 if north else -0.4]  # the greedy action of the last step
-    if found[-1, 2:].argmax() != (0 if north else 2):
-        end[1] = -end[1]
-    across = np.append(found[:, 0], end[0])
+    turn = 0.4 if found[-1, 2] > found[-1, 4] else -0.4
     path.plot(
-        across,
-        [0.03 if north else -0.03] * len(found) + [end[1]],
+        [*found[:, 0], maze.corridor],
+        [0.03 if north else -0.03] * len(found) + [turn],
         colour,
         marker="o",
         ms=3,
@@ -188,7 +185,9 @@ turns.axhline(0, color="0.5", linestyle=":")
 figure.tight_layout()
 
 # %% [markdown]
-# Both ways are the same until the junction, and there they part. On the right is what the agent would choose of the two
-# turns: after the first step, nothing but its memory of the sign keeps the two lines apart. Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze --environment.corridor 20`
-# shows progress, keeps a record and a checkpoint, and continues with `--resume`. [Let an agent remember](../agents.md) has
-# all options, tasks of others, your own environments, and what was measured.
+# Both ways are the same until the junction, and there they part. On the right is what the agent prefers of the two
+# turns: at the junction, nothing but its memory of the sign tells the two episodes apart.
+#
+# Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze --environment.corridor 20` shows
+# progress, keeps a record and a checkpoint, and continues with `--resume`. [Let an agent remember](../agents.md) has all
+# options, tasks of others, your own environments, and what was measured.
