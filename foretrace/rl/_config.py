@@ -8,7 +8,7 @@ import tyro
 from foretrace._rule import RuleName
 from foretrace._runs.config_json import check_types
 from foretrace._runs.options import Advanced
-from foretrace.experiment._cells import LRU
+from foretrace.experiment._cells import GRU, LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
 from foretrace.rl._environment import Environment
@@ -47,7 +47,7 @@ class ObservationConfig:
 
     def __str__(self) -> str:
         """Describe it, as the end of an environment's name."""
-        found = [f"without {', '.join(map(str, self.hide))}"] if self.hide else []
+        found = [f"without elements {', '.join(map(str, self.hide))}"] if self.hide else []
         found += [f"noise {self.noise}"] if self.noise else []
         found += [f"{self.delay} late"] if self.delay else []
         return f" ({', '.join(found)})" if found else ""
@@ -195,7 +195,7 @@ TASKS: dict[TaskName, RLConfig] = {
     "memory-chain": RLConfig(),
     "t-maze": RLConfig(environment=TMaze()),
     "trace-conditioning": RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", 0.9)),
-    "repeat-first": RLConfig(environment=RepeatFirst()),
+    "repeat-first": RLConfig(environment=RepeatFirst(), network=NetworkConfig(2, 32, GRU())),
     "repeat-previous": RLConfig(environment=RepeatPrevious()),
     "series": RLConfig(
         environment=Series(),
@@ -204,6 +204,6 @@ TASKS: dict[TaskName, RLConfig] = {
         log_every=500,
         checkpoint_every=5000,
     ),
-    "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True)),
+    "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True, scale_rewards=True)),
 }
 """The tasks on the command line, with the configuration that each begins with."""

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._rows.lines import SourceError
 from foretrace._rows.source import Source
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep, check_sizes
@@ -169,7 +170,7 @@ def _read(path: str, modified: int, size: int) -> Table:
     """Return the numbers of a file; it is read once, and again if it has changed."""
     columns: tuple[str, ...] = ()
     rows: list[list[float]] = []
-    for row, position in Source(path).rows():
+    for row, position in _source(path).rows():
         if not columns:
             columns = tuple(name for name, value in row.items() if _is_number(value))
             if not columns:
@@ -188,6 +189,15 @@ def _read(path: str, modified: int, size: int) -> Table:
     if len(rows) < 3:
         raise ValueError(f"{path} has {len(rows)} rows, expected at least 3")
     return Table(np.array(rows), columns)
+
+
+def _source(path: str) -> Source:
+    try:
+        return Source(path)
+    except SourceError as error:
+        raise ValueError(
+            f"Series(path={path!r}): the name must end with .csv, .tsv, .jsonl or .parquet, or one of these and .gz"
+        ) from error
 
 
 def _is_number(value: object) -> bool:

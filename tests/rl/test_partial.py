@@ -82,7 +82,7 @@ def test_the_options_wrap_in_order_and_are_named():
     assert nothing.of(MAZE) is MAZE and str(nothing) == ""
     full = ObservationConfig((0, 2), noise=0.1, delay=3)
     assert full.of(MAZE) == rl.Delayed(rl.Noisy(rl.Masked(MAZE, (0, 2)), 0.1), 3)
-    assert str(full) == " (without 0, 2, noise 0.1, 3 late)"
+    assert str(full) == " (without elements 0, 2, noise 0.1, 3 late)"
 
 
 def test_what_does_not_fit_is_named():

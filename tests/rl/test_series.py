@@ -74,6 +74,7 @@ def test_what_does_not_fit_is_named(file, tmp_path):
         (rl.Series(path, "cold"), "choose one of load, heat"),
         (rl.Series(path, "date"), "not a column of numbers"),
         (rl.Series(str(tmp_path / "none.csv"), "load"), "cannot be read: No such file"),
+        (rl.Series(str(tmp_path), "load"), "the name must end with .csv"),
     ):
         with pytest.raises(ValueError, match=message):
             _ = series.observation_size
