@@ -62,7 +62,7 @@ class _Loadable(NamedTuple):
 
     def init(self) -> World:
         """Return agent and environments before the first step."""
-        return begin(self.config.environment, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
+        return begin(self.config.seen, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
 
 
 def read_config(path: str | os.PathLike[str]) -> RLConfig:
@@ -144,8 +144,8 @@ class _Training:
         config, agent = loadable.config, loadable.agent
         self.config, self.run, self.log, self.stop, self.show = config, run, log, stop, show
         self.step, self.clock, self.schedule = max(progress.step, 0), Clock(progress.seconds), Schedule(config.steps)
-        self.advance = jax.jit(partial(advance, config.environment, agent), donate_argnums=0)
-        spread = getattr(config.environment, "spread", None)
+        self.advance = jax.jit(partial(advance, config.seen, agent), donate_argnums=0)
+        spread = getattr(config.seen, "spread", None)
         self.spread = None if spread is None else spread(config.agent.discount)
 
     def run_from(self, world: World) -> RLResult:
