@@ -205,6 +205,10 @@ def means(tally: Tally, spread: float | None) -> dict[str, float]:
         "trace_norm": tally.trace_norm / steps,
         "sensitivity_norm": tally.sensitivity_norm / steps,
         "step_size": tally.step_size / steps,
+        "update_norm": tally.update_norm / steps,
+        "spectral_radius": tally.spectral_radius,
+        "dead_units": tally.dead_units,
+        "untrained_units": tally.untrained_units,
         "refused": tally.skipped,
     }
     if spread is not None:
