@@ -13,7 +13,7 @@ from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import AbstractAgent
 from foretrace.rl._config import RLConfig
-from foretrace.rl._environment import Environment, TimeStep, step_or_reset
+from foretrace.rl._environment import Environment, TimeStep, check_environment, step_or_reset
 from foretrace.rl._monitors import Range, spectral_radius, untrained
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._q_learning import QLearning
@@ -121,7 +121,12 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
 
 
 def begin(environment: Environment, agent: AbstractAgent, key: PRNGKeyArray) -> World:
-    """Return agent and environments before the first step."""
+    """Return agent and environments before the first step.
+
+    Raises:
+        TypeError, ValueError: an environment without the interface of `Environment`.
+    """
+    check_environment(environment)
     agent_key, reset_key, key = jax.random.split(key, 3)
     assert agent.batch_size is not None, "a run has a batch of environments"
     keys = jax.random.split(reset_key, agent.batch_size)

@@ -1,6 +1,5 @@
 """The baselines of the benchmarks: a rolling window by its definition, and what they record."""
 
-import dataclasses
 import importlib
 import sys
 from pathlib import Path
