@@ -4,9 +4,9 @@ four times, none of it online.
     python benchmarks/rl_ppo.py learn            return on the memory chain of 64 and in the T-maze of 10
     python benchmarks/rl_ppo.py table            the records as Markdown
 
-The network is that of the agents in `rl.py`; a rollout begins with the state that it had, and is differentiated as a
-whole. Options are the usual ones (GAE .95, clipping at .2, gradient norm .5, advantages normalised). Steps are counted
-over all environments. Finished cells stay in records/rl_ppo.jsonl.
+The network is that of the agents in `rl.py`; a rollout begins with the state that it had, and is differentiated as one.
+Options are the usual ones: GAE .95, clipping at .2, gradient norm .5, advantages normalised, a learning rate that falls
+to zero in a straight line. Steps are counted over all environments. Finished cells stay in records/rl_ppo.jsonl.
 
 Source: Schulman et al., Proximal policy optimization algorithms, arXiv 1707.06347; Huang et al., The 37 implementation
 details of PPO, ICLR blog, 2022.
@@ -133,7 +133,10 @@ def iterate(environment, cell, optimizer, state, key):
 def learn(cell):
     """Return the mean return of the last tenth of each seed, and its curve."""
     environment = {"chain": MemoryChain, "maze": TMaze}[cell["environment"]](cell["length"])
-    optimizer = optax.chain(optax.clip_by_global_norm(LARGEST_NORM), optax.adam(cell["learning_rate"], eps=1e-5))
+    rollouts = cell["steps"] // (BLOCKS * cell["environments"] * cell["rollout"])
+    # Four updates an epoch, each from a quarter of the environments.
+    rate = optax.linear_schedule(cell["learning_rate"], 0.0, rollouts * BLOCKS * cell["epochs"] * 4)
+    optimizer = optax.chain(optax.clip_by_global_norm(LARGEST_NORM), optax.adam(rate, eps=1e-5))
 
     @jax.jit
     def first(key):
@@ -152,7 +155,6 @@ def learn(cell):
         player = Player(state, observation, jnp.ones(count, bool), h, jnp.zeros(count))
         return network, optimizer.init(network), player
 
-    rollouts = cell["steps"] // (BLOCKS * cell["environments"] * cell["rollout"])
     block = jax.jit(
         lambda state, key: lax.scan(
             partial(iterate, environment, cell, optimizer), state, jax.random.split(key, rollouts)
@@ -173,9 +175,9 @@ def learn(cell):
 
 def cells(seeds, steps):
     """Yield the cells: two tasks with the same options."""
-    for environment, length, best in (("maze", 10, 300_000), ("chain", 64, 1_000_000)):
+    for environment, length in (("maze", 10), ("chain", 64)):
         options = {"discount": 0.99, "entropy": 0.01, "learning_rate": 1e-3, "environments": 16, "rollout": 128}
-        options |= {"epochs": 4, "steps": best if steps is None else steps}
+        options |= {"epochs": 4, "steps": steps}
         yield {"environment": environment, "length": length, **options, "seeds": seeds}
 
 
@@ -195,7 +197,7 @@ def main():
     parser.add_argument("part", choices=["learn", "table"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--only", choices=["chain", "maze"], help="environment; default: both")
-    parser.add_argument("--steps", type=int, help="steps over all environments; default: as recorded for each")
+    parser.add_argument("--steps", type=int, default=512_000, help="steps over all environments")
     given = parser.parse_args()
     if given.part == "table":
         return table()
