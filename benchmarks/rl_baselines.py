@@ -117,8 +117,8 @@ def memory(cell):
     for i in range(20):
         world, tally = run(world, np.int32(block))
         jax.block_until_ready(tally)
-        alive = jax.live_arrays()
-        lines.append([(i + 1) * block, resident_mib(), len(alive), sum(array.nbytes for array in alive)])
+        # Their list is not kept: it would keep them alive.
+        lines.append([(i + 1) * block, resident_mib(), *live()])
     return {
         "resident_mib": [lines[0][1], lines[-1][1]],
         "live_arrays": [lines[0][2], lines[-1][2]],
@@ -127,6 +127,12 @@ def memory(cell):
         "seconds": round(time.perf_counter() - began, 1),
         "curves": lines,
     }
+
+
+def live():
+    """Return number and bytes of all arrays of this process."""
+    alive = jax.live_arrays()
+    return len(alive), sum(array.nbytes for array in alive)
 
 
 def learn_cells(seeds):

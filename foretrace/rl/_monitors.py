@@ -1,4 +1,4 @@
-"""What a run watches beside its score: how long the memory can last, and units that do nothing."""
+"""What a run watches beside its score: how long the memory can last, and modules that do nothing."""
 
 from typing import Any, NamedTuple
 

@@ -56,8 +56,8 @@ class Tally(NamedTuple):
         squared_error: sum of the squared distances of predictions from what they should be.
         known: number of predictions for which that is known.
         spectral_radius: largest |eigenvalue| of a recurrent layer's step at the end, over all environments.
-        dead_units: share of modules of the recurrent layers whose state did not move.
-        untrained_units: share of modules of the recurrent layers whose coefficients did not change.
+        dead_modules: share of modules of the recurrent layers whose state did not move.
+        untrained_modules: share of modules of the recurrent layers whose coefficients did not change.
     """
 
     steps: Float[Array, ""]
@@ -73,8 +73,8 @@ class Tally(NamedTuple):
     squared_error: Float[Array, ""]
     known: Float[Array, ""]
     spectral_radius: Float[Array, ""]
-    dead_units: Float[Array, ""]
-    untrained_units: Float[Array, ""]
+    dead_modules: Float[Array, ""]
+    untrained_modules: Float[Array, ""]
 
 
 def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
@@ -151,8 +151,8 @@ def advance(
     radii = jax.vmap(lambda h, x: spectral_radius(state.network, h, x), in_axes=(1, 0))(state.carry.h, inputs)
     return after, tally._replace(
         spectral_radius=radii.max().astype(zero.dtype),
-        dead_units=seen.dead().astype(zero.dtype),
-        untrained_units=untrained(world.agent.network, state.network).astype(zero.dtype),
+        dead_modules=seen.dead().astype(zero.dtype),
+        untrained_modules=untrained(world.agent.network, state.network).astype(zero.dtype),
     )
 
 
@@ -193,8 +193,8 @@ def _counted(
         known=known.astype(dtype),
         # Known when the block is over.
         spectral_radius=jnp.zeros((), dtype),
-        dead_units=jnp.zeros((), dtype),
-        untrained_units=jnp.zeros((), dtype),
+        dead_modules=jnp.zeros((), dtype),
+        untrained_modules=jnp.zeros((), dtype),
     )
 
 

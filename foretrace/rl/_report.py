@@ -16,7 +16,7 @@ from foretrace.rl._run import LAST, read_config, result_of
 
 CONTENTS = {
     "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "return, errors, norms of traces, eigenvalues and dead units, a line each",
+    "metrics.jsonl": "return, errors, norms of traces, eigenvalues and dead modules, a line each",
     "checkpoint.safetensors": "agent, environments and progress",
     "curves.png": "return or error, and what was watched",
 }
@@ -78,7 +78,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
 
 
 def _draw_monitors(places: Any, config: RLConfig, lines: list[dict[str, Any]]) -> None:
-    """Draw how large a step is, how long the memory can last, and the units that do nothing."""
+    """Draw how large a step is, how long the memory can last, and the modules that do nothing."""
     size, memory, units = places
     steps, last = [line["step"] for line in lines], lines[-1]
     bounded = config.agent.optimizer == "obgd"
@@ -89,9 +89,9 @@ def _draw_monitors(places: Any, config: RLConfig, lines: list[dict[str, Any]]) -
     memory.plot(steps, distances)
     # Below zero a state grows by itself.
     memory.set(title="1 - largest |eigenvalue| of a layer", yscale="log" if min(distances) > 0 else "linear")
-    for name, label in {"dead_units": "state unmoved", "untrained_units": "coefficients unchanged"}.items():
+    for name, label in {"dead_modules": "state unmoved", "untrained_modules": "coefficients unchanged"}.items():
         units.plot(steps, [line[name] for line in lines], label=label)
-    units.set(title="share of units", ylim=(-0.02, 1.02))
+    units.set(title="share of modules", ylim=(-0.02, 1.02))
     units.legend()
 
 
@@ -128,8 +128,8 @@ def _cost(config: RLConfig) -> str:
 def _watched(line: dict[str, Any]) -> str:
     """Say what was watched in the last block of steps."""
     return (
-        f"At the end: largest |eigenvalue| of a layer {line['spectral_radius']:.5f}; units dead "
-        f"{line['dead_units']:.0%}, untrained {line['untrained_units']:.0%}; norms of the traces in value "
+        f"At the end: largest |eigenvalue| of a layer {line['spectral_radius']:.5f}; modules dead "
+        f"{line['dead_modules']:.0%}, untrained {line['untrained_modules']:.0%}; norms of the traces in value "
         f"{line['trace_norm']:.3g}, in time {line['sensitivity_norm']:.3g}, of an update {line['update_norm']:.2g}; "
         f"refused steps {line['refused']:.0f}."
     )

@@ -214,8 +214,8 @@ def means(tally: Tally, spread: float | None) -> dict[str, float]:
         "step_size": tally.step_size / steps,
         "update_norm": tally.update_norm / steps,
         "spectral_radius": tally.spectral_radius,
-        "dead_units": tally.dead_units,
-        "untrained_units": tally.untrained_units,
+        "dead_modules": tally.dead_modules,
+        "untrained_modules": tally.untrained_modules,
         "refused": tally.skipped,
     }
     if spread is not None:

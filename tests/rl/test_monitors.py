@@ -1,4 +1,4 @@
-"""What a run watches: eigenvalues of the memory, and units that do nothing."""
+"""What a run watches: eigenvalues of the memory, and modules that do nothing."""
 
 import equinox as eqx
 import jax
