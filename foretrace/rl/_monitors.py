@@ -41,7 +41,7 @@ class Range(NamedTuple):
             _per_module((high - low) > STILL * jnp.maximum(jnp.abs(low), jnp.abs(high))).any(1)
             for low, high in zip(self.lowest, self.highest, strict=True)
         ]
-        return 1.0 - jnp.stack(moved).any(0).mean()
+        return (~jnp.stack(moved).any(0)).mean()
 
 
 def untrained(before: Network, after: Network) -> Float[Array, ""]:
@@ -51,7 +51,7 @@ def untrained(before: Network, after: Network) -> Float[Array, ""]:
         _per_module((jnp.abs(b - a) > STILL * jnp.abs(a))[:, None])[:, 0]
         for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
     ]
-    return 1.0 - jnp.stack(moved).any(0).mean()
+    return (~jnp.stack(moved).any(0)).mean()
 
 
 def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:

@@ -176,8 +176,8 @@ class _Training:
         if tally.skipped * self.config.environments >= tally.steps:
             self._save(world)
             raise DivergenceError(
-                f"learning has diverged: an observation, error or update was NaN or infinite in every step up to step "
-                f"{self.step}; the checkpoint has the last good state; try a smaller agent.learning_rate (now "
+                "learning has diverged: an observation, reward, error or update was NaN or infinite in every step up to"
+                f" step {self.step}; the checkpoint has the last good state; try a smaller agent.learning_rate (now "
                 f"{self.config.agent.step_size})"
             )
         label = "error" if "error" in values else "return"

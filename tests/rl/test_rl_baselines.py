@@ -11,6 +11,8 @@ import pytest
 
 import foretrace as ft
 
+PPO = {"environment": "chain", "length": 2, "discount": 0.9, "entropy": 0.01, "learning_rate": 1e-3}
+PPO |= {"environments": 4, "rollout": 8, "epochs": 1, "steps": 1600, "seeds": [0]}
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -51,3 +53,37 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(script, entropy):
         apart.append(max(np.abs(x - z).max() for x, z in zip(jax.tree.leaves(a), jax.tree.leaves(c), strict=True)))
     # A window of two steps is exact for the first two steps of an episode, and not beyond.
     assert apart[1] < 1e-12 < 1e-6 < apart[2]
+
+
+@pytest.mark.full
+def test_generalised_advantages_by_their_definition(script):
+    ppo = script("rl_ppo")
+    draw = np.random.default_rng(0)
+    reward, value, done = draw.normal(size=(6, 2)), draw.normal(size=(7, 2)), draw.random((6, 2)) < 0.3
+    empty = jax.numpy.zeros((6, 2))
+    moments = ppo.Moment(empty, empty, empty, empty, value[:6], reward, done, empty)
+    with jax.numpy_dtype_promotion("standard"):
+        found = ppo.advantages(PPO, jax.tree.map(jax.numpy.asarray, moments), jax.numpy.asarray(value[6]))
+    for stream in range(2):
+        for t in range(6):
+            total, weight = 0.0, 1.0
+            for k in range(t, 6):
+                goes_on = 0.9 * (1 - done[k, stream])
+                total += weight * (reward[k, stream] + goes_on * value[k + 1, stream] - value[k, stream])
+                weight *= goes_on * ppo.GAE
+            np.testing.assert_allclose(found[t, stream], total)
+
+
+@pytest.mark.program
+def test_every_baseline_gives_a_record(script):
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        found = script("rl_ppo").learn(PPO)
+        assert len(found["each"]) == 1 and len(found["curves"][0]) == 50
+        baselines = script("rl_baselines")
+        place = {"environment": "trace", "length": 3, "steps": 500, "seeds": [0]}
+        for way, reach in (("feed-forward", 1), ("rolling", 2)):
+            assert len(baselines.learn({**place, "way": way, "reach": reach})["curves"][0]) == 50
+        chain = {"environment": "chain", "length": 3, "way": "online", "reach": None, "steps": 200, "rounds": 1}
+        assert baselines.sizes(chain)["operations"] > 1e5
+        held = baselines.memory(chain)
+        assert held["live_arrays"][0] == held["live_arrays"][1] and held["live_bytes"][0] == held["live_bytes"][1]
