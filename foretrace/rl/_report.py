@@ -13,12 +13,13 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, read_config, result_of
+from foretrace.rl._series import Series
 
 CONTENTS = {
     "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "return, errors and norms of traces, a line each",
+    "metrics.jsonl": "return, errors, norms of traces, eigenvalues and dead modules, a line each",
     "checkpoint.safetensors": "agent, environments and progress",
-    "curves.png": "return or error, and norms of traces",
+    "curves.png": "return or error, and what was watched",
 }
 """The files of a run directory."""
 
@@ -37,14 +38,15 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     grid = Table("", _score(config), "reward of a step", title=_title(config))
     score = scores.get("error", float("nan")) if _predicts(config) else scores["return"]
     grid.add_row(f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}")
-    if (reference := _reference(config)) is not None:
-        grid.add_row(reference[1], f"{reference[0]:.3g}", "")
-    grid.caption = f"Mean of the last {LAST:.0%} of the steps. {_cost(config)} {lines[-1]['seconds']:.0f} s."
+    for reference, name in _references(config, [line["step"] for line in lines]):
+        grid.add_row(name, f"{reference:.3g}", "")
+    cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s."
+    grid.caption = f"Mean of the last {LAST:.0%} of the steps. {cost}\n{_watched(lines[-1])}"
     return grid
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw return or error, and the norms of both traces, into `curves.png`; return the file's path.
+    """Draw return or error, the norms of both traces and the monitors into `curves.png`; return the file's path.
 
     Raises:
         RunError: no run, or one without a single measurement.
@@ -52,19 +54,20 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     """
     config, lines = _read(run_dir)
     steps = [line["step"] for line in lines]
-    page = new_page(13, 3.8)
-    score, error, traces = page.subplots(1, 3)
+    page = new_page(13, 7)
+    (score, error, traces), monitors = page.subplots(2, 3)
     name = "error" if _predicts(config) else "return"
     score.plot(steps, [line[name] for line in lines], label="this run")
     score.set(title=_score(config), yscale="log" if _predicts(config) else "linear")
-    if (reference := _reference(config)) is not None:
-        score.axhline(reference[0], color="0.5", linestyle=":", label=reference[1])
+    for reference, name in _references(config, steps)[:1]:
+        score.axhline(reference, color="0.5", linestyle=":", label=name)
     error.plot(steps, [line["td_error"] for line in lines])
     error.set(title="absolute temporal-difference error")
     for name, label in {"trace_norm": "in value (gradients)", "sensitivity_norm": "in time (sensitivities)"}.items():
         traces.plot(steps, [line[name] for line in lines], label=label)
     traces.set(title="norm of the traces", yscale="log" if lines[-1]["trace_norm"] else "linear")
-    for axes in (score, error, traces):
+    _draw_monitors(monitors, config, lines)
+    for axes in (score, error, traces, *monitors):
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
     score.legend()
@@ -75,6 +78,24 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     return str(path)
 
 
+def _draw_monitors(places: Any, config: RLConfig, lines: list[dict[str, Any]]) -> None:
+    """Draw how large a step is, how long the memory can last, and the modules that do nothing."""
+    size, memory, units = places
+    steps, last = [line["step"] for line in lines], lines[-1]
+    bounded = config.agent.optimizer == "obgd"
+    name = "step_size" if bounded else "update_norm"
+    size.plot(steps, [line[name] for line in lines])
+    size.set(title="step size" if bounded else "norm of an update", yscale="log" if last[name] else "linear")
+    distances = [1 - line["spectral_radius"] for line in lines]
+    memory.plot(steps, distances)
+    # Below zero a state grows by itself.
+    memory.set(title="1 - largest |eigenvalue| of a layer", yscale="log" if min(distances) > 0 else "linear")
+    for name, label in {"dead_modules": "state unmoved", "untrained_modules": "coefficients unchanged"}.items():
+        units.plot(steps, [line[name] for line in lines], label=label)
+    units.set(title="share of modules", ylim=(-0.02, 1.02))
+    units.legend()
+
+
 def _predicts(config: RLConfig) -> bool:
     return config.agent.method == "prediction"
 
@@ -83,18 +104,23 @@ def _score(config: RLConfig) -> str:
     return "share of variance not predicted" if _predicts(config) else "return of an episode"
 
 
-def _reference(config: RLConfig) -> tuple[float, str] | None:
-    """Return a score to compare with and what it is; None where none is known."""
+def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
+    """Return scores to compare with, and what they are; of the same steps as the result, where that matters."""
+    environment = config.environment
+    if isinstance(environment, Series):
+        before = [step for step in steps if step <= (1 - LAST) * steps[-1]]
+        found = environment.baselines(config.agent.discount, max(before, default=0), steps[-1])
+        return [(1.0, "the best constant for the whole file"), *((value, name) for name, value in found.items())]
     if _predicts(config):
-        return 1.0, "the best constant prediction"
-    best = config.environment.best_return
-    return None if best is None else (best, "the best possible")
+        return [(1.0, "the best constant prediction")]
+    return [] if environment.best_return is None else [(environment.best_return, "the best possible")]
 
 
 def _title(config: RLConfig) -> str:
     rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
     cell, environment = type(config.network.cell).__name__, config.environment
-    return f"{type(environment).__name__}, {config.agent.method}, rule {rule}, {cell} x {config.network.depth}"
+    seen = f"{type(environment).__name__}{config.observation}"
+    return f"{seen}, {config.agent.method}, rule {rule}, {cell} x {config.network.depth}"
 
 
 def _cost(config: RLConfig) -> str:
@@ -103,6 +129,16 @@ def _cost(config: RLConfig) -> str:
     gradients = 2 if agent._entropy_bonus else 1
     kept = gradients * parameter_count(agent.network) + carry_size(agent.network, agent.rule)
     return f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
+
+
+def _watched(line: dict[str, Any]) -> str:
+    """Say what was watched in the last block of steps."""
+    return (
+        f"At the end: largest |eigenvalue| of a layer {line['spectral_radius']:.5f}; modules dead "
+        f"{line['dead_modules']:.0%}, untrained {line['untrained_modules']:.0%}; norms of the traces in value "
+        f"{line['trace_norm']:.3g}, in time {line['sensitivity_norm']:.3g}, of an update {line['update_norm']:.2g}; "
+        f"refused steps {line['refused']:.0f}."
+    )
 
 
 def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:
