@@ -16,7 +16,7 @@ import numpy as np
 
 from foretrace._types import Array, Bool, Float, Int
 
-RATES = (3e-4, 2e-3, 1e-2)
+RATES = (3e-4, 2e-3, 1e-2, 5e-2)
 SHARE, TOP_SHARE = 1e-3, 1e-4
 _FLOOR = 1e-2
 """Probability that every expert's answer is mixed with, so that none excludes a class."""

@@ -7,9 +7,10 @@ Two ways of weighting, each at several rates and shares, are mixed once more at 
     shared      v <- (1 - share) v + share prior                             (fixed share)
 
 u is the mean absolute error of the mixture, so that no unit matters. Half of the prior lies on the baselines. Where
-labels come late, errors of the same sign follow each other, and weights would swing behind them: rates and shares are
-divided by 1 + delay / 4, the rates of the first way by 1 + 4 delay. Each step ahead has a delay of its own. Sources:
-Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth, Machine Learning 32, 1998.
+labels come late, errors of the same sign follow each other, and weights would swing behind them: rates are divided by
+1 + delay, those of the first way by 1 + 16 delay, and shares by 1 + delay / 4. Each step ahead has a delay of its own.
+
+Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth, Machine Learning 32, 1998.
 """
 
 from typing import NamedTuple
@@ -21,9 +22,9 @@ import numpy as np
 
 from foretrace._types import Array, Bool, Float
 
-RATES = (0.005, 0.02, 0.1, 0.4)
+RATES = (0.02, 0.1, 0.4, 1.0)
 SHARES = (1e-4, 1e-2)
-TOP_RATE, TOP_SHARE = 0.1, 1e-3
+TOP_RATE, TOP_SHARE = 0.5, 1e-3
 _CLIP = 8.0
 
 
@@ -59,16 +60,12 @@ class NumberMixture(eqx.Module):
     delays: tuple[int, ...] = eqx.field(static=True)
 
     @property
-    def late(self) -> Float[np.ndarray, "O"]:
-        """Divisor of rates and shares at each step ahead."""
-        return 1 + np.array(self.delays) / 4
-
-    @property
     def settings(self) -> tuple[Float[np.ndarray, "M O"], Float[np.ndarray, "M O"]]:
         """Rate and share of each combination, those of both ways behind each other, at each step ahead."""
         rates, shares = (np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES))
-        late = np.repeat(np.stack([1 + 4 * np.array(self.delays), self.late]), len(rates) // 2, axis=0)
-        return rates / late, shares / self.late
+        delays = np.array(self.delays)
+        late = np.repeat(np.stack([1 + 16 * delays, 1 + delays]), len(rates) // 2, axis=0)
+        return rates / late, shares / (1 + delays / 4)
 
     def init(self) -> NumberWeights:
         """Return the state before the first row."""
@@ -113,9 +110,10 @@ class NumberMixture(eqx.Module):
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[None], gradient.shape)])
         prior = _prior(self.baselines, self.experts - self.baselines)[None, :, None]
         experts = _shared(state.experts - rates[:, None] * losses, shares[:, None], prior)
-        top_losses = (TOP_RATE / self.late)[None] * jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
+        delays, away = np.array(self.delays), jnp.abs(candidates - label[None]) / scale[None]
+        top_losses = (TOP_RATE / (1 + delays))[None] * jnp.minimum(away, _CLIP)
         top_prior = _prior(self.baselines, 2 * half)[:, None]
-        top = _shared(state.top - top_losses, (TOP_SHARE / self.late)[None], top_prior, axis=0)
+        top = _shared(state.top - top_losses, (TOP_SHARE / (1 + delays / 4))[None], top_prior, axis=0)
         return NumberWeights(
             jnp.where(known[None, None], experts, state.experts),
             jnp.where(known[None], top, state.top),

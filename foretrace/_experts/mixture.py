@@ -92,13 +92,11 @@ class Mixed(NamedTuple):
         newest: prediction of the new row: numbers, or logarithms of probabilities.
         resolved: prediction that was made of the row whose label has come.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
-        losses: of each expert, for that row: mean absolute error, or the negative logarithm of the class's probability.
     """
 
     newest: Float[Array, "C O"]
     resolved: Float[Array, "C O"]
     errors: Float[Array, "C E"]
-    losses: Float[Array, "C E"]
 
 
 class Mixture:
@@ -222,8 +220,7 @@ class Mixture:
         state = state._replace(pasts=pasts)
         old = new
         if not learning:
-            zeros = jnp.zeros(len(self.names))
-            return state, Mixed(new.mixed, new.mixed, zeros, zeros)
+            return state, Mixed(new.mixed, new.mixed, jnp.zeros(len(self.names)))
         if state.rings is not None:
             turn = jnp.where(row.is_new > 0, 0, state.turns[slot])
             rings = jax.tree.map(lambda leaf, one: leaf.at[slot, turn].set(one), state.rings, new)
@@ -246,11 +243,10 @@ class Mixture:
             wrong = (jnp.argmax(old.predicted, axis=1) != jnp.argmax(label)).astype(label.dtype)
             # A class without room is nobody's prediction.
             wrong = jnp.where(known, wrong, 1.0)
-            losses = -jnp.log(jnp.maximum(old.predicted @ label, 1e-15))
         else:
             mean, scale = old.seen.moments[0], old.seen.moments[1]
             label = jnp.where(known, (row.label - mean) / scale, 0.0)
-            wrong = losses = jnp.abs(old.predicted - label[None]).mean(axis=1) * scale
+            wrong = jnp.abs(old.predicted - label[None]).mean(axis=1) * scale
             # Before some labels were known there was no scale to learn in.
             known, came = known & (old.num_labels >= SETTLED), known
             counted = jnp.minimum(state.num_labels + came.astype(jnp.int32), SETTLED)
@@ -268,7 +264,7 @@ class Mixture:
             classes = (features.num_classes,) if self.shape.classes else ()
             weights = self.mixture.learn(state.weights, old.predicted, label, known, *classes)
             state = state._replace(weights=weights)
-        return state, Mixed(newest, old.mixed, wrong, losses)
+        return state, Mixed(newest, old.mixed, wrong)
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
         """Return the state after the number that came with a row: at each step ahead, the label of another row."""
@@ -303,20 +299,22 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
         "events": shape.events_size,
     }
     outputs = shape.outputs
-    make: dict[str, Callable[[], AbstractExpert]] = {}
-    squares = ClassSquares if shape.classes else NumberSquares
+    make: dict[str, Callable[[], tuple[AbstractExpert, ...]]] = {}
+    squares, neighbours = (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
     for name in SETS:
-        make[name] = partial(squares, name, sizes.get(name, WIDE), outputs)
-    of_events = partial(squares, "events", sizes["events"], outputs), partial(squares, "wide_events", WIDE, outputs)
-    make["events"] = lambda: OfEvents(tuple(one() for one in of_events))
+        make[name] = lambda name=name: (squares(name, sizes.get(name, WIDE), outputs),)  # type: ignore[misc]
+    of_events = (squares("events", sizes["events"], outputs), squares("wide_events", WIDE, outputs))
+    make["events"] = lambda: (OfEvents(of_events),)
+    # Where what came before does not matter, it only hides which rows are alike.
+    alike = {"neighbours": sizes["short"], "row neighbours": shape.size(0)}
+    names = alike if 1 < shape.size(0) < sizes["short"] else ["neighbours"]
+    make["neighbours"] = lambda: tuple(neighbours(name, alike[name], outputs) for name in names)
     if shape.classes:
-        make["contexts"] = lambda: Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16)
-        make["neighbours"] = lambda: ClassNeighbours(sizes["short"], outputs)
-        make["gradient"] = lambda: ClassGradient(sizes["lags"], outputs)
+        make["contexts"] = lambda: (Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),)
+        make["gradient"] = lambda: (ClassGradient(sizes["lags"], outputs),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
-        make["neighbours"] = lambda: NumberNeighbours(sizes["short"], outputs)
-        make["gradient"] = lambda: NumberGradient(sizes["lags"], outputs)
+        make["gradient"] = lambda: (NumberGradient(sizes["lags"], outputs),)
         found = [NumberBaselines(outputs, LABELS)]
     left_out = []
     for name in EXPERTS:
@@ -326,7 +324,7 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
         if name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS:
             left_out.append(name)
         else:
-            found.append(make[name]())
+            found += make[name]()
     return tuple(found), tuple(left_out)
 
 

@@ -34,12 +34,14 @@ class AbstractNeighbours(AbstractExpert):
     """The mean label of the nearest rows, the nearer ones with more weight.
 
     Args:
-        size: number of features.
+        name: name of the expert.
+        size: number of features: the first ones of `short`, which are those of the row alone, or all of them.
         outputs: number of steps ahead, or of classes.
         rows: number of rows that are kept.
         nearest: number of neighbours.
     """
 
+    name: str = eqx.field(static=True)
     size: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     rows: int = eqx.field(static=True, default=1000)
@@ -55,7 +57,7 @@ class AbstractNeighbours(AbstractExpert):
 
     def _mean(self, state: Neighbourhood, features: Features) -> tuple[Float[Array, "O"], Float[Array, ""]]:
         """Return the weighted mean of the nearest labels, and the sum of the weights, 0 without any row."""
-        q = features.short.astype(jnp.float32)
+        q = features.short[: self.size].astype(jnp.float32)
         distances = jnp.maximum(state.squares - 2 * (state.rows @ q) + q @ q, 0.0)
         negative, places = lax.top_k(-distances, self.nearest)
         near = jnp.isfinite(negative)
@@ -77,7 +79,7 @@ class AbstractNeighbours(AbstractExpert):
         """Return the state after a label: the row takes the place of the oldest one."""
         # All that was read of the rows stands before what is written: the compiler then writes in place.
         known = known & jnp.isfinite(predicted).all()
-        q, at = features.short.astype(jnp.float32), state.place
+        q, at = features.short[: self.size].astype(jnp.float32), state.place
         return Neighbourhood(
             state.rows.at[at].set(jnp.where(known, q, state.rows[at])),
             state.squares.at[at].set(jnp.where(known, q @ q, state.squares[at])),
@@ -92,7 +94,7 @@ class NumberNeighbours(AbstractNeighbours):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return ("neighbours from mean", "neighbours from last")
+        return (f"{self.name} from mean", f"{self.name} from last")
 
     def init(self) -> Neighbourhood:
         """Return the state before the first row."""
@@ -121,7 +123,7 @@ class ClassNeighbours(AbstractNeighbours):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return ("neighbours",)
+        return (self.name,)
 
     def init(self) -> Neighbourhood:
         """Return the state before the first row."""

@@ -206,6 +206,17 @@ def test_outside_predictions_are_one_more_expert():
     assert model.weights(state)["network"] > 0.5
 
 
+def test_where_the_past_tells_nothing_the_neighbours_of_the_row_alone_know_more():
+    draw = np.random.default_rng(0)
+    xs = draw.uniform(-1, 1, (600, 2))
+    labels = (xs[:, 0] * xs[:, 1] > 0).astype(int).tolist()
+    model = Mixture(CLASSES, ("baselines", "row", "neighbours"))
+    _, step = run(model, packed(CLASSES, xs, labels))
+    wrong = dict(zip(model.names, step.errors[300:].mean(axis=0), strict=True))
+    assert wrong["row neighbours"] < 0.12 < 0.2 < wrong["neighbours"]
+    assert (step.newest.argmax(axis=1) != labels)[300:].mean() < 0.12
+
+
 def test_global_precision_stays_and_the_state_is_float64():
     with jax.enable_x64(False):
         model = Mixture(NUMBERS, ("baselines", "row"))

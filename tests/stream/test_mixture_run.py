@@ -93,7 +93,7 @@ def test_the_report_shows_each_expert(files, tmp_path):
     grid = _report.table(tmp_path / "run")
     first = list(grid.columns[0].cells)
     assert first[0] == "this run, the mixture"
-    assert sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 1
+    assert sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 2  # of the groups in turn
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "neighbours" in str(written)
 
