@@ -1,5 +1,6 @@
 """What `foretrace rl` and the report of its run do."""
 
+import dataclasses
 import shlex
 from pathlib import Path
 
@@ -8,12 +9,16 @@ from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import RL
 from foretrace.rl import _report as report
 from foretrace.rl._run import train
+from foretrace.rl._series import Series
 
 
 def rl(command: RL) -> int:
     """Let an agent learn; return the exit code."""
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
-    result = train(command.config, run_dir, resume=command.resume)
+    config = command.config
+    if isinstance(config.environment, Series):
+        config = dataclasses.replace(config, environment=config.environment.pinned())
+    result = train(config, run_dir, resume=command.resume)
     if result.scores is not None:
         return report_rl(run_dir)
     again = f"foretrace rl {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
