@@ -30,7 +30,7 @@ PATH = ledger.RECORDS / "rl.jsonl"
 BLOCKS = 50
 
 
-def learn(config, seeds):
+def learn(config, seeds, build=build):
     """Run one seed after another; return the result of each and its curve of returns or errors."""
     agent, environment = build(config), config.seen
 

@@ -11,6 +11,7 @@ from foretrace._runs.metrics import MetricsError, RecordMark, read_metrics
 from foretrace.cli._options import Check
 from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
+from foretrace.rl._grid import RLGrid
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._run import MAY_CHANGE
 from foretrace.sweep._config import Sweep as SweepConfig
@@ -54,12 +55,16 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """Return the folders of the trials of a sweep, or the folder of a run itself."""
+    """Return the folders of the runs of a sweep or of a grid of agents, or the folder of a run itself."""
     if not Run(folder).config.exists():
         raise RunError(f"no run at {folder}: there is no {Run(folder).config.name}")
-    if not is_run_of(folder, SweepConfig):
+    if is_run_of(folder, RLGrid):
+        runs = [each.path for each in read_config_as(folder, RLGrid).runs(folder)]
+    elif is_run_of(folder, SweepConfig):
+        runs = sorted((folder / "trials").iterdir())
+    else:
         return [folder]
-    return sorted(path for path in (folder / "trials").iterdir() if Run(path).config.exists())
+    return [path for path in runs if Run(path).config.exists()]
 
 
 def _checkpoint(run: Run) -> tuple[dict[str, Any] | None, str | None]:

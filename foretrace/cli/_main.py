@@ -16,7 +16,7 @@ import tyro
 
 from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
-from foretrace._runs.directory import read_config_as
+from foretrace._runs.directory import is_run_of, read_config_as
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
@@ -45,6 +45,7 @@ from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _checkpoint_file, _config_in, _train
 from foretrace.experiment._config import TASKS
 from foretrace.rl._config import TASKS as RL_TASKS
+from foretrace.rl._grid import RLGrid
 from foretrace.sweep._config import Sweep as SweepConfig
 
 
@@ -159,6 +160,9 @@ def _parse(arguments: list[str]) -> Subcommand:
     if isinstance(command, Train | Sweep | Stream | RL) and command.resume:
         if command.run_dir is None:
             raise ValueError("--resume needs the run to go on with: --run-dir PATH")
+        if isinstance(command, RL) and is_run_of(command.run_dir, RLGrid):
+            grid = read_config_as(command.run_dir, RLGrid)
+            return _parse_with(arguments, dataclasses.replace(command, **vars(grid)))
         recorded: Any = read_config_as(command.run_dir, type(command.config))
         return _parse_with(arguments, dataclasses.replace(command, config=recorded))
     if isinstance(command, Align) and command.checkpoint is not None:

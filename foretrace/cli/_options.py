@@ -79,19 +79,24 @@ class Sweep:
 class RL:
     """Let an agent with memory learn from one stream of experience, without replay; two minutes by default.
 
-    The agent learns at every step of its environment, by traces of gradients in time and in value.
+    The agent learns at every step of its environment, by traces of gradients in time and in value. With --rules or
+    --seeds, every combination is a run with a folder of its own, one after another, and a table compares them.
 
     Args:
         task: environment to act in.
         config: configuration of the run.
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
         resume: go on with the run in --run-dir, with its configuration.
+        rules: learning rules to compare, such as online spatial.
+        seeds: seeds to run each rule with, such as 0 1 2.
     """
 
     task: Positional[RLTaskName]
     config: Annotated[RLConfig, tyro.conf.arg(name="")] = RLConfig()
     run_dir: Path | None = None
     resume: bool = False
+    rules: tuple[RuleName, ...] = ()
+    seeds: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from foretrace._runs.directory import default_path, files
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import RL
 from foretrace.rl import _report as report
+from foretrace.rl._grid import RLGrid, grid_figure, grid_table, train_grid
 from foretrace.rl._run import train
 from foretrace.rl._series import Series
 
@@ -15,15 +16,48 @@ from foretrace.rl._series import Series
 def rl(command: RL) -> int:
     """Let an agent learn; return the exit code."""
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
-    config = command.config
-    if isinstance(config.environment, Series):
-        config = dataclasses.replace(config, environment=config.environment.pinned())
-    result = train(config, run_dir, resume=command.resume)
+    environment = command.config.environment
+    if isinstance(environment, Series):
+        command = dataclasses.replace(
+            command, config=dataclasses.replace(command.config, environment=environment.pinned())
+        )
+    if command.rules or command.seeds:
+        return _grid(command, run_dir)
+    result = train(command.config, run_dir, resume=command.resume)
     if result.scores is not None:
         return report_rl(run_dir)
-    again = f"foretrace rl {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
-    print(f"stopped after step {result.step} of {command.config.steps}; the state is saved. Go on with:\n    {again}")
+    print(f"stopped after step {result.step} of {command.config.steps}; {_go_on(command, run_dir)}")
     return STOPPED
+
+
+def _grid(command: RL, run_dir: Path) -> int:
+    """Run every combination of rules and seeds; return the exit code."""
+    grid = RLGrid(command.config, command.rules, command.seeds)
+    result = train_grid(grid, run_dir, resume=command.resume)
+    if result.stopped:
+        print(f"stopped after {result.finished} of {result.planned} runs; {_go_on(command, run_dir)}")
+        return STOPPED
+    if result.finished:
+        report_grid(run_dir)
+    for path in result.diverged:
+        print(f"diverged: {path}; its checkpoint has the last good state")
+    return 1 if result.diverged else 0
+
+
+def _go_on(command: RL, run_dir: Path) -> str:
+    again = f"foretrace rl {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
+    return f"the state is saved. Go on with:\n    {again}"
+
+
+def report_grid(folder: Path) -> int:
+    """Print the table of a grid and draw its curves; return the exit code."""
+    from rich.console import Console
+
+    Console().print(grid_table(folder))
+    grid_figure(folder)
+    print(files(folder, {"config.json": "what was run", "curves.png": "the curve of every run"}))
+    print("    <rule>-seed<seed>        the run directories; `foretrace report` shows one")
+    return 0
 
 
 def report_rl(run_dir: Path) -> int:

@@ -17,13 +17,14 @@ from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, default_path, files, is_run_of
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Align, Train
-from foretrace.cli._rl import report_rl
+from foretrace.cli._rl import report_grid, report_rl
 from foretrace.cli._stream import report_stream
 from foretrace.cli._sweep import report_sweep
 from foretrace.experiment import _report as report
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align
 from foretrace.rl._config import RLConfig
+from foretrace.rl._grid import RLGrid
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks.own import OwnSequences
@@ -57,6 +58,8 @@ def _report_run(run_dir: Path) -> int:
         return report_stream(run_dir)
     if is_run_of(run_dir, RLConfig):
         return report_rl(run_dir)
+    if is_run_of(run_dir, RLGrid):
+        return report_grid(run_dir)
     if is_run_of(run_dir, SweepConfig):
         return report_sweep(run_dir)
     Console().print(report.table(run_dir))

@@ -6,6 +6,7 @@ from foretrace.rl._config import AgentConfig as AgentConfig
 from foretrace.rl._config import RLConfig as RLConfig
 from foretrace.rl._environment import Environment as Environment
 from foretrace.rl._environment import TimeStep as TimeStep
+from foretrace.rl._environment import check_environment as check_environment
 from foretrace.rl._environment import step_or_reset as step_or_reset
 from foretrace.rl._gymnasium import Interaction as Interaction
 from foretrace.rl._gymnasium import interact as interact

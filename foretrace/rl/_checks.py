@@ -40,6 +40,8 @@ def check_numbers(
         _check_shape(name, value.shape, shape)
         return jnp.broadcast_to(value, shape).astype(dtype)
     try:
+        if (kind := np.asarray(value).dtype).kind in "cSU":
+            raise TypeError(f"they are {kind}")
         array = np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is a {type(value).__name__} that holds no numbers ({error})") from error

@@ -83,6 +83,48 @@ def step_or_reset(
     return after, step, jnp.where(done, first, step.observation)
 
 
+def check_environment(environment: Environment) -> None:
+    """Check that an environment has the interface of `Environment`, by tracing it; nothing is run.
+
+    What its numbers are is not checked here: a run refuses and counts steps whose reward or observation is not finite.
+
+    Raises:
+        TypeError: `step` does not return a `TimeStep`, flags that are not boolean, or numbers that are not real.
+        ValueError: an observation that does not have `observation_size` elements, a reward or discount that is not one
+            number, or a state that `step` returns with other shapes than `reset`.
+
+    >>> from foretrace import rl
+    >>> check_environment(rl.MemoryChain(length=1))
+    """
+    name = type(environment).__name__
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state, observation = jax.eval_shape(environment.reset, key)
+    after, step = jax.eval_shape(environment.step, state, jax.ShapeDtypeStruct((), jnp.int32), key)
+    if not isinstance(step, TimeStep):
+        raise TypeError(f"{name}.step returned a {type(step).__name__}, expected (state, foretrace.rl.TimeStep)")
+    size = (environment.observation_size,)
+    _check_part(f"{name}.reset: observation", observation, size, jnp.floating)
+    _check_part(f"{name}.step: observation", step.observation, size, observation.dtype)
+    for part in ("reward", "discount"):
+        _check_part(f"{name}.step: {part}", getattr(step, part), (), jnp.floating)
+    for part in ("terminated", "truncated"):
+        _check_part(f"{name}.step: {part}", getattr(step, part), (), jnp.bool_)
+    before, now = (jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree) for tree in (state, after))
+    if before != now:
+        raise ValueError(
+            f"{name}.step returned the state {now}, expected that of reset, {before}: a compiled loop needs the same "
+            "structure, shapes and dtypes at every step"
+        )
+
+
+def _check_part(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    if value.shape != shape:
+        raise ValueError(f"{name} has shape {value.shape}, expected {shape}, the same at every step")
+    if not jnp.issubdtype(value.dtype, dtype):
+        expected = "floating point" if dtype is jnp.floating else jnp.dtype(dtype).name
+        raise TypeError(f"{name} is {value.dtype.name}, expected {expected}")
+
+
 def check_sizes(environment: object, **least: int) -> None:
     """Raise a ValueError for a setting that is no integer of at least so much."""
     for name, lowest in least.items():

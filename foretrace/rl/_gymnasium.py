@@ -43,10 +43,12 @@ def interact(
         The state of the agent after each step, and what the step gave.
 
     Raises:
-        ValueError: spaces that do not fit the agent, or an observation or reward that is NaN or infinite.
+        TypeError: flags of an end that are not boolean.
+        ValueError: spaces that do not fit the agent, an observation or reward that is NaN, infinite, not real or of
+            another shape than before, or an environment with another interface. The last state is unharmed.
     """
     _check(agent, environment)
-    observation, _ = environment.reset(seed=seed)
+    observation, _ = _parts("reset", environment.reset(seed=seed), "observation, info")
     if not bool(state.outcome.done):
         # The state was kept within an episode, which the environment has now left: its last step is not learned from.
         end = state.outcome._replace(done=jnp.array(True), known=jnp.array(False))
@@ -54,15 +56,38 @@ def interact(
     total = 0.0
     for _ in range(steps):
         action, state = agent.act(state, np.ravel(observation))
-        observation, reward, terminated, truncated, _ = environment.step(_taken(agent, environment, action))
+        moment = _parts("step", environment.step(_taken(agent, environment, action)), _STEP)
+        observation, reward, terminated, truncated, _ = moment
         last = np.ravel(observation) if truncated else None
-        state, info = agent.learn(state, float(reward), bool(terminated), bool(truncated), final_observation=last)
-        total += float(reward)
+        state, info = agent.learn(state, _single(reward), terminated, truncated, final_observation=last)
+        number = float(_single(reward))
+        total += number
         done = bool(terminated or truncated)
-        yield Interaction(state, info, float(reward), total if done else None)
+        yield Interaction(state, info, number, total if done else None)
         if done:
-            observation, _ = environment.reset()
+            observation, _ = _parts("reset", environment.reset(), "observation, info")
             total = 0.0
+
+
+_STEP = "observation, reward, terminated, truncated, info"
+
+
+def _parts(function: str, given: Any, expected: str) -> Any:
+    """Return what an environment returned, if it has the parts that gymnasium defines."""
+    count = len(expected.split(", "))
+    if not isinstance(given, tuple) or len(given) != count:
+        what = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        raise ValueError(
+            f"interact: {function}() returned {what}, expected ({expected}), as gymnasium defines since 0.26; wrap an "
+            "older environment"
+        )
+    return given
+
+
+def _single(reward: Any) -> Any:
+    """Return a reward that came as an array of one number as that number."""
+    array = np.asarray(reward)
+    return array.reshape(()) if array.size == 1 else reward
 
 
 def _taken(agent: AbstractAgent, environment: Any, action: Any) -> Any:

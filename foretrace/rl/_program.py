@@ -13,7 +13,8 @@ from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import AbstractAgent
 from foretrace.rl._config import RLConfig
-from foretrace.rl._environment import Environment, TimeStep, step_or_reset
+from foretrace.rl._environment import Environment, TimeStep, check_environment, step_or_reset
+from foretrace.rl._monitors import Range, spectral_radius, untrained
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._q_learning import QLearning
 from foretrace.rl._state import AgentInfo, AgentState
@@ -39,7 +40,7 @@ class World(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Sums over the steps of a block, over all environments.
+    """Sums over the steps of a block, over all environments; the last three are of the block as a whole.
 
     Args:
         steps: number of steps.
@@ -50,9 +51,13 @@ class Tally(NamedTuple):
         trace_norm: sum of the norms of the traces.
         sensitivity_norm: sum of the norms of the sensitivities.
         step_size: sum of the step sizes.
+        update_norm: sum of the norms of the changes of the parameters, once for each environment.
         skipped: number of refused steps.
         squared_error: sum of the squared distances of predictions from what they should be.
         known: number of predictions for which that is known.
+        spectral_radius: largest |eigenvalue| of a recurrent layer's step at the end, over all environments.
+        dead_modules: share of modules of the recurrent layers whose state did not move.
+        untrained_modules: share of modules of the recurrent layers whose coefficients did not change.
     """
 
     steps: Float[Array, ""]
@@ -63,9 +68,13 @@ class Tally(NamedTuple):
     trace_norm: Float[Array, ""]
     sensitivity_norm: Float[Array, ""]
     step_size: Float[Array, ""]
+    update_norm: Float[Array, ""]
     skipped: Float[Array, ""]
     squared_error: Float[Array, ""]
     known: Float[Array, ""]
+    spectral_radius: Float[Array, ""]
+    dead_modules: Float[Array, ""]
+    untrained_modules: Float[Array, ""]
 
 
 def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
@@ -112,7 +121,12 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
 
 
 def begin(environment: Environment, agent: AbstractAgent, key: PRNGKeyArray) -> World:
-    """Return agent and environments before the first step."""
+    """Return agent and environments before the first step.
+
+    Raises:
+        TypeError, ValueError: an environment without the interface of `Environment`.
+    """
+    check_environment(environment)
     agent_key, reset_key, key = jax.random.split(key, 3)
     assert agent.batch_size is not None, "a run has a batch of environments"
     keys = jax.random.split(reset_key, agent.batch_size)
@@ -125,11 +139,21 @@ def advance(
 ) -> tuple[World, Tally]:
     """Act and learn for a number of steps."""
 
-    def step(_: Any, now: tuple[World, Tally]) -> tuple[World, Tally]:
-        return _step(environment, agent, *now)
+    def step(_: Any, now: tuple[World, Tally, Range]) -> tuple[World, Tally, Range]:
+        world, tally = _step(environment, agent, *now[:2])
+        return world, tally, now[2].including(world.agent.carry.h)
 
     zero = jnp.zeros((), world.total.dtype)
-    return lax.fori_loop(0, steps, step, (world, Tally(*[zero] * len(Tally._fields))))
+    start = (world, Tally(*[zero] * len(Tally._fields)), Range.empty(world.agent.carry.h))
+    after, tally, seen = lax.fori_loop(0, steps, step, start)
+    state = after.agent
+    inputs = agent._seen(state.observations, after.observation)
+    radii = jax.vmap(lambda h, x: spectral_radius(state.network, h, x), in_axes=(1, 0))(state.carry.h, inputs)
+    return after, tally._replace(
+        spectral_radius=radii.max().astype(zero.dtype),
+        dead_modules=seen.dead().astype(zero.dtype),
+        untrained_modules=untrained(world.agent.network, state.network).astype(zero.dtype),
+    )
 
 
 def _step(environment: Environment, agent: AbstractAgent, world: World, tally: Tally) -> tuple[World, Tally]:
@@ -146,7 +170,7 @@ def _step(environment: Environment, agent: AbstractAgent, world: World, tally: T
     total, done = world.total + step.reward, step.terminated | step.truncated
     skipped = state.skipped - world.agent.skipped
     error, known = _prediction_error(environment, agent, world.environments, action)
-    tally = Tally(*map(jnp.add, tally, _counted(step, info, total, done, skipped, error, known)))
+    tally = jax.tree.map(jnp.add, tally, _counted(step, info, total, done, skipped, error, known))
     return World(state, environments, observation, jnp.where(done, 0, total), key), tally
 
 
@@ -163,9 +187,14 @@ def _counted(
         trace_norm=info.trace_norm.sum().astype(dtype),
         sensitivity_norm=info.sensitivity_norm.astype(dtype),
         step_size=info.step_size.sum().astype(dtype),
+        update_norm=(info.update_norm * total.size).astype(dtype),
         skipped=skipped.astype(dtype),
         squared_error=error.astype(dtype),
         known=known.astype(dtype),
+        # Known when the block is over.
+        spectral_radius=jnp.zeros((), dtype),
+        dead_modules=jnp.zeros((), dtype),
+        untrained_modules=jnp.zeros((), dtype),
     )
 
 

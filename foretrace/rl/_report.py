@@ -17,9 +17,9 @@ from foretrace.rl._series import Series
 
 CONTENTS = {
     "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "return, errors and norms of traces, a line each",
+    "metrics.jsonl": "return, errors, norms of traces, eigenvalues and dead modules, a line each",
     "checkpoint.safetensors": "agent, environments and progress",
-    "curves.png": "return or error, and norms of traces",
+    "curves.png": "return or error, and what was watched",
 }
 """The files of a run directory."""
 
@@ -40,12 +40,13 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     grid.add_row(f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}")
     for reference, name in _references(config, [line["step"] for line in lines]):
         grid.add_row(name, f"{reference:.3g}", "")
-    grid.caption = f"Mean of the last {LAST:.0%} of the steps. {_cost(config)} {lines[-1]['seconds']:.0f} s."
+    cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s."
+    grid.caption = f"Mean of the last {LAST:.0%} of the steps. {cost}\n{_watched(lines[-1])}"
     return grid
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw return or error, and the norms of both traces, into `curves.png`; return the file's path.
+    """Draw return or error, the norms of both traces and the monitors into `curves.png`; return the file's path.
 
     Raises:
         RunError: no run, or one without a single measurement.
@@ -53,8 +54,8 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     """
     config, lines = _read(run_dir)
     steps = [line["step"] for line in lines]
-    page = new_page(13, 3.8)
-    score, error, traces = page.subplots(1, 3)
+    page = new_page(13, 7)
+    (score, error, traces), monitors = page.subplots(2, 3)
     name = "error" if _predicts(config) else "return"
     score.plot(steps, [line[name] for line in lines], label="this run")
     score.set(title=_score(config), yscale="log" if _predicts(config) else "linear")
@@ -65,7 +66,8 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     for name, label in {"trace_norm": "in value (gradients)", "sensitivity_norm": "in time (sensitivities)"}.items():
         traces.plot(steps, [line[name] for line in lines], label=label)
     traces.set(title="norm of the traces", yscale="log" if lines[-1]["trace_norm"] else "linear")
-    for axes in (score, error, traces):
+    _draw_monitors(monitors, config, lines)
+    for axes in (score, error, traces, *monitors):
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
     score.legend()
@@ -74,6 +76,24 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     path = Run(Path(run_dir)).figure
     write_atomically(path, page_as_png(page))
     return str(path)
+
+
+def _draw_monitors(places: Any, config: RLConfig, lines: list[dict[str, Any]]) -> None:
+    """Draw how large a step is, how long the memory can last, and the modules that do nothing."""
+    size, memory, units = places
+    steps, last = [line["step"] for line in lines], lines[-1]
+    bounded = config.agent.optimizer == "obgd"
+    name = "step_size" if bounded else "update_norm"
+    size.plot(steps, [line[name] for line in lines])
+    size.set(title="step size" if bounded else "norm of an update", yscale="log" if last[name] else "linear")
+    distances = [1 - line["spectral_radius"] for line in lines]
+    memory.plot(steps, distances)
+    # Below zero a state grows by itself.
+    memory.set(title="1 - largest |eigenvalue| of a layer", yscale="log" if min(distances) > 0 else "linear")
+    for name, label in {"dead_modules": "state unmoved", "untrained_modules": "coefficients unchanged"}.items():
+        units.plot(steps, [line[name] for line in lines], label=label)
+    units.set(title="share of modules", ylim=(-0.02, 1.02))
+    units.legend()
 
 
 def _predicts(config: RLConfig) -> bool:
@@ -109,6 +129,16 @@ def _cost(config: RLConfig) -> str:
     gradients = 2 if agent._entropy_bonus else 1
     kept = gradients * parameter_count(agent.network) + carry_size(agent.network, agent.rule)
     return f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
+
+
+def _watched(line: dict[str, Any]) -> str:
+    """Say what was watched in the last block of steps."""
+    return (
+        f"At the end: largest |eigenvalue| of a layer {line['spectral_radius']:.5f}; modules dead "
+        f"{line['dead_modules']:.0%}, untrained {line['untrained_modules']:.0%}; norms of the traces in value "
+        f"{line['trace_norm']:.3g}, in time {line['sensitivity_norm']:.3g}, of an update {line['update_norm']:.2g}; "
+        f"refused steps {line['refused']:.0f}."
+    )
 
 
 def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:

@@ -1,8 +1,9 @@
 """A run of an agent in a run directory that it can be resumed from exactly (`foretrace rl`)."""
 
+import dataclasses
 import os
 from contextlib import ExitStack
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -135,16 +136,22 @@ def _finished(run: Run, progress: RLProgress) -> RLResult | None:
     return None
 
 
+@lru_cache(maxsize=1)
+def _compiled(config: RLConfig) -> Any:
+    """Return `advance` as a program, which the seeds of a grid share: parameters are arguments of it."""
+    return jax.jit(partial(advance, config.seen, build(config)), donate_argnums=0)
+
+
 class _Training:
     """The loop, and what is due at which step."""
 
     def __init__(
         self, loadable: _Loadable, run: Run, log: MetricsLog, stop: Stop, show: ProgressBar, progress: RLProgress
     ):
-        config, agent = loadable.config, loadable.agent
+        config = loadable.config
         self.config, self.run, self.log, self.stop, self.show = config, run, log, stop, show
         self.step, self.clock, self.schedule = max(progress.step, 0), Clock(progress.seconds), Schedule(config.steps)
-        self.advance = jax.jit(partial(advance, config.seen, agent), donate_argnums=0)
+        self.advance = _compiled(dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1))
         spread = getattr(config.seen, "spread", None)
         self.spread = None if spread is None else spread(config.agent.discount)
 
@@ -169,8 +176,8 @@ class _Training:
         if tally.skipped * self.config.environments >= tally.steps:
             self._save(world)
             raise DivergenceError(
-                f"learning has diverged: an observation, error or update was NaN or infinite in every step up to step "
-                f"{self.step}; the checkpoint has the last good state; try a smaller agent.learning_rate (now "
+                "learning has diverged: an observation, reward, error or update was NaN or infinite in every step up to"
+                f" step {self.step}; the checkpoint has the last good state; try a smaller agent.learning_rate (now "
                 f"{self.config.agent.step_size})"
             )
         label = "error" if "error" in values else "return"
@@ -205,6 +212,10 @@ def means(tally: Tally, spread: float | None) -> dict[str, float]:
         "trace_norm": tally.trace_norm / steps,
         "sensitivity_norm": tally.sensitivity_norm / steps,
         "step_size": tally.step_size / steps,
+        "update_norm": tally.update_norm / steps,
+        "spectral_radius": tally.spectral_radius,
+        "dead_modules": tally.dead_modules,
+        "untrained_modules": tally.untrained_modules,
         "refused": tally.skipped,
     }
     if spread is not None:

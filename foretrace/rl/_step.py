@@ -69,21 +69,27 @@ class LearningStep(AbstractMethod):
         self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array
     ) -> tuple[Evaluation, Network | None]:
         """Return outputs, gradient of the objective and carry of one stream, and the gradient of the entropy."""
-        data = Data(x[None], noise[None], reset=reset[None])
+        evaluated = partial(self._evaluated, network, carry, x, noise, reset)
         if not self._entropy_bonus:
-            return evaluate(network, carry, data, rule=self.rule, loss=self._objective), None
+            return evaluated(self._objective), None
 
         def weighted(weights: Array) -> Evaluation:
             def loss(output: Array, noise: Array) -> Array:
                 return weights[0] * self._objective(output, noise) + weights[1] * self._entropy(output)
 
-            return evaluate(network, carry, data, rule=self.rule, loss=loss)
+            return evaluated(loss)
 
         # The network is run once; only the backward pass is made for both.
         axes = Evaluation(loss=0, grads=0, carry=None, outputs=None)  # type: ignore[arg-type]
         both = jax.vmap(weighted, out_axes=axes)(jnp.eye(2, dtype=self._dtype))
         objective, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
         return both._replace(loss=both.loss[0], grads=objective), entropy
+
+    def _evaluated(
+        self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array, loss: Callable
+    ) -> Evaluation:
+        """Return outputs, gradient of a loss and carry of one stream after one more step."""
+        return evaluate(network, carry, Data(x[None], noise[None], reset=reset[None]), rule=self.rule, loss=loss)
 
     def _traced_act(self, state: AgentState, observation: Array) -> tuple[Array, AgentState]:
         outcome, observations = state.outcome, state.observations

@@ -1,4 +1,4 @@
-"""Stops at random moments of the four long commands, by random signals: the same result, and no litter.
+"""Stops at random moments of the five long commands, by random signals: the same result, and no litter.
 
 `FORETRACE_STOPS=20 python -m pytest -n0 tests/attack/test_random_stops.py::test_…` stops each command that often;
 `FORETRACE_SEED` draws other moments.
@@ -32,6 +32,8 @@ COMMANDS = {
     "train": f"train copy {TINY} --steps 2000 --log-every 100 --evaluate-every 500 --checkpoint-every 200 --run-dir",
     "stream": "stream a.csv --target y --experts row network --depth 1 --model-size 4 --state-size 3 --log-every 200 "
     "--checkpoint-every 300 --run-dir",
+    "rl": "rl memory-chain network.cell:lru --network.cell.state-size 3 --network.depth 1 --network.model-size 4 "
+    "--steps 60000 --log-every 500 --checkpoint-every 1000 --run-dir",
     "sweep": f"sweep copy {TINY} --steps 800 --log-every 100 --evaluate-every 400 --checkpoint-every 100 --workers 2 "
     "--grid optimizer.learning-rate=1e-3,1e-2 --run-dir",
     "reproduce": "reproduce table1 --scale smoke --only|online, LRU x 4|--rates 2e-3 --out",

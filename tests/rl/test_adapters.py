@@ -88,6 +88,60 @@ def test_what_does_not_fit_is_named():
         list(rl.interact(make_agent(batch_size=2), agent.init(), Corridor(), 1))
 
 
+class Odd(Corridor):
+    """Wrong in one way from the second step on."""
+
+    def __init__(self, **wrong):
+        super().__init__()
+        self.wrong = wrong
+
+    def reset(self, *, seed=None):
+        observation, info = super().reset(seed=seed)
+        return (observation,) if "reset" in self.wrong else (observation, info)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.now > 1:
+            observation, reward = self.wrong.get("observation", observation), self.wrong.get("reward", reward)
+            terminated = self.wrong.get("terminated", terminated)
+        found = observation, reward, terminated, truncated, info
+        return found[:4] if "step" in self.wrong else found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "match"),
+    [
+        ({"observation": np.zeros(3)}, ValueError, r"observation has shape \(3,\), expected \(2,\)"),
+        ({"observation": np.array([0, np.inf])}, ValueError, "observation holds inf"),
+        ({"observation": np.array(["1", "2"])}, ValueError, "holds no numbers"),
+        ({"observation": np.array([1j, 0])}, ValueError, "they are complex128"),
+        ({"reward": np.nan}, ValueError, "reward holds nan"),
+        ({"reward": None}, ValueError, "reward"),
+        ({"reward": np.zeros(2)}, ValueError, r"reward has shape \(2,\), expected \(\)"),
+        ({"terminated": 0}, TypeError, "terminated is int64, expected booleans"),
+        ({"step": True}, ValueError, r"step\(\) returned 4 values, expected \(observation, reward"),
+        ({"reset": True}, ValueError, r"reset\(\) returned 1 values"),
+    ],
+)
+def test_a_bad_environment_is_refused_and_the_last_state_goes_on(wrong, error, match):
+    agent, states = make_agent(), [make_agent().init()]
+    with pytest.raises(error, match=match):
+        for moment in rl.interact(agent, states[0], Odd(**wrong), 4):
+            states.append(moment.state)
+    *_, after = rl.interact(agent, states[-1], Corridor(reward=np.array([1.0])), 4)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.state.network))
+
+
+def test_an_environment_without_end_has_no_total():
+    class Endless(Corridor):
+        def step(self, action):
+            return np.zeros((1, 2), np.uint8), np.float32(1), False, np.bool_(False), {}
+
+    agent = make_agent()
+    steps = list(rl.interact(agent, agent.init(), Endless(), 30))
+    assert all(step.total is None for step in steps) and int(steps[-1].state.step) == 29
+
+
 @pytest.mark.full
 def test_cartpole_of_gymnasium():
     gymnasium = pytest.importorskip("gymnasium")

@@ -104,3 +104,28 @@ def test_bad_sizes_are_named():
             make(0)
     with pytest.raises(ValueError, match="interval=1"):
         rl.TraceConditioning(1)
+
+
+class Broken(rl.MemoryChain):
+    """A memory chain with one thing that does not fit."""
+
+    def step(self, state, action, key):
+        return self.spoil(*super().step(state, action, key))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "match"),
+    [
+        (lambda s, t: (s, t._replace(reward=t.reward[None])), ValueError, r"reward has shape \(1,\), expected \(\)"),
+        (lambda s, t: (s, t._replace(observation=t.observation[:1])), ValueError, "the same at every step"),
+        (lambda s, t: (s, t._replace(terminated=t.reward)), TypeError, "terminated is float64, expected bool"),
+        (lambda s, t: (s, t._replace(reward=t.terminated)), TypeError, "reward is bool, expected floating point"),
+        (lambda s, t: (s._replace(step=t.reward), t), ValueError, "same structure, shapes and dtypes"),
+        (lambda s, t: (s, tuple(t)), TypeError, "returned a tuple, expected"),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_named(spoil, error, match):
+    environment = Broken(2)
+    object.__setattr__(environment, "spoil", spoil)
+    with pytest.raises(error, match=rf"Broken\.step.*{match}"):
+        rl.check_environment(environment)

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,7 +21,7 @@ from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl import MemoryChain, TMaze, TraceConditioning, _report, _run
 from foretrace.rl._config import AgentConfig, RLConfig
-from foretrace.rl._program import build
+from foretrace.rl._program import advance, begin, build
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
@@ -168,6 +169,27 @@ def test_settings_that_do_not_fit_are_refused():
         RLConfig(log_every=20, checkpoint_every=30)
     with pytest.raises(ValueError, match="scale_rewards=True does not fit"):
         RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", scale_rewards=True))
+
+
+class Torn(MemoryChain):
+    """A memory chain whose answers are paid with NaN where the cue is 1."""
+
+    def step(self, state, action, key):
+        after, step = super().step(state, action, key)
+        bad = step.terminated & (state.cue > 0)
+        return after, step._replace(reward=jax.numpy.where(bad, jax.numpy.nan, step.reward))
+
+
+@pytest.mark.full
+def test_a_compiled_loop_refuses_and_counts_rewards_that_are_not_finite():
+    config = dataclasses.replace(CONFIG, environment=Torn(2), environments=1)
+    agent = build(config)
+    world, tally = jax.jit(partial(advance, config.environment, agent))(
+        begin(config.environment, agent, jax.random.key(0)), 300
+    )
+    assert 30 < float(tally.skipped) < 70 and float(tally.episodes) == 100
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(world.agent.network))
+    assert 299 <= int(world.agent.step) + int(tally.skipped) <= 300
 
 
 @pytest.mark.full

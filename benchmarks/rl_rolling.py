@@ -1,0 +1,65 @@
+"""Agents that learn by backpropagation through the last `reach` steps, gone through again at every step.
+
+    window     <- its last reach - 1 observations and the newest one
+    gradient   of the newest step's objective, through the whole window, from the state h before it
+    h          <- the state one step later, computed with the parameters of now
+
+All else is the agent's own: traces in value, updates, episodes. It lives here and not in the library, where a rule is
+data (what is open to the derivative, and what is carried for it): a window is kept observations that are run again,
+which an agent exists to spare.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import foretrace as ft
+from foretrace._engine.data import Data
+from foretrace._engine.forward import run
+from foretrace._engine.gradient import evaluate
+from foretrace._recurrence.chunk import Carry
+
+
+class Window(NamedTuple):
+    """What a stream keeps in place of sensitivities; an axis of one stands where carries have their layers."""
+
+    before: Any
+    xs: jax.Array
+    reset: jax.Array
+
+
+class Rolling:
+    """Makes a rolling window the gradient of an agent: `class RollingActorCritic(Rolling, ft.rl.ActorCritic)`."""
+
+    def __init__(self, network, *, reach, **options):
+        self.reach = reach
+        super().__init__(network, rule=ft.BPTT, **options)
+
+    def init(self, key=None):
+        """Return the state before the first observation; zeros stand where nothing has been."""
+        state = super().init(key)
+        front = (1, *self._front, self.reach)
+        xs, reset = jnp.zeros((*front, self.network.input_size), self._dtype), jnp.zeros(front, bool)
+        window = Window(jax.tree.map(jnp.copy, state.carry.h), xs, reset)
+        return state._replace(carry=state.carry._replace(e=window))
+
+    def _evaluated(self, network, carry, x, noise, reset, loss):
+        old = carry.e
+        oldest = Data(old.xs[0, :1], reset=old.reset[0, :1])
+        _, moved = run(network, Carry(old.before, None), oldest, rule=self.rule)
+        xs = jnp.concatenate([old.xs[0, 1:], x[None]])
+        starts = jnp.concatenate([old.reset[0, 1:], reset[None]])
+        newest = jnp.arange(self.reach) == self.reach - 1
+        data = Data(xs, jnp.broadcast_to(noise, (self.reach, *noise.shape)), mask=newest, reset=starts)
+        found = evaluate(network, Carry(moved.h, None), data, rule=self.rule, loss=loss)
+        after = Carry(found.carry.h, Window(moved.h, xs[None], starts[None]))
+        return found._replace(carry=after, outputs=found.outputs[-1:])
+
+
+class RollingActorCritic(Rolling, ft.rl.ActorCritic):
+    """An actor-critic that learns by a rolling window."""
+
+
+class RollingValuePrediction(Rolling, ft.rl.ValuePrediction):
+    """TD(lambda) by a rolling window."""

@@ -1,0 +1,114 @@
+"""What a run watches beside its score: how long the memory can last, and modules that do nothing."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
+from foretrace._network import Block, Network
+from foretrace._types import Array, Float, State
+
+STILL = 1e-6
+"""Largest relative change of what counts as unchanged: some roundings of float32."""
+
+SQUARINGS = 16
+"""Number of squarings of a Jacobian whose spectral radius is wanted: an error of one in ten thousand."""
+
+
+class Range(NamedTuple):
+    """Smallest and largest states so far, of each module; real and imaginary parts apart."""
+
+    lowest: tuple[Float[Array, "D B N ..."], ...]
+    highest: tuple[Float[Array, "D B N ..."], ...]
+
+    @classmethod
+    def empty(cls, h: State) -> "Range":
+        """Return the range of no states."""
+        parts = _real_parts(h)
+        return cls(tuple(jnp.full_like(p, jnp.inf) for p in parts), tuple(jnp.full_like(p, -jnp.inf) for p in parts))
+
+    def including(self, h: State) -> "Range":
+        """Return the range with one more state."""
+        parts = _real_parts(h)
+        return Range(tuple(map(jnp.minimum, self.lowest, parts)), tuple(map(jnp.maximum, self.highest, parts)))
+
+    def dead(self) -> Float[Array, ""]:
+        """Return the share of modules whose state did not move in any stream."""
+        moved = [
+            _per_module((high - low) > STILL * jnp.maximum(jnp.abs(low), jnp.abs(high))).any(1)
+            for low, high in zip(self.lowest, self.highest, strict=True)
+        ]
+        return (~jnp.stack(moved).any(0)).mean()
+
+
+def untrained(before: Network, after: Network) -> Float[Array, ""]:
+    """Return the share of modules of the recurrent layers whose coefficients did not change."""
+    old, new = (jax.vmap(lambda cell: cell.coefficients())(network.blocks.cell) for network in (before, after))
+    moved = [
+        _per_module((jnp.abs(b - a) > STILL * jnp.abs(a))[:, None])[:, 0]
+        for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+    ]
+    return (~jnp.stack(moved).any(0)).mean()
+
+
+def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
+    """Return the largest |eigenvalue| of `d h_t / d h_{t-1}` over the recurrent layers, for one stream.
+
+    For a diagonal cell it is the largest |lambda|; at 1 and above, a state does not forget. A dense cell's Jacobian
+    depends on where it is taken: at the next step of the stream.
+
+        radius = lim ||J^k||^(1/k)        (Gelfand)
+
+    Args:
+        network: network.
+        h: states before the step.
+        x: input of the step.
+    """
+
+    def layer(x: Array, now: tuple[Block, State]) -> tuple[Array, Array]:
+        block, h = now
+        z, theta = block.before(x), block.cell.coefficients()
+        radius = _radius(block.cell, theta, h, z)
+        return block.after(x, block.cell.readout(block.cell.step(theta, h, h, z), z), None), radius
+
+    return lax.scan(layer, network.encoder(x), (network.blocks, h))[1].max()
+
+
+def _radius(cell: AbstractCell, theta: Coefficients, h: State, z: Float[Array, "H"]) -> Float[Array, ""]:
+    if isinstance(cell, AbstractDiagonalCell):
+        return jnp.abs(cell.decay_and_drive(theta, z)[0]).max()
+    flat, restore = ravel_pytree(_real_parts(h))
+
+    def step(flat: Array) -> Array:
+        own = _with_parts(h, restore(flat))
+        return ravel_pytree(_real_parts(cell.step(theta, own, own, z)))[0]
+
+    jacobian, logarithm = jax.jacfwd(step)(flat), jnp.zeros((), flat.dtype)
+    for k in range(SQUARINGS):
+        size = jnp.maximum(jnp.linalg.norm(jacobian), jnp.finfo(flat.dtype).tiny)
+        jacobian, logarithm = jacobian / size, logarithm + jnp.log(size) / 2**k
+        jacobian = jacobian @ jacobian
+    return jnp.exp(logarithm)
+
+
+def _real_parts(tree: Any) -> tuple[Array, ...]:
+    parts: list[Array] = []
+    for leaf in jax.tree.leaves(tree):
+        parts += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
+    return tuple(parts)
+
+
+def _with_parts(tree: Any, parts: tuple[Array, ...]) -> Any:
+    """Undo `_real_parts` in the structure of a tree."""
+    rest, leaves = iter(parts), []
+    for leaf in jax.tree.leaves(tree):
+        leaves.append(lax.complex(next(rest), next(rest)) if jnp.iscomplexobj(leaf) else next(rest))
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
+def _per_module(moved: Array) -> Array:
+    """Return whether anything of a module moved: (D, B, N, …) becomes (D, B, N)."""
+    return moved.reshape(*moved.shape[:3], -1).any(-1)
