@@ -1,6 +1,6 @@
 """Memory over a million rows of `foretrace stream`; beside it truncated backpropagation with a reach of 1,000.
 
-    python benchmarks/flat_memory.py [--rows 1000000] [--chunk 16]
+    python benchmarks/flat_memory.py [--rows 1000000] [--chunk 16] [--size auto]
 
 A stream of generated numbers comes in by a pipe; the run itself says how much memory it holds. Then one network is
 streamed in a fresh process under each way of learning: resident and compiled memory, and CPU time for each step.
@@ -26,6 +26,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the pipe")
     parser.add_argument("--chunk", type=int, default=16, help="rows that are learned together")
+    parser.add_argument("--size", default="small", help="what learns from the pipe, as `foretrace stream --size`")
     parser.add_argument("--reach", type=int, default=1000, help="steps of the rolling window")
     parser.add_argument("--steps", type=int, default=200, help="steps that are timed, one at a time")
     parser.add_argument("--feed", type=int, help=argparse.SUPPRESS)
@@ -39,7 +40,8 @@ def main():
     cells += [{"what": "one step", "way": "online", "steps": asked.steps}]
     cells += [{"what": "one step", "way": "rolling", "reach": asked.reach, "steps": asked.steps}]
     ledger.each(FILE, cells, in_a_fresh_process)
-    return ledger.each(FILE, [{"what": "foretrace stream", "rows": asked.rows, "chunk": asked.chunk}], follow)
+    run = {"what": "foretrace stream", "rows": asked.rows, "chunk": asked.chunk}
+    return ledger.each(FILE, [run if asked.size == "small" else run | {"size": asked.size}], follow)
 
 
 def feed(rows):
@@ -59,27 +61,9 @@ def follow(cell):
     rows = cell["rows"]
     with tempfile.TemporaryDirectory() as folder:
         source = [sys.executable, __file__, "--feed", str(rows)]
-        command = [
-            sys.executable,
-            "-m",
-            "foretrace",
-            "stream",
-            "-",
-            "--format",
-            "csv",
-            "--target",
-            "y",
-            "--size",
-            "small",
-        ]
-        command += [
-            "--chunk",
-            str(cell["chunk"]),
-            "--log-every",
-            str(rows // 100),
-            "--checkpoint-every",
-            str(rows // 100),
-        ]
+        command = [sys.executable, "-m", "foretrace", "stream", "-", "--format", "csv", "--target", "y"]
+        command += ["--size", cell.get("size", "small"), "--chunk", str(cell["chunk"])]
+        command += ["--log-every", str(rows // 100), "--checkpoint-every", str(rows // 100)]
         command += ["--run-dir", f"{folder}/run"]
         with subprocess.Popen(source, stdout=subprocess.PIPE) as pipe:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)

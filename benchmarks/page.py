@@ -79,7 +79,7 @@ def memory(found):
         cell, one = record["cell"], record["found"]
         if cell["what"] == "foretrace stream":
             lines.append(
-                "`foretrace stream --size small` held "
+                f"`foretrace stream --size {cell.get('size', 'small')}` held "
                 f"{one['mib_at_first']:.1f} MiB after {one['mib'][0][0]:,} rows and "
                 f"{one['mib_at_last']:.1f} MiB after {one['mib'][-1][0]:,} (chunks of {cell['chunk']}): "
                 f"{one['growth']:+.2%}.\n"

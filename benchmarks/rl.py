@@ -32,7 +32,7 @@ BLOCKS = 50
 
 def learn(config, seeds, build=build):
     """Run one seed after another; return the result of each and its curve of returns or errors."""
-    agent, environment = build(config), config.environment
+    agent, environment = build(config), config.seen
 
     @jax.jit
     def first(seed):
@@ -41,7 +41,8 @@ def learn(config, seeds, build=build):
         return world._replace(agent=world.agent._replace(network=build(config, key).network))
 
     step = jax.jit(partial(advance, environment, agent), donate_argnums=0)
-    spread = environment.spread(config.agent.discount) if hasattr(environment, "spread") else None
+    spread = getattr(environment, "spread", None)
+    spread = spread and spread(config.agent.discount)
     name, block = "return" if spread is None else "error", config.steps // BLOCKS
     results, curves = [], []
     for seed in seeds:

@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--stops", type=int, default=5, help="times SIGTERM")
     parser.add_argument("--chunk", type=int, default=16, help="rows that are learned together")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--size", default="small", help="of the network, as `foretrace stream --size`")
+    parser.add_argument("--size", default="small", help="what learns, as `foretrace stream --size`")
     parser.add_argument("--seed", type=int, default=0)
     asked = vars(parser.parse_args())
     cells = [{"kind": kind, **asked} for kind in asked.pop("kinds")]
@@ -61,7 +61,7 @@ def soak(folder, *, kind, rows, kills, stops, chunk, size, seed):
         kills: times `kill -9`.
         stops: times SIGTERM.
         chunk: rows that are learned together.
-        size: of the network.
+        size: what learns.
         seed: of the rows and of what happens when.
     """
     draw = random.Random(seed)

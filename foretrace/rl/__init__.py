@@ -13,9 +13,15 @@ from foretrace.rl._gymnasium import interact as interact
 from foretrace.rl._gymnax import Gymnax as Gymnax
 from foretrace.rl._memory_chain import MemoryChain as MemoryChain
 from foretrace.rl._overshoot import ObGD as ObGD
+from foretrace.rl._partial import Delayed as Delayed
+from foretrace.rl._partial import Masked as Masked
+from foretrace.rl._partial import Noisy as Noisy
 from foretrace.rl._q_learning import QLearning as QLearning
+from foretrace.rl._repeat import RepeatFirst as RepeatFirst
+from foretrace.rl._repeat import RepeatPrevious as RepeatPrevious
 from foretrace.rl._run import RLResult as RLResult
 from foretrace.rl._run import train as train
+from foretrace.rl._series import Series as Series
 from foretrace.rl._state import AgentInfo as AgentInfo
 from foretrace.rl._state import AgentState as AgentState
 from foretrace.rl._t_maze import TMaze as TMaze

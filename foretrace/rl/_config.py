@@ -8,16 +8,61 @@ import tyro
 from foretrace._rule import RuleName
 from foretrace._runs.config_json import check_types
 from foretrace._runs.options import Advanced
-from foretrace.experiment._cells import LRU
+from foretrace.experiment._cells import GRU, LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
+from foretrace.rl._environment import Environment
 from foretrace.rl._gymnax import Gymnax
 from foretrace.rl._memory_chain import MemoryChain
+from foretrace.rl._partial import Delayed, Masked, Noisy
+from foretrace.rl._repeat import RepeatFirst, RepeatPrevious
+from foretrace.rl._series import Series
 from foretrace.rl._t_maze import TMaze
 from foretrace.rl._trace_conditioning import TraceConditioning
 
-EnvironmentConfig = MemoryChain | TraceConditioning | TMaze | Gymnax
+EnvironmentConfig = MemoryChain | TraceConditioning | TMaze | RepeatFirst | RepeatPrevious | Series | Gymnax
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ObservationConfig:
+    """What the agent sees of its environment; by default all of it.
+
+    Args:
+        hide: positions of elements of the observation that the agent does not see, from 0, such as 1 3.
+        noise: standard deviation of Gaussian noise that is added to each element.
+        delay: number of steps by which observations arrive late; before, they are zeros.
+    """
+
+    hide: tuple[int, ...] = ()
+    noise: float = 0.0
+    delay: int = 0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if self.delay < 0:
+            raise ValueError(f"observation.delay={self.delay} must be at least 0")
+        if not 0 <= self.noise < float("inf"):
+            raise ValueError(f"observation.noise={self.noise} must be a finite number of at least 0")
+
+    def __str__(self) -> str:
+        """Describe it, as the end of an environment's name."""
+        found = [f"without elements {', '.join(map(str, self.hide))}"] if self.hide else []
+        found += [f"noise {self.noise}"] if self.noise else []
+        found += [f"{self.delay} late"] if self.delay else []
+        return f" ({', '.join(found)})" if found else ""
+
+    def of(self, environment: Environment) -> Environment:
+        """Return an environment as the agent sees it.
+
+        Raises:
+            ValueError: positions that the observation does not have.
+        """
+        if self.hide:
+            environment = Masked(environment, self.hide)
+        if self.noise:
+            environment = Noisy(environment, self.noise)
+        return Delayed(environment, self.delay) if self.delay else environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +114,7 @@ class RLConfig:
 
     Args:
         environment: environment that the agent acts in.
+        observation: what the agent sees of it.
         network: network of the agent.
         agent: how the agent learns.
         rule: learning rule: what is differentiated through time.
@@ -86,6 +132,7 @@ class RLConfig:
     """
 
     environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = MemoryChain()
+    observation: ObservationConfig = ObservationConfig()
     network: NetworkConfig = NetworkConfig(2, 32, LRU(32))
     agent: AgentConfig = AgentConfig()
     rule: RuleName = "online"
@@ -108,11 +155,15 @@ class RLConfig:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         predicts = self.agent.method == "prediction"
-        if predicts != isinstance(self.environment, TraceConditioning):
+        if predicts != isinstance(self.environment, TraceConditioning | Series):
             name = type(self.environment).__name__
             raise ValueError(
                 f"agent.method={self.agent.method} does not fit {name}: "
                 + ("it has actions to choose" if predicts else "there is nothing to choose; use prediction")
+            )
+        if self.environments > 1 and isinstance(self.environment, Series):
+            raise ValueError(
+                f"environments={self.environments} does not fit Series: all of them would read the same rows; use 1"
             )
         if predicts and self.agent.scale_rewards:
             raise ValueError(
@@ -120,13 +171,39 @@ class RLConfig:
                 "be compared with the values of the environment; leave it out"
             )
 
+    @property
+    def seen(self) -> Environment:
+        """The environment as the agent sees it.
 
-TaskName = Literal["memory-chain", "t-maze", "trace-conditioning", "gymnax"]
+        Raises:
+            ValueError: hidden elements that the observation does not have, a file of numbers that cannot be used, or
+                more steps than one pass over it has.
+        """
+        if isinstance(self.environment, Series) and self.steps > (most := self.environment.row_count - 1):
+            raise ValueError(
+                f"steps={self.steps} is more than one pass over {self.environment.path}, where every row is predicted "
+                f"before it is learned; use at most {most}"
+            )
+        return self.observation.of(self.environment)
+
+
+TaskName = Literal[
+    "memory-chain", "t-maze", "trace-conditioning", "repeat-first", "repeat-previous", "series", "gymnax"
+]
 
 TASKS: dict[TaskName, RLConfig] = {
     "memory-chain": RLConfig(),
     "t-maze": RLConfig(environment=TMaze()),
     "trace-conditioning": RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", 0.9)),
-    "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True)),
+    "repeat-first": RLConfig(environment=RepeatFirst(), network=NetworkConfig(2, 32, GRU())),
+    "repeat-previous": RLConfig(environment=RepeatPrevious()),
+    "series": RLConfig(
+        environment=Series(),
+        agent=AgentConfig("prediction", 0.95, normalize_observations=True),
+        steps=10_000,
+        log_every=500,
+        checkpoint_every=5000,
+    ),
+    "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True, scale_rewards=True)),
 }
 """The tasks on the command line, with the configuration that each begins with."""

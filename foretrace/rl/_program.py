@@ -87,7 +87,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
     """
-    agent, environment, net = config.agent, config.environment, config.network
+    agent, environment, net = config.agent, config.seen, config.network
     outputs = {"prediction": 1, "actor-critic": 1 + environment.action_count}
     network = Network(
         environment.observation_size,

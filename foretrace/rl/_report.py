@@ -13,6 +13,7 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, read_config, result_of
+from foretrace.rl._series import Series
 
 CONTENTS = {
     "config.json": "what was run, with versions and hardware",
@@ -37,8 +38,8 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     grid = Table("", _score(config), "reward of a step", title=_title(config))
     score = scores.get("error", float("nan")) if _predicts(config) else scores["return"]
     grid.add_row(f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}")
-    if (reference := _reference(config)) is not None:
-        grid.add_row(reference[1], f"{reference[0]:.3g}", "")
+    for reference, name in _references(config, [line["step"] for line in lines]):
+        grid.add_row(name, f"{reference:.3g}", "")
     cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s."
     grid.caption = f"Mean of the last {LAST:.0%} of the steps. {cost}\n{_watched(lines[-1])}"
     return grid
@@ -58,8 +59,8 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     name = "error" if _predicts(config) else "return"
     score.plot(steps, [line[name] for line in lines], label="this run")
     score.set(title=_score(config), yscale="log" if _predicts(config) else "linear")
-    if (reference := _reference(config)) is not None:
-        score.axhline(reference[0], color="0.5", linestyle=":", label=reference[1])
+    for reference, name in _references(config, steps)[:1]:
+        score.axhline(reference, color="0.5", linestyle=":", label=name)
     error.plot(steps, [line["td_error"] for line in lines])
     error.set(title="absolute temporal-difference error")
     for name, label in {"trace_norm": "in value (gradients)", "sensitivity_norm": "in time (sensitivities)"}.items():
@@ -103,18 +104,23 @@ def _score(config: RLConfig) -> str:
     return "share of variance not predicted" if _predicts(config) else "return of an episode"
 
 
-def _reference(config: RLConfig) -> tuple[float, str] | None:
-    """Return a score to compare with and what it is; None where none is known."""
+def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
+    """Return scores to compare with, and what they are; of the same steps as the result, where that matters."""
+    environment = config.environment
+    if isinstance(environment, Series):
+        before = [step for step in steps if step <= (1 - LAST) * steps[-1]]
+        found = environment.baselines(config.agent.discount, max(before, default=0), steps[-1])
+        return [(1.0, "the best constant for the whole file"), *((value, name) for name, value in found.items())]
     if _predicts(config):
-        return 1.0, "the best constant prediction"
-    best = config.environment.best_return
-    return None if best is None else (best, "the best possible")
+        return [(1.0, "the best constant prediction")]
+    return [] if environment.best_return is None else [(environment.best_return, "the best possible")]
 
 
 def _title(config: RLConfig) -> str:
     rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
     cell, environment = type(config.network.cell).__name__, config.environment
-    return f"{type(environment).__name__}, {config.agent.method}, rule {rule}, {cell} x {config.network.depth}"
+    seen = f"{type(environment).__name__}{config.observation}"
+    return f"{seen}, {config.agent.method}, rule {rule}, {cell} x {config.network.depth}"
 
 
 def _cost(config: RLConfig) -> str:

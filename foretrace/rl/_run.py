@@ -63,7 +63,7 @@ class _Loadable(NamedTuple):
 
     def init(self) -> World:
         """Return agent and environments before the first step."""
-        return begin(self.config.environment, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
+        return begin(self.config.seen, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
 
 
 def read_config(path: str | os.PathLike[str]) -> RLConfig:
@@ -139,7 +139,7 @@ def _finished(run: Run, progress: RLProgress) -> RLResult | None:
 @lru_cache(maxsize=1)
 def _compiled(config: RLConfig) -> Any:
     """Return `advance` as a program, which the seeds of a grid share: parameters are arguments of it."""
-    return jax.jit(partial(advance, config.environment, build(config)), donate_argnums=0)
+    return jax.jit(partial(advance, config.seen, build(config)), donate_argnums=0)
 
 
 class _Training:
@@ -152,7 +152,7 @@ class _Training:
         self.config, self.run, self.log, self.stop, self.show = config, run, log, stop, show
         self.step, self.clock, self.schedule = max(progress.step, 0), Clock(progress.seconds), Schedule(config.steps)
         self.advance = _compiled(dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1))
-        spread = getattr(config.environment, "spread", None)
+        spread = getattr(config.seen, "spread", None)
         self.spread = None if spread is None else spread(config.agent.discount)
 
     def run_from(self, world: World) -> RLResult:

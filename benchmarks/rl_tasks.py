@@ -1,0 +1,165 @@
+"""What agents learn in tasks that others have defined, and in a file of numbers.
+
+    python benchmarks/rl_tasks.py control     return in CartPole and Acrobot of gymnax, with and without velocities
+    python benchmarks/rl_tasks.py repeat      return in RepeatFirst and RepeatPrevious of POPGym, Easy
+    python benchmarks/rl_tasks.py load        error of the discounted future load of ETTh1, beside simple predictions
+    python benchmarks/rl_tasks.py table       the records as Markdown
+
+Finished cells stay in records/rl_tasks.jsonl. `load` reads streams/ETTh1.csv.gz of the folder in FORETRACE_DATA.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import os
+from pathlib import Path
+
+import ledger
+import rl
+import rl_load
+
+from foretrace.experiment._cells import GRU, LRU
+from foretrace.experiment._config import NetworkConfig
+from foretrace.rl import Gymnax, RepeatFirst, RepeatPrevious, Series
+from foretrace.rl._config import TASKS, AgentConfig, ObservationConfig
+
+PATH = ledger.RECORDS / "rl_tasks.jsonl"
+UPDATES = {
+    "adam": {"optimizer": "adam", "learning_rate": 3e-4},
+    "obgd": {"optimizer": "obgd", "learning_rate": 1.0},
+}
+VELOCITIES = {"CartPole-v1": [1, 3], "Acrobot-v1": [4, 5]}
+REPEAT = {"repeat-first": RepeatFirst(), "repeat-previous": RepeatPrevious()}
+CELLS = {"LRU": NetworkConfig(2, 32, LRU(32)), "GRU": NetworkConfig(2, 32, GRU())}
+HORIZON = 24
+"""Number of hours that a prediction of the load looks ahead: the discount is 1 - 1/24."""
+
+
+def agent_of(cell, **options):
+    """Return the options of the agent of a cell."""
+    return AgentConfig(trace_decay=cell["trace_decay"], discount=cell["discount"], **UPDATES[cell["update"]], **options)
+
+
+def control(cell):
+    """Return what a cell of CartPole or Acrobot gives."""
+    config = dataclasses.replace(
+        TASKS["gymnax"],
+        environment=Gymnax(cell["environment"]),
+        observation=ObservationConfig(hide=tuple(cell["hide"])),
+        agent=agent_of(
+            cell, method=cell["method"], normalize_observations=True, scale_rewards=True, entropy=cell["entropy"]
+        ),
+        rule=cell["rule"],
+        steps=cell["steps"],
+    )
+    return rl.learn(config, cell["seeds"])
+
+
+def repeat(cell):
+    """Return what a cell of a card task gives."""
+    config = dataclasses.replace(
+        TASKS["repeat-first"],
+        environment=REPEAT[cell["environment"]],
+        network=CELLS[cell["cell"]],
+        agent=agent_of(cell, entropy=cell["entropy"]),
+        rule=cell["rule"],
+        steps=cell["steps"],
+    )
+    return rl.learn(config, cell["seeds"])
+
+
+def load(cell):
+    """Return what an agent, or a simple prediction, gives on the column of a file."""
+    file = Path(os.environ.get("FORETRACE_DATA", "")) / "streams" / "ETTh1.csv.gz"
+    series, discount, steps = Series(str(file), cell["column"]), cell["discount"], cell["steps"]
+    by, decay = cell["by"], cell.get("trace_decay")
+    if by in rl.RULES:
+        agent = agent_of(cell, method="prediction", normalize_observations=True)
+        return rl.learn(
+            dataclasses.replace(TASKS["series"], environment=series, agent=agent, rule=by, steps=steps), cell["seeds"]
+        )
+    predictions = {
+        "best constant": lambda: rl_load.constant(series, discount, steps),
+        "last value": lambda: rl_load.last_value(series, discount, steps),
+        "linear TD": lambda: rl_load.linear_td(series, discount, steps, cell["window"], decay, cell["learning_rate"]),
+        "LSTD": lambda: rl_load.least_squares_td(series, discount, steps, cell["window"], decay),
+    }
+    return rl_load.errors(series, discount, steps, predictions[by]())
+
+
+def control_cells(seeds):
+    """Yield the cells of CartPole and Acrobot: both methods and rules; and the update of stream-x where all is seen."""
+    for method in ("actor-critic", "q-learning"):
+        for environment, velocities in VELOCITIES.items():
+            for hide, rule in itertools.product(([], velocities), ("online", "spatial")):
+                yield _control_cell(environment, hide, rule, method, "adam", seeds)
+    for method, environment in itertools.product(("actor-critic", "q-learning"), VELOCITIES):
+        yield _control_cell(environment, [], "online", method, "obgd", seeds)
+
+
+def _control_cell(environment, hide, rule, method, update, seeds):
+    options = {"update": update, "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01}
+    cell = {"task": "control", "environment": environment, "hide": hide, "rule": rule, "method": method}
+    return {**cell, **options, "steps": 150_000, "seeds": seeds}
+
+
+def repeat_cells(seeds):
+    """Yield the cells of the card tasks."""
+    options = {"update": "adam", "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01, "seeds": seeds}
+    for environment, cell in (("repeat-previous", "LRU"), ("repeat-first", "GRU"), ("repeat-first", "LRU")):
+        for rule in rl.RULES:
+            names = {"task": "repeat", "environment": environment, "cell": cell, "rule": rule}
+            yield {**names, **options, "steps": 100_000 if environment == "repeat-previous" else 200_000}
+
+
+def load_cells(seeds):
+    """Yield the cells of the load: agents, then what is simple, then linear predictions from a window.
+
+    An agent carries 17,441 numbers (trace and sensitivities). As many are in a window of 1,240 hours and its trace
+    (17,361), or in a window of 18 hours and the matrix of LSTD (16,256).
+    """
+    base = {"task": "load", "column": "HUFL", "discount": round(1 - 1 / HORIZON, 4), "steps": 17_400}
+    for rule in rl.RULES:
+        yield {**base, "by": rule, "update": "adam", "trace_decay": 0.8, "seeds": seeds}
+    for name in ("best constant", "last value"):
+        yield {**base, "by": name}
+    yield {**base, "by": "LSTD", "window": 18, "trace_decay": 0.8}
+    for window in (24, 168, 1240):
+        for rate in (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
+            yield {**base, "by": "linear TD", "window": window, "trace_decay": 0.8, "learning_rate": rate}
+
+
+PARTS = {"control": (control_cells, control), "repeat": (repeat_cells, repeat), "load": (load_cells, load)}
+
+
+def table():
+    """Print the records as Markdown: what was measured, the mean, and each seed."""
+    for part in PARTS:
+        records = [record for record in ledger.read(PATH) if record["cell"]["task"] == part]
+        if not records:
+            continue
+        inputs = list(dict.fromkeys(name for record in records for name in record["cell"]))
+        inputs = [name for name in inputs if name not in ("task", "seeds")]
+        print(f"\n| {' | '.join([*inputs, 'mean', 'each'])} |\n|{'---|' * (len(inputs) + 2)}")
+        for record in records:
+            values = [record["cell"].get(name, "") for name in inputs]
+            values += [record["found"]["mean"], ", ".join(map(str, record["found"].get("each", [])))]
+            print(f"| {' | '.join(map(str, values))} |")
+
+
+def main():
+    """Measure a part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=[*PARTS, "table"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--only", help="environment, or what predicts, to measure; default: all")
+    given = parser.parse_args()
+    if given.part == "table":
+        return table()
+    cells, measure = PARTS[given.part]
+    chosen = [cell for cell in cells(given.seeds) if given.only in (None, cell.get("environment"), cell.get("by"))]
+    ledger.each(PATH, chosen, measure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+# %% [markdown]
+# # An agent that remembers
+#
+# After this page you can let an agent learn from one stream of experience, see whether it remembers, and look into one
+# of its episodes. It goes from a bandit with a cue to a maze whose sign is out of sight when it counts.
+#
+# ## A bandit with a cue
+#
+# In the memory chain a cue is shown, 1 or -1. After `length` steps a question comes, and the episode ends with the
+# answer: reward 1 if it agrees with the cue, -1 if not. With `length=1` this is a bandit whose arms depend on what was
+# shown one step before.
+
+# %%
+import foretrace as ft
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+
+chain = ft.rl.MemoryChain(length=1)
+
+
+def make_network(environment, size, depth):
+    """Return a network with the value and one logit for each action as outputs."""
+    return ft.Network(
+        environment.observation_size,
+        1 + environment.action_count,
+        model_size=size,
+        depth=depth,
+        cell=ft.LRU.factory(state_size=size),
+        key=jax.random.key(0),
+    )
+
+
+agent = ft.rl.ActorCritic(
+    make_network(chain, 16, 1),
+    rule="online",
+    discount=0.9,
+    optimizer=optax.adam(3e-3),
+)
+state = agent.init(jax.random.key(1))
+step_in = jax.jit(lambda *now: ft.rl.step_or_reset(chain, *now))
+
+place, observation = chain.reset(jax.random.key(2))
+rewards = []
+for key in jax.random.split(jax.random.key(3), 600):
+    action, state = agent.act(state, observation)
+    place, step, observation = step_in(place, action, key)
+    state, info = agent.learn(state, step.reward, step.terminated)
+    if step.terminated:
+        rewards.append(float(step.reward))
+
+print("first 50 episodes:", np.mean(rewards[:50]), " last 50:", np.mean(rewards[-50:]))
+
+# %% [markdown]
+# `act` and `learn` are the whole interface: `learn` notes what followed, and the next `act` learns from it, because the
+# value of the next observation is known only then. There is no replay and nothing is unrolled.
+#
+# ## A longer wait, and a rule that does not look back
+#
+# An environment of two pure functions compiles together with the agent. The same loop then runs many times as fast.
+
+
+# %%
+def live(environment, agent, steps):
+    """Let an agent live in an environment; return its state and the return of each episode."""
+
+    def step(now, key):
+        state, place, observation = now
+        action, state = agent.act(state, observation)
+        place, after, following = ft.rl.step_or_reset(environment, place, action, key)
+        state, _ = agent.learn(
+            state,
+            after.reward,
+            after.terminated,
+            after.truncated,
+            final_observation=after.observation,
+        )
+        return (state, place, following), (
+            after.reward,
+            after.terminated | after.truncated,
+        )
+
+    @jax.jit
+    def run(state, key):
+        start, *keys = jax.random.split(key, 2)
+        now = (state, *environment.reset(start))
+        (state, *_), found = jax.lax.scan(step, now, jax.random.split(keys[0], steps))
+        return state, found
+
+    state, (rewards, ends) = run(agent.init(jax.random.key(1)), jax.random.key(2))
+    last = np.flatnonzero(ends)
+    return state, last, np.diff(np.cumsum(np.asarray(rewards, float))[last], prepend=0)
+
+
+def smooth(values, width=50):
+    """Return the mean of the last values."""
+    return np.convolve(values, np.ones(width) / width, mode="valid")
+
+
+chain = ft.rl.MemoryChain(length=16)
+figure, axes = plt.subplots(figsize=(7, 2.8))
+for rule in ("online", "spatial"):
+    agent = ft.rl.ActorCritic(make_network(chain, 32, 1), rule=rule)
+    _, ends, returns = live(chain, agent, 25_000)
+    axes.plot(ends[49:], smooth(returns), label=rule)
+    print(f"{rule}: {returns[-200:].mean():.2f} over the last 200 episodes")
+axes.set(xlabel="step", ylabel="return, mean of 50 episodes")
+axes.legend(title="rule")
+axes.grid(alpha=0.3)
+
+# %% [markdown]
+# Both agents have the same memory. Under `online`, what is written into it is learned as well: the gradient of an answer
+# reaches the cue 16 steps back, through sensitivities that are carried forward in time. Under `spatial`, the memory stays
+# as it was drawn, and only what reads it learns. One seed shows no more than an example; [let an agent
+# remember](../agents.md#measured) has five seeds, and longer chains.
+#
+# ## The T-maze
+#
+# A sign at the start tells whether the goal is in the north or in the south of the junction at the end of a corridor.
+# The agent has to walk there, and to know the sign when it arrives. The best return is 4.
+
+# %%
+maze = ft.rl.TMaze(corridor=6)
+agent = ft.rl.ActorCritic(make_network(maze, 32, 1), rule="online")
+learned, ends, returns = live(maze, agent, 20_000)
+without_memory = (4 - 0.1) / 2
+
+figure, axes = plt.subplots(figsize=(7, 2.8))
+axes.plot(ends[49:], smooth(returns))
+axes.axhline(4, color="0.5", linestyle=":", label="the best possible")
+axes.axhline(
+    without_memory, color="0.5", linestyle="--", label="right half of the time"
+)
+axes.set(xlabel="step", ylabel="return, mean of 50 episodes", ylim=(-2, 4.3))
+axes.legend(loc="lower right")
+axes.grid(alpha=0.3)
+print(f"{returns[-200:].mean():.2f} over the last 200 episodes")
+
+# %% [markdown]
+# ## One episode of each kind
+#
+# What has it learned? An episode with the goal in the north and one with the goal in the south differ in their first
+# observation alone. From then on the agent sees the same corridor, and only its memory can tell them apart.
+
+
+# %%
+def episode(network, north):
+    """Return the places of an episode, and the value and the logits of the actions there."""
+    keys = jax.random.split(jax.random.key(0), 20)
+    place, observation = next(
+        begun for begun in map(maze.reset, keys) if begun[0].north == north
+    )
+    carry, found = None, []
+    while True:
+        outputs, carry = ft.forward(network, carry, observation[None])
+        found.append((int(place.place), *map(float, outputs[0])))
+        place, step = maze.step(place, jnp.argmax(outputs[0, 1:]), keys[0])
+        observation = step.observation
+        if step.terminated or step.truncated:
+            return np.array(found), float(step.reward)
+
+
+figure, (path, values, turns) = plt.subplots(1, 3, figsize=(9, 2.8))
+for north, colour in ((True, "C0"), (False, "C1")):
+    found, reward = episode(learned.network, north)
+    name = "goal in the " + ("north" if north else "south")
+    turn = 0.4 if found[-1, 2] > found[-1, 4] else -0.4
+    path.plot(
+        [*found[:, 0], maze.corridor],
+        [0.03 if north else -0.03] * len(found) + [turn],
+        colour,
+        marker="o",
+        ms=3,
+    )
+    values.plot(found[:, 1], colour, label=name)
+    turns.plot(found[:, 2] - found[:, 4], colour)
+    print(f"{name}: {len(found)} steps, last reward {reward:.1f}")
+path.set(title="the way", xlabel="place", ylim=(-0.6, 0.6), yticks=[])
+values.set(title="value", xlabel="step")
+values.legend(fontsize=7)
+turns.set(title="log-odds of north against south", xlabel="step")
+turns.axhline(0, color="0.5", linestyle=":")
+figure.tight_layout()
+
+# %% [markdown]
+# Both ways are the same until the junction, and there they part. On the right is what the agent prefers of the two
+# turns: at the junction, nothing but its memory of the sign tells the two episodes apart.
+#
+# Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze --environment.corridor 20` shows
+# progress, keeps a record and a checkpoint, and continues with `--resume`. [Let an agent remember](../agents.md) has all
+# options, tasks of others, your own environments, and what was measured.

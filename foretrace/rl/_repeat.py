@@ -1,0 +1,123 @@
+"""Two of POPGym's tasks: repeat the first card of a deck, or the card of some steps ago."""
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Float, Int, PRNGKeyArray
+from foretrace.rl._environment import TimeStep, check_sizes
+
+SUITS, RANKS = 4, 13
+
+
+class DeckState(NamedTuple):
+    """Suits of the cards in the order in which they are dealt, and number of cards dealt after the first."""
+
+    cards: Int[Array, "N"]
+    step: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Deck:
+    """A shuffled deck whose cards are shown one by one; the episode ends with the last card."""
+
+    decks: int = 1
+
+    observation_size: ClassVar[int] = SUITS
+    action_count: ClassVar[int] = SUITS
+    truncates: ClassVar[bool] = False
+    best_return: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self, decks=1)
+
+    @property
+    def card_count(self) -> int:
+        """Number of cards; an episode has one step less."""
+        return SUITS * RANKS * self.decks
+
+    def reset(self, key: PRNGKeyArray) -> tuple[DeckState, Float[Array, "4"]]:
+        """Shuffle, and show the first card."""
+        suits = jnp.arange(self.card_count, dtype=jnp.int32) % SUITS
+        state = DeckState(jax.random.permutation(key, suits), jnp.zeros((), jnp.int32))
+        return state, self._seen(state)
+
+    def _after(self, state: DeckState, reward: Float[Array, ""]) -> tuple[DeckState, TimeStep]:
+        """Show the next card."""
+        after = state._replace(step=state.step + 1)
+        observation = self._seen(after)
+        one = jnp.ones((), observation.dtype)
+        return after, TimeStep(observation, reward * one, after.step == self.card_count - 1, jnp.array(False), one)
+
+    def _seen(self, state: DeckState) -> Float[Array, "4"]:
+        return jax.nn.one_hot(state.cards[state.step], SUITS, dtype=jnp.result_type(float))
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatFirst(_Deck):
+    """Name the suit of the first card at every step.
+
+        observation = suit of the card that is shown, one-hot
+        reward      = 1 / steps if the action is the suit of the first card, else -1 / steps
+
+    An episode shows all cards, so it has 52 * decks - 1 steps and a return from -1 to 1; random actions have -0.5.
+
+    Args:
+        decks: number of decks of 52 cards. POPGym's task has 1 as RepeatFirstEasy, 8 as Medium, 16 as Hard.
+
+    Raises:
+        ValueError: a number of decks below one.
+
+    Source: Morad et al., POPGym: Benchmarking partially observable reinforcement learning, ICLR 2023; the rules are
+        those of its package 1.0.7.
+
+    >>> RepeatFirst().observation_size, RepeatFirst().action_count
+    (4, 4)
+    """
+
+    def step(self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[DeckState, TimeStep]:
+        """Name a suit."""
+        right = jnp.where(action == state.cards[0], 1.0, -1.0)
+        return self._after(state, right / (self.card_count - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatPrevious(_Deck):
+    """Name the suit of the card that was shown some steps before the present one.
+
+        observation = suit of the card that is shown, one-hot
+        reward      = 1 / n if the action is the suit of the card `back` steps ago, else -1 / n;
+                      0 while fewer cards than that have been shown
+
+    n is the number of steps with a reward, so that returns go from -1 to 1; random actions have -0.5.
+
+    Args:
+        decks: number of decks of 52 cards.
+        back: number of steps from the card that is asked for to the present one. POPGym counts the present card too:
+            its k is one more. Its task has decks 1 and back 3 as RepeatPreviousEasy, 2 and 31 as Medium, 3 and 63 as
+            Hard.
+
+    Raises:
+        ValueError: a number of decks below one, a negative number of steps, or more of them than an episode has.
+
+    Source: as `RepeatFirst`.
+    """
+
+    back: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, back=0)
+        if self.back > self.card_count - 2:
+            raise ValueError(
+                f"RepeatPrevious(back={self.back}) must be at most {self.card_count - 2}: the deck has "
+                f"{self.card_count} cards"
+            )
+
+    def step(self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[DeckState, TimeStep]:
+        """Name a suit."""
+        asked = state.step - self.back
+        right = jnp.where(action == state.cards[jnp.maximum(asked, 0)], 1.0, -1.0)
+        return self._after(state, jnp.where(asked >= 0, right, 0.0) / (self.card_count - 1 - self.back))
