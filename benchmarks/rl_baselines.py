@@ -87,10 +87,10 @@ def sizes(cell):
     """Return what a step of one environment takes."""
     config = config_of(cell)
     agent = builder(cell)(config)
-    world = begin(config.environment, agent, jax.random.key(0))
+    world = begin(config.seen, agent, jax.random.key(0))
     step, given = agent._act, (world.agent, world.observation)
     working = step.lower(*given).compile().memory_analysis().temp_size_in_bytes
-    run, steps = jax.jit(partial(advance, config.environment, agent)), 1000
+    run, steps = jax.jit(partial(advance, config.seen, agent)), 1000
     jax.block_until_ready(run(world, np.int32(1)))
     took = []
     for _ in range(cell["rounds"]):
@@ -111,8 +111,8 @@ def memory(cell):
     """Return resident memory, live arrays and their size at twenty moments of a run."""
     config = config_of(cell)
     agent = builder(cell)(config)
-    world = begin(config.environment, agent, jax.random.key(0))
-    run, block, lines = jax.jit(partial(advance, config.environment, agent), donate_argnums=0), cell["steps"] // 20, []
+    world = begin(config.seen, agent, jax.random.key(0))
+    run, block, lines = jax.jit(partial(advance, config.seen, agent), donate_argnums=0), cell["steps"] // 20, []
     began = time.perf_counter()
     for i in range(20):
         world, tally = run(world, np.int32(block))

@@ -109,7 +109,7 @@ def repeat_cells(seeds):
     for environment, cell in (("repeat-previous", "LRU"), ("repeat-first", "GRU"), ("repeat-first", "LRU")):
         for rule in rl.RULES:
             names = {"task": "repeat", "environment": environment, "cell": cell, "rule": rule}
-            yield {**names, **options, "steps": 100_000 if environment == "repeat-previous" else 200_000}
+            yield {**names, **options, "steps": 100_000 if environment == "repeat-previous" else 300_000}
 
 
 def load_cells(seeds):

@@ -1,5 +1,6 @@
 """What `foretrace rl` and the report of its run do."""
 
+import dataclasses
 import shlex
 from pathlib import Path
 
@@ -9,11 +10,17 @@ from foretrace.cli._options import RL
 from foretrace.rl import _report as report
 from foretrace.rl._grid import RLGrid, grid_figure, grid_table, train_grid
 from foretrace.rl._run import train
+from foretrace.rl._series import Series
 
 
 def rl(command: RL) -> int:
     """Let an agent learn; return the exit code."""
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
+    environment = command.config.environment
+    if isinstance(environment, Series):
+        command = dataclasses.replace(
+            command, config=dataclasses.replace(command.config, environment=environment.pinned())
+        )
     if command.rules or command.seeds:
         return _grid(command, run_dir)
     result = train(command.config, run_dir, resume=command.resume)

@@ -16,6 +16,7 @@ from foretrace._runs.files import locked, write_atomically
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
 from foretrace.rl._config import RLConfig
+from foretrace.rl._report import score_of
 from foretrace.rl._run import train
 
 
@@ -172,10 +173,3 @@ def grid_figure(folder: str | os.PathLike[str]) -> str:
     path = Run(Path(folder)).figure
     write_atomically(path, page_as_png(page))
     return str(path)
-
-
-def score_of(config: RLConfig) -> tuple[str, str]:
-    """Return the name of the score in the record of a run, and what it is."""
-    if config.agent.method == "prediction":
-        return "error", "share of variance not predicted"
-    return "return", "return of an episode"

@@ -35,7 +35,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     config, lines = _read(run_dir)
     step = lines[-1]["step"]
     scores = result_of(lines, step)
-    grid = Table("", _score(config), "reward of a step", title=_title(config))
+    grid = Table("", score_of(config)[1], "reward of a step", title=_title(config))
     score = scores.get("error", float("nan")) if _predicts(config) else scores["return"]
     grid.add_row(f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}")
     for reference, name in _references(config, [line["step"] for line in lines]):
@@ -58,7 +58,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     (score, error, traces), monitors = page.subplots(2, 3)
     name = "error" if _predicts(config) else "return"
     score.plot(steps, [line[name] for line in lines], label="this run")
-    score.set(title=_score(config), yscale="log" if _predicts(config) else "linear")
+    score.set(title=score_of(config)[1], yscale="log" if _predicts(config) else "linear")
     for reference, name in _references(config, steps)[:1]:
         score.axhline(reference, color="0.5", linestyle=":", label=name)
     error.plot(steps, [line["td_error"] for line in lines])
@@ -100,8 +100,11 @@ def _predicts(config: RLConfig) -> bool:
     return config.agent.method == "prediction"
 
 
-def _score(config: RLConfig) -> str:
-    return "share of variance not predicted" if _predicts(config) else "return of an episode"
+def score_of(config: RLConfig) -> tuple[str, str]:
+    """Return the name of the score in the record of a run, and what it is."""
+    if _predicts(config):
+        return "error", "share of variance not predicted"
+    return "return", "return of an episode"
 
 
 def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +13,7 @@ from foretrace._rows.lines import SourceError
 from foretrace._rows.source import Source
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.tasks._files import sha256
 
 NEGLIGIBLE = 0.01
 """Weight of the future beyond the end of the file up to which a value counts as known."""
@@ -43,6 +44,8 @@ class Series:
         path: file with one row for each step: CSV, TSV, JSON lines or parquet, gzip or not.
         column: name of the column whose future is predicted.
         scaling_rows: number of rows at the beginning of the file that the cumulant is scaled by.
+        digest: SHA-256 that the file must have. `foretrace rl` records it, so that a run goes on with the same rows.
+            Default: any.
 
     Raises:
         ValueError: a scaling_rows below two. What is wrong with the file, or its column, is said where it is read.
@@ -58,6 +61,7 @@ class Series:
     path: str = ""
     column: str = ""
     scaling_rows: int = 1000
+    digest: str | None = None
 
     action_count: ClassVar[int] = 1
     truncates: ClassVar[bool] = True
@@ -81,8 +85,8 @@ class Series:
         """Numbers of the file.
 
         Raises:
-            ValueError: no file or column is named, the file cannot be read, holds text or gaps in a column of numbers,
-                has fewer than three rows or too many numbers, or lacks the column.
+            ValueError: no file or column is named, the file cannot be read, is another one than `digest` says, holds
+                text or gaps in a column of numbers, has fewer than three rows or too many numbers, or lacks the column.
         """
         if not self.path or not self.column:
             raise ValueError(
@@ -94,13 +98,23 @@ class Series:
             status = path.stat()
         except OSError as error:
             raise ValueError(f"Series(path={self.path!r}) cannot be read: {error.strerror}") from error
-        table = _read(str(path), status.st_mtime_ns, status.st_size)
+        table = _read(str(path), status.st_mtime_ns, status.st_size, self.digest)
         if self.column not in table.columns:
             raise ValueError(
                 f"Series(column={self.column!r}) is not a column of numbers of {path.name}; choose one of "
                 f"{', '.join(table.columns)}"
             )
         return table
+
+    def pinned(self) -> Self:
+        """Return the environment with the whole path of its file and the digest that it has now, or keeps.
+
+        Raises:
+            ValueError: as `table`.
+        """
+        self.table  # noqa: B018 - says what is wrong with the file
+        path = Path(self.path).expanduser().resolve()
+        return dataclasses.replace(self, path=str(path), digest=self.digest or sha256(path))
 
     def cumulants(self) -> Float[np.ndarray, "T"]:
         """Return the scaled column; row t is the reward of the step to row t."""
@@ -166,8 +180,10 @@ class Series:
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: str, modified: int, size: int) -> Table:
+def _read(path: str, modified: int, size: int, digest: str | None) -> Table:
     """Return the numbers of a file; it is read once, and again if it has changed."""
+    if digest is not None and sha256(Path(path)) != digest:
+        raise ValueError(f"{path} has changed since the run began; give the run its file back, or begin a new run")
     columns: tuple[str, ...] = ()
     rows: list[list[float]] = []
     for row, position in _source(path).rows():

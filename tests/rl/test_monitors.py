@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import CELLS
 from tiers import fast
 
 import foretrace as ft
@@ -32,6 +33,19 @@ def test_the_spectral_radius_is_that_of_the_jacobian(make):
         found.append(largest(block.cell, state, z))
         x = block.after(x, block.cell.readout(block.cell.step(block.cell.coefficients(), state, state, z), z), None)
     np.testing.assert_allclose(jax.jit(spectral_radius)(network, h, xs[5]), max(found), rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_every_cell_has_a_radius_and_a_range(name):
+    """Shapes alone: nothing is compiled."""
+
+    def watched(key):
+        network = ft.Network(2, 3, model_size=4, depth=2, cell=CELLS[name], key=key)
+        h = jax.tree.map(lambda leaf: leaf[:, None], ft.init_carry(network, ft.BPTT).h)
+        radius = spectral_radius(network, jax.tree.map(lambda leaf: leaf[:, 0], h), jnp.zeros(2))
+        return radius, Range.empty(h).including(h).dead(), untrained(network, network)
+
+    assert [leaf.shape for leaf in jax.eval_shape(watched, jax.random.key(0))] == [(), (), ()]
 
 
 def test_a_module_is_dead_if_neither_part_of_its_state_moves():

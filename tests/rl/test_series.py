@@ -97,6 +97,10 @@ def test_what_does_not_fit_is_named(file, tmp_path):
         RLConfig(environment=rl.Series(path, "load"), agent=agent, environments=2)
     with pytest.raises(ValueError, match=f"steps=60 is more than one pass .* at most {ROWS - 1}"):
         _ = RLConfig(environment=rl.Series(path, "load"), agent=agent, steps=60).seen
+    with pytest.raises(ValueError, match="has changed since the run began"):
+        _ = rl.Series(path, "load", digest="0" * 64).table
+    pinned = rl.Series(path, "load").pinned()
+    assert len(pinned.digest) == 64 and pinned.pinned() == pinned and pinned.row_count == ROWS
     assert TASKS["series"].agent.method == "prediction"
 
 
@@ -114,5 +118,6 @@ def test_the_command_predicts_a_column(file, tmp_path, capsys):
             assert words in out
         assert cli.main(["rl", "series", "--steps", "5"]) == 2
     assert "--environment.path FILE" in capsys.readouterr().err
+    assert len(json.loads((run / "config.json").read_text())["config"]["environment"]["digest"]) == 64
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert all(np.isfinite(line["error"]) for line in lines)
