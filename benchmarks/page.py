@@ -228,7 +228,7 @@ def latency(found):
 
 
 def row_parts(found):
-    """Return the parts of a row, before a change and after it."""
+    """Return the parts of a row; before a change and after it where both were measured in turn."""
     records = [r for r in found["latency"] if r["cell"]["what"] == "parts"]
     if not records:
         return ""
@@ -242,13 +242,15 @@ def row_parts(found):
     )
     for record in records:
         cell = record["cell"]
-        for name in ("before", "now"):
+        compared = "before" in record["found"]
+        for name in ("before", "now") if compared else ("now",):
             one = record["found"][name]
             parts = [sum(one.get(part, 0.0) for part in group) for group in groups.values()]
             what = f"{cell['stream']}, {cell['size']}, `--chunk {cell['chunk']}`"
             values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
             passed = [f"{one['dispatch']:.0f}", str(one["arrays"])] if "dispatch" in one else ["", ""]
-            lines.append(table_row([what, f"{name}, `{cell['commits'][name]}`", *values, *passed]))
+            tree = f"`{cell['commits'][name]}`"
+            lines.append(table_row([what, f"{name}, {tree}" if compared else tree, *values, *passed]))
     return "\n".join(lines)
 
 
