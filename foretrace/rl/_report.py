@@ -17,7 +17,7 @@ from foretrace.rl._series import Series
 
 CONTENTS = {
     "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "return, errors, norms of traces, eigenvalues and dead modules, a line each",
+    "metrics.jsonl": "return, errors and what was watched, a line each",
     "checkpoint.safetensors": "agent, environments and progress",
     "curves.png": "return or error, and what was watched",
 }
