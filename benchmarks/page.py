@@ -261,7 +261,7 @@ def soak(found):
         cell, one = record["cell"], record["found"]
         verdict = "the same bit for bit" if one["same"] else f"not the same: {one['differs']}"
         lines.append(
-            f"- {cell['kind']}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
+            f"- {cell['kind'].replace('network', 'stream')}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
             f"`kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in {one['bad_rows']:,} rows: "
             f"state and records are {verdict} as those of an undisturbed run."
         )
