@@ -260,8 +260,9 @@ def soak(found):
     for record in found["soak"]:
         cell, one = record["cell"], record["found"]
         verdict = "the same bit for bit" if one["same"] else f"not the same: {one['differs']}"
+        kind = cell["kind"].replace("network", "stream")
         lines.append(
-            f"- {cell['kind'].replace('network', 'stream')}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
+            f"- {kind}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
             f"`kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in {one['bad_rows']:,} rows: "
             f"state and records are {verdict} as those of an undisturbed run."
         )
