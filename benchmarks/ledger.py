@@ -66,6 +66,15 @@ def each(path, cells, measure):
         say(f"{i}/{len(cells)} in {time.monotonic() - began:.0f} s: {shown}")
 
 
+def print_table(records, inputs, outputs):
+    """Print records as Markdown: what was measured, and what was found; empty where a record has nothing."""
+    print(f"| {' | '.join([*inputs, *outputs])} |\n|{'---|' * (len(inputs) + len(outputs))}")
+    for record in records:
+        cell, found = record["cell"], record["found"]
+        values = [cell.get(name, "") for name in inputs] + [found.get(name, "") for name in outputs]
+        print(f"| {' | '.join(map(str, values))} |")
+
+
 def say(text):
     """Show progress on standard error."""
     print(text, file=sys.stderr, flush=True)

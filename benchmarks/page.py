@@ -259,12 +259,12 @@ def soak(found):
     lines = []
     for record in found["soak"]:
         cell, one = record["cell"], record["found"]
-        verdict = "the same bit for bit" if one["same"] else f"not the same: {one['differs']}"
+        verdict = "identical to" if one["same"] else f"different ({one['differs']}) from"
         kind = cell["kind"].replace("network", "stream")
         lines.append(
             f"- {kind}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
             f"`kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in {one['bad_rows']:,} rows: "
-            f"state and records are {verdict} as those of an undisturbed run."
+            f"state and records are {verdict} those of an undisturbed run."
         )
         if members := one.get("members"):
             lines[-1] += (

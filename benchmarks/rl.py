@@ -181,10 +181,8 @@ def table():
             continue
         inputs = [name for name in records[0]["cell"] if name not in ("task", "seeds")]
         outputs = [name for name, value in records[0]["found"].items() if name != "curves" and value is not None]
-        print(f"\n| {' | '.join([*inputs, *outputs])} |\n|{'---|' * (len(inputs) + len(outputs))}")
-        for record in records:
-            values = [record["cell"][name] for name in inputs] + [record["found"][name] for name in outputs]
-            print(f"| {' | '.join(map(str, values))} |")
+        print()
+        ledger.print_table(records, inputs, outputs)
 
 
 def main():

@@ -185,10 +185,7 @@ def table():
     """Print the records as Markdown."""
     records = ledger.read(PATH)
     names = [name for name in records[0]["cell"] if name != "seeds"] if records else []
-    print(f"| {' | '.join([*names, 'mean', 'each'])} |\n|{'---|' * (len(names) + 2)}")
-    for record in records:
-        values = [record["cell"][name] for name in names] + [record["found"]["mean"], record["found"]["each"]]
-        print(f"| {' | '.join(map(str, values))} |")
+    ledger.print_table(records, names, ["mean", "each"])
 
 
 def main():

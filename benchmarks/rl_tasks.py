@@ -139,12 +139,8 @@ def table():
         if not records:
             continue
         inputs = list(dict.fromkeys(name for record in records for name in record["cell"]))
-        inputs = [name for name in inputs if name not in ("task", "seeds")]
-        print(f"\n| {' | '.join([*inputs, 'mean', 'each'])} |\n|{'---|' * (len(inputs) + 2)}")
-        for record in records:
-            values = [record["cell"].get(name, "") for name in inputs]
-            values += [record["found"]["mean"], ", ".join(map(str, record["found"].get("each", [])))]
-            print(f"| {' | '.join(map(str, values))} |")
+        print()
+        ledger.print_table(records, [name for name in inputs if name not in ("task", "seeds")], ["mean", "each"])
 
 
 def main():

@@ -9,6 +9,8 @@ import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int
 
@@ -40,6 +42,12 @@ class Features(NamedTuple):
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"] | Int[Array, "K"]
     num_classes: Int[Array, ""]
+
+
+def probabilities_of_seen(logits: Float[Array, "*E O"], num_classes: Int[Array, ""]) -> Float[Array, "*E O"]:
+    """Return the softmax of logits over the classes that have been seen, or over the first one before any label."""
+    seen = jnp.arange(logits.shape[-1], dtype=jnp.int32) < jnp.maximum(num_classes, 1)
+    return jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)
 
 
 class AbstractExpert(eqx.Module):

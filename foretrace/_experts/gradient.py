@@ -5,11 +5,10 @@ classes    W <- W + rate f (onehot(y) - softmax(f W)) / |f|^2
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from foretrace._experts.changes import RANGE, changes_of, numbers_of
-from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
 from foretrace._types import Array, Bool, Float
 
 _CLIP = 2.0
@@ -83,8 +82,7 @@ class ClassGradient(AbstractExpert):
     def predict(self, state: Float[Array, "F EO"], features: Features) -> Float[Array, "E O"]:
         """Return the probabilities of the classes."""
         logits = (features.lags @ state).reshape(len(self.rates), self.classes)
-        seen = jnp.arange(self.classes, dtype=jnp.int32) < jnp.maximum(features.num_classes, 1)
-        return jax.nn.softmax(jnp.where(seen[None], logits, -jnp.inf), axis=1)
+        return probabilities_of_seen(logits, features.num_classes)
 
     def learn(
         self,

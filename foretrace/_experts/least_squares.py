@@ -16,18 +16,17 @@ recursive identification, 1983; Huber, Robust statistics, 1981.
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from foretrace._experts.changes import RANGE, changes_of, numbers_of
-from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
 from foretrace._types import Array, Bool, Float
 
 _HUBER = 1.5
 _SHARPNESS = 6.0
-"""Factor of the scores of classes in their logits: cut off below at nothing, scores would no longer say which of two
-classes is far from right. Logits let the mixture sharpen or soften them. 3, 10 and 20 did about as well."""
+"""Factor of the scores of classes in their logits. The mixture can sharpen or soften logits; probabilities that were
+cut off at zero would not say which of two unlikely classes is the less likely. 3, 10 and 20 did about as well."""
 
 
 class SquaresState(NamedTuple):
@@ -172,8 +171,7 @@ class ClassSquares(AbstractExpert):
     def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
         """Return the probabilities of the classes."""
         scores = jnp.clip(getattr(features, self.name) @ state.weights, -1.0, 2.0)
-        seen = jnp.arange(self.classes, dtype=jnp.int32) < jnp.maximum(features.num_classes, 1)
-        return jax.nn.softmax(jnp.where(seen, _SHARPNESS * scores, -jnp.inf))[None]
+        return probabilities_of_seen(_SHARPNESS * scores, features.num_classes)[None]
 
     def learn(
         self,

@@ -60,12 +60,18 @@ class NumberMixture(eqx.Module):
     delays: tuple[int, ...] = eqx.field(static=True)
 
     @property
+    def late(self) -> tuple[Float[np.ndarray, "O"], Float[np.ndarray, "O"]]:
+        """Divisors of rates and of shares at each step ahead."""
+        delays = np.array(self.delays)
+        return 1 + delays, 1 + delays / 4
+
+    @property
     def settings(self) -> tuple[Float[np.ndarray, "M O"], Float[np.ndarray, "M O"]]:
         """Rate and share of each combination, those of both ways behind each other, at each step ahead."""
         rates, shares = (np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES))
-        delays = np.array(self.delays)
-        late = np.repeat(np.stack([1 + 16 * delays, 1 + delays]), len(rates) // 2, axis=0)
-        return rates / late, shares / (1 + delays / 4)
+        of_rates, of_shares = self.late
+        both_ways = np.repeat(np.stack([1 + 16 * np.array(self.delays), of_rates]), len(rates) // 2, axis=0)
+        return rates / both_ways, shares / of_shares
 
     def init(self) -> NumberWeights:
         """Return the state before the first row."""
@@ -110,10 +116,10 @@ class NumberMixture(eqx.Module):
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[None], gradient.shape)])
         prior = _prior(self.baselines, self.experts - self.baselines)[None, :, None]
         experts = _shared(state.experts - rates[:, None] * losses, shares[:, None], prior)
-        delays, away = np.array(self.delays), jnp.abs(candidates - label[None]) / scale[None]
-        top_losses = (TOP_RATE / (1 + delays))[None] * jnp.minimum(away, _CLIP)
+        of_rates, of_shares = self.late
+        top_losses = (TOP_RATE / of_rates)[None] * jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
         top_prior = _prior(self.baselines, 2 * half)[:, None]
-        top = _shared(state.top - top_losses, (TOP_SHARE / (1 + delays / 4))[None], top_prior, axis=0)
+        top = _shared(state.top - top_losses, (TOP_SHARE / of_shares)[None], top_prior, axis=0)
         return NumberWeights(
             jnp.where(known[None, None], experts, state.experts),
             jnp.where(known[None], top, state.top),

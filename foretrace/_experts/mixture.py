@@ -7,7 +7,6 @@ The experts and their weights are shared by all streams; each stream has its own
 float64, whatever JAX is set to, by `jax.enable_x64` around each call.
 """
 
-from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +18,7 @@ from jax import lax
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
 from foretrace._experts.contexts import ORDERS, Contexts
 from foretrace._experts.events import OfEvents
-from foretrace._experts.expert import AbstractExpert
+from foretrace._experts.expert import AbstractExpert, probabilities_of_seen
 from foretrace._experts.features import FAR, Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.gradient import ClassGradient, NumberGradient
 from foretrace._experts.least_squares import ClassSquares, NumberSquares
@@ -283,9 +282,7 @@ class Mixture:
 
     def _outside(self, row: Row, num_classes: Array) -> Float[Array, "X O"]:
         if self.shape.classes:
-            seen = jnp.arange(self.shape.outputs, dtype=jnp.int32) < jnp.maximum(num_classes, 1)
-            logits = jnp.clip(jnp.nan_to_num(row.outside), -50.0, 50.0)
-            return jax.nn.softmax(jnp.where(seen[None], logits, -jnp.inf), axis=1)
+            return probabilities_of_seen(jnp.clip(jnp.nan_to_num(row.outside), -50.0, 50.0), num_classes)
         numbers = (row.outside - row.moments[0]) / row.moments[1]
         return jnp.where(jnp.isfinite(numbers), jnp.clip(numbers, -FAR, FAR), 0.0)
 
@@ -299,32 +296,32 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
         "events": shape.events_size,
     }
     outputs = shape.outputs
-    make: dict[str, Callable[[], tuple[AbstractExpert, ...]]] = {}
     squares, neighbours = (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
-    for name in SETS:
-        make[name] = lambda name=name: (squares(name, sizes.get(name, WIDE), outputs),)  # type: ignore[misc]
-    of_events = (squares("events", sizes["events"], outputs), squares("wide_events", WIDE, outputs))
-    make["events"] = lambda: (OfEvents(of_events),)
-    # Where what came before does not matter, it only hides which rows are alike.
-    alike = {"neighbours": sizes["short"], "row neighbours": shape.size(0)}
-    names = alike if 1 < shape.size(0) < sizes["short"] else ["neighbours"]
-    make["neighbours"] = lambda: tuple(neighbours(name, alike[name], outputs) for name in names)
+    groups: dict[str, tuple[AbstractExpert, ...]] = {
+        name: (squares(name, sizes.get(name, WIDE), outputs),) for name in SETS
+    }
+    of_events = squares("events", sizes["events"], outputs), squares("wide_events", WIDE, outputs)
+    groups["events"] = (OfEvents(of_events),)
+    groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)
+    if 1 < shape.size(0) < sizes["short"]:
+        # Where what came before does not matter, it only hides which rows are alike.
+        groups["neighbours"] += (neighbours("row neighbours", shape.size(0), outputs),)
     if shape.classes:
-        make["contexts"] = lambda: (Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),)
-        make["gradient"] = lambda: (ClassGradient(sizes["lags"], outputs),)
+        groups["contexts"] = (Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),)
+        groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
-        make["gradient"] = lambda: (NumberGradient(sizes["lags"], outputs),)
+        groups["gradient"] = (NumberGradient(sizes["lags"], outputs),)
         found = [NumberBaselines(outputs, LABELS)]
     left_out = []
     for name in EXPERTS:
-        if name not in make or name not in wanted:
+        if name not in groups or name not in wanted:
             continue
         columns = outputs if name == "neighbours" else outputs * (1 if shape.classes else 2)
         if name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS:
             left_out.append(name)
         else:
-            found += make[name]()
+            found += groups[name]
     return tuple(found), tuple(left_out)
 
 

@@ -212,7 +212,7 @@ def _source(path: str) -> Source:
         return Source(path)
     except SourceError as error:
         raise ValueError(
-            f"Series(path={path!r}): the name must end with .csv, .tsv, .jsonl or .parquet, or one of these and .gz"
+            f"Series(path={path!r}): the name must end with .csv, .tsv, .jsonl or .parquet, also with .gz after it"
         ) from error
 
 
