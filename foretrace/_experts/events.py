@@ -98,7 +98,7 @@ class OfEvents(AbstractExpert):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return tuple(name.replace("_", " ") for expert in self.experts for name in expert.names)
+        return tuple(name for expert in self.experts for name in expert.names)
 
     def init(self) -> tuple[Any, ...]:
         """Return the state before the first row."""

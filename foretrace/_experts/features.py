@@ -51,6 +51,7 @@ class Seen(NamedTuple):
         row: inputs of the row, after the projection.
         lags: earlier inputs and labels.
         events: unusual rows and their ages.
+        network: features in front of the network's decoder.
         has_events: whether there are some, and not too many.
         labels: last known labels, in standard deviations.
         moments: mean and standard deviation of numbers, or number of classes and 1.
@@ -59,6 +60,7 @@ class Seen(NamedTuple):
     row: Float[Array, "R"]
     lags: Float[Array, "L"]
     events: Float[Array, "V"]
+    network: Float[Array, "N"]
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
@@ -138,11 +140,18 @@ def new_seen(shape: Shape) -> Seen:
     lags = shape.size(shape.depth) - 1 - shape.row_size
     events = jnp.zeros(shape.events_size - shape.size(0))
     no = jnp.zeros((), bool)
-    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), events, no, jnp.zeros(LABELS), jnp.zeros(2))
+    network = jnp.zeros(shape.network_features)
+    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), events, network, no, jnp.zeros(LABELS), jnp.zeros(2))
 
 
 def look(
-    shape: Shape, maps: Maps, past: Past, x: Float[Array, "I"], last: Float[Array, ""], moments: Float[Array, "2"]
+    shape: Shape,
+    maps: Maps,
+    past: Past,
+    x: Float[Array, "I"],
+    last: Float[Array, ""],
+    moments: Float[Array, "2"],
+    network: Float[Array, "N"],
 ) -> tuple[Seen, Past]:
     """Return what is seen of a row, and the past behind it.
 
@@ -153,6 +162,7 @@ def look(
         x: inputs of the row.
         last: last known label when the row is predicted; NaN or -1 if none is known.
         moments: mean and standard deviation of numbers, or number of classes and 1.
+        network: features in front of the network's decoder.
     """
     labels = jnp.concatenate([last[None], past.labels[:-1]])
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
@@ -168,7 +178,9 @@ def look(
         known = jnp.clip((labels - moments[0]) / moments[1], -FAR, FAR)
         if shape.code_size:
             parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
-    seen = Seen(row, jnp.concatenate(parts), event_features(past.events), has_events(past.events), known, moments)
+    network = jnp.clip(jnp.nan_to_num(network), -_BOUND, _BOUND)
+    events = event_features(past.events)
+    seen = Seen(row, jnp.concatenate(parts), events, network, has_events(past.events), known, moments)
     now = x[np.asarray(shape.lagged, np.int32)] if shape.lagged else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
     return seen, Past(rows, labels, remember(past.events, row, is_unusual(x)))
@@ -197,6 +209,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
             lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),
             lambda: jnp.zeros(WIDE),
         ),
+        jnp.concatenate([row, seen.network]) if shape.network_features else jnp.zeros(0),
         seen.has_events,
         seen.labels.astype(jnp.int32) if classes else seen.labels,
         _count(seen) if classes else jnp.zeros((), jnp.int32),

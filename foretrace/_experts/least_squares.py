@@ -114,7 +114,8 @@ class NumberSquares(AbstractExpert):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return (f"{self.name} from mean", f"{self.name} from last")
+        name = self.name.replace("_", " ")
+        return (f"{name} from mean", f"{name} from last")
 
     @property
     def recursion(self) -> Recursion:
@@ -157,7 +158,7 @@ class ClassSquares(AbstractExpert):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return (self.name,)
+        return (self.name.replace("_", " "),)
 
     @property
     def recursion(self) -> Recursion:

@@ -200,7 +200,7 @@ class Mixture:
         fresh = row.is_new > 0
         kept = jax.tree.map(lambda leaf: leaf[slot], state.pasts)
         past = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), new_past(self.shape), kept)
-        seen, after = look(self.shape, maps, past, row.x, row.last, row.moments)
+        seen, after = look(self.shape, maps, past, row.x, row.last, row.moments, row.features)
         features = expand(self.shape, maps, seen)
         predicted = [expert.predict(now, features) for expert, now in zip(self.experts, state.experts, strict=True)]
         if self.shape.outside:
@@ -294,6 +294,7 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
         "short": shape.size(shape.short_depth),
         "lags": shape.size(shape.depth),
         "events": shape.events_size,
+        "network": shape.size(0) + shape.code_size + shape.network_features,
     }
     outputs = shape.outputs
     squares, neighbours = (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
@@ -306,6 +307,8 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
     if 1 < shape.size(0) < sizes["short"]:
         # Where what came before does not matter, it only hides which rows are alike.
         groups["neighbours"] += (neighbours("row neighbours", shape.size(0), outputs),)
+    if shape.network_features:
+        groups["network"] = (squares("network_features", sizes["network"], outputs),)
     if shape.classes:
         groups["contexts"] = (Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),)
         groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
@@ -315,7 +318,7 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
         found = [NumberBaselines(outputs, LABELS)]
     left_out = []
     for name in EXPERTS:
-        if name not in groups or name not in wanted:
+        if name not in groups or not (name in wanted or name == "network"):
             continue
         columns = outputs if name == "neighbours" else outputs * (1 if shape.classes else 2)
         if name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS:

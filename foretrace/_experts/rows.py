@@ -23,6 +23,7 @@ class Row(NamedTuple):
         came: number that came with the row, NaN if none did: the label of one step ahead of each row before it.
         label: label that came with the row, of the row `delay` rows before: numbers, or the index of a class.
         outside: outputs of each model from elsewhere: numbers, or logits of the classes.
+        features: features in front of the network's decoder.
         x: inputs.
     """
 
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     came: Float[Array, ""]
     label: Float[Array, "L"]
     outside: Float[Array, "X O"]
+    features: Float[Array, "N"]
     x: Float[Array, "I"]
 
 
@@ -44,7 +46,8 @@ def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
     """Return the parts of a packed row."""
     labels = 1 if shape.classes else shape.outputs
     outside = _HEAD + labels
-    inputs = outside + shape.outside * shape.outputs
+    features = outside + shape.outside * shape.outputs
+    inputs = features + shape.network_features
     return Row(
         row[0],
         row[1:3],
@@ -53,7 +56,8 @@ def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
         row[5],
         row[6],
         row[_HEAD:outside],
-        row[outside:inputs].reshape(shape.outside, shape.outputs),
+        row[outside:features].reshape(shape.outside, shape.outputs),
+        row[features:inputs],
         row[inputs:],
     )
 
@@ -67,6 +71,7 @@ def pack(
     slots: Sequence[int] | None = None,
     is_new: Sequence[bool] | None = None,
     outside: Float[np.ndarray, "X C O"] | None = None,
+    features: Float[np.ndarray, "C N"] | None = None,
     size: int | None = None,
 ) -> Float[np.ndarray, "C W"]:
     """Return rows as one array.
@@ -79,12 +84,14 @@ def pack(
         slots: stream of each row. Default: the first.
         is_new: whether the stream of each row starts anew with it.
         outside: outputs of models from elsewhere.
+        features: features in front of the network's decoder.
         size: number of rows; what is more than there are, is missing.
     """
     count = len(contexts)
     labels = 1 if shape.classes else shape.outputs
     at = _HEAD + labels
-    inputs = at + shape.outside * shape.outputs
+    after = at + shape.outside * shape.outputs
+    inputs = after + shape.network_features
     out = np.zeros((size or count, inputs + shape.inputs))
     out[:, 2], out[:, 4] = 1.0, shape.slots
     if slots is None:
@@ -104,6 +111,8 @@ def pack(
             out[i, 3], out[i, _HEAD:at] = 1.0, row.targets
     if outside is not None:
         swapped = np.swapaxes(np.asarray(outside, np.float64), 0, 1)
-        out[: len(swapped), at:inputs] = swapped.reshape(len(swapped), -1)
+        out[: len(swapped), at:after] = swapped.reshape(len(swapped), -1)
+    if features is not None:
+        out[: len(features), after:inputs] = features
     out[:count, inputs:] = xs[:count]
     return out

@@ -45,6 +45,7 @@ class Shape:
         slots: number of streams, each of which has its own past.
         previous: whether earlier labels are features.
         outside: number of other models, such as the network, whose predictions are mixed with those of the experts.
+        network_features: number of features in front of the network's decoder.
         used: number of inputs, the first ones, that were in use when the stream began; None for all.
         first_delay: number of rows after which the label of the first step ahead comes; that of each further step comes
             one row later. None if all labels of a row come together.
@@ -58,6 +59,7 @@ class Shape:
     slots: int = 1
     previous: bool = True
     outside: int = 0
+    network_features: int = 0
     used: int | None = None
     first_delay: int | None = None
 

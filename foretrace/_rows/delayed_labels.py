@@ -142,7 +142,12 @@ class DelayedLabels:
         self.contexts = deque(context(values) for values in state["contexts"])
         self.recent = deque(state["recent"], maxlen=self.recent.maxlen)
         self.num_labels = state["num_labels"]
-        self.resolved = deque(LabelledRow(context(values), *rest) for values, *rest in state["resolved"])
+        self.resolved = deque(self.labelled_row(row) for row in state["resolved"])
+
+    def labelled_row(self, saved: list[Any]) -> LabelledRow:
+        """Return a labelled row that was saved as a list."""
+        values, *rest = saved
+        return LabelledRow(self.target.context_from_json(values), *rest)
 
     def _observe(self, value: Any) -> None:
         self.pending_labels.append(_short(value))

@@ -45,17 +45,18 @@ def new_calibration(num_outputs: int) -> Calibration:
     return Calibration(jnp.zeros(num_outputs, dtype), jnp.full(size, -np.log(size), dtype))
 
 
-def calibrated(calibration: Calibration, outputs: Float[Array, "R O"]) -> Float[Array, "R O"]:
-    """Return the logarithms of calibrated probabilities, logits in place of those of the network."""
+def calibrated(calibration: Calibration, outputs: Float[Array, "R M"]) -> Float[Array, "R M"]:
+    """Return the logarithms of calibrated probabilities, logits in place of those of the network; more outputs stay."""
     probabilities = jnp.exp(calibration.weights) @ _experts(calibration, outputs)
-    return jnp.log(jnp.maximum(probabilities, _SMALLEST)).astype(outputs.dtype)
+    logits = jnp.log(jnp.maximum(probabilities, _SMALLEST)).astype(outputs.dtype)
+    return jnp.concatenate([logits, outputs[:, calibration.counts.size :]], axis=1)
 
 
 def with_labels(
-    calibration: Calibration, outputs: Float[Array, "R O"], ys: Int[Array, "R"], mask: Bool[Array, "R"]
+    calibration: Calibration, outputs: Float[Array, "R M"], ys: Int[Array, "R"], mask: Bool[Array, "R"]
 ) -> Calibration:
     """Return the calibration behind labels, whose rows had these outputs; the rows count together."""
-    truth = jax.nn.one_hot(ys, outputs.shape[1], dtype=calibration.counts.dtype)
+    truth = jax.nn.one_hot(ys, calibration.counts.size, dtype=calibration.counts.dtype)
     truth = jnp.where(mask[:, None], truth, 0.0)
     of_label = (_experts(calibration, outputs) * truth[:, None]).sum(axis=2)
     gained = jnp.where(mask[:, None], jnp.log(jnp.maximum(of_label, _SMALLEST)), 0.0).sum(axis=0)
@@ -64,13 +65,13 @@ def with_labels(
     return Calibration(calibration.counts + truth.sum(axis=0), jnp.where(mask.any(), weights, calibration.weights))
 
 
-def _experts(calibration: Calibration, outputs: Float[Array, "R O"]) -> Float[Array, "R E O"]:
+def _experts(calibration: Calibration, outputs: Float[Array, "R M"]) -> Float[Array, "R E O"]:
     """Return the probabilities of the base rates and of each sharpness; before a label, all classes may come."""
     counts = calibration.counts
     seen, total = counts > 0, counts.sum()
     num_seen = seen.sum().astype(counts.dtype)
     escape = jnp.where(seen.all(), 0.0, num_seen / jnp.maximum(total + num_seen, 1.0))
-    logits = jnp.nan_to_num(outputs.astype(counts.dtype))[:, None]
+    logits = jnp.nan_to_num(outputs[:, : counts.size].astype(counts.dtype))[:, None]
     logits = logits * np.asarray(SHARPNESS, counts.dtype)[None, :, None]
     by_network = jax.nn.softmax(jnp.where((seen | ~seen.any())[None, None], logits, -jnp.inf), axis=2)
     rates = jnp.where(seen.any(), counts + 0.5 * seen.astype(counts.dtype), 1.0)

@@ -10,7 +10,7 @@ the mixture predicts is returned as the network's outputs would be, in the scale
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -103,9 +103,11 @@ class Ensemble:
             slots: slot of each row. Default: all belong to one stream.
             is_new: whether the member of each row starts anew.
         """
-        outside = None if step is None else self._raw(np.asarray(step.newest)[: len(contexts)], contexts)
+        outside, features = self._raw(None if step is None else step.newest, contexts)
         shape = self.mixture.shape
-        rows = pack(shape, xs, contexts, resolved, slots=slots, is_new=is_new, outside=outside, size=size)
+        rows = pack(
+            shape, xs, contexts, resolved, slots=slots, is_new=is_new, outside=outside, features=features, size=size
+        )
         after, mixed = self.mixture.step(state.mixture, rows)
         old = [context if row is None else row.context for row, context in _pairs(resolved, contexts)]
         measures = None if step is None else step.measures
@@ -155,15 +157,21 @@ class Ensemble:
         return to_outputs(np.asarray(mixed.newest), [context])[0], EnsembleState(state.network, after)
 
     def _row(self, x: np.ndarray, context: Context, output: np.ndarray | None, slot: int, is_new: bool) -> np.ndarray:
-        outside = None if output is None else self._raw(output[None], [context])
-        return pack(self.mixture.shape, x[None], [context], slots=[slot], is_new=[is_new], outside=outside)
+        outside, features = self._raw(None if output is None else output[None], [context])
+        return pack(
+            self.mixture.shape, x[None], [context], slots=[slot], is_new=[is_new], outside=outside, features=features
+        )
 
-    def _raw(self, outputs: np.ndarray, contexts: Sequence[Context]) -> np.ndarray:
-        """Return outputs of the network as the mixture takes them, (1, C, O)."""
-        if self.mixture.shape.classes:
-            return outputs[None]
+    def _raw(self, outputs: Any, contexts: Sequence[Context]) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return predictions of the network as the mixture takes them, (1, C, O), and its features, (C, N)."""
+        if outputs is None:
+            return None, None
+        shape, found = self.mixture.shape, np.asarray(outputs)[: len(contexts)]
+        outputs, features = found[:, : shape.outputs], found[:, shape.outputs :]
+        if shape.classes:
+            return outputs[None], features
         rows = [number_predictions(context, output) for context, output in zip(contexts, outputs, strict=True)]  # type: ignore[arg-type]
-        return np.array(rows).reshape(1, len(contexts), -1)
+        return np.array(rows).reshape(1, len(contexts), -1), features
 
 
 def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray:
@@ -181,8 +189,6 @@ def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray
 def ensemble(model: Model) -> Ensemble:
     """Return the ensemble of a model; equal models share one, and with it their compiled programs."""
     shape = model.shape
-    # A network takes the labels of a whole chunk.
-    late = model.late_steps * shape.chunk if model.has_network else shape.delay
     network: StreamLearner | MemberLearner | None = None
     if model.has_network:
         network = stream_learner(model) if shape.members is None else member_learner(model)
@@ -191,10 +197,11 @@ def ensemble(model: Model) -> Ensemble:
         lagged=shape.lagged,
         outputs=shape.output_size,
         classes=shape.classes,
-        delay=late,
+        delay=shape.delay,
         slots=shape.members or 1,
         previous=shape.previous,
         outside=0 if network is None else 1,
+        network_features=model.num_features,
         used=shape.used,
         first_delay=None if shape.classes or shape.output_size == 1 else shape.delay - shape.output_size + 1,
     )

@@ -1,6 +1,7 @@
 """From rows to learning steps: what every intake does, and the rows of one stream in chunks."""
 
 import abc
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -180,6 +181,7 @@ class OneStream(AbstractIntake):
         super().__init__(labels, model, model.shape.chunk)
         self.labels = labels
         self.num_chunks = 0
+        self.for_network: deque[LabelledRow] = deque()
 
     @cached_property
     def network(self) -> StreamLearner:
@@ -194,15 +196,19 @@ class OneStream(AbstractIntake):
         for i, (row, value) in enumerate(rows):
             xs[i] = self.labels.push(row, value)
             contexts.append(self.labels.newest)
-            if not self.has_network:  # the experts learn row by row: a label as soon as it comes
-                resolved.append(next(iter(self.labels.pop_resolved(1)), None))
+            resolved.append(next(iter(self.labels.pop_resolved(1)), None))
         self.num_chunks += 1
-        if self.has_network and self.num_chunks > self.model.late_steps:
-            resolved = [*self.labels.pop_resolved(self.size)]
+        late: list[LabelledRow] = []
+        if self.has_network:  # it learns the labels of a whole chunk; the experts learn a label as soon as it comes
+            self.for_network.extend(row for row in resolved if row is not None)
+            if self.num_chunks > self.model.late_steps:
+                late = [self.for_network.popleft() for _ in range(min(self.size, len(self.for_network)))]
+            if not self.model.experts:
+                resolved = [*late]
         self.parts.end("encoding")
         step, network = None, self.network_state(state)
         if network is not None:
-            network, step = self.network.step(network, xs, *self._label_arrays(resolved))
+            network, step = self.network.step(network, xs, *self._label_arrays(late))
         state, step = self._mixed(state, network, step, xs, contexts, resolved)
         self._learn_outputs(step, resolved)
         return IntakeStep(state, step, resolved, xs[: len(rows)])
@@ -239,9 +245,11 @@ class OneStream(AbstractIntake):
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        return {"labels": self.labels.to_json(), "num_chunks": self.num_chunks}
+        late = [list(row) for row in self.for_network]
+        return {"labels": self.labels.to_json(), "num_chunks": self.num_chunks, "for_network": late}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `to_json` returned of an object made with the same arguments."""
         self.labels.restore(state["labels"])
         self.num_chunks = state["num_chunks"]
+        self.for_network = deque(self.labels.labelled_row(row) for row in state.get("for_network", ()))

@@ -36,7 +36,7 @@ class StreamState(NamedTuple):
         learner: network, optimiser and carry.
         pending: steps whose labels have not come; None without delay.
         turn: turn of the ring of pending steps.
-        calibration: calibration of the probabilities; None for numbers, and for a network within a mixture.
+        calibration: calibration of the probabilities; None for numbers.
     """
 
     learner: LearnerState
@@ -90,19 +90,19 @@ class StreamLearner:
         learner: learner of one unbatched stream. It updates its parameters at every chunk that has a label.
         chunk: number of rows of a chunk.
         delay: number of rows after which a label comes.
-        is_calibrated: whether the outputs are logits to be calibrated.
+        num_calibrated: number of outputs, the first ones, that are logits to be calibrated.
 
     Raises:
         ValueError: chunk or delay is out of range, or pending steps would take more than `MAX_PENDING_BYTES`.
     """
 
-    def __init__(self, learner: Learner, *, chunk: int = 1, delay: int = 0, is_calibrated: bool = False):
+    def __init__(self, learner: Learner, *, chunk: int = 1, delay: int = 0, num_calibrated: int = 0):
         if chunk < 1 or delay < 0:
             raise ValueError(f"chunk={chunk} must be at least 1 and delay={delay} at least 0")
         self.learner = learner
         self.chunk = chunk
         self.delay = delay
-        self.is_calibrated = is_calibrated
+        self.num_calibrated = num_calibrated
         self.ring = Ring(-(-delay // chunk))
         self._check_memory()
         self._step = jax.jit(self._traced_step, donate_argnums=0)
@@ -116,7 +116,7 @@ class StreamLearner:
         state = self.learner.init(key)
         pending = self.ring.empty(self._pending_step(state)) if self.ring.delay else None
         # Steps donate the memory of their argument: the learner's own network must not be part of it.
-        calibration = new_calibration(state.network.output_size) if self.is_calibrated else None
+        calibration = new_calibration(self.num_calibrated) if self.num_calibrated else None
         return copy_state(StreamState(state, pending, jnp.zeros((), jnp.int32), calibration))
 
     def step(self, state: StreamState, xs: Any, ys: Any, mask: Any) -> tuple[StreamState, StreamStep]:
@@ -187,7 +187,7 @@ def stream_learner(model: Model) -> StreamLearner:
     """Return the learner of a model; equal models share one, and with it their compiled programs."""
     shape = model.shape
     learner = build_learner(model)
-    return StreamLearner(learner, chunk=shape.chunk, delay=shape.delay, is_calibrated=model.is_calibrated)
+    return StreamLearner(learner, chunk=shape.chunk, delay=shape.delay, num_calibrated=model.num_calibrated)
 
 
 def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Array) -> tuple[LearnerState, Info]:

@@ -44,16 +44,16 @@ class MemberLearner:
         learner: learner of K streams (its batch_size), or of one unbatched stream.
         members: maximum number of members.
         delay: number of rows of a member after which its label comes.
-        is_calibrated: whether the outputs are logits to be calibrated, for all members alike.
+        num_calibrated: number of outputs, the first ones, that are logits to be calibrated, for all members alike.
 
     Raises:
         ValueError: there are fewer members than rows in a step, or they would take more than `MAX_MEMBER_BYTES`.
     """
 
-    def __init__(self, learner: Learner, *, members: int, delay: int = 0, is_calibrated: bool = False):
+    def __init__(self, learner: Learner, *, members: int, delay: int = 0, num_calibrated: int = 0):
         self.learner = learner
         self.members = members
-        self.is_calibrated = is_calibrated
+        self.num_calibrated = num_calibrated
         self.ring = Ring(delay)
         self.together = learner.batch_size or 1
         if members < self.together:
@@ -76,7 +76,7 @@ class MemberLearner:
         state = state._replace(carry=carries)
         # Steps donate the memory of their argument: the learner's own network must not be part of it.
         pending, turn = rings if self.ring.delay else None, jnp.zeros(slots, jnp.int32)
-        calibration = new_calibration(state.network.output_size) if self.is_calibrated else None
+        calibration = new_calibration(self.num_calibrated) if self.num_calibrated else None
         return copy_state(StreamState(state, pending, turn, calibration))
 
     def step(
@@ -203,7 +203,7 @@ def member_learner(model: Model) -> MemberLearner:
     shape = model.shape
     assert shape.members is not None
     learner = build_learner(model)
-    return MemberLearner(learner, members=shape.members, delay=shape.delay, is_calibrated=model.is_calibrated)
+    return MemberLearner(learner, members=shape.members, delay=shape.delay, num_calibrated=model.num_calibrated)
 
 
 def _read(carries: Any, slots: Array) -> Any:

@@ -1,7 +1,9 @@
 """What learns on a stream, as plain data: options, shape, and the defaults that depend on both."""
 
 import dataclasses
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -11,6 +13,7 @@ from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
 from foretrace._rule import as_rule
+from foretrace._types import Array, Float
 from foretrace.losses import softmax_cross_entropy, squared_error
 from foretrace.stream._model_config import ModelConfig
 
@@ -76,9 +79,14 @@ class Model:
         return "network" in self.config.expert_names()
 
     @property
-    def is_calibrated(self) -> bool:
-        """Whether the network predicts classes alone, so that no mixture weighs its probabilities."""
-        return self.shape.classes and not self.experts
+    def num_calibrated(self) -> int:
+        """Number of the network's outputs that are logits to be calibrated."""
+        return self.shape.output_size if self.shape.classes else 0
+
+    @property
+    def num_features(self) -> int:
+        """Number of features that the network puts out beside its predictions, for the experts."""
+        return self.config.sizes()[1] if self.experts and self.has_network else 0
 
     @property
     def late_steps(self) -> int:
@@ -128,15 +136,38 @@ def _network(config: ModelConfig, shape: StreamShape) -> Network:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _OfFirst:
+    """A loss of the first outputs; the others are features, from which nothing is learned."""
+
+    loss: Any
+    size: int
+
+    def __call__(self, output: Float[Array, "M"], y: Array) -> Float[Array, ""]:
+        return self.loss(output[..., : self.size], y)
+
+    def check(self, output_size: int, ys: Any) -> None:
+        if hasattr(self.loss, "check"):
+            self.loss.check(self.size, ys)
+
+
+def _with_features(config: ModelConfig, shape: StreamShape, num_features: int) -> Network:
+    """Return a network whose last outputs are the features in front of its decoder: no error reaches these weights."""
+    network = _network(config, dataclasses.replace(shape, output_size=shape.output_size + num_features))
+    weight = network.decoder.linear.weight.at[shape.output_size :].set(jnp.eye(num_features))
+    return eqx.tree_at(lambda network: network.decoder.linear.weight, network, weight)
+
+
 def build_learner(model: Model) -> Learner:
     """Return a learner of a new network, for as many streams as learn in one step."""
     config, shape = model.config, model.shape
+    loss = softmax_cross_entropy if shape.classes else squared_error
     return Learner(
-        _network(config, shape),
+        _with_features(config, shape, model.num_features) if model.num_features else _network(config, shape),
         rule=as_rule(config.rule).with_depth(model.credit_depth),
         optimizer=adamw(config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor),
         train_encoder=model.train_encoder,
-        loss=softmax_cross_entropy if shape.classes else squared_error,
+        loss=_OfFirst(loss, shape.output_size) if model.num_features else loss,
         sensitivity_dtype=config.sensitivity_dtype,
         # A batch of one would cost an axis in every array: one stream is faster unbatched.
         batch_size=None if shape.together == 1 else shape.together,

@@ -206,6 +206,25 @@ def test_outside_predictions_are_one_more_expert():
     assert model.weights(state)["network"] > 0.5
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("shape", [NUMBERS, CLASSES], ids=["numbers", "classes"])
+@pytest.mark.parametrize("delay", [0, 3])
+def test_least_squares_learn_from_the_features_of_a_network(shape, delay):
+    shape = dataclasses.replace(shape, delay=delay, network_features=2)
+    draw = np.random.default_rng(0)
+    xs, features = draw.normal(size=(400, 2)), draw.normal(size=(400, 2))
+    known = features @ [1.0, -2.0] + xs[:, 0]
+    labels = (known > 0).astype(int) if shape.classes else known
+    rows = packed(shape, xs, labels.tolist())
+    rows[:, -4:-2] = features  # in front of the two inputs
+    model = Mixture(shape, ("baselines", "row"))
+    assert [name for name in model.names if "network" in name]
+    _, step = run(model, rows)
+    errors = dict(zip(model.names, step.errors[100:].mean(axis=0), strict=True))
+    best = "network features" if shape.classes else "network features from mean"
+    assert errors[best] < (0.15 if shape.classes else 0.3) < min(v for k, v in errors.items() if "network" not in k)
+
+
 def test_where_the_past_tells_nothing_the_neighbours_of_the_row_alone_know_more():
     draw = np.random.default_rng(0)
     xs = draw.uniform(-1, 1, (600, 2))

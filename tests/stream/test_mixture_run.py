@@ -22,6 +22,8 @@ from foretrace.stream import _figure, _report
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import Ensemble
+from foretrace.stream._learner import copy_state, stream_learner
+from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
@@ -36,13 +38,25 @@ RUNS = {
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, FEW),
     "all experts": ("a.csv", {"target": "class"}, None),
     "with the network": ("a.csv", {"target": "z", "chunk": 2}, (*FEW, "network")),
+    "late, with the network": ("a.jsonl", {"target": "class", "delay": 3, "chunk": 4}, (*FEW, "network")),
     "members": ("a.csv", {"target": "z", "member": "color", "members": 4, "together": 2, "horizon": 2}, FEW),
     "text": ("a.txt", {}, FEW),
 }
 
 
 @pytest.mark.parametrize(
-    "name", fast(["late classes in chunks", "members", "forecast", "all experts", "with the network", "text"])
+    "name",
+    fast(
+        [
+            "late classes in chunks",
+            "members",
+            "forecast",
+            "all experts",
+            "with the network",
+            "late, with the network",
+            "text",
+        ]
+    ),
 )
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     file, options, experts = RUNS[name]
@@ -197,6 +211,36 @@ def test_chunks_change_no_prediction_of_the_mixture(files, tmp_path):
     assert found[0].rows == found[1].rows == 390
     assert found[0].scores["mae"] == pytest.approx(found[1].scores["mae"], rel=1e-9)
     assert found[0].experts == pytest.approx(found[1].experts, rel=1e-9)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("options", [{"target": "z"}, {"target": "z", "horizon": 2}, {"target": "class"}])
+def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path, options):
+    found = []
+    for experts in (FEW, (*FEW, "network")):
+        model = ModelConfig(experts=experts)
+        config = StreamConfig(str(files / "a.csv"), **options, delay=3, chunk=4, model=model)
+        found.append(stream_package.run(config, tmp_path / str(len(experts)), rows=300).experts)
+    without, beside = found
+    assert without == {name: beside[name] for name in without}
+    assert {name for name in beside if name not in without} >= {"network"}
+
+
+@pytest.mark.full
+def test_features_for_the_experts_are_those_in_front_of_the_decoder():
+    shape = StreamShape(3, 2, False, row_size=3)
+    model = resolve(ModelConfig(experts=("row", "network"), model_size=6, state_size=4), shape)
+    assert model.num_features == 6
+    learner = stream_learner(model)
+    state, draw = learner.init(), np.random.default_rng(0)
+    first = np.asarray(state.learner.network.decoder.linear.weight)
+    for _ in range(20):
+        before = copy_state(state.learner.network.decoder.linear)
+        state, step = learner.step(state, draw.normal(size=(1, 3)), np.ones((1, 2)), np.array([True]))
+    assert np.array_equal(before.weight[2:], np.eye(6)) and not np.asarray(before.bias)[2:].any()
+    assert np.abs(before.weight - first)[:2].max() > 1e-3
+    features = step.newest[0, 2:]
+    assert step.newest[0, :2] == pytest.approx(np.asarray(before.weight[:2] @ features + before.bias[:2]), abs=1e-5)
 
 
 @pytest.mark.program
