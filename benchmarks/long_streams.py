@@ -49,6 +49,7 @@ STREAMS = {
         previous=False,
     ),
     "war_and_peace": rows.STREAMS["war_and_peace"],
+    "narma": rows.Stream("generated", "NARMA-10: a product of inputs and outputs up to ten rows back", classes=False),
 }
 _SOON = 72
 
@@ -78,8 +79,11 @@ def prepare(name, work):
     path = Path(work) / f"long {name}.csv"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        root, torn = Path(os.environ["FORETRACE_DATA"]), path.with_suffix(".part")
-        header, lines = _heart(root) if name == "heart" else _pixels(root, columns_first="columns" in name)
+        root, torn = Path(os.environ.get("FORETRACE_DATA", "")), path.with_suffix(".part")
+        if name == "narma":
+            header, lines = _narma()
+        else:
+            header, lines = _heart(root) if name == "heart" else _pixels(root, columns_first="columns" in name)
         with open(torn, "w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([header, *islice(lines, 500_000)])
         torn.rename(path)
@@ -111,6 +115,14 @@ def _pixels(root, columns_first):
                 yield pixel, int(i == 0), f"digit {label}" if i == 195 else ""
 
     return ["pixel", "start", "target"], lines()
+
+
+def _narma(count=100_000):
+    """Return a series of Atiya and Parlos, IEEE Transactions on Neural Networks 11, 2000, eq. 86, and its input."""
+    u, y = np.random.default_rng(0).uniform(0, 0.5, count), np.zeros(count)
+    for t in range(9, count - 1):
+        y[t + 1] = 0.3 * y[t] + 0.05 * y[t] * y[t - 9 : t + 1].sum() + 1.5 * u[t - 9] * u[t] + 0.1
+    return ["u", "target"], zip(u[9:-1].tolist(), y[10:].tolist(), strict=True)
 
 
 def _idx(path, axes):

@@ -115,23 +115,26 @@ def streams(found):
 
 def whole(found):
     """Return the same tables for whole streams, or as many rows as there are records of."""
-    records = [r for r in found["streams"] if r["cell"]["rows"] != FIRST and not r["cell"].get("seed")]
+    records = found["streams"] + found["streams_deep_river"]
+    records = [r for r in records if r["cell"]["rows"] != FIRST and not r["cell"].get("seed")]
     return "\n".join(_tables(records, "####"))
 
 
 def long(found):
-    """Return one row for each way on each long stream: accuracy in its first, fifth and ninth tenth, and in all."""
+    """Return one row for each way on each long stream: its score in its first, fifth and ninth tenth, and in all."""
     head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
     lines = table_head(head)
     streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
     for name, count in sorted(streams):
         mine = [r for r in found["long_streams"] if (r["cell"]["stream"], r["cell"]["rows"]) == (name, count)]
-        best = max(r["found"]["accuracy"] for r in mine)
+        score, of = ("mae", min) if "mae" in mine[0]["found"] else ("accuracy", max)
+        best = of(r["found"][score] for r in mine)
         for record in mine:
             one = record["found"]
-            tenths = [_text(one["parts"][at], "accuracy") for at in (0, 4, 8)]
-            score = _text(one["accuracy"], "accuracy")
-            values = [f"**{score}**" if one["accuracy"] == best else score, f"{one['log_loss']:.3f}"]
+            tenths = [_text(one["parts"][at], score) for at in (0, 4, 8)]
+            text = _text(one[score], score)
+            log_loss = f"{one['log_loss']:.3f}" if "log_loss" in one else ""
+            values = [f"**{text}**" if one[score] == best else text, log_loss]
             counts = [f"{one['rows']:,}", f"{one['scored']:,}"]
             lines.append(
                 table_row(
@@ -139,8 +142,8 @@ def long(found):
                 )
             )
         one = mine[0]["found"]
-        plain = _text(max(one["majority_accuracy"], one["no_change_accuracy"]), "accuracy")
-        lines.append(table_row([f"{name}: majority or last label, the better one", *[""] * 5, plain, "", ""]))
+        plain = _text(of(one["no_change_" + score], one["mean_mae" if of is min else "majority_accuracy"]), score)
+        lines.append(table_row([f"{name}: the best baseline", *[""] * 5, plain, "", ""]))
     return "\n".join(lines)
 
 

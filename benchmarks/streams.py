@@ -23,7 +23,7 @@ EXPERTS = ("baselines", "contexts", "row", "short", "lags", "wide", "waves", "ne
 LEAST_SQUARES = ("row", "short", "lags", "wide", "waves")
 WAYS = {
     "mixture of experts (default)": {"size": "auto"},
-    "mixture of experts and network": {"size": "auto", "experts": [*EXPERTS, "network"]},
+    "mixture of experts and network": {"size": "auto", "experts": [*EXPERTS, "events", "network"]},
     "mixture without least squares": {"size": "auto", "experts": [e for e in EXPERTS if e not in LEAST_SQUARES]},
     "mixture without rows before": {
         "size": "auto",
