@@ -67,8 +67,9 @@ class ModelConfig:
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
             stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
-            the recurrent network. The baselines always take part, unless the network is alone. Default: all but the
-            network for auto, these without events for fast, the network alone for the other sizes.
+            the recurrent network, and least squares on the row and the network's features (network). The baselines
+            always take part, unless the network is alone. Default: all but the network for auto, these without events
+            for fast, the network alone for the other sizes.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells linear-rnn and gru are dense:
             only the rule rtrl gives them the exact gradient through time. Default: lru.
         depth: number of recurrent layers. Default: that of the size.
