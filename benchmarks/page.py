@@ -337,10 +337,10 @@ def _last(one):
 
 
 def _of(records, name):
-    """Return the records of a stream by their way, of the largest number of rows."""
+    """Return the records of a stream by their way, of those that were asked for the largest number of rows there are."""
     mine = [r for r in records if r["cell"]["stream"] == name]
-    most = max((r["cell"]["rows"] or 10**9 for r in mine), default=0)
-    return {_peer(r["cell"]): r for r in mine if (r["cell"]["rows"] or 10**9) == most}
+    most = max((r["found"]["rows"] for r in mine), default=0)
+    return {_peer(r["cell"]): r for r in mine if (r["cell"]["rows"] or most) >= most}
 
 
 def _best(mine, score, classes):
