@@ -337,7 +337,7 @@ def _last(one):
 
 
 def _of(records, name):
-    """Return the records of a stream by their way, of those that were asked for the largest number of rows there are."""
+    """Return the records of a stream by their way, of those that were asked for as many rows as any has."""
     mine = [r for r in records if r["cell"]["stream"] == name]
     most = max((r["found"]["rows"] for r in mine), default=0)
     return {_peer(r["cell"]): r for r in mine if (r["cell"]["rows"] or most) >= most}
