@@ -25,12 +25,14 @@ and limits of real-time recurrent learning, 2024.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from foretrace._credit.blocks import advanced, choose, windows
 from foretrace._credit.groups import (
     DeepSensitivity,
     Groups,
@@ -38,7 +40,6 @@ from foretrace._credit.groups import (
     attach_subset,
     depth_of,
     gather,
-    jacobian,
     num_credited_groups,
     row,
     sample,
@@ -92,6 +93,7 @@ def run_in_depth(
     starts: bool,
     return_carry: bool,
     run_layers: object = None,
+    accepted: bool | Bool[Array, ""] = True,
 ) -> tuple[Float[Array, "C H"], Carry | None]:
     """Run encoder and blocks over a chunk of one stream, with credit in depth.
 
@@ -103,6 +105,7 @@ def run_in_depth(
         starts: nothing came before, so no sensitivity is attached.
         return_carry: False spares the sensitivities after the chunk.
         run_layers: not used; layers are run one by one, since the windows need what is between them.
+        accepted: False to leave the sensitivities as they were; an array to choose.
 
     Returns:
         The outputs of the last block, and the carry after the chunk (None if not returned).
@@ -114,11 +117,13 @@ def run_in_depth(
     x, passage = _features(groups, Passage(rule, chunk, None if starts else e, selection, True, h, {}, {}))
     if not return_carry:
         return x, None
+    last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[passage.hs[m] for m in all_])
+    if accepted is False:
+        return x, lax.stop_gradient(Carry(last, carry.e, carry.key))
     key = _key_after(carry.key, chunk.reset)
     # Where the key is new, the old sensitivities are zero or do not pass the reset.
     passage = passage._replace(e=e, selection=sample(groups, h, rule, _wrapped(key)), rescale=False)
-    last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[passage.hs[m] for m in all_])
-    after = Carry(last, _advance(lax.stop_gradient(groups), passage), key)
+    after = Carry(last, _advance(lax.stop_gradient(groups), passage, accepted), key)
     return x, lax.stop_gradient(after)
 
 
@@ -201,46 +206,38 @@ def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], pa
     return states(cell, theta, h, z, through, passage.chunk.reset, known=passage.hs[m])
 
 
-def _advance(groups: Groups, passage: Passage) -> DeepSensitivity:
+def _advance(groups: Groups, passage: Passage, accepted: bool | Bool[Array, ""]) -> DeepSensitivity:
     """Return the sensitivities after the chunk."""
     rule, e, depth = passage.rule, passage.e, len(groups) - 1
     assert e is not None
-    reach, credited = min(depth_of(rule).depth, depth), num_credited_groups(groups, rule)
     # found[m, j] is the new sensitivity of recurrence m to group j.
-    own, found = [], {}
+    own: list[Sensitivity] = []
+    found: dict[tuple[int, int], Sensitivity] = {}
     for m in range(1, depth + 1):
         cell, z, hs = groups[m].block.cell, passage.inputs[m][1], passage.hs[m]
         own.append(advance(cell, cell.coefficients(), passage.h[m], e.to(m, m), z, hs, rule, passage.chunk.reset))
         diagonal = None if is_full(cell, rule) else _state_jacobian_diagonal(groups, m, passage)
-        # The groups that share a window share its derivative, too.
-        alone = range(max(m - reach, 0), min(m, depth - reach, credited))
-        for opened in [*(range(j, j + 1) for j in alone), range(depth - reach, min(m, credited))]:
-            for j, new in zip(opened, _last_state(groups, opened, m, passage), strict=True):
-                if diagonal is not None:
-                    # e'[m][j] = (dh'/dh) e[m][j] + derivative through the inputs of the chunk
-                    new = jax.tree.map(jnp.add, _propagate_elementwise(diagonal, e.to(m, j)), new)
-                found[m, j] = new
-    return gather(own, found)
+        for opened in windows(m, depth, rule, groups):
+            # The groups that share a window share its derivative, too.
+            last, old = partial(_last_state, groups, opened, m, passage), [e.to(m, j) for j in opened]
+            columns = passage.selection.columns[opened.start : opened.stop]
+            some = passage.selection.modules[m]
+            new = advanced(last, groups[opened.start : opened.stop], old, diagonal, columns, some, z.size, accepted)
+            found |= {(m, j): one for j, one in zip(opened, new, strict=True)}
+    return gather(choose(accepted, own, [e.to(m, m) for m in range(1, depth + 1)]), found)
 
 
-def _last_state(groups: Groups, opened: range, m: int, passage: Passage) -> list[Sensitivity]:
-    """Return the derivative of the last state of recurrence m with respect to each opened group.
+def _last_state(groups: Groups, opened: range, m: int, passage: Passage, parameters: Groups) -> State:
+    """Return the last state of recurrence m as a function of the parameters of the opened groups.
 
     Where modules see only themselves, without what goes through the state that the chunk began with (see
     `_state_jacobian_diagonal`).
     """
-    if not opened:
-        return []
     # A dense layer mixes its modules, so what came before must pass through the same product as the rest.
     attached = opened if is_full(groups[m].block.cell, passage.rule) else range(0)
-
-    def last(parameters: Groups) -> State:
-        mixed = [*groups[: opened.start], *parameters, *groups[opened.stop :]]
-        _, z = _inputs(mixed, opened, m, passage)
-        return row(_through(mixed, attached, m, z, passage), -1)
-
-    columns = passage.selection.columns[opened.start : opened.stop]
-    return jacobian(last, groups[opened.start : opened.stop], columns, passage.selection.modules[m])
+    mixed = [*groups[: opened.start], *parameters, *groups[opened.stop :]]
+    _, z = _inputs(mixed, opened, m, passage)
+    return row(_through(mixed, attached, m, z, passage), -1)
 
 
 def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[State]:
@@ -259,16 +256,3 @@ def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[S
     diagonal = [pull(one_leaf_cotangent(value, k, one))[0] for k, one in ones]
     modules = passage.selection.modules[m]
     return diagonal if modules is None else row(diagonal, modules)
-
-
-def _propagate_elementwise(diagonal: list[State], e: Sensitivity) -> Sensitivity:
-    """Return `sum_k diagonal[i][k] * e[k]` for each leaf i of the state."""
-    # Leaf i of the state after the chunk, leaf k before: an LSTM's cell and output, for instance.
-    structure = jax.tree.structure(diagonal[0])
-    parts = structure.flatten_up_to(e)
-
-    def weigh(factor: Array, part: Any) -> Any:
-        return jax.tree.map(lambda p: factor.reshape(-1, *[1] * (p.ndim - 1)) * p, part)
-
-    rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in diagonal]
-    return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])

@@ -4,8 +4,6 @@ Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recur
 and recurrence j + 1.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._network import Block, LayerNorm, Linear, Network
-from foretrace._recurrence.sensitivity import attach, is_full, one_leaf_cotangent
+from foretrace._recurrence.sensitivity import attach, is_full
 from foretrace._rule import Depth, LearningRule
 from foretrace._types import Array, Float, Int, PRNGKeyArray, Sensitivity, Stack, State, States
 from foretrace.experimental.columns import Columns, sample_columns, select_columns
@@ -52,10 +50,6 @@ class BlockGroup(NamedTuple):
 
 Groups = list[Any]
 """`[InputGroup, BlockGroup 1, …, BlockGroup D]`."""
-
-
-_TOGETHER = 16
-"""Derivatives that are computed at once where only their columns are kept."""
 
 
 class Selection(NamedTuple):
@@ -206,41 +200,6 @@ def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) ->
     lags = range(1, min(reach, depth - 1) + 1 if credited > 1 else 1)
     between = tuple(tuple(found[j + k, j] for j in range(1, min(depth - k + 1, credited))) for k in lags)
     return DeepSensitivity(jax.tree.map(lambda *leaves: jnp.stack(leaves), *own), below, between)
-
-
-def jacobian(
-    function: Callable[[Groups], State],
-    parameters: Groups,
-    columns: list[Columns | None],
-    modules: Int[Array, "M"] | None,
-) -> list[Sensitivity]:
-    """Return the derivative of a state by each of several trees of real parameters, for the selected part alone.
-
-    One vector-Jacobian product for each real number of the state, all at once. A cotangent c of a complex state reads
-    Re[c dh]: 1 gives the real part and -i the imaginary one.
-    """
-    value, pull = jax.vjp(function, parameters)
-    leaves, structure = jax.tree.flatten(value)
-    rows = []
-    # All at once, each would hold whole matrices before their columns are taken.
-    few = any(leaf is not None for chosen in columns if chosen is not None for leaf in chosen)
-    each: Any = (lambda f: partial(lax.map, f, batch_size=_TOGETHER)) if few else jax.vmap
-    for k, leaf in enumerate(leaves):
-
-        def read(cotangent: Array, k: int = k) -> Groups:
-            found = pull(one_leaf_cotangent(value, k, cotangent))[0]
-            return [select_columns(group, chosen) for group, chosen in zip(found, columns, strict=True)]
-
-        one = jnp.diag(jnp.ones_like(leaf))
-        one = one if modules is None else one[modules]
-        if jnp.iscomplexobj(leaf):
-            # Re[1 dh] and Re[-i dh] = Im[dh].
-            parts = each(read)(jnp.concatenate([one, -1j * one]))
-            n = len(one)
-            rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))
-        else:
-            rows.append(each(read)(one))
-    return [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]
 
 
 def row(tree: Any, i: Any) -> Any:

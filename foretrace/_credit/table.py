@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from foretrace._credit.blocks import in_place
 from foretrace._credit.depth import run_in_depth
 from foretrace._credit.groups import check_samples, init_deep_sensitivity
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry, Chunk
 from foretrace._rule import Depth, LearningRule, Sketches
-from foretrace._types import Array, Float, PyTree
+from foretrace._types import Array, Bool, Float, PyTree
 from foretrace.experimental.sketches import RunLayers, Sketch, init_sketch, run_with_sketch, sketch_norm
 
 
@@ -29,6 +30,7 @@ class RunChunk(Protocol):
         starts: bool,
         return_carry: bool,
         run_layers: RunLayers,
+        accepted: bool | Bool[Array, ""],
     ) -> tuple[Float[Array, "C H"], Carry | None]:
         """Return the outputs of the last block, and the carry after the chunk (None if not returned).
 
@@ -40,6 +42,8 @@ class RunChunk(Protocol):
             starts: nothing came before, so no sensitivity is attached.
             return_carry: False spares the carry after the chunk.
             run_layers: runs encoder and blocks with all states open to the derivative.
+            accepted: False to leave the sensitivities as they were; an array to choose; for credit that is advanced in
+                place.
         """
 
 
@@ -52,12 +56,15 @@ class CreditMethods(NamedTuple):
         run: function that runs encoder and blocks over a chunk of one stream.
         check: function of network and rule; raises a ValueError for a network that the credit is not for.
         runs_in_parts: whether a whole sequence can be differentiated part by part.
+        in_place: function of network, rule and chunk length; whether sensitivities are overwritten piece by piece, so
+            that they have to be read before.
     """
 
     init: Callable[[Network, LearningRule, Any, Any], Any]
     run: RunChunk
     check: Callable[[Network, LearningRule], None]
     runs_in_parts: bool
+    in_place: Callable[[Network, LearningRule, int], bool]
 
 
 TABLE: dict[type, CreditMethods] = {
@@ -66,12 +73,14 @@ TABLE: dict[type, CreditMethods] = {
         run=run_in_depth,
         check=check_samples,
         runs_in_parts=False,
+        in_place=in_place,
     ),
     Sketches: CreditMethods(
         init=init_sketch,
         run=run_with_sketch,
         check=lambda network, rule: None,
         runs_in_parts=True,
+        in_place=lambda network, rule, steps: False,
     ),
 }
 """The methods of every kind of credit. A new credit is a class in `foretrace._rule` and an entry here."""
@@ -98,6 +107,12 @@ def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -
         )
     if (credit := credit_of(rule)) is not None:
         credit.check(network, rule)
+
+
+def advances_in_place(network: Network, rule: LearningRule, steps: int) -> bool:
+    """Return whether a stream's sensitivities are overwritten piece by piece, so that they have to be read before."""
+    credit = credit_of(rule)
+    return credit is not None and credit.in_place(network, rule, steps)
 
 
 def carries_sensitivities(rule: LearningRule) -> bool:

@@ -77,6 +77,7 @@ def run(
     return_carry: bool = True,
     differentiate_carry: bool = False,
     flatten_batch: bool = False,
+    accepted: bool | Bool[Array, ""] = True,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
     """Do what `forward` does, with options for training.
 
@@ -90,6 +91,8 @@ def run(
             before and after it are open to the derivative as the rule says, and there are no sensitivities.
         flatten_batch: True for training: steps and streams are one axis where there is no state, see
             `each_step_and_stream`.
+        accepted: where credit is advanced in place: False to leave the sensitivities as they were, or an array to
+            choose.
 
     Raises:
         ValueError: a carry for a network that runs on whole sequences only, or differentiate_carry under a rule that
@@ -102,6 +105,7 @@ def run(
         return_carry=return_carry,
         differentiate_carry=differentiate_carry,
         flatten_batch=flatten_batch,
+        accepted=accepted,
     )
     if data.xs.ndim == 3 and data.xs.shape[0] == 1:
         return batch_of_one(of_network, carry, data)
@@ -117,6 +121,7 @@ def _run(
     return_carry: bool,
     differentiate_carry: bool,
     flatten_batch: bool,
+    accepted: bool | Bool[Array, ""],
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
@@ -137,6 +142,7 @@ def _run(
             starts=carry is None,
             return_carry=return_carry,
             run_layers=partial(layers, differentiate_carry=True),
+            accepted=accepted,
         )
         x, after = each_stream(run_stream, batched, in_axes=1, out_axes=1)(before, chunk)
     if network.cumulative_mean:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.parts import wrapped_key
+from foretrace._credit.table import advances_in_place
 from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_carry, check_chunk, check_labels, check_loss
 from foretrace._engine.data import Data, weighted
@@ -16,7 +17,7 @@ from foretrace._engine.forward import run
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
-from foretrace._types import Array, Float, Mask, PRNGKeyArray, PyTree
+from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray, PyTree
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
@@ -158,21 +159,57 @@ def evaluate(
     loss: Loss,
     return_carry: bool = True,
     segment: int | None = None,
+    advance: bool = True,
 ) -> Evaluation:
     """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program.
 
     With `segment`, a whole sequence (carry None, none returned) goes by parts of that many steps: the same gradient in
     the memory of one part, see `segmented_loss`.
+
+    Where sensitivities are advanced in place (`advances_in_place`), that is done after the gradient has read them.
+    Without `advance` they are returned as they were, and `advance_in_place` is the caller's.
     """
+    late = return_carry and carry is not None and advances_in_place(network, rule, data.xs.shape[-2])
 
     # Plain autodiff of the chunk's loss: the rule has closed what it does not differentiate, and the past is attached.
     def total(network: Network) -> tuple[Array, tuple[Array, Carry | None]]:
         if segment is not None and segment < data.xs.shape[-2]:
             return segmented_loss(network, data, rule=rule, loss=loss, segment=segment)
-        return chunk_loss(network, carry, data, rule=rule, loss=loss, return_carry=return_carry)
+        return chunk_loss(network, carry, data, rule=rule, loss=loss, return_carry=return_carry, accepted=not late)
 
     (value, (outputs, after)), grads = jax.value_and_grad(total, has_aux=True)(network)
+    if late and advance:
+        assert carry is not None
+        after = advance_in_place(network, carry, data, rule=rule, accepted=_true_after(grads))
     return Evaluation(value, grads, after, outputs)
+
+
+def advance_in_place(
+    network: Network, carry: Carry, data: Data, *, rule: LearningRule, accepted: Bool[Array, ""]
+) -> Carry:
+    """Return the carry after a chunk: the new sensitivities take the place of the old ones, block by block.
+
+    The chunk is run once more, which is nothing beside the traffic of such sensitivities.
+
+    Args:
+        network: network.
+        carry: carry before the chunk.
+        data: the chunk.
+        rule: learning rule.
+        accepted: whether sensitivities are to move on. It has to depend on the gradient: XLA then knows that nothing
+            reads the old ones any more. Otherwise it copies them.
+    """
+    after = run(network, carry, data, rule=rule, flatten_batch=True, accepted=accepted)[1]
+    assert after is not None
+    return after
+
+
+def _true_after(tree: PyTree[Array]) -> Bool[Array, ""]:
+    """Return True, computed from all leaves of a tree in a way that XLA does not see through."""
+    total = sum(jnp.sum(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(tree))
+    # The sign of whatever the sum is, moved out at the right.
+    sign = lax.shift_right_logical(lax.bitcast_convert_type(total, jnp.uint32), jnp.uint32(31))
+    return lax.shift_right_logical(sign, jnp.uint32(1)) == 0
 
 
 def chunk_loss(
@@ -184,6 +221,7 @@ def chunk_loss(
     loss: Loss,
     return_carry: bool,
     differentiate_carry: bool = False,
+    accepted: bool = True,
 ) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], Carry | None]]:
     """Return the mean over streams of `sum_t mask_t * loss_t`, and outputs and carry."""
     out = run(
@@ -194,6 +232,7 @@ def chunk_loss(
         return_carry=return_carry,
         differentiate_carry=differentiate_carry,
         flatten_batch=True,
+        accepted=accepted,
     )
     outputs, ys, mask = out[0], data.ys, data.mask
     assert ys is not None, "a loss needs targets"
@@ -252,7 +291,7 @@ def segmented_loss(
     return value, (swapped(outputs), None)
 
 
-jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "return_carry", "segment"))
+jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "return_carry", "segment", "advance"))
 """`evaluate` as a program of its own: one compilation for each shape, rule and loss."""
 
 _jitted_weighted = jax.jit(weighted, static_argnames=("mean_loss", "last"))

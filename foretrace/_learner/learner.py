@@ -12,11 +12,11 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._cells.parts import wrapped_key
-from foretrace._credit.table import reaches_encoder
+from foretrace._credit.table import advances_in_place, reaches_encoder
 from foretrace._engine.carry import cleared, init_carry
 from foretrace._engine.data import Data, weighted
 from foretrace._engine.forward import run
-from foretrace._engine.gradient import Loss, evaluate
+from foretrace._engine.gradient import Loss, advance_in_place, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._engine.untrained import untrained_parameters
@@ -300,14 +300,16 @@ class Learner:
         # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
+        carried, late = not self.whole_sequences and not end, self._advances_late(state.network, x.shape[-2])
         found = self._evaluate(
             state.network,
             self._widened(state.carry),
             weighted(data, mean_loss=self.mean_loss, last=last),
             rule=self.rule,
             loss=self.loss,
-            return_carry=not self.whole_sequences and not end,
+            return_carry=carried,
             segment=self.mode.segment if isinstance(self.mode, Whole) else None,
+            advance=not late,
         )
         gradient_norm = norm(found.grads)
         # Masked steps leave no trace in loss and gradient, so the states are asked as well.
@@ -327,18 +329,28 @@ class Learner:
             network, update_norm = optax.apply_updates(network, updates), norm(updates)
             accepted &= jnp.isfinite(update_norm)
             grads = jax.tree.map(jnp.zeros_like, grads)
+        before, carry = state._replace(skipped=optax.safe_increment(state.skipped)), found.carry
+        if carried and late:
+            assert state.carry is not None
+            carry = advance_in_place(state.network, state.carry, data, rule=self.rule, accepted=accepted)
+            # Chosen already, in place: to choose once more would keep a copy of what was overwritten.
+            before = before._replace(carry=state.carry._replace(e=carry.e))
         after = state._replace(
             network=network,
             opt_state=opt_state,
-            carry=self.fresh_carry(key) if end else self._store_carry(found.carry),
+            carry=self.fresh_carry(key) if end else self._store_carry(carry),
             grads=grads if self.accumulate else None,
             step=optax.safe_increment(state.step),
             key=key,
         )
-        before = state._replace(skipped=optax.safe_increment(state.skipped))
         # A refused call leaves no trace: every leaf of the state is chosen, so that nothing depends on a branch.
         after = jax.tree.map(partial(jnp.where, accepted), after, before)
         return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
+
+    def _advances_late(self, network: Network, steps: int) -> bool:
+        """Return whether sensitivities are advanced in place, once it is known that the call is accepted."""
+        plain = self.mesh is None and self.sensitivity_dtype is None
+        return plain and advances_in_place(network, self.rule, steps)
 
     def _moved(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool

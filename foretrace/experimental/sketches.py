@@ -82,6 +82,7 @@ def run_with_sketch(
     starts: bool,
     return_carry: bool,
     run_layers: RunLayers,
+    accepted: object = True,
 ) -> tuple[Float[Array, "C H"], Carry | None]:
     """Run encoder and blocks over a chunk of one stream, everything open to the derivative inside it.
 
@@ -93,6 +94,7 @@ def run_with_sketch(
         starts: nothing came before, so no sketch is attached.
         return_carry: False spares the carry after the chunk.
         run_layers: what runs the layers.
+        accepted: not used; a sketch is small and not advanced in place.
 
     Returns:
         The outputs of the last block, and the carry after the chunk (None if not returned).

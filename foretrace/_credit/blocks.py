@@ -1,0 +1,156 @@
+"""How sensitivities to the layers below are advanced: what a chunk adds to what is left of the past, in place.
+
+    e'[m][j]  =  (dh'/dh) e[m][j]  +  derivative of the chunk's last state by group j
+
+The derivative on the right is as large as the sensitivity itself. Made in one piece, as vector-Jacobian products of all
+modules at once, it is written to memory and read again, and on a CPU half of the time goes to the pages of that memory
+(dev/LOG.md). So large ones are made for a block of modules at a time: the products of a block stay in the cache, are
+added to what is left of its past, and take its place.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._credit.groups import Groups, depth_of, num_credited_groups, row, split
+from foretrace._network import Network
+from foretrace._recurrence.sensitivity import is_full, one_leaf_cotangent
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Bool, Int, Sensitivity, State
+from foretrace.experimental.columns import Columns, select_columns
+
+AT_ONCE = 4 * 2**20
+"""Bytes of derivatives that are made at once on a CPU: they are to stay in its cache."""
+
+ERRORS = 4
+"""Arrays of errors of a chunk, C x H, that are counted with the derivative that is made from them."""
+
+
+def windows(m: int, depth: int, rule: LearningRule, groups: Groups) -> Iterator[range]:
+    """Yield the groups whose sensitivities recurrence m carries, those that share a window together."""
+    reach, credited = min(depth_of(rule).depth, depth), num_credited_groups(groups, rule)
+    for j in range(max(m - reach, 0), min(m, depth - reach, credited)):
+        yield range(j, j + 1)
+    together = range(depth - reach, min(m, credited))
+    if together:
+        yield together
+
+
+def in_place(network: Network, rule: LearningRule, steps: int) -> bool:
+    """Return whether sensitivities are advanced block by block, which overwrites them: so they have to be read first.
+
+    Args:
+        network: the network, or its shapes.
+        rule: rule with credit in depth.
+        steps: length of the chunk.
+    """
+    cell, depth = network.block(0).cell, network.depth
+    if is_full(cell, rule):
+        return False
+    groups, state = jax.eval_shape(lambda: (split(network, rule), cell.init_state()))
+    carried = depth_of(rule).modules or len(jax.tree.leaves(state)[0])
+    opened = [groups[w.start : w.stop] for m in range(1, depth + 1) for w in windows(m, depth, rule, groups)]
+    return any(_block_size(parameters, state, carried, steps * network.model_size) < carried for parameters in opened)
+
+
+def advanced(
+    function: Callable[[Groups], State],
+    parameters: Groups,
+    e: list[Sensitivity],
+    diagonal: list[State] | None,
+    columns: list[Columns | None],
+    modules: Int[Array, "M"] | None,
+    features: int,
+    accepted: bool | Bool[Array, ""] = True,
+) -> list[Sensitivity]:
+    """Return the new sensitivities of a state to each of several trees of real parameters, for the selected part alone.
+
+    Args:
+        function: last state of the chunk as a function of the parameters.
+        parameters: trees of real parameters.
+        e: sensitivities to each of them before the chunk.
+        diagonal: derivative of modules' last states by their own first: for each leaf of the one, the other's; None
+            if the function contains what came before the chunk.
+        columns: columns of each tree that are carried.
+        modules: modules that carry sensitivities; None for all.
+        features: number of features of a chunk, C x H.
+        accepted: an array to choose between the new sensitivities and the old ones.
+    """
+    value, pull = jax.vjp(function, parameters)
+    leaves, structure = jax.tree.flatten(value)
+    # One vector-Jacobian product for each real number of the state.
+    ones = [jnp.diag(jnp.ones_like(leaf)) for leaf in leaves]
+    ones = ones if modules is None else row(ones, modules)
+
+    def block(ones: list[Array], e: list[Sensitivity], diagonal: list[State] | None) -> list[Sensitivity]:
+        rows = []
+        for k, one in enumerate(ones):
+
+            def read(cotangent: Array, k: int = k) -> Groups:
+                found = pull(one_leaf_cotangent(value, k, cotangent))[0]
+                return [select_columns(group, chosen) for group, chosen in zip(found, columns, strict=True)]
+
+            if jnp.iscomplexobj(one):
+                # A cotangent c of a complex state reads Re[c dh]: Re[1 dh] and Re[-i dh] = Im[dh].
+                parts, n = jax.vmap(read)(jnp.concatenate([one, -1j * one])), len(one)
+                rows.append(jax.tree.map(lambda part, n=n: lax.complex(part[:n], part[n:]), parts))
+            else:
+                rows.append(jax.vmap(read)(one))
+        found = [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]
+        if diagonal is not None:
+            found = [jax.tree.map(jnp.add, _decayed(diagonal, old), new) for old, new in zip(e, found, strict=True)]
+        return choose(accepted, found, e)
+
+    size = len(ones[0]) if diagonal is None else _block_size(parameters, value, len(ones[0]), features)
+    if size == len(ones[0]):
+        return block(ones, e, diagonal)
+
+    def step(e: list[Sensitivity], start: Array) -> tuple[list[Sensitivity], None]:
+        def cut(tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size), tree)
+
+        new = block(cut(ones), cut(e), cut(diagonal))
+        return jax.tree.map(lambda leaf, rows: lax.dynamic_update_slice_in_dim(leaf, rows, start, 0), e, new), None
+
+    return lax.scan(step, e, jnp.arange(0, len(ones[0]), size))[0]
+
+
+def choose(accepted: bool | Bool[Array, ""], new: Any, old: Any) -> Any:
+    """Return one of two trees."""
+    if isinstance(accepted, bool):
+        return new if accepted else old
+    return jax.tree.map(lambda *pair: jnp.where(accepted, *pair), new, old)
+
+
+def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int:
+    """Return how many modules are read at once: a divisor of their number, so that all blocks have one shape.
+
+    Parameters and state may be their shapes.
+    """
+    if jax.default_backend() != "cpu":
+        return carried
+    # Whole matrices, even if columns of them are kept, and the errors that pass the window.
+    leaves = jax.tree.leaves(parameters)
+    numbers = sum(2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1 for leaf in jax.tree.leaves(state))
+    each = numbers * leaves[0].dtype.itemsize * (sum(leaf.size for leaf in leaves) + ERRORS * features)
+    if carried * each <= 2 * AT_ONCE:
+        # A loop gains nothing yet.
+        return carried
+    fitting = [size for size in range(1, carried + 1) if carried % size == 0 and size * each <= AT_ONCE]
+    return max(fitting, default=1)
+
+
+def _decayed(diagonal: list[State], e: Sensitivity) -> Sensitivity:
+    """Return `sum_k diagonal[i][k] * e[k]` for each leaf i of the state."""
+    # Leaf i of the state after the chunk, leaf k before: an LSTM's cell and output, for instance.
+    structure = jax.tree.structure(diagonal[0])
+    parts = structure.flatten_up_to(e)
+
+    def weigh(factor: Array, part: Any) -> Any:
+        return jax.tree.map(lambda p: factor.reshape(-1, *[1] * (p.ndim - 1)) * p, part)
+
+    rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in diagonal]
+    return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])
