@@ -5,7 +5,7 @@
     python benchmarks/suite.py --scale full --tasks digits         real lengths: days of CPU time
     python benchmarks/suite.py --page                              docs/suite.md from the records
 
-It needs `pip install soundfile pyarrow` (digits) and `pip install --no-deps pyphysio` (breathing). Finished cells are
+The tasks digits and heart need `pip install soundfile pyarrow`. Finished cells are
 lines of records/suite.jsonl and are not measured again; each is printed as it finishes. All rules see the same
 sequences, begin with the same network, and learn by `Learner.step` with the carry of the chunk before.
 """
