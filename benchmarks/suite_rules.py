@@ -47,7 +47,7 @@ WAYS = {
 
 
 def runs(name, task, scale):
-    """Say whether a rule is run on a task: longer chunks and no long window on a text, and d = 1 if it takes minutes."""
+    """Say whether a rule is run on a task: longer chunks on the text alone, and nothing that takes many minutes."""
     if WAYS[name].chunk:
         return task == "text"
     dear = {"d = 1": ("digits", "text"), "rolling BPTT, equal memory": ("text",)}

@@ -66,6 +66,7 @@ def test_every_task_runs_for_two_batches(script, task):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("default_promotion")
 def test_nothing_moves_without_a_label(script):
     optimizer = script("suite_rules").with_labels_only(ft.adamw(0.1))
     network = ft.Network(1, 1, model_size=2, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
