@@ -1,0 +1,102 @@
+"""The benchmark suite: its page, every task for two batches, and windows of several streams with episodes."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import stored
+
+import foretrace as ft
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Return a function that imports a script of the benchmarks, as it is found when one of them runs."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
+            del sys.modules[name]
+
+
+def test_the_page_is_what_the_records_say(script, tmp_path):
+    page = script("suite_page")
+    shown = (ROOT / "docs" / "suite.md").read_text()
+    assert page.text() == shown, "run python benchmarks/suite.py --page"
+    assert page.text(tmp_path / "none.jsonl").count("*Not measured yet.*") == len(page.SCORES)
+
+
+def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(script):
+    page = script("suite_page")
+
+    def record(rule, seed, loss):
+        found = {"loss": loss, "accuracy": 0.5, "memory_kib": 3.0, "operations": 2000.0, "cpu_us_per_step": 4.0}
+        return {"cell": {"task": "copy", "rule": rule, "scale": "small", "seed": seed, "batches": 2}, "found": found}
+
+    records = [record(page.ONLINE, 0, 1.0), record(page.ONLINE, 1, 2.0), record("spatial", 0, 3.0)]
+    spatial, online = page.table(records, "copy").split("\n")[2:]
+    assert spatial.startswith("| spatial | 1 | 3.000 | **50.0 %** | 3 | 2 | 1.0 |")
+    assert online.startswith(f"| {page.ONLINE} | 2 | **1.500** (1.000, 2.000) |")
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("default_promotion")
+@pytest.mark.parametrize("task", ["copy", "digits", "text", "randman", "heart"])
+def test_every_task_runs_for_two_batches(script, task):
+    if task in ("digits", "text", "heart"):
+        stored.real_data("fsdd" if task == "digits" else "streams")
+    if task == "digits":
+        pytest.importorskip("soundfile")
+    suite, scores = script("suite"), script("suite_page").SCORES[task]
+    with jax.enable_x64(False):
+        cells = [{"task": task, "scale": "small", "seed": 0, "batches": 2, "rule": rule} for rule in suite.WAYS]
+        for cell in (cells[0], cells[3]):
+            found = suite.measure(cell)
+            assert all(np.isfinite(found[key]) for key in scores)
+            assert found["skipped"] == 0 and len(found["parts"]) == 2
+            assert found["memory_kib"] > 0 and found["operations"] > 0
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("default_promotion")
+def test_nothing_moves_without_a_label(script):
+    optimizer = script("suite_rules").with_labels_only(ft.adamw(0.1))
+    network = ft.Network(1, 1, model_size=2, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+    ones = jax.tree.map(jnp.ones_like, network)
+    _, state = optimizer.update(ones, optimizer.init(network), network)
+    updates, after = optimizer.update(jax.tree.map(jnp.zeros_like, network), state, network)
+    assert not any(leaf.any() for leaf in jax.tree.leaves(updates))
+    assert all((a == b).all() for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True))
+
+
+@pytest.mark.full
+def test_windows_of_streams_side_by_side_are_the_mean_and_an_episode_starts_afresh(script):
+    """Held parameters; a window that begins before an episode has the gradient of the episode alone."""
+    rolling = script("rolling").Rolling
+    network = ft.Network(2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+    options = {"optimizer": optax.sgd(0.0), "loss": ft.losses.softmax_cross_entropy, "reach": 6, "chunk": 2}
+    xs = jax.random.normal(jax.random.key(1), (2, 12, 2))
+    ys, mask, starts = jnp.zeros((2, 12), int), jnp.ones((2, 12)), jnp.zeros((2, 12), bool).at[:, 8].set(True)
+
+    def run(learner, xs, *data):
+        state = learner.init()
+        for at in range(0, 12, 2):
+            y, m, r = (leaf[..., at : at + 2] for leaf in data)
+            state, info = learner.step(state, xs[..., at : at + 2, :], y, mask=m, reset=r)
+        return state, info
+
+    state, both = run(rolling(network, batch_size=2, **options), xs, ys, mask, starts)
+    alone = [run(rolling(network, **options), xs[i], ys[i], mask[i], starts[i]) for i in range(2)]
+    np.testing.assert_allclose(both.loss, np.mean([info.loss for _, info in alone]), rtol=1e-10)
+    np.testing.assert_allclose(state.learner.carry.h[:, 0], alone[0][0].learner.carry.h, rtol=1e-10)
+    newest = jnp.arange(4) >= 2
+    _, grads, _ = ft.gradient(network, None, xs[0, 8:], ys[0, 8:], mask=newest, rule=ft.BPTT, loss=options["loss"])
+    np.testing.assert_allclose(alone[0][1].gradient_norm, optax.tree.norm(grads), rtol=1e-10)
