@@ -116,7 +116,13 @@ def usual(source, tmp_path_factory):
     return usual
 
 
-CASES = [(base, name) for base in BASES for name in (*OTHER, *OTHER_MODEL)]
+# The experts learn row by row whatever the chunk is: it changes the time that they take, and no prediction of a class.
+CASES = [
+    (base, name)
+    for base in BASES
+    for name in (*OTHER, *OTHER_MODEL)
+    if not (name == "chunk" and BASES[base]["model"] is ROW)
+]
 
 
 @pytest.mark.slow
