@@ -50,7 +50,7 @@ def runs(name, task, scale):
     """Say whether a rule is run on a task: longer chunks on the text alone, and nothing that takes many minutes."""
     if WAYS[name].chunk:
         return task == "text"
-    dear = {"d = 1": ("digits", "text"), "rolling BPTT, equal memory": ("text",)}
+    dear = {"d = 1": ("digits", "text"), "rolling BPTT, equal memory": ("text", "heart")}
     return scale == "full" or task not in dear.get(name, ())
 
 
@@ -104,7 +104,8 @@ class Costs:
         if not equal:
             return ()
         cost = self.memory if equal == "memory" else self.operations
-        short, long = 2 * task.chunk, 4 * task.chunk
+        # Below some length, what a chunk needs hides in the room that the gradient needs anyway.
+        short, long = (2 * task.chunk, 4 * task.chunk) if kind == "reach" else (task.length // 2, task.length)
         at_short, at_long = (cost(name, (kind, steps)) for steps in (short, long))
         # Both grow in proportion to the window.
         steps = int(short + (cost(REFERENCE) - at_short) / (at_long - at_short) * (long - short))
