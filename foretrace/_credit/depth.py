@@ -218,7 +218,7 @@ def _advance(groups: Groups, passage: Passage, accepted: bool | Bool[Array, ""])
         own.append(advance(cell, cell.coefficients(), passage.h[m], e.to(m, m), z, hs, rule, passage.chunk.reset))
         diagonal = None if is_full(cell, rule) else _state_jacobian_diagonal(groups, m, passage)
         for opened in windows(m, depth, rule, groups):
-            # The groups that share a window share its derivative, too.
+            # Groups that share a window also share its derivative.
             last, old = partial(_last_state, groups, opened, m, passage), [e.to(m, j) for j in opened]
             columns = passage.selection.columns[opened.start : opened.stop]
             some = passage.selection.modules[m]

@@ -1,7 +1,5 @@
 """The benchmark suite: its page, every task for two batches, and windows of several streams with episodes."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import jax
@@ -16,26 +14,15 @@ import foretrace as ft
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def script(monkeypatch):
-    """Return a function that imports a script of the benchmarks, as it is found when one of them runs."""
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
-            del sys.modules[name]
-
-
-def test_the_page_is_what_the_records_say(script, tmp_path):
-    page = script("suite_page")
+def test_the_page_is_what_the_records_say(benchmark, tmp_path):
+    page = benchmark("suite_page")
     shown = (ROOT / "docs" / "suite.md").read_text()
     assert page.text() == shown, "run python benchmarks/suite.py --page"
     assert page.text(tmp_path / "none.jsonl").count("*Not measured yet.*") == len(page.SCORES)
 
 
-def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(script):
-    page = script("suite_page")
+def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(benchmark):
+    page = benchmark("suite_page")
 
     def record(rule, seed, loss):
         found = {"loss": loss, "accuracy": 0.5, "memory_kib": 3.0, "operations": 2000.0, "cpu_us_per_step": 4.0}
@@ -50,12 +37,12 @@ def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(script):
 @pytest.mark.full
 @pytest.mark.usefixtures("default_promotion")
 @pytest.mark.parametrize("task", ["copy", "digits", "text", "randman", "heart"])
-def test_every_task_runs_for_two_batches(script, task):
+def test_every_task_runs_for_two_batches(benchmark, task):
     if task in ("digits", "text", "heart"):
         stored.real_data("fsdd" if task == "digits" else "streams")
     if task == "digits":
         pytest.importorskip("soundfile")
-    suite, scores = script("suite"), script("suite_page").SCORES[task]
+    suite, scores = benchmark("suite"), benchmark("suite_page").SCORES[task]
     with jax.enable_x64(False):
         cells = [{"task": task, "scale": "small", "seed": 0, "batches": 2, "rule": rule} for rule in suite.WAYS]
         for cell in (cells[0], cells[3]):
@@ -67,8 +54,8 @@ def test_every_task_runs_for_two_batches(script, task):
 
 @pytest.mark.full
 @pytest.mark.usefixtures("default_promotion")
-def test_nothing_moves_without_a_label(script):
-    optimizer = script("suite_rules").with_labels_only(ft.adamw(0.1))
+def test_nothing_moves_without_a_label(benchmark):
+    optimizer = benchmark("suite_rules").with_labels_only(ft.adamw(0.1))
     network = ft.Network(1, 1, model_size=2, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
     ones = jax.tree.map(jnp.ones_like, network)
     _, state = optimizer.update(ones, optimizer.init(network), network)
@@ -78,9 +65,9 @@ def test_nothing_moves_without_a_label(script):
 
 
 @pytest.mark.full
-def test_windows_of_streams_side_by_side_are_the_mean_and_an_episode_starts_afresh(script):
+def test_windows_of_streams_side_by_side_are_the_mean_and_an_episode_starts_afresh(benchmark):
     """Held parameters; a window that begins before an episode has the gradient of the episode alone."""
-    rolling = script("rolling").Rolling
+    rolling = benchmark("rolling").Rolling
     network = ft.Network(2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
     options = {"optimizer": optax.sgd(0.0), "loss": ft.losses.softmax_cross_entropy, "reach": 6, "chunk": 2}
     xs = jax.random.normal(jax.random.key(1), (2, 12, 2))
