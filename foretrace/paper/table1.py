@@ -98,6 +98,9 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
             )
             for modules in (8, 16)
         ),
+        beyond(
+            "hybrid, credit depth 2, encoder, 8 modules, chunk 16", through, rule="hybrid", credit_modules=8, **cheap
+        ),
     ]
     return Experiment(
         name="table1",
