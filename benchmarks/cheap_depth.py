@@ -5,18 +5,24 @@
 
 CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one process, so that other
 work on the machine troubles all of them. Times are medians over the rounds; read the ratios to the paper's rule.
-Finished cells stay in records/cheap_depth.jsonl.
+A rolling window goes through its steps again for every chunk, with the labels of the chunk, and moves on by the chunk.
+Memory is what one stream carries, and what the compiled call needs besides. Finished cells stay in
+records/cheap_depth.jsonl. The losses in the last table are those of results/table1-paper.
 """
 
 import argparse
+import json
 import statistics
 import time
+from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import ledger
 import numpy as np
 
 import foretrace as ft
+from foretrace._engine.operations import operations
 
 FILE = ledger.RECORDS / "cheap_depth.jsonl"
 LOSS = ft.losses.softmax_cross_entropy
@@ -25,11 +31,52 @@ RULES = {
     "the paper's rule": ft.ONLINE,
     "HYBRID": ft.HYBRID,
     "depth 2, encoder, 8 modules": ENCODER.with_modules(8),
+    "HYBRID, depth 2, encoder, 8 modules": ft.HYBRID.with_depth(2).with_groups(1).with_modules(8),
     "depth 2, encoder, 16 modules": ENCODER.with_modules(16),
     "depth 2, encoder": ENCODER,
     "depth 1, 4 modules, 8 columns": ft.ONLINE.with_depth(1).with_modules(4).with_columns(8),
     "depth 1": ft.ONLINE.with_depth(1),
 }
+WINDOWS = {"rolling BPTT, a sequence (48 steps)": 48, "rolling BPTT, 256 steps": 256, "rolling BPTT, 1024 steps": 1024}
+ROWS = {
+    "the paper's rule": "online, LRU x 4",
+    "HYBRID": "hybrid, chunk 16, LRU x 4",
+    "depth 2, encoder, 8 modules": "online, credit depth 2, encoder, 8 modules, LRU x 4",
+    "HYBRID, depth 2, encoder, 8 modules": "hybrid, credit depth 2, encoder, 8 modules, chunk 16, LRU x 4",
+    "depth 2, encoder, 16 modules": "online, credit depth 2, encoder, 16 modules, LRU x 4",
+    "depth 2, encoder": "online, credit depth 2, encoder, LRU x 4",
+    "depth 1": "online, credit depth 1, LRU x 4",
+    "rolling BPTT, a sequence (48 steps)": "bptt, LRU x 4",
+}
+"""The entry of Table 1 with the same gradient: exact ones do not depend on the chunks, nor does a whole sequence's."""
+
+
+def new_carry(network, rule, streams):
+    """Return the carry of one stream, or of several."""
+    key = jax.random.key(0) if rule.samples else None
+    return ft.init_carry(network, rule, None if streams == 1 else streams, key=key)
+
+
+def through_window(network, carry, xs, ys):
+    """Return the gradient of the newest steps through a window, and the window and the state before it, moved on."""
+    before, past = carry
+    window, chunk = jnp.concatenate([past, xs]), len(xs)
+    asked = jnp.arange(len(window)) >= len(past)
+    labels = jnp.pad(ys, (len(past), 0))
+    grads = ft.gradient(network, before, window, labels, rule=ft.BPTT, loss=LOSS, mask=asked.astype(xs.dtype))[1]
+    return grads, (ft.forward(network, before, window[:chunk])[1], window[chunk:])
+
+
+def compiled(call, network, carry, xs, ys):
+    """Return the compiled call, which may write the new carry over the old one."""
+    return jax.jit(call, donate_argnums=1).lower(network, carry, xs, ys).compile()
+
+
+def memory(call, carry, streams):
+    """Return MiB for each stream: what is carried, and what the call needs besides."""
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
+    besides = call.memory_analysis().temp_size_in_bytes
+    return {"mib": held / 2**20 / streams, "temporary_mib": besides / 2**20 / streams}
 
 
 def measure(cell):
@@ -44,17 +91,22 @@ def measure(cell):
     for name, rule in RULES.items():
         if streams > 1 and ft.carry_size(network, rule) > 10**7:
             continue  # gigabytes of carry
-        key = jax.random.key(0) if rule.samples else None
-        carry = ft.init_carry(network, rule, None if streams == 1 else streams, key=key)
-        found[name] = {
-            "mib": sum(leaf.nbytes for leaf in jax.tree.leaves(carry)) / 2**20 / streams,
-            "million_operations": ft.operation_count(network, rule, chunk) / 1e6,
-        }
+        carry = new_carry(network, rule, streams)
 
         def learn(network, carry, xs, ys, rule=rule):
             return ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS)[1:3]
 
-        calls[name], carries[name] = jax.jit(learn, donate_argnums=1), carry
+        calls[name], carries[name] = compiled(learn, network, carry, xs, ys), carry
+        found[name] = memory(calls[name], carry, streams)
+        found[name]["million_operations"] = ft.operation_count(network, rule, chunk) / 1e6
+    for name, steps in WINDOWS.items() if streams == 1 else ():
+        if steps <= chunk:
+            continue
+        past = draw.normal(size=(steps - chunk, 8)).astype(np.float32)
+        carry = (new_carry(network, ft.BPTT, streams), past)
+        calls[name], carries[name] = compiled(through_window, network, carry, xs, ys), carry
+        found[name] = memory(calls[name], carry, streams)
+        found[name]["million_operations"] = operations(through_window, network, carry, xs, ys) / chunk / 1e6
     times = {name: [] for name in calls}
     for turn in range(cell["rounds"] + 1):
         for name, call in calls.items():
@@ -81,13 +133,26 @@ def main():
     pairs = [(chunk, streams) for streams in asked.streams for chunk in asked.chunks if streams == 1 or chunk == 16]
     cells = [{"chunk": chunk, "streams": streams, "rounds": asked.rounds} for chunk, streams in pairs]
     ledger.each(FILE, cells, measure)
-    columns = ("chunk", "streams", "rule", "carry, MiB a stream", "10^6 operations a step", "CPU us a step", "ratio")
+    print_table()
+
+
+def print_table():
+    """Print all records as Markdown, with the losses of the copy task in the paper's setting."""
+    kept = ("carry, MiB a stream", "besides", "10^6 operations a step", "CPU us a step", "ratio")
+    columns = ("chunk", "streams", "rule", *kept, "final training loss, seed by seed")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for record in ledger.read(FILE):
         for name, one in record["found"].items():
-            numbers = (f"{one['mib']:.2f}", f"{one['million_operations']:.1f}", one["cpu_us_per_step"], one["ratio"])
-            values = (record["cell"]["chunk"], record["cell"]["streams"], name, *numbers)
-            print(f"| {' | '.join(map(str, values))} |")
+            numbers = (f"{one['mib']:.2f}", f"{one['temporary_mib']:.2f}", f"{one['million_operations']:.1f}")
+            values = (record["cell"]["chunk"], record["cell"]["streams"], name, *numbers, one["cpu_us_per_step"])
+            print(f"| {' | '.join(map(str, (*values, one['ratio'], losses(name))))} |")
+
+
+def losses(name):
+    """Return the final training losses of a rule by seed, from the records of Table 1."""
+    lines = (Path(__file__).parents[1] / "results" / "table1-paper" / "records.jsonl").read_text().splitlines()
+    runs = [r for r in map(json.loads, lines) if r["entry"] == ROWS.get(name) and r["purpose"] == "report"]
+    return ", ".join(f"{run['training_loss']:.1e}" for run in sorted(runs, key=lambda run: run["seed"]))
 
 
 if __name__ == "__main__":

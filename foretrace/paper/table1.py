@@ -77,7 +77,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
     cheap = {"credit_depth": 2, "credit_groups": 1, "chunk": 16}
     layers, through = NETWORKS["LRU x 4"].depth, "errors go through time within a chunk"
     past_the_paper = [
-        *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 24)),
+        *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 16, 24)),
         *(beyond(f"online, credit depth {depth}", credit_depth=depth) for depth in range(1, layers)),
         beyond(f"online, credit depth {layers}", "nothing left out", credit_depth=layers),
         *(
