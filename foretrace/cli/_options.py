@@ -179,8 +179,8 @@ class Reproduce:
     Args:
         experiment: table, or panels of a figure.
         scale: size of the experiment: smoke only shows that it runs, cpu takes about an hour on two cores, long
-            has sequences of the paper's length with smaller networks (Tables 2 and 3; days on two cores), paper is all
-            of it.
+            has sequences of the paper's length with smaller networks (Tables 2 and 3; 20 to 40 minutes a run), paper is
+            all of it.
         settings: whether to follow the authors' runs or the paper's text where they differ.
         seeds: seeds of the reported runs; default: those of the scale.
         rates: learning rates to choose from, where a single one needs no search; default: those of the scale.
