@@ -6,12 +6,11 @@
 CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one process, so that other
 work on the machine troubles all of them. Times are medians over the rounds; read the ratios to the paper's rule.
 A rolling window goes through its steps again for every chunk, with the labels of the chunk, and moves on by the chunk.
-Memory is what one stream carries, and what the compiled call needs besides. Finished cells stay in
-records/cheap_depth.jsonl. The losses in the last table are those of results/table1-paper.
+Memory is what one stream carries (`mib`), and what the compiled call needs besides (`temporary_mib`). Finished cells
+stay in records/cheap_depth.jsonl. The losses in the last column are those of results/table1-paper.
 """
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ import foretrace as ft
 from foretrace._engine.operations import operations
 
 FILE = ledger.RECORDS / "cheap_depth.jsonl"
+RUNS = Path(__file__).parents[1] / "results" / "table1-paper" / "records.jsonl"
 LOSS = ft.losses.softmax_cross_entropy
 ENCODER = ft.ONLINE.with_depth(2).with_groups(1)
 RULES = {
@@ -138,23 +138,23 @@ def main():
 
 def print_table():
     """Print all records as Markdown, with the losses of the copy task in the paper's setting."""
-    kept = ("carry, MiB a stream", "besides", "10^6 operations a step", "CPU us a step", "ratio")
-    columns = ("chunk", "streams", "rule", *kept, "final training loss, seed by seed")
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    runs = [run for run in ledger.read(RUNS) if run["purpose"] == "report"]
+    lines = []
     for record in ledger.read(FILE):
         for name, one in record["found"].items():
-            numbers = (f"{one['mib']:.2f}", f"{one['temporary_mib']:.2f}", f"{one['million_operations']:.1f}")
-            values = (record["cell"]["chunk"], record["cell"]["streams"], name, *numbers, one["cpu_us_per_step"])
-            print(f"| {' | '.join(map(str, (*values, one['ratio'], losses(name, record['cell']['chunk']))))} |")
+            rounded = {key: round(value, 2) for key, value in one.items()}
+            chunk = record["cell"]["chunk"]
+            found = rounded | {"training_loss_of_each_seed": losses(runs, name, chunk)}
+            lines.append({"cell": record["cell"] | {"rule": name}, "found": found})
+    ledger.print_table(lines, ["chunk", "streams", "rule"], list(lines[0]["found"]))
 
 
-def losses(name, chunk):
-    """Return the final training losses of a rule by seed, from the records of Table 1; HYBRID's depend on the chunk."""
+def losses(runs, name, chunk):
+    """Return the final training losses of a rule by seed, from runs of Table 1; HYBRID's depend on the chunk."""
     if name.startswith("HYBRID") and chunk != 16:
         return ""
-    lines = (Path(__file__).parents[1] / "results" / "table1-paper" / "records.jsonl").read_text().splitlines()
-    runs = [r for r in map(json.loads, lines) if r["entry"] == ROWS.get(name) and r["purpose"] == "report"]
-    return ", ".join(f"{run['training_loss']:.1e}" for run in sorted(runs, key=lambda run: run["seed"]))
+    mine = sorted((run for run in runs if run["entry"] == ROWS.get(name)), key=lambda run: run["seed"])
+    return ", ".join(f"{run['training_loss']:.1e}" for run in mine)
 
 
 if __name__ == "__main__":

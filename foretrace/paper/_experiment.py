@@ -21,6 +21,8 @@ from foretrace.experiment._config import Config, NetworkConfig
 Scale = Literal["smoke", "cpu", "long", "paper"]
 Settings = Literal["runs", "text"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+WITHIN_CHUNKS = "errors go through time within a chunk"
+"""Note of the cells of HYBRID."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 from foretrace.experiment._cells import GRU, LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
-from foretrace.paper._experiment import Entry, Experiment, Scale, Settings, at_scale
+from foretrace.paper._experiment import WITHIN_CHUNKS, Entry, Experiment, Scale, Settings, at_scale
 from foretrace.tasks.copy import Copy
 
 NETWORKS = {
@@ -75,9 +75,9 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
 
     few = {"credit_depth": 1, "credit_modules": 4, "credit_columns": 8, "chunk": 8}
     cheap = {"credit_depth": 2, "credit_groups": 1, "chunk": 16}
-    layers, through = NETWORKS["LRU x 4"].depth, "errors go through time within a chunk"
+    layers = NETWORKS["LRU x 4"].depth
     past_the_paper = [
-        *(beyond(f"hybrid, chunk {chunk}", through, rule="hybrid", chunk=chunk) for chunk in (12, 16, 24)),
+        *(beyond(f"hybrid, chunk {chunk}", WITHIN_CHUNKS, rule="hybrid", chunk=chunk) for chunk in (12, 16, 24)),
         *(beyond(f"online, credit depth {depth}", credit_depth=depth) for depth in range(1, layers)),
         beyond(f"online, credit depth {layers}", "nothing left out", credit_depth=layers),
         *(
@@ -99,7 +99,11 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
             for modules in (8, 16)
         ),
         beyond(
-            "hybrid, credit depth 2, encoder, 8 modules, chunk 16", through, rule="hybrid", credit_modules=8, **cheap
+            "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
+            WITHIN_CHUNKS,
+            rule="hybrid",
+            credit_modules=8,
+            **cheap,
         ),
     ]
     return Experiment(
