@@ -62,7 +62,7 @@ def table(records, task, scale="small"):
     cosines = any("cosine" in found for found in rules[next(iter(rules))])
     head = ["", "seeds", *SCORES[task].values(), "memory, KiB", "10³ operations", "CPU time"]
     lines = table_head(head + ["cosine with BPTT: start, end"] * cosines)
-    base = rules[ONLINE][0]["cpu_us_per_step"] if ONLINE in rules else None
+    base = _mean(rules[ONLINE], "cpu_us_per_step") if ONLINE in rules else None
     best = {key: _best(key, [_mean(found, key) for found in rules.values()]) for key in SCORES[task]}
     for name, found in rules.items():
         one = found[0]
