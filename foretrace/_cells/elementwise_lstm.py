@@ -66,7 +66,11 @@ class ElementwiseLSTM(AbstractCell):
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Advance by one step; `others` is not read."""
         h, c = own
-        gates = gate_products(theta.feedforward["W"], x) + theta.recurrent["w"].T * h[None] + theta.feedforward["b"].T
-        f, i, o = jax.nn.sigmoid(gates[:3])
-        c = f * c + i * jnp.tanh(gates[3])
+        w, b = theta.recurrent["w"], theta.feedforward["b"]
+        f, i, o, new = (
+            product + w[:, gate] * h + b[:, gate]
+            for gate, product in enumerate(gate_products(theta.feedforward["W"], x))
+        )
+        f, i, o = jax.nn.sigmoid(f), jax.nn.sigmoid(i), jax.nn.sigmoid(o)
+        c = f * c + i * jnp.tanh(new)
         return o * jnp.tanh(c), c

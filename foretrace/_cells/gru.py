@@ -66,8 +66,12 @@ class GRU(AbstractCell):
         """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
         W_h, b_hn = theta.recurrent["W_h"], theta.recurrent["b_hn"]
         W_i, b_i = theta.feedforward["W_i"], theta.feedforward["b_i"]
-        past = gate_products(W_h, others) + jnp.diagonal(W_h, axis1=0, axis2=2) * (own - others)[None]
-        present = gate_products(W_i, x) + b_i.T
-        r, z = jax.nn.sigmoid(past[:2] + present[:2])
-        n = jnp.tanh(present[2] + r * (past[2] + b_hn))
+        of_self = jnp.diagonal(W_h, axis1=0, axis2=2)
+        past_r, past_z, past_n = (
+            product + weight * (own - others)
+            for product, weight in zip(gate_products(W_h, others), of_self, strict=True)
+        )
+        now_r, now_z, now_n = (product + bias for product, bias in zip(gate_products(W_i, x), b_i.T, strict=True))
+        r, z = jax.nn.sigmoid(past_r + now_r), jax.nn.sigmoid(past_z + now_z)
+        n = jnp.tanh(now_n + r * (past_n + b_hn))
         return (1 - z) * n + z * own

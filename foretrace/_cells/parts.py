@@ -83,12 +83,13 @@ def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
     return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
 
 
-def gate_products(W: Float[Array, "N G H"], x: Float[Array, "H"]) -> Float[Array, "G N"]:
-    """Return `W x` with the G gates in front, one product for each gate.
+def gate_products(W: Float[Array, "N G H"], x: Float[Array, "H"]) -> tuple[Float[Array, "N"], ...]:
+    """Return `W x` of each of the G gates, one product and one array for each.
 
-    Over many steps, the units of a gate are then contiguous in memory, which makes elementwise functions fast.
+    Gates stacked in one array would be taken apart again, and the derivative of taking apart is padding: three times
+    the time of a step of a GRU on a CPU (dev/LOG.md).
     """
-    return jnp.stack([jnp.inner(x, W[:, gate]) for gate in range(W.shape[1])])
+    return tuple(jnp.inner(x, W[:, gate]) for gate in range(W.shape[1]))
 
 
 def complex_product(B: Complex[Array, "N H"], x: Float[Array, "H"]) -> Complex[Array, "N"]:

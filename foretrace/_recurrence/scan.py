@@ -44,10 +44,10 @@ def linear_scan(
     [1.0, 1.5, 1.75]
     """
     hs = _run(*lax.stop_gradient((a, b, h)), starts, method or platform_method())
-    return linear_scan_given_states(a, b, h, starts, _named(hs))
+    return linear_scan_given_states(a, b, h, starts, kept(hs))
 
 
-def _named(hs: Array) -> Array:
+def kept(hs: Array) -> Array:
     """Name what `jax.checkpoint` is to keep; complex numbers as pairs, since it keeps none."""
     if jnp.iscomplexobj(hs):
         return lax.complex(checkpoint_name(hs.real, STATES), checkpoint_name(hs.imag, STATES))

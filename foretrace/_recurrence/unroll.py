@@ -8,6 +8,7 @@ from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
 from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
+from foretrace._recurrence.step_scan import error_through_steps, step_scan, where
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Float, Inputs, State, States
 
@@ -85,18 +86,10 @@ def _run(
 ) -> States:
     if isinstance(cell, AbstractDiagonalCell):
         return _scan_diagonal(cell, theta, h, xs, reset, known)
-    initial = lax.stop_gradient(cell.init_state())
-
-    def step(h: State, now: tuple) -> tuple[State, State]:
-        x, start = now
-        if start is not None:
-            # A start cuts value and derivative at once, so sensitivities and errors need no reset of their own.
-            h = _where(start, initial, h)
-        # Both arguments are the same state; a rule without `others` makes the second a constant.
-        h = cell.step(theta, h, h if rule.others else lax.stop_gradient(h), x)
-        return h, h
-
-    return lax.scan(step, h, (xs, reset))[1]
+    hs = step_scan(cell, theta, h, xs, reset) if known is None else lax.stop_gradient(known)
+    # Each step by itself holds every derivative but that of the state before it, which is added as a whole.
+    drives = straight_through(hs, each_step(cell, theta, hs, h, xs, reset))
+    return error_through_steps(cell, theta, h, past(cell, hs, h, reset), xs, drives, rule, reset)
 
 
 def each_step(
@@ -117,7 +110,7 @@ def past(cell: AbstractCell, hs: States, h: State, reset: Bool[Array, "C"] | Non
     hs, h, initial = lax.stop_gradient((hs, h, cell.init_state()))
     # (h, h_1, ..., h_{C-1})
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), h, hs)
-    return before if reset is None else jax.vmap(_where, in_axes=(0, None, 0))(reset, initial, before)
+    return before if reset is None else jax.vmap(where, in_axes=(0, None, 0))(reset, initial, before)
 
 
 def _scan_diagonal(
@@ -149,10 +142,6 @@ def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:
     if not rule.trains_cells:
         return lax.stop_gradient(theta)
     return theta if rule.recurrent else theta._replace(recurrent=lax.stop_gradient(theta.recurrent))
-
-
-def _where(condition: Array, yes: Any, no: Any) -> Any:
-    return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)
 
 
 @jax.custom_jvp
