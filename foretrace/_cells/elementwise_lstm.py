@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, gate_products, normal
+from foretrace._cells.parts import by_gate, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -50,8 +50,11 @@ class ElementwiseLSTM(AbstractCell):
         self.b = jnp.zeros((state_size, 4)).at[:, 0].set(1.0)
 
     def coefficients(self) -> Coefficients:
-        """Return the weights with the module axis in front and the gates (f, i, o, g) on the second axis."""
-        return Coefficients({"w": self.w}, {"W": self.W, "b": self.b})
+        """Return the weights of each gate, with the module axis in front."""
+        return Coefficients(
+            by_gate(self.w, ("w_f", "w_i", "w_o", "w_g")),
+            by_gate(self.W, ("W_f", "W_i", "W_o", "W_g")) | by_gate(self.b, ("b_f", "b_i", "b_o", "b_g")),
+        )
 
     def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return the zero state (h, c)."""
@@ -66,11 +69,10 @@ class ElementwiseLSTM(AbstractCell):
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Advance by one step; `others` is not read."""
         h, c = own
-        w, b = theta.recurrent["w"], theta.feedforward["b"]
-        f, i, o, new = (
-            product + w[:, gate] * h + b[:, gate]
-            for gate, product in enumerate(gate_products(theta.feedforward["W"], x))
+        past, now = theta.recurrent, theta.feedforward
+        f, i, o, g = (
+            jnp.inner(x, now[f"W_{gate}"]) + past[f"w_{gate}"] * h + now[f"b_{gate}"] for gate in ("f", "i", "o", "g")
         )
-        f, i, o = jax.nn.sigmoid(f), jax.nn.sigmoid(i), jax.nn.sigmoid(o)
-        c = f * c + i * jnp.tanh(new)
-        return o * jnp.tanh(c), c
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return h, c

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, gate_products, normal
+from foretrace._cells.parts import by_gate, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -53,8 +53,11 @@ class GRU(AbstractCell):
         self.b_hn = jnp.zeros(state_size)
 
     def coefficients(self) -> Coefficients:
-        """Return the kernels with the unit axis in front and the gates (r, z, n) on the second axis."""
-        return Coefficients({"W_h": self.W_h, "b_hn": self.b_hn}, {"W_i": self.W_i, "b_i": self.b_i})
+        """Return kernels and biases of each gate, with the unit axis in front."""
+        return Coefficients(
+            by_gate(self.W_h, ("W_hr", "W_hz", "W_hn")) | {"b_hn": self.b_hn},
+            by_gate(self.W_i, ("W_ir", "W_iz", "W_in")) | by_gate(self.b_i, ("b_ir", "b_iz", "b_in")),
+        )
 
     def init_state(self) -> Float[Array, "N"]:
         """Return the zero state."""
@@ -64,14 +67,12 @@ class GRU(AbstractCell):
         self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
     ) -> Float[Array, "N"]:
         """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
-        W_h, b_hn = theta.recurrent["W_h"], theta.recurrent["b_hn"]
-        W_i, b_i = theta.feedforward["W_i"], theta.feedforward["b_i"]
-        of_self = jnp.diagonal(W_h, axis1=0, axis2=2)
-        past_r, past_z, past_n = (
-            product + weight * (own - others)
-            for product, weight in zip(gate_products(W_h, others), of_self, strict=True)
-        )
-        now_r, now_z, now_n = (product + bias for product, bias in zip(gate_products(W_i, x), b_i.T, strict=True))
-        r, z = jax.nn.sigmoid(past_r + now_r), jax.nn.sigmoid(past_z + now_z)
-        n = jnp.tanh(now_n + r * (past_n + b_hn))
+        past, now = theta.recurrent, theta.feedforward
+
+        def recurrent(W: Float[Array, "N N"]) -> Float[Array, "N"]:
+            return jnp.inner(others, W) + jnp.diagonal(W) * (own - others)
+
+        r = jax.nn.sigmoid(jnp.inner(x, now["W_ir"]) + now["b_ir"] + recurrent(past["W_hr"]))
+        z = jax.nn.sigmoid(jnp.inner(x, now["W_iz"]) + now["b_iz"] + recurrent(past["W_hz"]))
+        n = jnp.tanh(jnp.inner(x, now["W_in"]) + now["b_in"] + r * (recurrent(past["W_hn"]) + past["b_hn"]))
         return (1 - z) * n + z * own

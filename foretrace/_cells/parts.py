@@ -1,6 +1,7 @@
 """Parts that several cells share: initial values, time constants, products."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -83,13 +84,13 @@ def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
     return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
 
 
-def gate_products(W: Float[Array, "N G H"], x: Float[Array, "H"]) -> tuple[Float[Array, "N"], ...]:
-    """Return `W x` of each of the G gates, one product and one array for each.
+def by_gate(weights: Float[Array, "N G ..."], names: Sequence[str]) -> dict[str, Float[Array, "N ..."]]:
+    """Return the weights of each gate as an array of its own, under the name of the gate.
 
-    Gates stacked in one array would be taken apart again, and the derivative of taking apart is padding: three times
-    the time of a step of a GRU on a CPU (dev/LOG.md).
+    In one array, gates would be taken apart at every step, and the derivative of that is padding: two to three times
+    the time of a layer on a CPU (dev/LOG.md).
     """
-    return tuple(jnp.inner(x, W[:, gate]) for gate in range(W.shape[1]))
+    return {name: weights[:, gate] for gate, name in enumerate(names)}
 
 
 def complex_product(B: Complex[Array, "N H"], x: Float[Array, "H"]) -> Complex[Array, "N"]:

@@ -81,13 +81,21 @@ def _count(program: Any) -> int:
     return sum(_of(equation) for equation in program.eqns)
 
 
+def _branches(branches: Any, branches_platforms: Any = None, **_: Any) -> list[Any]:
+    """Return the branches that may be taken: where they are for platforms, this one's, or that for all others."""
+    if branches_platforms is None:
+        return list(branches)
+    by_platform = {p: branch for branch, ps in zip(branches, branches_platforms, strict=True) for p in ps or [None]}
+    return [by_platform.get(jax.default_backend(), by_platform.get(None))]
+
+
 def _of(equation: Any) -> int:
     name, options = equation.primitive.name, equation.params
     if name in ("while", "pallas_call"):
         raise ValueError(f"operations of {name} cannot be counted: how often it turns is not known")
     if name == "cond":
         # The dearest branch: an upper bound.
-        return max(_count(branch.jaxpr) for branch in options["branches"])
+        return max(_count(branch.jaxpr) for branch in _branches(**options))
     inside = [p for p in options.values() if isinstance(p, core.Jaxpr | core.ClosedJaxpr)]
     if inside and not name.startswith("scatter"):
         # A loop counts its body once for each turn.

@@ -38,6 +38,8 @@ def network(cell=None, depth=2):
         (lambda c: lax.scan(lambda h, x: (A @ (h @ A) * x, None), c, jnp.ones(7))[0], (C,), 7 * (4 * 12 + 3)),
         (lambda a: lax.cond(True, jnp.exp, lambda a: a * a * a, a), (A,), 2 * 12),
         (jax.jit(jax.checkpoint(jnp.matmul)), (A, B), 2 * 3 * 4 * 5),
+        (lambda a: lax.platform_dependent(a, cpu=jnp.exp, default=jnp.square), (A,), 12),
+        (lambda a: lax.platform_dependent(a, tpu=jnp.exp, default=lambda a: a * a + a), (A,), 24),
         # The gradient of |a b|^2 by both: the product, its double, and a product for each; the value is not asked for.
         (jax.grad(lambda a, b: ((a @ b) ** 2).sum(), (0, 1)), (A, B), 3 * 2 * 3 * 4 * 5 + 2 * 15),
     ],
