@@ -1,20 +1,13 @@
-"""A training step on whole sequences beside the same network written in plain JAX and in torch, in turn in one process.
+"""One training step of a GRU network by foretrace, in plain JAX and in torch, for `peer_times.py`.
 
-pip install torch
-python benchmarks/peer_steps.py [--rounds 25]
-
-Four GRU layers of 91 features on the copy task's shape (48 steps, batch 50), each in the block of the paper's Figure 1:
-norm, GRU, GELU, gated linear unit, sum. The gradient is that of BPTT everywhere, and AdamW makes the update after
-clipping. Plain JAX is `lax.scan` and `jax.grad` with Optax. Torch is `nn.GRU` with fused AdamW, eager: its own kernels.
+Four GRU layers of 91 features on the shape of the copy task (48 steps, batch 50), each in the block of the paper's
+Figure 1: norm, GRU, GELU, gated linear unit, sum. Plain JAX and torch compute the gradient of BPTT. All clip it and
+update by AdamW. Plain JAX is `lax.scan` and `jax.grad` with Optax, one compiled program. Torch is `nn.GRU`, its own
+kernel, with fused AdamW, run eagerly.
 """
 
-import argparse
-import importlib.metadata
-import json
-import statistics
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -23,38 +16,20 @@ import numpy as np
 import optax
 from jax import lax
 
+from foretrace._network import Network
 from foretrace._rule import BPTT, ONLINE
-from foretrace._runs.machine import surroundings
 from foretrace._types import Array
 from foretrace.bench._parts import compiled_step
-from foretrace.bench._timing import DEPTH, SHAPES, bytes_of, data, learner, ratio, timed
+from foretrace.bench._timing import DEPTH, SHAPES, data, learner, network
 from foretrace.experiment._cells import GRU
 
 WIDTH, RATE, CLIP = 91, 1e-3, 1.0
 SHAPE = SHAPES["copy"]._replace(model=WIDTH)
 
 
-def main() -> None:
-    """Print one line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=25, help="timed rounds, of which medians are reported")
-    print(json.dumps(compare(parser.parse_args().rounds)))
-
-
-def compare(rounds: int) -> dict[str, Any]:
-    """Return the milliseconds of a step of each, and the ratio of ours to the others."""
-    calls = {"foretrace, BPTT": _ours(BPTT), "foretrace, SnAp-1": _ours(ONLINE), "plain JAX": _plain_jax()}
-    if find_spec("torch") is not None:
-        calls["torch"] = _torch()
-    seconds = timed(calls, rounds)
-    ours = "foretrace, BPTT"
-    return {
-        "ms": {name: round(1e3 * statistics.median(found), 1) for name, found in seconds.items()},
-        "over_bptt": {name: round(ratio(seconds, name, ours), 2) for name in calls if name != ours},
-        "rounds": rounds,
-        "versions": {name: importlib.metadata.version(name) for name in ("jax", "torch") if find_spec(name)},
-        "surroundings": surroundings(),
-    }
+def calls() -> dict[str, Callable]:
+    """Return a call for each; it makes one step from where the last one ended."""
+    return {"BPTT": _ours(BPTT), "SnAp-1": _ours(ONLINE), "plain JAX": _plain_jax(), "torch": _torch()}
 
 
 def _ours(rule: Any) -> Callable:
@@ -72,48 +47,51 @@ def _ours(rule: Any) -> Callable:
 
 
 def _plain_jax() -> Callable:
-    parameters = _parameters()
+    parameters = parameters_of(network(SHAPE, GRU().factory()))
     xs, ys = data(SHAPE, SHAPE.batch, SHAPE.length)
     optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(RATE, weight_decay=0.0))
 
     @jax.jit
     def step(parameters: dict, moments: Any) -> tuple:
-        loss, grads = jax.value_and_grad(_loss)(parameters, jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1))
+        value, grads = jax.value_and_grad(loss)(parameters, xs, ys)
         updates, moments = optimizer.update(grads, moments, parameters)
-        return optax.apply_updates(parameters, updates), moments, loss
+        return optax.apply_updates(parameters, updates), moments, value
 
     state = parameters, optimizer.init(parameters)
 
     def call() -> Any:
         nonlocal state
-        *state, loss = step(*state)
-        return loss
+        *state, value = step(*state)
+        return value
 
-    assert bytes_of(parameters) == bytes_of(learner(SHAPE, BPTT, cell=GRU().factory()).init().network)
     return call
 
 
-def _parameters() -> dict:
-    random = np.random.default_rng(0)
+def parameters_of(network: Network) -> dict:
+    """Return the parameters of a network of GRUs as plain JAX has them: matrices on the right, gates side by side."""
 
-    def normal(*shape: int) -> Array:
-        return jnp.asarray(random.normal(0, shape[0] ** -0.5, shape), jnp.float32)
+    def linear(layer: Any) -> dict:
+        return {"W": layer.weight.T, "b": layer.bias}
 
-    layer = lambda: {  # noqa: E731 - four times the same
-        "norm": {"scale": jnp.ones(WIDTH), "bias": jnp.zeros(WIDTH)},
-        "gru": {"W": normal(WIDTH, 3 * WIDTH), "U": normal(WIDTH, 3 * WIDTH), "b": jnp.zeros(3 * WIDTH)}
-        | {"b_n": jnp.zeros(WIDTH)},
-        "glu": {"W": normal(WIDTH, 2 * WIDTH), "b": jnp.zeros(2 * WIDTH)},
-    }
-    return {
-        "encoder": {"W": normal(SHAPE.inputs, WIDTH), "b": jnp.zeros(WIDTH)},
-        "layers": [layer() for _ in range(DEPTH)],
-        "decoder": {"W": normal(WIDTH, SHAPE.outputs), "b": jnp.zeros(SHAPE.outputs)},
-    }
+    def side_by_side(weights: Array) -> Array:
+        return jnp.transpose(weights, (2, 1, 0)).reshape(weights.shape[2], -1)
+
+    def layer(block: Any) -> dict:
+        cell = block.cell
+        gru = {"W": side_by_side(cell.W_i), "U": side_by_side(cell.W_h), "b": cell.b_i.T.reshape(-1), "b_n": cell.b_hn}
+        return {
+            "norm": {"scale": block.norm.scale, "bias": block.norm.bias},
+            "gru": gru,
+            "glu": linear(block.glu.linear),
+        }
+
+    layers = [layer(network.block(i)) for i in range(network.depth)]
+    return {"encoder": linear(network.encoder), "layers": layers, "decoder": linear(network.decoder.linear)}
 
 
-def _loss(parameters: dict, xs: Array, ys: Array) -> Array:
-    """Return the mean over streams of the sum over steps, as ours is; time is the first axis."""
+def loss(parameters: dict, xs: Array, ys: Array) -> Array:
+    """Return the mean over streams of the sum over steps, as ours is."""
+    xs, ys = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
     x = xs @ parameters["encoder"]["W"] + parameters["encoder"]["b"]
     for layer in parameters["layers"]:
         centred = x - x.mean(-1, keepdims=True)
@@ -151,22 +129,18 @@ def _torch() -> Callable:
             hs, _ = self.gru(self.norm(x))
             return x + nn.functional.glu(self.glu(nn.functional.gelu(hs, approximate="tanh")), -1)
 
-    network = nn.Sequential(
+    model = nn.Sequential(
         nn.Linear(SHAPE.inputs, WIDTH), *(Block() for _ in range(DEPTH)), nn.Linear(WIDTH, SHAPE.outputs)
     )
-    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.0, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
 
     def call() -> Any:
         optimizer.zero_grad()
-        outputs = network(xs)
-        loss = nn.functional.cross_entropy(outputs.flatten(0, 1), ys.long().flatten(), reduction="sum") / len(xs)
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+        outputs = model(xs)
+        value = nn.functional.cross_entropy(outputs.flatten(0, 1), ys.long().flatten(), reduction="sum") / len(xs)
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
-        return loss.item()
+        return value.item()
 
     return call
-
-
-if __name__ == "__main__":
-    main()

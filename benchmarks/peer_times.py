@@ -1,7 +1,9 @@
-"""The time of a row beside braintrace and deep-river, in turn in one process, where they are installed.
+"""The time of a step beside braintrace, deep-river, plain JAX and torch, each where it is installed.
 
-pip install braintrace deep-river
+pip install braintrace deep-river torch
 python benchmarks/peer_times.py [--rounds 15]
+
+Calls take turns in one process. Each comparison is recorded in `records/peer_times.jsonl`, and is not measured again.
 """
 
 import argparse
@@ -17,7 +19,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ledger
 import optax
+import peer_steps
 from jax import lax
 
 from foretrace._engine.carry import init_carry
@@ -32,20 +36,24 @@ from foretrace.losses import softmax_cross_entropy
 STREAMS, STEPS = 8, 64
 """Beside braintrace."""
 
+FILE = ledger.RECORDS / "peer_times.jsonl"
+
 FEATURES, ROWS = 8, 50
 """Beside deep-river: numbers of a row, and rows of a timed round."""
 
 
 def main() -> None:
-    """Print a line of JSON for each comparison."""
+    """Record each comparison that is not there yet, and print all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds, of which medians are reported")
     rounds = parser.parse_args().rounds
-    for peer, compare in {"braintrace": beside_braintrace, "deep_river": beside_deep_river}.items():
-        if find_spec(peer) is None:
-            print(f"{peer} is not installed")
-            continue
-        for row in compare(rounds):
+    installed = [peer for peer in COMPARISONS if find_spec(peer)]
+    for peer in COMPARISONS.keys() - installed:
+        ledger.say(f"{peer} is not installed")
+    cells = [{"beside": peer, "rounds": rounds} for peer in installed]
+    ledger.each(FILE, cells, lambda cell: {"rows": list(COMPARISONS[cell["beside"]](cell["rounds"]))})
+    for record in ledger.read(FILE):
+        for row in record["found"]["rows"]:
             print(json.dumps(row))
 
 
@@ -63,12 +71,23 @@ def beside_braintrace(rounds: int) -> Iterator[Row]:
     """Compare the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step.
 
     Each call is one compiled program without an optimiser. Ours has norms and gated units between the layers,
-    braintrace's layers stand on each other directly.
+    braintrace's layers stand on each other directly. Its chunks are its multi-step mode, the fastest that it documents:
+    inside a chunk, the error goes back through time as well.
     """
-    calls = {"chunk of 64": _chunked(), "step by step": _by_steps(), "braintrace": _braintrace()}
-    seconds = timed(calls, rounds)
-    for name in ("chunk of 64", "step by step"):
-        yield _row("braintrace", name, seconds, name, "braintrace", STEPS)
+    calls = {"chunks of 64": _chunked(64), "chunks of 16": _chunked(16), "step by step": _by_steps()}
+    theirs = {"chunks of 64": _braintrace(64), "chunks of 16": _braintrace(16), "step by step": _braintrace(None)}
+    seconds = timed(calls | {f"braintrace, {name}": call for name, call in theirs.items()}, rounds)
+    for name in calls:
+        yield _row("braintrace", name, seconds, name, f"braintrace, {name}", STEPS)
+
+
+def beside_plain_loops(rounds: int) -> Iterator[Row]:
+    """Compare a training step of four GRU layers with the same network in plain JAX and in torch, per sequence."""
+    seconds = timed(peer_steps.calls(), rounds)
+    for theirs in ("plain JAX", "torch"):
+        for ours in ("BPTT", "SnAp-1"):
+            row = _row("torch", f"{ours}, GRU x 4, 48 steps, batch 50", seconds, ours, theirs, 1)
+            yield row if theirs == "torch" else row | {"peer": f"plain JAX {jax.__version__}"}
 
 
 def beside_deep_river(rounds: int) -> Iterator[Row]:
@@ -105,27 +124,24 @@ def beside_deep_river(rounds: int) -> Iterator[Row]:
                 yield _row("deep-river", name + kind, seconds, kind, "deep-river", ROWS)
 
 
-def _chunked() -> Callable:
-    made, carry, xs, ys = _ours()
-    run = jax.jit(lambda *given: evaluate(*given, rule=ONLINE, loss=softmax_cross_entropy)[:3])
-    return lambda: run(made, carry, Data(xs, ys))
-
-
-def _by_steps() -> Callable:
+def _chunked(chunk: int) -> Callable:
     made, carry, xs, ys = _ours()
 
-    def step(now: tuple, row: tuple[Array, Array]) -> tuple[tuple, Array]:
+    def step(now: tuple, rows: tuple[Array, Array]) -> tuple[tuple, Array]:
         carry, total = now
-        x, y = row
-        found = evaluate(made, carry, Data(x[:, None], y[:, None]), rule=ONLINE, loss=softmax_cross_entropy)
+        found = evaluate(made, carry, Data(*rows), rule=ONLINE, loss=softmax_cross_entropy)
         return (found.carry, optax.tree.add(total, found.grads)), found.loss
 
     def run(carry: Any, xs: Array, ys: Array) -> Any:
-        rows = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
-        return lax.scan(step, (carry, optax.tree.zeros_like(made)), rows)
+        parts = [jnp.stack(jnp.split(part, STEPS // chunk, axis=1)) for part in (xs, ys)]
+        return lax.scan(step, (carry, optax.tree.zeros_like(made)), tuple(parts))
 
     compiled = jax.jit(run)
     return lambda: compiled(carry, xs, ys)
+
+
+def _by_steps() -> Callable:
+    return _chunked(1)
 
 
 def _ours() -> tuple[Any, Any, Array, Array]:
@@ -134,8 +150,8 @@ def _ours() -> tuple[Any, Any, Array, Array]:
     return made, init_carry(made, ONLINE, STREAMS), *data(shape, STREAMS, STEPS)
 
 
-def _braintrace() -> Callable:
-    """Return braintrace's exact rule on its own LRU cells, run over the steps by its own driver."""
+def _braintrace(chunk: int | None) -> Callable:
+    """Return braintrace's exact rule on its own LRU cells, run over the steps, or chunks, by its own driver."""
     import brainstate
     import braintrace
 
@@ -158,17 +174,22 @@ def _braintrace() -> Callable:
     made = Stack()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # one for each weight that it treats as acting at once
-        learner = braintrace.compile(made, "d_rtrl", xs[0], batch_size=STREAMS)
+        mode = "single-step" if chunk is None else "multi-step"
+        learner = braintrace.compile(made, "d_rtrl", xs[0], batch_size=STREAMS, vjp_method=mode)
 
     def loss(x: Array, y: Array) -> Array:
-        return optax.softmax_cross_entropy_with_integer_labels(learner(x), y).mean()
+        outputs = learner(x if chunk is None else braintrace.MultiStepData(x))
+        return optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean(-1)
 
     @brainstate.transform.jit
     def run(xs: Array, ys: Array) -> Any:
-        return learner.etrace_grad(xs, ys, step_fn=loss, reduction="sum")
+        return learner.etrace_grad(xs, ys, step_fn=loss, chunk_size=chunk, reduction="sum")
 
     return lambda: run(xs, ys)
 
+
+COMPARISONS = {"braintrace": beside_braintrace, "deep_river": beside_deep_river, "torch": beside_plain_loops}
+"""By the package that has to be installed."""
 
 if __name__ == "__main__":
     main()
