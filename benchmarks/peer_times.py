@@ -125,23 +125,37 @@ def beside_deep_river(rounds: int) -> Iterator[Row]:
 
 
 def _chunked(chunk: int) -> Callable:
+    """Return our rule over the steps, one call of a compiled program for each chunk, as a stream is learned."""
     made, carry, xs, ys = _ours()
+    run = jax.jit(lambda *given: evaluate(*given, rule=ONLINE, loss=softmax_cross_entropy)[:3])
+    parts = [Data(xs[:, first : first + chunk], ys[:, first : first + chunk]) for first in range(0, STEPS, chunk)]
 
-    def step(now: tuple, rows: tuple[Array, Array]) -> tuple[tuple, Array]:
-        carry, total = now
-        found = evaluate(made, carry, Data(*rows), rule=ONLINE, loss=softmax_cross_entropy)
-        return (found.carry, optax.tree.add(total, found.grads)), found.loss
+    def call() -> Any:
+        now, gradients = carry, []
+        for part in parts:
+            _, gradient, now = run(made, now, part)
+            gradients.append(gradient)
+        return gradients, now
 
-    def run(carry: Any, xs: Array, ys: Array) -> Any:
-        parts = [jnp.stack(jnp.split(part, STEPS // chunk, axis=1)) for part in (xs, ys)]
-        return lax.scan(step, (carry, optax.tree.zeros_like(made)), tuple(parts))
-
-    compiled = jax.jit(run)
-    return lambda: compiled(carry, xs, ys)
+    return call
 
 
 def _by_steps() -> Callable:
-    return _chunked(1)
+    """Return our rule over the steps in one compiled program, as braintrace's driver is."""
+    made, carry, xs, ys = _ours()
+
+    def step(now: tuple, row: tuple[Array, Array]) -> tuple[tuple, Array]:
+        carry, total = now
+        x, y = row
+        found = evaluate(made, carry, Data(x[:, None], y[:, None]), rule=ONLINE, loss=softmax_cross_entropy)
+        return (found.carry, optax.tree.add(total, found.grads)), found.loss
+
+    def run(carry: Any, xs: Array, ys: Array) -> Any:
+        rows = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
+        return lax.scan(step, (carry, optax.tree.zeros_like(made)), rows)
+
+    compiled = jax.jit(run)
+    return lambda: compiled(carry, xs, ys)
 
 
 def _ours() -> tuple[Any, Any, Array, Array]:
