@@ -28,13 +28,22 @@ class Cell(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean over seeds; NaN without any."""
-        return statistics.fmean(self.values) if self.values else math.nan
+        """Mean over the runs that did not diverge; NaN without any."""
+        return statistics.fmean(self._finite) if self._finite else math.nan
 
     @property
     def spread(self) -> float:
-        """Standard deviation over seeds; NaN for fewer than two."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
+        """Standard deviation over the runs that did not diverge; NaN for fewer than two."""
+        return statistics.stdev(self._finite) if len(self._finite) > 1 else math.nan
+
+    @property
+    def diverged(self) -> int:
+        """Number of runs whose score is no number."""
+        return len(self.values) - len(self._finite)
+
+    @property
+    def _finite(self) -> list[float]:
+        return [value for value in self.values if math.isfinite(value)]
 
 
 class ExperimentResults(NamedTuple):
@@ -151,9 +160,12 @@ def _text(experiment: Experiment, cell: Cell | None) -> str:
     if not cell.values:
         return f"not run{theirs}"
     spread = "" if math.isnan(cell.spread) else f" ± {number(experiment, cell.spread)}"
-    seeds = f"{len(cell.values)} seed{'s' * (len(cell.values) > 1)}"
+    count = len({record["seed"] for record in cell.records})
+    seeds = f"{count} seed{'s' * (count > 1)}"
     rates = ", ".join(f"{rate:g}" for rate in sorted({r["rate"] for r in cell.records}))
     notes = [gradient_mode(cell.entry.config), *([cell.entry.note] if cell.entry.note else [])]
+    if cell.diverged:
+        notes.append(f"{cell.diverged} of {len(cell.values)} runs diverged, not in the mean")
     if changed := sum(map(modified, cell.records)):
         notes.append(f"{changed} of {len(cell.records)} from a modified tree")
     return f"**{number(experiment, cell.mean)}**{spread} ({seeds}, rate {rates}, {', '.join(notes)}){theirs}"
