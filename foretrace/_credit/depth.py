@@ -16,9 +16,9 @@ Where only the first groups have this credit, the others stay open in the spatia
 Groups are looped over in Python: the program, and the time to compile it, grow with depth.
 
 Where only some columns of each matrix are carried (`foretrace.experimental.columns`), e[m][j] is the derivative by
-those, exact, and it is attached to their parameters times n / K, for K columns of n. Modules are sampled in the same
-way: those that carry nothing let no error of the past through, and the others N / M times as much. So e[m][j] at a lag
-above one is made of some modules in between, and unbiased.
+those, exact, and it is attached to their parameters times n / K, for K columns of n. Modules are sampled as well
+(`foretrace._credit.modules`): those that carry nothing let no error of the past through, and the others the more. So
+e[m][j] at a lag above one is made of some modules in between, and unbiased.
 
 Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al., Exploring the promise
 and limits of real-time recurrent learning, 2024.
@@ -38,15 +38,16 @@ from foretrace._credit.groups import (
     Groups,
     Selection,
     attach_subset,
+    columns_of,
     depth_of,
     gather,
     num_credited_groups,
     row,
-    sample,
     split,
 )
+from foretrace._credit.modules import sample_modules
 from foretrace._network import Network
-from foretrace._recurrence.chunk import Carry, Chunk
+from foretrace._recurrence.chunk import Carry, Chunk, Modules
 from foretrace._recurrence.sensitivity import advance, attach, is_full, one_leaf_cotangent
 from foretrace._recurrence.unroll import states, straight_through, unroll
 from foretrace._rule import LearningRule
@@ -113,17 +114,17 @@ def run_in_depth(
     groups = split(network, rule)
     all_ = range(1, network.depth + 1)
     h, e = lax.stop_gradient(({m: row(carry.h, m - 1) for m in all_}, carry.e))
-    selection = sample(groups, h, rule, _wrapped(carry.key))
+    selection = _selection(groups, rule, carry.key, carry.modules)
     x, passage = _features(groups, Passage(rule, chunk, None if starts else e, selection, True, h, {}, {}))
     if not return_carry:
         return x, None
     last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[passage.hs[m] for m in all_])
     if accepted is False:
-        return x, lax.stop_gradient(Carry(last, carry.e, carry.key))
-    key = _key_after(carry.key, chunk.reset)
+        return x, lax.stop_gradient(carry._replace(h=last))
+    key, modules = _sampled_after(network, rule, carry, chunk.reset)
     # Where the key is new, the old sensitivities are zero or do not pass the reset.
-    passage = passage._replace(e=e, selection=sample(groups, h, rule, _wrapped(key)), rescale=False)
-    after = Carry(last, _advance(lax.stop_gradient(groups), passage, accepted), key)
+    passage = passage._replace(e=e, selection=_selection(groups, rule, key, modules), rescale=False)
+    after = Carry(last, _advance(lax.stop_gradient(groups), passage, accepted), key, modules)
     return x, lax.stop_gradient(after)
 
 
@@ -135,12 +136,22 @@ def _wrapped(key: UInt32[Array, "1 K"] | None) -> Any:
     return None if key is None else jax.random.wrap_key_data(key[0])
 
 
-def _key_after(key: UInt32[Array, "1 K"] | None, reset: Bool[Array, "C"] | None) -> UInt32[Array, "1 K"] | None:
-    """Return the key after a chunk: the same within a sequence, a new one if another began in the chunk."""
-    if key is None or reset is None:
-        return key
-    renewed = jax.random.key_data(jax.random.fold_in(_wrapped(key), NEXT_EPISODE))[None]
-    return jnp.where(reset.any(), renewed, key)
+def _selection(
+    groups: Groups, rule: LearningRule, key: UInt32[Array, "1 K"] | None, modules: Modules | None
+) -> Selection:
+    all_ = range(1, len(groups))
+    return Selection(columns_of(groups, rule, _wrapped(key)), {m: row(modules, m - 1) for m in all_})
+
+
+def _sampled_after(
+    network: Network, rule: LearningRule, carry: Carry, reset: Bool[Array, "C"] | None
+) -> tuple[UInt32[Array, "1 K"] | None, Modules | None]:
+    """Return key and modules after a chunk: the same within a sequence, new ones if another began in the chunk."""
+    if carry.key is None or reset is None:
+        return carry.key, carry.modules
+    key = jax.random.fold_in(_wrapped(carry.key), NEXT_EPISODE)
+    renewed = jax.random.key_data(key)[None], sample_modules(network, rule, key)
+    return choose(reset.any(), renewed, (carry.key, carry.modules))
 
 
 def _features(groups: Groups, passage: Passage) -> tuple[Float[Array, "C H"], Passage]:
@@ -217,11 +228,12 @@ def _advance(groups: Groups, passage: Passage, accepted: bool | Bool[Array, ""])
         cell, z, hs = groups[m].block.cell, passage.inputs[m][1], passage.hs[m]
         own.append(advance(cell, cell.coefficients(), passage.h[m], e.to(m, m), z, hs, rule, passage.chunk.reset))
         diagonal = None if is_full(cell, rule) else _state_jacobian_diagonal(groups, m, passage)
+        modules = passage.selection.modules[m]
         for opened in windows(m, depth, rule, groups):
             # Groups that share a window also share its derivative.
             last, old = partial(_last_state, groups, opened, m, passage), [e.to(m, j) for j in opened]
             columns = passage.selection.columns[opened.start : opened.stop]
-            some = passage.selection.modules[m]
+            some = None if modules is None else modules.chosen
             new = advanced(last, groups[opened.start : opened.stop], old, diagonal, columns, some, z.size, accepted)
             found |= {(m, j): one for j, one in zip(opened, new, strict=True)}
     return gather(choose(accepted, own, [e.to(m, m) for m in range(1, depth + 1)]), found)
@@ -255,4 +267,4 @@ def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[S
     ones = enumerate(map(jnp.ones_like, jax.tree.leaves(value)))
     diagonal = [pull(one_leaf_cotangent(value, k, one))[0] for k, one in ones]
     modules = passage.selection.modules[m]
-    return diagonal if modules is None else row(diagonal, modules)
+    return diagonal if modules is None else row(diagonal, modules.chosen)

@@ -12,9 +12,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._network import Block, LayerNorm, Linear, Network
+from foretrace._recurrence.chunk import Modules
 from foretrace._recurrence.sensitivity import attach, is_full
+from foretrace._recurrence.unroll import straight_through
 from foretrace._rule import Depth, LearningRule
-from foretrace._types import Array, Float, Int, PRNGKeyArray, Sensitivity, Stack, State, States
+from foretrace._types import Array, Float, PRNGKeyArray, Sensitivity, Stack, State, States
 from foretrace.experimental.columns import Columns, sample_columns, select_columns
 
 
@@ -57,11 +59,11 @@ class Selection(NamedTuple):
 
     Args:
         columns: columns of each leaf, for each group from the input on; None for all of a group.
-        modules: modules of each recurrence m whose states these are derivatives of; None for all.
+        modules: modules of each recurrence m whose states these are derivatives of, and their weights; None for all.
     """
 
     columns: list[Columns | None]
-    modules: dict[int, Int[Array, "M"] | None]
+    modules: dict[int, Modules | None]
 
 
 class DeepSensitivity(NamedTuple):
@@ -153,42 +155,31 @@ def num_credited_groups(groups: Groups, rule: LearningRule) -> int:
     return depth_of(rule).groups or len(groups)
 
 
-def sample(groups: Groups, h: dict[int, State], rule: LearningRule, key: PRNGKeyArray | None) -> Selection:
-    """Sample which columns of each group are carried, and which modules of each recurrence carry them.
+def columns_of(groups: Groups, rule: LearningRule, key: PRNGKeyArray | None) -> list[Columns | None]:
+    """Sample which columns of each group are carried.
 
     Args:
         groups: parameters, group by group.
-        h: states of each recurrence.
         rule: rule with credit in depth.
         key: PRNG key of the sequence; None under a rule that carries all.
     """
     if key is None:
-        return Selection([None for _ in groups], {m: None for m in h})
-    credit = depth_of(rule)
-    # Independent draws, so that the expectation of a product of them is the product of their expectations.
-    for_columns, for_modules = jax.random.split(key)
-    fold_in = jax.random.fold_in
-    columns = [sample_columns(group, fold_in(for_columns, j), credit.columns) for j, group in enumerate(groups)]
-    modules = {m: sample_modules(state, fold_in(for_modules, m), credit.modules) for m, state in h.items()}
-    return Selection(columns, modules)
+        return [None for _ in groups]
+    # The other half of the key is for modules: independent draws, so that expectations of products factor.
+    key = jax.random.split(key)[0]
+    number = depth_of(rule).columns
+    return [sample_columns(group, jax.random.fold_in(key, j), number) for j, group in enumerate(groups)]
 
 
-def sample_modules(h: State, key: PRNGKeyArray, number: int) -> Int[Array, "M"] | None:
-    """Return which modules of a recurrence with states h carry sensitivities to the layers below; None for all."""
-    size = jax.tree.leaves(h)[0].size
-    if not 0 < number < size:
-        return None
-    return jax.random.permutation(key, size)[:number]
-
-
-def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Int[Array, "M"] | None) -> State:
-    """Attach the sensitivities of M of N modules to a state, rescaled by N / M so that the estimate is unbiased."""
+def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None) -> State:
+    """Attach the sensitivities of sampled modules to a state, weighted so that the estimate is unbiased."""
     if modules is None:
         return attach(h, e, theta)
-    # E[(N / M) sum over sampled modules] = sum over all modules.
-    share = jax.tree.leaves(h)[0].size / modules.size
-    some = attach(row(h, modules), e, jax.tree.map(lambda leaf: leaf * share, theta))
-    return jax.tree.map(lambda leaf, new: leaf.at[modules].set(new), h, some)
+    some = row(h, modules.chosen)
+    # Only what is attached here is weighted, and not what the state holds already.
+    attached = attach(lax.stop_gradient(some), e, theta)
+    weighted = jax.tree.map(lambda leaf: leaf * modules.weight.astype(leaf.dtype), attached)
+    return jax.tree.map(lambda leaf, new: leaf.at[modules.chosen].set(new), h, straight_through(some, weighted))
 
 
 def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) -> DeepSensitivity:

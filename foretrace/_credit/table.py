@@ -10,10 +10,11 @@ import optax
 from foretrace._credit.blocks import in_place
 from foretrace._credit.depth import run_in_depth
 from foretrace._credit.groups import check_samples, init_deep_sensitivity
+from foretrace._credit.modules import sample_modules
 from foretrace._network import Network
-from foretrace._recurrence.chunk import Carry, Chunk
+from foretrace._recurrence.chunk import Carry, Chunk, Modules
 from foretrace._rule import Depth, LearningRule, Sketches
-from foretrace._types import Array, Bool, Float, PyTree
+from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree
 from foretrace.experimental.sketches import RunLayers, Sketch, init_sketch, run_with_sketch, sketch_norm
 
 
@@ -53,6 +54,8 @@ class CreditMethods(NamedTuple):
     Args:
         init: function of network, rule, states and the layers' own sensitivities (None if the rule carries none);
             returns the sensitivities before the first step.
+        sample: function of network, rule and the PRNG key of a sequence; returns the modules that carry sensitivities
+            to the layers below, or None.
         run: function that runs encoder and blocks over a chunk of one stream.
         check: function of network and rule; raises a ValueError for a network that the credit is not for.
         runs_in_parts: whether a whole sequence can be differentiated part by part.
@@ -61,6 +64,7 @@ class CreditMethods(NamedTuple):
     """
 
     init: Callable[[Network, LearningRule, Any, Any], Any]
+    sample: Callable[[Network, LearningRule, PRNGKeyArray], Modules | None]
     run: RunChunk
     check: Callable[[Network, LearningRule], None]
     runs_in_parts: bool
@@ -70,6 +74,7 @@ class CreditMethods(NamedTuple):
 TABLE: dict[type, CreditMethods] = {
     Depth: CreditMethods(
         init=init_deep_sensitivity,
+        sample=sample_modules,
         run=run_in_depth,
         check=check_samples,
         runs_in_parts=False,
@@ -77,6 +82,7 @@ TABLE: dict[type, CreditMethods] = {
     ),
     Sketches: CreditMethods(
         init=init_sketch,
+        sample=lambda network, rule, key: None,
         run=run_with_sketch,
         check=lambda network, rule: None,
         runs_in_parts=True,

@@ -1,5 +1,7 @@
 """The carry of a stream before its first step, its size, and its sensitivities set to zero."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,7 +62,10 @@ def init_carry(
         key = jax.random.key(jax.random.bits(key, (), jnp.uint32))
     # Streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
-    return carry._replace(key=jax.random.key_data(keys)[None])
+    assert credit is not None
+    sample = partial(credit.sample, network, rule)
+    modules = sample(keys) if batch_size is None else jax.vmap(sample, out_axes=1)(keys)
+    return carry._replace(key=jax.random.key_data(keys)[None], modules=modules)
 
 
 def carry_size(network: Network, rule: LearningRule | str) -> int:

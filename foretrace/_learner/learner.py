@@ -149,7 +149,7 @@ class Learner:
         state = LearnerState(
             network=self.network,
             opt_state=self.optimizer.init(self.network),
-            carry=self.fresh_carry(key),
+            carry=self.fresh_carry(self.network, key),
             grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
             step=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
@@ -256,16 +256,17 @@ class Learner:
         check_call(self, state, x, None, None, reset)
         return self._moved(state, x, reset, sensitivity=sensitivity)
 
-    def fresh_carry(self, key: PRNGKeyArray) -> Carry | None:
+    def fresh_carry(self, network: Network, key: PRNGKeyArray) -> Carry | None:
         """Return the carry before a sequence; None for a learner of whole sequences.
 
         Args:
+            network: network as it is now; modules may be sampled by their memory.
             key: PRNG key of the learner's state; it moves on with every sequence, and so does what a rule samples.
         """
         if self.whole_sequences:
             return None
         # 1 is for the dropout masks, 2 for what the rule samples.
-        return self.init_carry(self.network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None)
+        return self.init_carry(network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None)
 
     def init_carry(self, network: Network, batch_size: int | None, key: PRNGKeyArray | None = None) -> Carry:
         """Return the carry of a stream before its first step, as this learner keeps it."""
@@ -338,7 +339,7 @@ class Learner:
         after = state._replace(
             network=network,
             opt_state=opt_state,
-            carry=self.fresh_carry(key) if end else self._store_carry(carry),
+            carry=self.fresh_carry(network, key) if end else self._store_carry(carry),
             grads=grads if self.accumulate else None,
             step=optax.safe_increment(state.step),
             key=key,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from foretrace._types import Array, Arrays, Bool, Float, State, UInt32
+from foretrace._types import Array, Arrays, Bool, Float, Int, State, UInt32
 
 
 class Chunk(NamedTuple):
@@ -19,6 +19,18 @@ class Chunk(NamedTuple):
     dropout_masks: Float[Array, "D *B 2 H"] | None
 
 
+class Modules(NamedTuple):
+    """The modules of each recurrent layer that carry sensitivities to the layers below.
+
+    Args:
+        chosen: numbers of the modules.
+        weight: factor of what each brings to the gradient, one over the probability that it is sampled.
+    """
+
+    chosen: Int[Array, "D *B M"]
+    weight: Float[Array, "D *B M"]
+
+
 class Carry(NamedTuple):
     """What a stream carries from chunk to chunk: for each layer (axis D in front) its state and sensitivity.
 
@@ -30,8 +42,11 @@ class Carry(NamedTuple):
             `Sketches`.
         key: data of the PRNG key of each stream, with an axis of one in place of the layers; None under a rule that
             samples nothing.
+        modules: modules that carry sensitivities to the layers below, sampled for the sequence; None if all do, or
+            none.
     """
 
     h: State
     e: Arrays | None
     key: UInt32[Array, "1 *B K"] | None = None
+    modules: Modules | None = None

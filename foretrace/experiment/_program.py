@@ -65,8 +65,8 @@ def _learn_in_chunks(
     xs, ys, mask = jax.tree.map(lambda leaf: leaf[:, whole * chunk :], batch)
     after, last = learner.step(after, xs, ys, mask=mask, end=True)
     # The end of a sequence leaves the carry that it began with; said in this way, no device asks others for theirs.
-    after = after._replace(carry=learner.fresh_carry(after.key))
-    state = state._replace(carry=learner.fresh_carry(state.key))
+    after = after._replace(carry=learner.fresh_carry(after.network, after.key))
+    state = state._replace(carry=learner.fresh_carry(state.network, state.key))
     accepted = infos.accepted.all() & last.accepted
     # Without one of its chunks a sequence has no gradient.
     before = state._replace(skipped=state.skipped + 1)

@@ -16,8 +16,10 @@ import foretrace as ft
 from foretrace import experiment
 from foretrace._credit import groups as groups_
 from foretrace._credit.depth import NEXT_EPISODE
+from foretrace._credit.modules import sample_modules
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
+from foretrace._recurrence.chunk import Modules
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.experiment._build import rule_of
 from foretrace.experimental.columns import select_columns
@@ -34,20 +36,19 @@ def indicators(network, rule, h, key):
 
     One module of every recurrence, times one or one column of any matrix: a sensitivity passes each recurrence once.
     """
-    groups = groups_.split(network, rule)
-    selection = groups_.sample(groups, {m: groups_.row(h, m - 1) for m in range(1, network.depth + 1)}, rule, key)
+    groups, sampled = groups_.split(network, rule), sample_modules(network, rule, key)
 
-    def share(chosen, size):
-        return jnp.zeros(size).at[chosen].set(size / chosen.size)
+    def share(chosen, size, weight=None):
+        return jnp.zeros(size).at[chosen].set(size / chosen.size if weight is None else weight)
 
     size = jax.tree.leaves(h)[0].shape[1]
-    modules = [share(chosen, size) for chosen in selection.modules.values() if chosen is not None]
+    modules = [] if sampled is None else [share(one, size, weight) for one, weight in zip(*sampled, strict=True)]
     products = partial(jnp.einsum, optimize=False)
     joint = jnp.ones(1)
     for one in modules:
         joint = products("i,j->ij", joint, one).ravel()
     columns = [jnp.ones(1)]
-    for group, chosen in zip(groups, selection.columns, strict=True):
+    for group, chosen in zip(groups, groups_.columns_of(groups, rule, key), strict=True):
         leaves = zip(jax.tree.leaves(group), chosen or [], strict=False)
         columns += [share(some, leaf.shape[-1]) for leaf, some in leaves if some is not None]
     return products("i,j->ij", joint, jnp.concatenate(columns)).ravel()
@@ -68,12 +69,15 @@ def test_some_modules_and_columns_stand_for_all():
     e = [jnp.asarray(rng.normal(size=(3, 2, 4)))]
 
     def slope(modules):
-        some = e if modules is None else [e[0][modules]]
+        some = e if modules is None else [e[0][modules.chosen]]
         return jax.jacobian(lambda theta: groups_.attach_subset(h, some, theta, modules))(theta)[0]
 
-    pairs = [jnp.asarray(pair) for pair in itertools.combinations(range(3), 2)]
+    pairs = [Modules(jnp.asarray(pair), jnp.full(2, 1.5)) for pair in itertools.combinations(range(3), 2)]
     assert_equal(np.mean([slope(pair) for pair in pairs], axis=0), slope(None))
     assert_equal(slope(None), e[0])
+    # Modules 0 and 1, or 0 and 2, with probabilities 1/4 and 3/4: each weighs one over its own probability.
+    unequal = [slope(Modules(jnp.array([0, n]), jnp.array([1, 1 / p]))) * p for n, p in ((1, 0.25), (2, 0.75))]
+    assert_equal(sum(unequal), slope(None))
 
     def spread(columns):
         select = partial(select_columns, columns=[columns], rescale=True)
@@ -92,6 +96,8 @@ def test_some_modules_and_columns_stand_for_all():
             ("lru", FEW, 200),
             ("lru", ft.HYBRID.with_depth(2).with_columns(1), 200),
             ("lru", ft.HYBRID.with_depth(3).with_modules(2), 200),
+            ("lru", ft.ONLINE.with_depth(2).with_modules(1, by_memory=True), 400),
+            ("lstm", ft.ONLINE.with_depth(2).with_groups(1).with_modules(2, by_memory=True), 400),
             ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), 4000),
             ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), 200),
             ("lstm", ft.ONLINE.with_depth(2).with_modules(1), 400),
@@ -116,7 +122,7 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, keys):
     weights = jnp.asarray(weights_of(np.asarray(jax.vmap(partial(indicators, network, rule, h))(keys))))
     each = jax.jit(lambda keys: lax.map(partial(total, rule), keys, batch_size=100))(keys)
     mean = jax.tree.map(lambda leaf: np.asarray(jnp.tensordot(weights, leaf, 1)), each)
-    depth = dataclasses.replace(rule.credit, columns=0, modules=0)
+    depth = dataclasses.replace(rule.credit, columns=0, modules=0, by_memory=False)
     want = jax.tree.map(np.asarray, jax.jit(partial(total, dataclasses.replace(rule, credit=depth)))(keys[0]))
     assert apart(jax.tree.map(lambda leaf: np.asarray(leaf[0]), each), want) > 1e-3
     assert_equal(mean, want)
@@ -138,10 +144,9 @@ def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
     assert_equal(summed(key, (0, 2), (2, 4), (4, 6), reset=ODD), jax.tree.map(np.add, first, second))
 
 
-def selection_of(network, rule, carry):
-    """Return which columns and modules a carry is about."""
-    h = {m: groups_.row(carry.h, m - 1) for m in range(1, network.depth + 1)}
-    return groups_.sample(groups_.split(network, rule), h, rule, jax.random.wrap_key_data(jnp.asarray(carry.key[0])))
+def drawn_columns(network, rule, carry):
+    """Return which columns a carry is about."""
+    return groups_.columns_of(groups_.split(network, rule), rule, jax.random.wrap_key_data(jnp.asarray(carry.key[0])))
 
 
 @pytest.mark.full
@@ -162,7 +167,7 @@ def test_what_is_carried_is_carried_exactly(cell, rule, reset, norm):
         for each in (rule, rule.with_columns(2))
     )
     assert_equal(some.e.own, every.e.own)
-    columns_of = selection_of(network, rule.with_columns(2), some).columns
+    columns_of = drawn_columns(network, rule.with_columns(2), some)
     narrow = 0
     for j, columns in enumerate(columns_of[:-1]):
         for m in range(max(j, 1), min(j + depth, 3) + 1):
@@ -186,7 +191,7 @@ def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset
         for each in (rule, rule.with_modules(2))
     )
     size = jax.tree.leaves(every.h)[0].shape[1]
-    for m, chosen in selection_of(make_network(cell), rule.with_modules(2), some).modules.items():
+    for m, chosen in enumerate(some.modules.chosen, 1):
         assert len(set(chosen.tolist())) == 2 < size
         got, want = some.e.to(m, m - 1), every.e.to(m, m - 1)
         assert_equal(got, groups_.row(want, chosen))

@@ -1,0 +1,97 @@
+"""Which modules of a recurrent layer carry sensitivities to the layers below, where not all do.
+
+M of N modules are sampled for each sequence, and the part of the gradient that module n brings counts 1 / p_n times,
+where p_n is the probability that it is sampled. So the gradient is unbiased, whatever the probabilities:
+
+    E[sum_{n sampled} g_n / p_n] = sum_n g_n
+
+What a module brings from the past lasts as long as its memory. So probabilities in proportion to the memory, the time
+constant 1 / (1 - |a|) of a module, leave the gradient much less noise than equal ones (docs/credit_evidence.md).
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._cells.abstract import AbstractCell
+from foretrace._credit.groups import depth_of
+from foretrace._network import Network
+from foretrace._recurrence.chunk import Modules
+from foretrace._recurrence.sensitivity import one_leaf_cotangent
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Float, Int, PRNGKeyArray
+
+LONGEST = 1e4
+"""Longest time constant, in steps: a module that never forgets does not leave the others without a chance."""
+
+
+def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> Modules | None:
+    """Sample modules of each recurrent layer for a sequence; None where all modules carry sensitivities.
+
+    Args:
+        network: the network, whose modules have the memory that its parameters now give them.
+        rule: rule with credit in depth.
+        key: PRNG key of the sequence.
+    """
+    credit = depth_of(rule)
+    if not 0 < credit.modules < network.block(0).cell.state_size:
+        return None
+    # The other half of the key is for columns: independent draws, so that expectations of products factor.
+    key = jax.random.split(key)[1]
+    found = []
+    for m in range(1, network.depth + 1):
+        cell, own_key = network.block(m - 1).cell, jax.random.fold_in(key, m)
+        if credit.by_memory:
+            p = inclusion_probabilities(memory(cell), credit.modules)
+            chosen = systematic_sample(p, credit.modules, own_key)
+        else:
+            p = jnp.full(cell.state_size, credit.modules / cell.state_size)
+            chosen = jax.random.permutation(own_key, cell.state_size)[: credit.modules]
+        found.append(Modules(chosen, 1 / p[chosen]))
+    return lax.stop_gradient(jax.tree.map(lambda *leaves: jnp.stack(leaves), *found))
+
+
+def memory(cell: AbstractCell) -> Float[Array, "N"]:
+    """Return the time constant of each module in steps, 1 / (1 - |a|), with a the derivative of its state by the last.
+
+    The derivative is taken at the initial state and without input. Of several state dimensions the longest counts.
+    """
+    theta, h = cell.coefficients(), cell.init_state()
+    x = jnp.zeros(cell.input_size, jax.tree.leaves(cell)[0].dtype)
+    value, pull = jax.vjp(lambda own: cell.step(theta, own, lax.stop_gradient(h), x), h)
+    # A cotangent of ones reads the derivatives of all modules at once, because `own` is each module's own state.
+    ones = enumerate(map(jnp.ones_like, jax.tree.leaves(value)))
+    slopes = [abs(leaf) for k, one in ones for leaf in jax.tree.leaves(pull(one_leaf_cotangent(value, k, one)))]
+    a = jnp.stack(slopes).max(axis=0)
+    # A slope that is no number says nothing, and must not become a weight.
+    a = jnp.where(jnp.isfinite(a), a, 1.0)
+    return 1 / jnp.maximum(1 - a, 1 / LONGEST)
+
+
+def inclusion_probabilities(weights: Float[Array, "N"], number: int) -> Float[Array, "N"]:
+    """Return min(1, c * weight), with the c for which the probabilities add up to `number`.
+
+    >>> import jax.numpy as jnp
+    >>> inclusion_probabilities(jnp.array([1.0, 1.0, 2.0, 8.0]), 2).tolist()
+    [0.25, 0.25, 0.5, 1.0]
+    """
+    largest_first = -jnp.sort(-weights)
+    certain = jnp.arange(number, dtype=weights.dtype)
+    # c if the k heaviest are certain; the first c that makes no further one more than certain is right.
+    rest = jnp.cumsum(largest_first[::-1])[::-1][:number]
+    c = (number - certain) / rest
+    return jnp.minimum(1.0, c[jnp.argmax(c * largest_first[:number] <= 1)] * weights)
+
+
+def systematic_sample(p: Float[Array, "N"], number: int, key: PRNGKeyArray) -> Int[Array, "M"]:
+    """Return `number` different modules, module n among them with probability p_n.
+
+    The probabilities lie on a line one after another, in random order, and a grid of step 1 with a random start picks
+    the modules that its points hit. Source: Madow, Annals of Mathematical Statistics, 1949.
+    """
+    for_order, for_start = jax.random.split(key)
+    order = jax.random.permutation(for_order, p.size)
+    ends = jnp.cumsum(p[order])
+    points = jnp.arange(number, dtype=p.dtype) + jax.random.uniform(for_start, dtype=p.dtype)
+    # The last end is `number` up to rounding.
+    return order[jnp.minimum(jnp.searchsorted(ends, points, side="right"), p.size - 1)]

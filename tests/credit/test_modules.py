@@ -1,0 +1,82 @@
+"""Modules are sampled with the probabilities that their weights stand for, for a sequence at a time."""
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CELLS
+from gradients import LOSS, XS, YS, make_network
+from hypothesis import given
+from tiers import fast
+
+import foretrace as ft
+from foretrace._credit.modules import LONGEST, inclusion_probabilities, memory, sample_modules, systematic_sample
+
+BY_MEMORY = ft.ONLINE.with_depth(2).with_modules(2, by_memory=True)
+
+
+@given(st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12), st.data())
+def test_probabilities_are_proportional_up_to_one_and_add_up(weights, data):
+    number = data.draw(st.integers(1, len(weights) - 1))
+    weights = jnp.asarray(weights)
+    p = inclusion_probabilities(weights, number)
+    assert float(p.sum()) == pytest.approx(number, rel=1e-9)
+    assert float(p.max()) <= 1
+    shares = np.asarray(p / weights)[np.asarray(p) < 1]
+    np.testing.assert_allclose(shares, shares[:1].repeat(shares.size), rtol=1e-9)
+    if shares.size:
+        # Who is certain would be more than certain in proportion.
+        certain = np.asarray(weights)[np.asarray(p) == 1]
+        assert (certain * shares[0] >= 1 - 1e-9).all()
+
+
+def test_a_sample_has_each_module_as_often_as_it_should():
+    p, draws = jnp.array([0.05, 1.0, 0.2, 0.75, 0.5, 0.5]), 40_000
+    samples = jax.vmap(lambda key: systematic_sample(p, 3, key))(jax.random.split(jax.random.key(0), draws))
+    assert all(len(set(row)) == 3 for row in samples[:500].tolist())
+    share = np.bincount(np.asarray(samples).ravel(), minlength=6) / draws
+    assert (np.abs(share - np.asarray(p)) <= 5 * np.sqrt(p * (1 - p) / draws)).all()
+
+
+@pytest.mark.parametrize("name", fast(["lru", "lstm", "gru", "lif", "s5"], 2))
+def test_memory_is_a_time_constant(name):
+    cell = CELLS[name](3, key=jax.random.key(0))
+    found = memory(cell)
+    assert found.shape == (cell.state_size,) and (found >= 0).all() and (found <= LONGEST).all()
+    if name == "lru":
+        np.testing.assert_allclose(found, 1 / (1 - jnp.exp(-jnp.exp(cell.nu_log))), rtol=1e-10)
+
+
+def test_long_memories_are_sampled_more_often():
+    network = make_network()
+    keys = jax.random.split(jax.random.key(0), 4000)
+    rule = ft.ONLINE.with_depth(2).with_modules(1, by_memory=True)
+    samples = jax.vmap(lambda key: sample_modules(network, rule, key))(keys)
+    for m in range(network.depth):
+        share = np.bincount(np.asarray(samples.chosen[:, m]).ravel(), minlength=3) / len(keys)
+        want = memory(network.block(m).cell)
+        np.testing.assert_allclose(share, want / want.sum(), atol=0.05)
+
+
+def test_a_sequence_keeps_its_modules_while_the_network_learns(standard_promotion):
+    options = {"optimizer": ft.adamw(0.3), "loss": LOSS, "warn": False, "train_encoder": True}
+    learner = ft.Learner(make_network(), rule=BY_MEMORY, **options)
+    state = learner.init()
+    begun, xs, ys = state.carry.modules, jnp.asarray(XS[0]), jnp.asarray(YS[0])
+    for at in (0, 2):
+        state, info = learner.step(state, xs[at : at + 2], ys[at : at + 2])
+        assert info.accepted
+        assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), state.carry.modules, begun))
+    started, _ = learner.step(state, xs[4:], ys[4:], reset=jnp.array([True, False]))
+    # Weights follow the memory that the network now has.
+    assert not (started.carry.modules.weight == begun.weight).all()
+    ended, _ = learner.step(state, xs[4:], ys[4:], end=True)
+    assert not (ended.carry.modules.weight == begun.weight).all()
+
+
+def test_it_is_for_some_modules():
+    with pytest.raises(ValueError, match="by_memory=True says how modules are sampled"):
+        ft.ONLINE.with_depth(1).with_modules(0, by_memory=True)
+    with pytest.raises(ValueError, match="by_memory=1 must be True or False"):
+        ft.ONLINE.with_depth(1).with_modules(2, by_memory=1)
