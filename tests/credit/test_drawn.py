@@ -96,7 +96,7 @@ def test_some_modules_and_columns_stand_for_all():
             ("lru", FEW, 200),
             ("lru", ft.HYBRID.with_depth(2).with_columns(1), 200),
             ("lru", ft.HYBRID.with_depth(3).with_modules(2), 200),
-            ("lru", ft.ONLINE.with_depth(2).with_modules(1, by_memory=True), 400),
+            ("lru", ft.ONLINE.with_depth(2).with_modules(1, by_memory=True), 4000),
             ("lstm", ft.ONLINE.with_depth(2).with_groups(1).with_modules(2, by_memory=True), 400),
             ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), 4000),
             ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), 200),
