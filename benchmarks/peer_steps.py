@@ -35,8 +35,8 @@ def calls() -> dict[str, Callable]:
 def _ours(rule: Any) -> Callable:
     made = learner(SHAPE, rule, cell=GRU().factory(), whole_sequences=True)
     xs, ys = data(SHAPE, SHAPE.batch, SHAPE.length)
-    program = compiled_step(made, made.init(), xs, ys).program
     state = made.init()
+    program = compiled_step(made, state, xs, ys).program
 
     def call() -> Any:
         nonlocal state
