@@ -61,7 +61,7 @@ def learn(task, cell, spent):
         if not task.joined and "reach" not in spent:
             # What a rule samples, it samples anew for each sequence.
             fresh, key = jax.random.split(state.key)
-            state = state._replace(carry=learner.fresh_carry(fresh), key=key)
+            state = state._replace(carry=learner.fresh_carry(state.network, fresh), key=key)
         return lax.scan(one, state, now)
 
     run = jax.jit(lambda state, data: lax.scan(sequence, state, data))

@@ -81,7 +81,8 @@ def rule_of(config: Config) -> LearningRule:
         ValueError: a rule without credit in depth; groups, columns or modules without depth.
     """
     rule = as_rule(config.rule).with_depth(config.credit_depth).with_groups(config.credit_groups)
-    return rule.with_columns(config.credit_columns).with_modules(config.credit_modules)
+    rule = rule.with_columns(config.credit_columns)
+    return rule.with_modules(config.credit_modules, by_memory=config.credit_by_memory)
 
 
 def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:

@@ -97,6 +97,7 @@ class Config:
             sequence and rescaled so that the gradient is unbiased; 0 for all. Only for runs in chunks.
         credit_modules: number of modules of each recurrent layer that carry multi-layer credit, sampled and rescaled
             like the columns; 0 for all. Only for runs in chunks.
+        credit_by_memory: whether these modules are sampled in proportion to their time constants, instead of uniformly.
         steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
         chunk: number of steps of a chunk, with one update for each sequence in any case; default: whole sequences.
@@ -125,6 +126,7 @@ class Config:
     credit_groups: Advanced[int] = 0
     credit_columns: Advanced[int] = 0
     credit_modules: Advanced[int] = 0
+    credit_by_memory: Advanced[bool] = False
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
@@ -152,6 +154,8 @@ class Config:
         for name in parts:
             if (value := getattr(self, name)) and not self.credit_depth:
                 raise ValueError(f"{name}={value} needs credit_depth of at least 1: it is a part of what that carries")
+        if self.credit_by_memory and not self.credit_modules:
+            raise ValueError("credit_by_memory=True says how modules are sampled, and credit_modules=0 takes all")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 

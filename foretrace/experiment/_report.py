@@ -78,6 +78,7 @@ def _title(config: Config) -> str:
     drawn = {"columns": config.credit_columns, "modules": config.credit_modules}
     by = " and ".join(f"{count} {name}" for name, count in drawn.items() if count)
     rule = f"{rule} by {by}" if by else rule
+    rule += " (by memory)" if config.credit_by_memory else ""
     return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
 
 

@@ -99,6 +99,13 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
             for modules in (8, 16)
         ),
         beyond(
+            "online, credit depth 2, encoder, 8 modules by memory",
+            "the rest without",
+            credit_modules=8,
+            credit_by_memory=True,
+            **cheap,
+        ),
+        beyond(
             "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
             WITHIN_CHUNKS,
             rule="hybrid",

@@ -306,11 +306,13 @@ def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
 def test_a_configuration_has_them_for_runs_in_chunks():
     task = experiment.Copy(pattern_length=3, padding=1, bits=2)
     plain = experiment.Config(task=task, credit_depth=1, chunk=4)
-    config = dataclasses.replace(plain, credit_columns=2, credit_modules=3)
-    assert rule_of(config) == ft.ONLINE.with_depth(1).with_columns(2).with_modules(3)
+    config = dataclasses.replace(plain, credit_columns=2, credit_modules=3, credit_by_memory=True)
+    assert rule_of(config) == ft.ONLINE.with_depth(1).with_columns(2).with_modules(3, by_memory=True)
     assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
+    with pytest.raises(ValueError, match="credit_by_memory=True says how modules are sampled"):
+        dataclasses.replace(config, credit_modules=0)
     with pytest.raises(ValueError, match="credit_columns=2 needs credit_depth"):
         dataclasses.replace(config, credit_depth=0)
     for name, value in (("credit_columns", 2), ("credit_modules", 3)):
