@@ -25,9 +25,9 @@ from foretrace._experts.least_squares import ClassSquares, NumberSquares
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
-from foretrace._experts.packing import Packed, Packing
 from foretrace._experts.rows import Row, unpack
 from foretrace._experts.shape import LABELS, WIDE, Shape
+from foretrace._learner.packing import Packed, Packing
 from foretrace._types import Array, Float, Int
 
 SETS = ("row", "short", "lags", "wide", "waves")
@@ -81,7 +81,7 @@ class MixtureState(NamedTuple):
     num_labels: Int[Array, ""]
 
 
-S = TypeVar("S", MixtureState, Packed)
+S = TypeVar("S", bound=MixtureState | Packed)
 
 
 class Mixed(NamedTuple):
@@ -121,10 +121,11 @@ class Mixture:
         with jax.enable_x64(True):
             self._maps = jax.tree.map(jnp.asarray, maps(shape))
         self.packing = Packing(jax.eval_shape(self.init))
-        self._step = jax.jit(self._traced_step, donate_argnums=0)
-        self._advance = jax.jit(partial(self._traced_step, learning=False), donate_argnums=0)
-        self._predict = jax.jit(self._traced_predict)
-        self._weights = jax.jit(lambda state: self.mixture.weights(self._unpacked(state).weights))
+        keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
+        self._step = jax.jit(keeping(self._traced_step), donate_argnums=0)
+        self._advance = jax.jit(keeping(partial(self._traced_step, learning=False)), donate_argnums=0)
+        self._predict = jax.jit(taking(self._traced_predict))
+        self._weights = jax.jit(taking(lambda state: self.mixture.weights(state.weights)))
 
     def init(self) -> MixtureState:
         """Return the state before the first row."""
@@ -172,20 +173,12 @@ class Mixture:
             found = np.asarray(self._weights(state))
         return dict(zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True))
 
-    def _unpacked(self, state: MixtureState | Packed) -> MixtureState:
-        return self.packing.unpack(state) if isinstance(state, Packed) else state
-
-    def _traced_predict(self, state: MixtureState | Packed, maps: Maps, rows: Any) -> Array:
-        state = self._unpacked(state)
+    def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
         return lax.map(lambda row: self._forward(state, maps, unpack(self.shape, row))[0].mixed, rows)
 
     def _traced_step(
-        self, state: MixtureState | Packed, maps: Maps, rows: Any, *, learning: bool = True
-    ) -> tuple[MixtureState | Packed, Mixed]:
-        if isinstance(state, Packed):
-            after, mixed = self._traced_step(self._unpacked(state), maps, rows, learning=learning)
-            return self.packing.pack(after), mixed
-
+        self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
+    ) -> tuple[MixtureState, Mixed]:
         def body(state: MixtureState, row: Array) -> tuple[MixtureState, Mixed]:
             return self._row(maps, learning, state, unpack(self.shape, row))
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from foretrace._experts.mixture import Mixture, mixture
-from foretrace._experts.packing import Packed
+from foretrace._experts.mixture import Mixture, MixtureState, mixture
 from foretrace._experts.rows import pack
 from foretrace._experts.shape import Shape
+from foretrace._learner.packing import Packed
 from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.number_target import number_predictions
 from foretrace._rows.target import ClassContext, Context
@@ -33,15 +33,15 @@ MAX_MIXTURE_BYTES = 2**30
 
 
 class EnsembleState(NamedTuple):
-    """Everything that a network and a mixture change.
+    """Everything that a network and a mixture change, as it is or packed.
 
     Args:
         network: state of the network; None if there is none.
-        mixture: state of the mixture, packed.
+        mixture: state of the mixture.
     """
 
-    network: StreamState | None
-    mixture: Packed
+    network: StreamState | Packed | None
+    mixture: MixtureState | Packed
 
 
 class Ensemble:
@@ -76,8 +76,7 @@ class Ensemble:
     def init(self, key: PRNGKeyArray | None = None) -> EnsembleState:
         """Return the state before the first row."""
         network = None if self.network is None else self.network.init(key)
-        with jax.enable_x64(True):
-            return EnsembleState(network, self.mixture.packing.pack(self.mixture.init()))
+        return EnsembleState(network, self.mixture.init())
 
     def mix(
         self,

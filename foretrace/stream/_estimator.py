@@ -2,12 +2,13 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from foretrace._learner.packing import is_key
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import TargetMode
@@ -15,13 +16,13 @@ from foretrace._rows.target import ClassTarget, Target
 from foretrace._rule import RuleName
 from foretrace._runs.signals import Uninterrupted
 from foretrace.experiment._cells import CellName
-from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, OneStream, State
-from foretrace.stream._learner import StreamState, copy_state
+from foretrace.stream._learner import copy_state
 from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 from foretrace.stream._no_effect import NO_NETWORK, NoEffect, without_effect_on_model
+from foretrace.stream._saved import first_state
 
 Row = Mapping[Any, Any]
 
@@ -126,7 +127,7 @@ class OnlineEstimator:
         """Return intake and state; they are made at the first row."""
         if self._intake is None or self._state is None:
             self._intake = self._new_intake(x)
-            self._state = self._intake.learner.init()
+            self._state = first_state(self._intake.learner)
         return self._intake, self._state
 
     def _new_intake(self, x: Row) -> AbstractIntake:
@@ -176,32 +177,23 @@ class OnlineEstimator:
         state = dict(self.__dict__)
         # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as NumPy's.
         if self._state is not None:
-            state["_state"] = [np.asarray(leaf) for leaf in jax.tree.leaves(_of_network(_with_key_data, self._state))]
+            leaves = jax.tree.leaves(self._state)
+            state["_state"] = [np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = dict(state)
-        if self._intake is not None and state["_state"] is not None:
-            like = _of_network(_with_key_data, jax.eval_shape(self._intake.learner.init))
-            if [leaf.shape for leaf in state["_state"]] != [leaf.shape for leaf in jax.tree.leaves(like)]:
+        if (intake := self._intake) is not None and state["_state"] is not None:
+            like, tree = jax.tree.flatten(jax.eval_shape(lambda: first_state(intake.learner)))
+            as_saved = [jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like]
+            if [leaf.shape for leaf in state["_state"]] != [leaf.shape for leaf in as_saved]:
                 raise ValueError(
                     f"this {type(self).__name__} was pickled by a version of foretrace that kept its state in other "
                     "arrays; unpickle it with that version, or learn again"
                 )
-            loaded = jax.tree.unflatten(jax.tree.structure(like), state["_state"])
-            self._state = copy_state(_of_network(_with_key, loaded))
-
-
-def _of_network(change: Callable[[StreamState], StreamState], state: State) -> State:
-    """Return a state whose network's part is changed."""
-    if not isinstance(state, EnsembleState):
-        return change(state)
-    return state if state.network is None else state._replace(network=change(state.network))
-
-
-def _with_key(state: StreamState) -> StreamState:
-    """Return what `_with_key_data` was called on."""
-    return state._replace(learner=state.learner._replace(key=jax.random.wrap_key_data(state.learner.key)))
+            pairs = zip(state["_state"], like, strict=True)
+            leaves = [jax.random.wrap_key_data(leaf) if is_key(one) else leaf for leaf, one in pairs]
+            self._state = copy_state(jax.tree.unflatten(tree, leaves))
 
 
 def _check_row(x: Any) -> None:
@@ -210,14 +202,6 @@ def _check_row(x: Any) -> None:
             f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an array go to "
             "partial_fit and predict"
         )
-
-
-def _with_key_data(state: StreamState) -> StreamState:
-    """Return a state whose PRNG key is an ordinary array."""
-    data = jax.eval_shape(jax.random.key_data, state.learner.key)
-    if isinstance(state.learner.key, jax.Array):
-        data = jax.random.key_data(state.learner.key)
-    return state._replace(learner=state.learner._replace(key=data))
 
 
 def array_rows(X: Any) -> Iterable[dict[Any, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from foretrace._learner.packing import Packed
 from foretrace._recurrence.chunk import Carry
 from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
 from foretrace._rows.target import Context
@@ -19,7 +20,8 @@ from foretrace.stream._parts import Parts
 
 Row = Mapping[Any, Any]
 
-State = StreamState | EnsembleState
+NetworkState = StreamState | Packed
+State = NetworkState | EnsembleState
 """State of a network alone, or of a mixture and the network that may join it."""
 
 
@@ -77,7 +79,7 @@ class AbstractIntake(abc.ABC):
         """What makes the first state, to learn from rows or to be loaded."""
         return self.ensemble or self.network
 
-    def network_state(self, state: State) -> StreamState | None:
+    def network_state(self, state: State) -> NetworkState | None:
         """Return the state of the network; None if it takes no part."""
         return state.network if isinstance(state, EnsembleState) else state
 
@@ -127,7 +129,7 @@ class AbstractIntake(abc.ABC):
     def _mixed(
         self,
         state: State,
-        network: StreamState | None,
+        network: NetworkState | None,
         step: StreamStep | None,
         xs: np.ndarray,
         contexts: Sequence[Context],
@@ -228,7 +230,7 @@ class OneStream(AbstractIntake):
         x, network = self.labels.advance(row, value), self.network_state(state)
         output, context = None, self.labels.newest
         if network is not None:
-            outputs, network = self.network.advance(network, x[None])
+            network, outputs = self.network.advance(network, x[None])
             output = np.asarray(outputs)[0]
         if isinstance(state, EnsembleState):
             assert self.ensemble is not None

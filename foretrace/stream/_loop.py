@@ -23,10 +23,10 @@ from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, State
-from foretrace.stream._learner import StreamStep
+from foretrace.stream._learner import StreamState, StreamStep
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import OtherColumnsError, Plan, Rows
-from foretrace.stream._saved import load_state, save_state
+from foretrace.stream._saved import first_state, load_state, save_state, unpacked
 
 
 class StreamResult(NamedTuple):
@@ -106,7 +106,7 @@ class StreamLoop:
         self.behind_checkpoint = False
         self.is_resumed = saved is not None
         self.clock = Clock()
-        self.state: State = self._restore(saved) if saved is not None else self.learner.init()
+        self.state: State = self._restore(saved) if saved is not None else first_state(self.learner)
         self.rows_at_last_log = self.position.row
         self.time_of_last_log = time.monotonic()
 
@@ -248,10 +248,13 @@ class StreamLoop:
         self.time_of_last_log = now
         memory = resident_mib()
         steps = self.steps.window()
-        model, network = self.intake.model, self.intake.network_state(self.state)
+        model, network = self.intake.model, None
+        if model.has_network:
+            network = self.intake.network_state(unpacked(self.learner, self.state))
         values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
         health: dict[str, float] = {}
         if network is not None:
+            assert isinstance(network, StreamState)
             health = self.monitors.measure(
                 network.learner.network, self.intake.carry(network), steps.get("update_norm")
             )

@@ -121,7 +121,7 @@ class Members(AbstractIntake):
         slot, x, _, context = self.labels.advance(self.name(row), row, value, reset=self._starts_anew(row))
         output, network = None, self.network_state(state)
         if network is not None:
-            outputs, network = self._single_row_learner().advance(network, *_slot_arrays(slot), x[None])
+            network, outputs = self._single_row_learner().advance(network, *_slot_arrays(slot), x[None])
             output = np.asarray(outputs)[0]
         if isinstance(state, EnsembleState):
             assert self.ensemble is not None

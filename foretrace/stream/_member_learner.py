@@ -16,10 +16,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._learner.learner import Learner
+from foretrace._learner.packing import Packed, Packing
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 from foretrace.stream._calibration import calibrated, new_calibration
 from foretrace.stream._learner import (
+    N,
     StreamState,
     StreamStep,
     calibration_after,
@@ -38,7 +40,8 @@ class MemberLearner:
     """Learn rows of many streams, K distinct ones in each step; a label comes `delay` rows of its member later.
 
     The gradient is the mean over the rows whose labels have come: a row that is missing, or has no label, does not
-    dilute it. A step whose loss or gradient is not finite is refused for all of its rows.
+    dilute it. A step whose loss or gradient is not finite is refused for all of its rows. Methods take a state as it
+    is, or packed by `packing`, which takes less time a call, and return it likewise.
 
     Args:
         learner: learner of K streams (its batch_size), or of one unbatched stream.
@@ -62,9 +65,10 @@ class MemberLearner:
                 "members"
             )
         self._check_memory()
-        self._step = jax.jit(self._traced_step, donate_argnums=0)
-        self._predict = jax.jit(self._traced_predict)
-        self._advance = jax.jit(self._traced_advance, donate_argnums=0)
+        self.packing = Packing(jax.eval_shape(self.init))
+        self._step = jax.jit(self.packing.keeping_packed(self._traced_step), donate_argnums=0)
+        self._predict = jax.jit(self.packing.taking_packed(self._traced_predict))
+        self._advance = jax.jit(self.packing.keeping_packed(self._traced_advance), donate_argnums=0)
 
     def init(self, key: PRNGKeyArray | None = None) -> StreamState:
         """Return the state before the first row."""
@@ -79,9 +83,7 @@ class MemberLearner:
         calibration = new_calibration(self.num_calibrated) if self.num_calibrated else None
         return copy_state(StreamState(state, pending, turn, calibration))
 
-    def step(
-        self, state: StreamState, slots: Any, is_new: Any, xs: Any, ys: Any, mask: Any
-    ) -> tuple[StreamState, StreamStep]:
+    def step(self, state: N, slots: Any, is_new: Any, xs: Any, ys: Any, mask: Any) -> tuple[N, StreamStep]:
         """Predict a row of each of K members, and learn from their rows whose labels have come; `state` is donated.
 
         Args:
@@ -94,21 +96,21 @@ class MemberLearner:
         """
         return self._step(state, slots, is_new, xs, ys, mask)
 
-    def predict(self, state: StreamState, slots: Any, is_new: Any, xs: Any) -> Float[Array, "K O"]:
+    def predict(self, state: StreamState | Packed, slots: Any, is_new: Any, xs: Any) -> Float[Array, "K O"]:
         """Return the outputs for a row of each of K members if it came next; nothing changes."""
         return self._predict(state, slots, is_new, xs)
 
-    def advance(self, state: StreamState, slots: Any, is_new: Any, xs: Any) -> tuple[Float[Array, "K O"], StreamState]:
-        """Return the outputs for the next rows and the state behind them, without learning; `state` is donated."""
+    def advance(self, state: N, slots: Any, is_new: Any, xs: Any) -> tuple[N, Float[Array, "K O"]]:
+        """Return the state behind the next rows and the outputs for them, without learning; `state` is donated."""
         return self._advance(state, slots, is_new, xs)
 
     def _traced_predict(self, state: StreamState, slots: Array, is_new: Array, xs: Array) -> Array:
         return self._forward(state, slots, is_new, xs)[0]
 
-    def _traced_advance(self, state: StreamState, slots: Array, is_new: Array, xs: Array) -> tuple[Array, StreamState]:
+    def _traced_advance(self, state: StreamState, slots: Array, is_new: Array, xs: Array) -> tuple[StreamState, Array]:
         outputs, before, after = self._forward(state, slots, is_new, xs)
         carry = self._put(state.learner.carry, slots, _where_each(slots < self.members, after, before))
-        return outputs, state._replace(learner=state.learner._replace(carry=carry))
+        return state._replace(learner=state.learner._replace(carry=carry)), outputs
 
     def _forward(self, state: StreamState, slots: Array, is_new: Array, xs: Array) -> tuple[Array, Carry, Carry]:
         before = self._carries(state, slots, is_new)

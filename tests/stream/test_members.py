@@ -255,13 +255,27 @@ def test_states_go_through_a_file(tmp_path):
         assert_same((state, one), (other, two))
 
 
+def test_a_packed_state_learns_the_same():
+    model, (xs, ys) = many(0.05, 3, 2), data()
+    whole, few = model.init(), model.packing.pack(model.init())
+    for t in range(STEPS):
+        row = padded(model, [t % 3, (t + 1) % 3], xs[t], ys[t], is_new=[0])
+        whole, one = model.step(whole, *row)
+        few, other = model.step(few, *row)
+        assert_close(one, other)
+    row = padded(model, [1], xs[1], ys[1])[:3]
+    assert_close(model.predict(whole, *row), model.predict(few, *row))
+    (whole, _), (few, _) = model.advance(whole, *row), model.advance(few, *row)
+    assert_close(whole, model.packing.unpack(few))
+
+
 def test_passing_moves_on_who_is_there_and_learns_nothing():
     model, (xs, ys) = many(0.05, 3), data()
     state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))
     before = copy_state(state)
     arguments = padded(model, [1], xs[1], ys[1])[:3]
     outputs = model.predict(state, *arguments)
-    again, after = model.advance(state, *arguments)
+    after, again = model.advance(state, *arguments)
     assert_same(outputs, again)
     assert_same([place(before, slot) for slot in (0, 2, 3)], [place(after, slot) for slot in (0, 2, 3)])
     assert_same(shared(before), shared(after))

@@ -97,6 +97,22 @@ def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     assert_equal(np.stack(late), predicted[: len(late)])
 
 
+@pytest.mark.parametrize("delay", fast([2, 0]))
+def test_a_packed_state_learns_the_same(delay):
+    model = make_model(3, 4, classes=True, delay=delay, **TINY)
+    learner, (xs, ys) = stream_learner(model), rows(12)
+    whole, few = learner.init(), learner.packing.pack(learner.init())
+    assert len(jax.tree.leaves(few)) < len(jax.tree.leaves(whole)) / 2
+    for t in range(12):
+        row = xs[t : t + 1], ys[t : t + 1].astype(np.int32), np.ones(1, bool)
+        whole, one = learner.step(whole, *row)
+        few, other = learner.step(few, *row)
+        assert_equal(one, other)
+    assert_equal(learner.predict(whole, xs[:1]), learner.predict(few, xs[:1]))
+    (whole, _), (few, _) = learner.advance(whole, xs[:1]), learner.advance(few, xs[:1])
+    assert_equal(whole, learner.packing.unpack(few))
+
+
 @pytest.mark.full
 def test_nothing_is_compiled_twice():
     model = make_model(3, 4, classes=True, delay=2, **TINY)
@@ -127,7 +143,7 @@ def test_predictions_do_not_change_the_state():
     xs = rows(1)[0]
     outputs = learner.predict(state, xs)
     assert_equal(before, state)
-    again, after = learner.advance(state, xs)
+    after, again = learner.advance(state, xs)
     assert_equal(outputs, again)
     assert not np.allclose(before.learner.carry.h, after.learner.carry.h)
 

@@ -1,10 +1,11 @@
 """A tree of arrays as few arrays: a compiled program pays about a microsecond for each array it takes and returns.
 
 Arrays of at most `SMALL` elements lie behind each other in one vector for each dtype. Larger ones stay as they are, so
-that a program changes them in place.
+that a program changes them in place, and so does a PRNG key.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ class Packed(NamedTuple):
     """A tree of arrays as few arrays.
 
     Args:
-        large: arrays of more than `SMALL` elements.
+        large: arrays of more than `SMALL` elements, and PRNG keys.
         small: a vector of all others for each dtype.
     """
 
@@ -43,7 +44,7 @@ class Packing:
 
     def __init__(self, like: Any):
         self._like, self._tree = jax.tree.flatten(like)
-        self._is_large = [math.prod(leaf.shape) > SMALL for leaf in self._like]
+        self._is_large = [math.prod(leaf.shape) > SMALL or is_key(leaf) for leaf in self._like]
         small = [leaf for leaf, large in zip(self._like, self._is_large, strict=True) if not large]
         self._dtypes = sorted({np.dtype(leaf.dtype) for leaf in small}, key=str)
 
@@ -68,3 +69,31 @@ class Packing:
             at, ends[dtype] = ends[dtype], ends[dtype] + math.prod(like.shape)
             leaves.append(vectors[dtype][at : ends[dtype]].reshape(like.shape))
         return jax.tree.unflatten(self._tree, leaves)
+
+    def taking_packed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of a tree, and more, that also takes the tree packed.
+
+        Args:
+            function: function whose first argument is the tree.
+        """
+        return lambda tree, *more: function(self.unpack(tree) if isinstance(tree, Packed) else tree, *more)
+
+    def keeping_packed(self, function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        """Return a function from a tree to the next one, and more, that returns the tree packed if it got it packed.
+
+        Args:
+            function: function whose first argument is the tree, and whose first result is the next tree.
+        """
+
+        def kept(tree: Any, *more: Any) -> tuple[Any, Any]:
+            if not isinstance(tree, Packed):
+                return function(tree, *more)
+            after, found = function(self.unpack(tree), *more)
+            return self.pack(after), found
+
+        return kept
+
+
+def is_key(leaf: Any) -> bool:
+    """Return whether an array holds PRNG keys."""
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
