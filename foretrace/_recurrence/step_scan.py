@@ -133,14 +133,14 @@ def _transposed_steps(
         return leaves
 
     first = jax.tree.map(lambda leaf: leaf[0], (before, xs))
-    varies = _depends_on_arguments(numbers, *first)
+    varies = depends_on_arguments(numbers, *first)
     leaves = jax.vmap(numbers, out_axes=[0 if each else None for each in varies])(before, xs)
     varying = [leaf for leaf, each in zip(leaves, varies, strict=True) if each]
     constant = [leaf for leaf, each in zip(leaves, varies, strict=True) if not each]
     return _TransposedSteps(varying, constant, tuple(varies), structure)
 
 
-def _depends_on_arguments(function: Any, *args: Any) -> list[bool]:
+def depends_on_arguments(function: Any, *args: Any) -> list[bool]:
     """Return for each leaf that a function returns whether it is computed from the arguments, not from constants."""
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     computed = set(jaxpr.invars)

@@ -8,7 +8,7 @@ from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
 from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
-from foretrace._recurrence.step_scan import error_through_steps, step_scan, where
+from foretrace._recurrence.step_scan import depends_on_arguments, error_through_steps, step_scan, where
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Float, Inputs, State, States
 
@@ -122,20 +122,15 @@ def _scan_diagonal(
     known: States | None,
 ) -> States:
     """Run `h_t = a_t h_{t-1} + b_t` with all drives in one product."""
-    constant = not _depends_on_input(cell, theta, xs)
-    a, bs = jax.vmap(cell.decay_and_drive, in_axes=(None, 0), out_axes=(None if constant else 0, 0))(theta, xs)
+    first = jax.tree.map(lambda leaf: leaf[0], xs)
+    # A decay that the input does not change is the same at every step: N numbers instead of C x N.
+    [varies] = depends_on_arguments(lambda x: cell.decay_and_drive(theta, x)[0], first)
+    a, bs = jax.vmap(cell.decay_and_drive, in_axes=(None, 0), out_axes=(0 if varies else None, 0))(theta, xs)
     if reset is not None:
         # A start is a zero past plus the decayed initial state in the drive.
         decayed = jnp.broadcast_to(a, bs.shape) * lax.stop_gradient(cell.init_state())[None]
         bs = bs + jnp.where(reset[:, None], decayed, 0)
     return linear_scan(a, bs, h, reset) if known is None else linear_scan_given_states(a, bs, h, reset, known)
-
-
-def _depends_on_input(cell: AbstractDiagonalCell, theta: Coefficients, xs: Inputs) -> bool:
-    # A decay that is one of the coefficients as it stands is the same at every step: N numbers instead of C x N.
-    first = jax.tree.map(lambda leaf: leaf[0], xs)
-    jaxpr = jax.make_jaxpr(lambda theta, x: cell.decay_and_drive(theta, x)[0])(theta, first).jaxpr
-    return jaxpr.outvars[0] not in jaxpr.invars[: len(jax.tree.leaves(theta))]
 
 
 def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:
