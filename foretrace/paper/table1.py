@@ -98,12 +98,15 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
             )
             for modules in (8, 16)
         ),
-        beyond(
-            "online, credit depth 2, encoder, 8 modules by memory",
-            "the rest without",
-            credit_modules=8,
-            credit_by_memory=True,
-            **cheap,
+        *(
+            beyond(
+                f"online, credit depth 2, encoder, {modules} modules by memory",
+                "the rest without",
+                credit_modules=modules,
+                credit_by_memory=True,
+                **cheap,
+            )
+            for modules in (8, 24)
         ),
         beyond(
             "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
