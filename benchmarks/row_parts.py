@@ -113,7 +113,9 @@ def dispatch(config, path):
         return {}
     with jax.enable_x64(True):
         through = jax.jit(lambda state, row: (state, row + 1), donate_argnums=0)
-        state, row, best = found.mixture.packing.pack(found.init().mixture), np.zeros((1, 24)), float("inf")
+        state, row, best = found.init().mixture, np.zeros((1, 24)), float("inf")
+        if not hasattr(state, "small"):  # earlier versions packed it themselves
+            state = found.mixture.packing.pack(state)
         for _ in range(5):
             began = time.process_time()
             for _ in range(300):

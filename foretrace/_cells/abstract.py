@@ -107,7 +107,7 @@ class AbstractDiagonalCell(AbstractCell):
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "I"]
     ) -> tuple[Inexact[Array, "N"], Inexact[Array, "N"]]:
-        """Return (a_t, b_t) of one step. If a_t does not depend on x, return the coefficient itself."""
+        """Return (a_t, b_t) of one step. If a_t does not depend on x, it is computed and stored once for all steps."""
 
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
         """Advance by one step, `a * own + b`; `others` is not read."""

@@ -57,17 +57,22 @@ def check_sizes(owner: str, **sizes: int) -> None:
 def check_key(owner: str, key: Any) -> None:
     """Raise a TypeError unless `key` is a single PRNG key, of the new or the raw kind; traced keys pass."""
     is_array = isinstance(key, jax.Array)
-    new = is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0
+    new = is_array and is_key(key) and key.ndim == 0
     raw = is_array and key.dtype == jnp.uint32 and key.ndim == 1
     if not (new or raw):
         got = f"an array {key.dtype}{list(key.shape)}" if isinstance(key, jax.Array) else repr(key)[:80]
         raise TypeError(f"{owner}(key={got}) must be a PRNG key, such as jax.random.key(0)")
 
 
+def is_key(array: Any) -> bool:
+    """Return whether an array holds PRNG keys of the new kind."""
+    return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
 def wrapped_key(owner: str, key: Any) -> PRNGKeyArray:
     """Return a PRNG key of the new kind; raise a TypeError for what is none."""
     check_key(owner, key)
-    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+    return key if is_key(key) else jax.random.wrap_key_data(key)
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:

@@ -16,6 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from foretrace._cells.parts import is_key
 from foretrace._runs.signals import Stop
 from foretrace._types import Array, Bool
 from foretrace.tasks import Batch
@@ -108,7 +109,7 @@ class Devices:
             )
 
     def _copy_to_all(self, leaf: Array) -> Array:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             data = self._copy_to_all(jax.random.key_data(leaf))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
         # Through the host: a device of this process cannot write to those of another.

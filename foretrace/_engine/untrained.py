@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from foretrace._cells.abstract import AbstractCell
 from foretrace._network import Network
 from foretrace._recurrence.sensitivity import attach, init_sensitivity
+from foretrace._recurrence.step_scan import depends_on_arguments
 from foretrace._recurrence.unroll import unroll
 from foretrace._rule import LearningRule, as_rule
 
@@ -38,16 +39,7 @@ def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str
 
         return jax.grad(project)(cell)
 
-    reached = _reached(jax.make_jaxpr(gradient)(errors).jaxpr)
+    # The gradient is linear in the errors: what does not depend on them is zero for all of them.
+    reached = depends_on_arguments(gradient, errors)
     paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
     return [f"blocks.cell{jax.tree_util.keystr(p)}" for p, hit in zip(paths, reached, strict=True) if not hit]
-
-
-def _reached(jaxpr: jax.extend.core.Jaxpr) -> list[bool]:
-    """Say for each output whether it depends on the inputs; a nested program counts as depending on all it reads."""
-    # The gradient is linear in the errors: what does not depend on them is zero for all of them.
-    known = set(jaxpr.invars)
-    for equation in jaxpr.eqns:
-        if any(isinstance(v, jax.extend.core.Var) and v in known for v in equation.invars):
-            known.update(equation.outvars)
-    return [isinstance(v, jax.extend.core.Var) and v in known for v in jaxpr.outvars]

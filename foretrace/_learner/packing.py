@@ -1,9 +1,10 @@
 """A tree of arrays as few arrays: a compiled program pays about a microsecond for each array it takes and returns.
 
 Arrays of at most `SMALL` elements lie behind each other in one vector for each dtype. Larger ones stay as they are, so
-that a program changes them in place, and so does a PRNG key.
+that a program changes them in place. PRNG keys stay as they are too.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._cells.parts import is_key
 from foretrace._types import Array
 
 SMALL = 1024
@@ -49,15 +51,23 @@ class Packing:
         self._dtypes = sorted({np.dtype(leaf.dtype) for leaf in small}, key=str)
 
     def pack(self, tree: Any) -> Packed:
-        """Return the arrays of a tree as few arrays."""
+        """Return the arrays of a tree as few arrays.
+
+        Raises:
+            TypeError: an array of another shape or dtype.
+        """
         leaves = jax.tree.leaves(tree)
+        for leaf, like in zip(leaves, self._like, strict=True):
+            if leaf.shape != like.shape or (leaf.dtype != like.dtype and not is_key(like)):
+                raise TypeError(
+                    f"a state with an array {leaf.dtype}{list(leaf.shape)}, where its learner has {like.dtype}"
+                    f"{list(like.shape)}; make learner and state with the same jax_enable_x64"
+                )
         large = tuple(leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if is_large)
         small = [leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if not is_large]
-        return Packed(
-            large, tuple(jnp.concatenate([leaf.ravel() for leaf in small if leaf.dtype == d]) for d in self._dtypes)
-        )
+        return Packed(large, tuple(_behind([leaf for leaf in small if leaf.dtype == d]) for d in self._dtypes))
 
-    def unpack(self, packed: Packed) -> Any:
+    def unpack(self, packed: Any) -> Any:
         """Return the tree of arrays that `pack` was called on."""
         large, ends, leaves = iter(packed.large), dict.fromkeys(self._dtypes, 0), []
         vectors = dict(zip(self._dtypes, packed.small, strict=True))
@@ -67,33 +77,50 @@ class Packing:
                 continue
             dtype = np.dtype(like.dtype)
             at, ends[dtype] = ends[dtype], ends[dtype] + math.prod(like.shape)
-            leaves.append(vectors[dtype][at : ends[dtype]].reshape(like.shape))
+            leaves.append(_part(vectors[dtype], at, ends[dtype], like.shape))
         return jax.tree.unflatten(self._tree, leaves)
 
     def taking_packed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of a tree, and more, that also takes the tree packed.
+        """Return the function with a first argument, a tree, that may also be packed."""
 
-        Args:
-            function: function whose first argument is the tree.
-        """
-        return lambda tree, *more: function(self.unpack(tree) if isinstance(tree, Packed) else tree, *more)
+        @functools.wraps(function)
+        def taking(tree: Any, *more: Any) -> Any:
+            return function(self.unpack(tree) if isinstance(tree, Packed) else tree, *more)
+
+        return taking
 
     def keeping_packed(self, function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
-        """Return a function from a tree to the next one, and more, that returns the tree packed if it got it packed.
+        """Return the function with a first argument that may also be packed; then its first result is packed, too.
 
         Args:
-            function: function whose first argument is the tree, and whose first result is the next tree.
+            function: function of a tree and more, which returns the next tree and more.
         """
 
-        def kept(tree: Any, *more: Any) -> tuple[Any, Any]:
+        @functools.wraps(function)
+        def keeping(tree: Any, *more: Any) -> tuple[Any, Any]:
             if not isinstance(tree, Packed):
                 return function(tree, *more)
             after, found = function(self.unpack(tree), *more)
             return self.pack(after), found
 
-        return kept
+        return keeping
 
 
-def is_key(leaf: Any) -> bool:
-    """Return whether an array holds PRNG keys."""
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+def _behind(arrays: list[Array]) -> Array:
+    """Return arrays as one vector; outside of a program by NumPy, which has nothing to compile."""
+    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return jnp.concatenate([array.ravel() for array in arrays])
+    return _copied(np.concatenate([np.ravel(array) for array in arrays]))
+
+
+def _part(vector: Array, first: int, end: int, shape: tuple[int, ...]) -> Array:
+    """Return a part of a vector in its shape."""
+    if isinstance(vector, jax.core.Tracer):
+        return vector[first:end].reshape(shape)
+    return _copied(np.asarray(vector)[first:end].reshape(shape))
+
+
+def _copied(array: np.ndarray) -> Array:
+    # A program may be given the memory of either side, so they share none; float64 stays what it is in any mode.
+    with jax.enable_x64(True):
+        return jnp.array(array)

@@ -141,7 +141,10 @@ def _transposed_steps(
 
 
 def depends_on_arguments(function: Any, *args: Any) -> list[bool]:
-    """Return for each leaf that a function returns whether it is computed from the arguments, not from constants."""
+    """Return for each leaf that a function returns whether it is computed from the arguments, not from constants.
+
+    A nested program counts as depending on all that it reads.
+    """
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     computed = set(jaxpr.invars)
     for equation in jaxpr.eqns:

@@ -22,6 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
+from foretrace._cells.parts import is_key
 from foretrace._runs.files import write_atomically
 
 FORMAT = 2
@@ -69,7 +70,7 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
     text = json.dumps({} if extra is None else extra)
     arrays, keys, complex_names = {_EXTRA: np.frombuffer(text.encode(), np.uint8)}, {}, []
     for name, leaf in _named(state):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             keys[name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
         array = np.asarray(leaf)

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from foretrace._cells.parts import check_key
+from foretrace._cells.parts import check_key, is_key
 from foretrace._credit.table import check_rule
 from foretrace._engine.carry import init_carry
 from foretrace._network import Network
@@ -99,7 +99,7 @@ class AbstractAgent(LearningStep):
         """
         key = jax.random.key(0) if key is None else key
         check_key("init", key)
-        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if not is_key(key):
             key = jax.random.wrap_key_data(key)
         zeros, dtype = jnp.zeros(self._front, self._dtype), self._dtype
         trace = jax.tree.map(lambda leaf: jnp.zeros(self._front + leaf.shape, leaf.dtype), self.network)

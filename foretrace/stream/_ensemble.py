@@ -18,7 +18,7 @@ import numpy as np
 from foretrace._experts.mixture import Mixture, MixtureState, mixture
 from foretrace._experts.rows import pack
 from foretrace._experts.shape import Shape
-from foretrace._learner.packing import Packed
+from foretrace._learner.packing import Packed, Packing
 from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.number_target import number_predictions
 from foretrace._rows.target import ClassContext, Context
@@ -44,6 +44,28 @@ class EnsembleState(NamedTuple):
     mixture: MixtureState | Packed
 
 
+class EnsemblePacking(NamedTuple):
+    """Turn states of an ensemble into few arrays and back.
+
+    Args:
+        network: packing of the network's state; None if there is none.
+        mixture: packing of the mixture's state.
+    """
+
+    network: Packing | None
+    mixture: Packing
+
+    def pack(self, state: Any) -> EnsembleState:
+        """Return a state whose parts are packed."""
+        network = None if self.network is None else self.network.pack(state.network)
+        return EnsembleState(network, self.mixture.pack(state.mixture))
+
+    def unpack(self, state: Any) -> EnsembleState:
+        """Return the state that `pack` was called on."""
+        network = None if self.network is None else self.network.unpack(state.network)
+        return EnsembleState(network, self.mixture.unpack(state.mixture))
+
+
 class Ensemble:
     """A mixture, and the network that is one of its experts.
 
@@ -58,6 +80,7 @@ class Ensemble:
     def __init__(self, network: StreamLearner | MemberLearner | None, mixture: Mixture):
         self.network = network
         self.mixture = mixture
+        self.packing = EnsemblePacking(None if network is None else network.packing, mixture.packing)
         self._check_memory()
 
     def _check_memory(self) -> None:
@@ -150,10 +173,10 @@ class Ensemble:
         output: np.ndarray | None,
         slot: int = 0,
         is_new: bool = False,
-    ) -> tuple[np.ndarray, EnsembleState]:
-        """Return the outputs for the next row and the state behind it, without learning; see `predict`."""
+    ) -> tuple[EnsembleState, np.ndarray]:
+        """Return the state behind the next row and the outputs for it, without learning; see `predict`."""
         after, mixed = self.mixture.advance(state.mixture, self._row(x, context, output, slot, is_new))
-        return to_outputs(np.asarray(mixed.newest), [context])[0], EnsembleState(state.network, after)
+        return EnsembleState(state.network, after), to_outputs(np.asarray(mixed.newest), [context])[0]
 
     def _row(self, x: np.ndarray, context: Context, output: np.ndarray | None, slot: int, is_new: bool) -> np.ndarray:
         outside, features = self._raw(None if output is None else output[None], [context])

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from foretrace._learner.packing import is_key
+from foretrace._cells.parts import is_key
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import TargetMode
@@ -186,10 +186,10 @@ class OnlineEstimator:
         if (intake := self._intake) is not None and state["_state"] is not None:
             like, tree = jax.tree.flatten(jax.eval_shape(lambda: first_state(intake.learner)))
             as_saved = [jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like]
-            if [leaf.shape for leaf in state["_state"]] != [leaf.shape for leaf in as_saved]:
+            if [(a.shape, a.dtype) for a in state["_state"]] != [(a.shape, a.dtype) for a in as_saved]:
                 raise ValueError(
                     f"this {type(self).__name__} was pickled by a version of foretrace that kept its state in other "
-                    "arrays; unpickle it with that version, or learn again"
+                    "arrays, or with another jax_enable_x64; unpickle it as it was pickled, or learn again"
                 )
             pairs = zip(state["_state"], like, strict=True)
             leaves = [jax.random.wrap_key_data(leaf) if is_key(one) else leaf for leaf, one in pairs]

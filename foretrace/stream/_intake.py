@@ -235,7 +235,7 @@ class OneStream(AbstractIntake):
         if isinstance(state, EnsembleState):
             assert self.ensemble is not None
             state = state._replace(network=network)
-            output, state = self.ensemble.advance(state, self._own_inputs(x), context, output=output)
+            state, output = self.ensemble.advance(state, self._own_inputs(x), context, output=output)
             return output, state, context
         assert output is not None and network is not None
         return output, network, context

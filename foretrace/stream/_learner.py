@@ -23,6 +23,7 @@ from foretrace.stream._model import Model, StreamShape, build_learner
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
 
 S = TypeVar("S")
+
 MAX_PENDING_BYTES = 2**30
 """Maximum memory of the steps that wait for their labels."""
 
@@ -45,7 +46,7 @@ class StreamState(NamedTuple):
     calibration: Calibration | None = None
 
 
-N = TypeVar("N", bound=StreamState | Packed)
+AnyState = TypeVar("AnyState", bound=StreamState | Packed)
 
 
 class Measures(NamedTuple):
@@ -123,7 +124,7 @@ class StreamLearner:
         calibration = new_calibration(self.num_calibrated) if self.num_calibrated else None
         return copy_state(StreamState(state, pending, jnp.zeros((), jnp.int32), calibration))
 
-    def step(self, state: N, xs: Any, ys: Any, mask: Any) -> tuple[N, StreamStep]:
+    def step(self, state: AnyState, xs: Any, ys: Any, mask: Any) -> tuple[AnyState, StreamStep]:
         """Predict a chunk, and learn from the chunk whose labels have come; `state` is donated.
 
         Args:
@@ -138,7 +139,7 @@ class StreamLearner:
         """Return the outputs for a chunk if it came next; nothing changes."""
         return self._predict(state, xs)
 
-    def advance(self, state: N, xs: Any) -> tuple[N, Float[Array, "C O"]]:
+    def advance(self, state: AnyState, xs: Any) -> tuple[AnyState, Float[Array, "C O"]]:
         """Return the state behind the next chunk and the outputs for it, without learning; `state` is donated."""
         return self._advance(state, xs)
 

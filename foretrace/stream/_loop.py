@@ -23,10 +23,10 @@ from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, State
-from foretrace.stream._learner import StreamState, StreamStep
+from foretrace.stream._learner import StreamStep
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import OtherColumnsError, Plan, Rows
-from foretrace.stream._saved import first_state, load_state, save_state, unpacked
+from foretrace.stream._saved import first_state, load_state, save_state
 
 
 class StreamResult(NamedTuple):
@@ -248,13 +248,11 @@ class StreamLoop:
         self.time_of_last_log = now
         memory = resident_mib()
         steps = self.steps.window()
-        model, network = self.intake.model, None
-        if model.has_network:
-            network = self.intake.network_state(unpacked(self.learner, self.state))
+        model, packed = self.intake.model, self.intake.network_state(self.state)
         values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
         health: dict[str, float] = {}
-        if network is not None:
-            assert isinstance(network, StreamState)
+        if packed is not None:
+            network = self.intake.network.packing.unpack(packed)
             health = self.monitors.measure(
                 network.learner.network, self.intake.carry(network), steps.get("update_norm")
             )

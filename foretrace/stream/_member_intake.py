@@ -126,7 +126,7 @@ class Members(AbstractIntake):
         if isinstance(state, EnsembleState):
             assert self.ensemble is not None
             state, own = state._replace(network=network), self._own_inputs(x)
-            output, state = self.ensemble.advance(
+            state, output = self.ensemble.advance(
                 state, own, context, output=output, slot=slot.number, is_new=slot.is_new
             )
             return output, state, context

@@ -21,7 +21,7 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 from foretrace.stream._calibration import calibrated, new_calibration
 from foretrace.stream._learner import (
-    N,
+    AnyState,
     StreamState,
     StreamStep,
     calibration_after,
@@ -83,7 +83,9 @@ class MemberLearner:
         calibration = new_calibration(self.num_calibrated) if self.num_calibrated else None
         return copy_state(StreamState(state, pending, turn, calibration))
 
-    def step(self, state: N, slots: Any, is_new: Any, xs: Any, ys: Any, mask: Any) -> tuple[N, StreamStep]:
+    def step(
+        self, state: AnyState, slots: Any, is_new: Any, xs: Any, ys: Any, mask: Any
+    ) -> tuple[AnyState, StreamStep]:
         """Predict a row of each of K members, and learn from their rows whose labels have come; `state` is donated.
 
         Args:
@@ -100,7 +102,7 @@ class MemberLearner:
         """Return the outputs for a row of each of K members if it came next; nothing changes."""
         return self._predict(state, slots, is_new, xs)
 
-    def advance(self, state: N, slots: Any, is_new: Any, xs: Any) -> tuple[N, Float[Array, "K O"]]:
+    def advance(self, state: AnyState, slots: Any, is_new: Any, xs: Any) -> tuple[AnyState, Float[Array, "K O"]]:
         """Return the state behind the next rows and the outputs for them, without learning; `state` is donated."""
         return self._advance(state, slots, is_new, xs)
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,12 @@ def test_what_is_packed_comes_back(leaves, with_key):
     small = [array for array in tree["arrays"] if array.size <= SMALL]
     assert len(packed.small) == len({array.dtype for array in small})
     assert len(packed.large) == len(tree["arrays"]) - len(small) + with_key
+
+
+@pytest.mark.parametrize("other", [jnp.ones(2, int), jnp.ones(3)])
+def test_other_arrays_are_refused(other):
+    with pytest.raises(TypeError, match=r"where its learner has float64\[2\]"):
+        Packing({"a": jnp.ones(2)}).pack({"a": other})
 
 
 def test_a_function_of_a_tree_takes_it_packed():

@@ -265,6 +265,8 @@ def test_a_packed_state_learns_the_same():
         assert_close(one, other)
     row = padded(model, [1], xs[1], ys[1])[:3]
     assert_close(model.predict(whole, *row), model.predict(few, *row))
+    single = many(0.05, 1, 2)
+    assert_close(single.predict(few, *(part[:1] for part in row)), model.predict(few, *row)[:1])
     (whole, _), (few, _) = model.advance(whole, *row), model.advance(few, *row)
     assert_close(whole, model.packing.unpack(few))
 

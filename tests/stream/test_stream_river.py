@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 
+import jax
 import numpy as np
 import pytest
 from river import checks, evaluate, metrics, preprocessing
@@ -49,18 +50,22 @@ def rows(count=150):
 
 
 @pytest.mark.program
-def test_what_is_pickled_goes_on_exactly():
-    for model, target in ((stream.Classifier("tiny"), bool), (stream.Regressor("tiny"), float)):
-        xs, ys = rows(40)
-        for x, y in zip(xs[:20], ys, strict=False):
-            model.learn_one(x, target(y))
-        others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
-        for x, y in zip(xs[20:], ys[20:], strict=True):
-            answer = model.predict_one(x)
-            for other in (model, *others):
-                assert other.predict_one(x) == answer
-                other.learn_one(x, target(y))
-        assert model.clone().predict_one(xs[0]) in (None, 0.0)
+@pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
+def test_what_is_pickled_goes_on_exactly(wide):
+    # Equal models share their learner, and its precision: another number of inputs for each.
+    kinds = (stream.Classifier("tiny", features=4 + wide), bool), (stream.Regressor("tiny", features=4 + wide), float)
+    with jax.enable_x64(wide):
+        for model, target in kinds:
+            xs, ys = rows(40)
+            for x, y in zip(xs[:20], ys, strict=False):
+                model.learn_one(x, target(y))
+            others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
+            for x, y in zip(xs[20:], ys[20:], strict=True):
+                answer = model.predict_one(x)
+                for other in (model, *others):
+                    assert other.predict_one(x) == answer
+                    other.learn_one(x, target(y))
+            assert model.clone().predict_one(xs[0]) in (None, 0.0)
 
 
 @pytest.mark.program
@@ -146,7 +151,8 @@ def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member):
         assert sum(model.predict_proba_one(xs[0]).values()) == pytest.approx(1)
         # Rows are learned as a whole: what the host has counted and what the network has learned agree.
         if size == "tiny":
-            assert int(model._state.learner.step) == sum(model._intake.target.frequency)
+            state = model._intake.learner.packing.unpack(model._state)
+            assert int(state.learner.step) == sum(model._intake.target.frequency)
 
 
 @pytest.mark.program
