@@ -25,7 +25,7 @@ import rows
 
 FILE = ledger.RECORDS / "latency.jsonl"
 STREAMS = ("elec2", "beijing_pm25", "thirty numbers")
-SIZES, CHUNKS = ("auto", "fast", "small"), (1, 64)
+SIZES, CHUNKS = ("auto", "fast", "tiny", "small"), (1, 64)
 WARM = 512
 
 
