@@ -9,7 +9,6 @@ the mixture predicts is returned as the network's outputs would be, in the scale
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +24,7 @@ from foretrace._rows.target import ClassContext, Context
 from foretrace._types import PRNGKeyArray
 from foretrace.stream._learner import StreamLearner, StreamState, StreamStep, stream_learner
 from foretrace.stream._member_learner import MemberLearner, member_learner
-from foretrace.stream._model import Model
+from foretrace.stream._model import Model, made_once
 from foretrace.stream._ring import num_bytes
 
 MAX_MIXTURE_BYTES = 2**30
@@ -207,7 +206,7 @@ def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray
     return out
 
 
-@lru_cache(maxsize=16)
+@made_once
 def ensemble(model: Model) -> Ensemble:
     """Return the ensemble of a model; equal models share one, and with it their compiled programs."""
     shape = model.shape

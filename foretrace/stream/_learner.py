@@ -7,7 +7,7 @@ The carries in between wait in a ring. Without delay both are one call: the outp
 the parameters before it. Either way a prediction never knows its label: scores are progressive.
 """
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -19,7 +19,7 @@ from foretrace._learner.packing import Packed, Packing
 from foretrace._learner.state import Info, LearnerState
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.stream._calibration import Calibration, calibrated, new_calibration, with_labels
-from foretrace.stream._model import Model, StreamShape, build_learner
+from foretrace.stream._model import Model, StreamShape, build_learner, made_once
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
 
 S = TypeVar("S")
@@ -187,7 +187,7 @@ class StreamLearner:
             )
 
 
-@lru_cache(maxsize=16)
+@made_once
 def stream_learner(model: Model) -> StreamLearner:
     """Return the learner of a model; equal models share one, and with it their compiled programs."""
     shape = model.shape

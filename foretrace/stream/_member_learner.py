@@ -8,7 +8,7 @@ start anew through the values of `slots` and `is_new`: nothing is compiled again
 are missing: its carry stays as it was in the beginning, and its ring is never read.
 """
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,7 +29,7 @@ from foretrace.stream._learner import (
     learn,
     stack_measures,
 )
-from foretrace.stream._model import Model, build_learner
+from foretrace.stream._model import Model, build_learner, made_once
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
 
 MAX_MEMBER_BYTES = 2**30
@@ -201,7 +201,7 @@ class MemberLearner:
             )
 
 
-@lru_cache(maxsize=16)
+@made_once
 def member_learner(model: Model) -> MemberLearner:
     """Return the learner of a model with members; equal models share one, and with it their compiled programs."""
     shape = model.shape

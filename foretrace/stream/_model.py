@@ -1,7 +1,9 @@
 """What learns on a stream, as plain data: options, shape, and the defaults that depend on both."""
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,6 +18,8 @@ from foretrace._rule import as_rule
 from foretrace._types import Array, Float
 from foretrace.losses import softmax_cross_entropy, squared_error
 from foretrace.stream._model_config import ModelConfig
+
+Made = TypeVar("Made")
 
 MAX_EXACT_ELEMENTS, MAX_EXACT_BYTES = 2**20, 2**28
 """Limits of the default credit through all layers: elements carried for one stream, and bytes for all streams."""
@@ -134,6 +138,16 @@ def _network(config: ModelConfig, shape: StreamShape) -> Network:
         cell=config.cell_class.factory(**config.cell_options()),
         key=jax.random.key(config.seed),
     )
+
+
+def made_once(make: Callable[[Model], Made]) -> Callable[[Model], Made]:
+    """Return the function with its last results kept, those of float32 and of float64 apart."""
+
+    @functools.lru_cache(maxsize=16)
+    def kept(model: Model, dtype: Any) -> Made:
+        return make(model)
+
+    return functools.wraps(make)(lambda model: kept(model, jnp.result_type(float)))
 
 
 @dataclasses.dataclass(frozen=True)
