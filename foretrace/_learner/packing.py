@@ -81,7 +81,7 @@ class Packing:
         return jax.tree.unflatten(self._tree, leaves)
 
     def taking_packed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with a first argument, a tree, that may also be packed."""
+        """Return a function that does the same, and whose first argument, a tree, may be packed."""
 
         @functools.wraps(function)
         def taking(tree: Any, *more: Any) -> Any:
@@ -90,7 +90,9 @@ class Packing:
         return taking
 
     def keeping_packed(self, function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
-        """Return the function with a first argument that may also be packed; then its first result is packed, too.
+        """Return a function that does the same, and whose first argument, a tree, may be packed.
+
+        If it gets the tree packed, it returns the next tree packed.
 
         Args:
             function: function of a tree and more, which returns the next tree and more.

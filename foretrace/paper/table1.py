@@ -91,22 +91,13 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         beyond("online, credit depth 1, 4 modules, 8 columns", "", **few),
         *(
             beyond(
-                f"online, credit depth 2, encoder, {modules} modules",
+                f"online, credit depth 2, encoder, {modules} modules{' by memory' * by_memory}",
                 "the rest without",
                 credit_modules=modules,
+                credit_by_memory=by_memory,
                 **cheap,
             )
-            for modules in (8, 16)
-        ),
-        *(
-            beyond(
-                f"online, credit depth 2, encoder, {modules} modules by memory",
-                "the rest without",
-                credit_modules=modules,
-                credit_by_memory=True,
-                **cheap,
-            )
-            for modules in (8, 24)
+            for modules, by_memory in ((8, False), (16, False), (8, True), (24, True))
         ),
         beyond(
             "hybrid, credit depth 2, encoder, 8 modules, chunk 16",

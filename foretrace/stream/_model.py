@@ -141,7 +141,7 @@ def _network(config: ModelConfig, shape: StreamShape) -> Network:
 
 
 def made_once(make: Callable[[Model], Made]) -> Callable[[Model], Made]:
-    """Return the function with its last results kept, those of float32 and of float64 apart."""
+    """Return a function that does the same and keeps its last results, one for float32 and one for float64."""
 
     @functools.lru_cache(maxsize=16)
     def kept(model: Model, dtype: Any) -> Made:
