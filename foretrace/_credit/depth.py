@@ -48,7 +48,7 @@ from foretrace._credit.groups import (
 from foretrace._credit.modules import sample_modules
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry, Chunk, Modules
-from foretrace._recurrence.sensitivity import advance, attach, is_full, one_leaf_cotangent
+from foretrace._recurrence.sensitivity import advance, attach, is_full, own_derivatives
 from foretrace._recurrence.unroll import states, straight_through, unroll
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Float, Sensitivity, State, States, UInt32
@@ -262,9 +262,6 @@ def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[S
     def last(h: State) -> State:
         return row(states(cell, cell.coefficients(), h, z, passage.rule, passage.chunk.reset, known=passage.hs[m]), -1)
 
-    value, pull = jax.vjp(last, passage.h[m])
-    # Modules are independent, so a cotangent of ones reads all their derivatives at once.
-    ones = enumerate(map(jnp.ones_like, jax.tree.leaves(value)))
-    diagonal = [pull(one_leaf_cotangent(value, k, one))[0] for k, one in ones]
+    diagonal = own_derivatives(last, passage.h[m])
     modules = passage.selection.modules[m]
     return diagonal if modules is None else row(diagonal, modules.chosen)

@@ -17,7 +17,7 @@ from foretrace._cells.abstract import AbstractCell
 from foretrace._credit.groups import depth_of
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Modules
-from foretrace._recurrence.sensitivity import one_leaf_cotangent
+from foretrace._recurrence.sensitivity import own_derivatives
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 
@@ -58,11 +58,9 @@ def memory(cell: AbstractCell) -> Float[Array, "N"]:
     """
     theta, h = cell.coefficients(), cell.init_state()
     x = jnp.zeros(cell.input_size, jax.tree.leaves(cell)[0].dtype)
-    value, pull = jax.vjp(lambda own: cell.step(theta, own, lax.stop_gradient(h), x), h)
-    # A cotangent of ones reads the derivatives of all modules at once, because `own` is each module's own state.
-    ones = enumerate(map(jnp.ones_like, jax.tree.leaves(value)))
-    slopes = [abs(leaf) for k, one in ones for leaf in jax.tree.leaves(pull(one_leaf_cotangent(value, k, one)))]
-    a = jnp.stack(slopes).max(axis=0)
+    # The states that other modules read are constants: `own` is each module's own alone.
+    slopes = own_derivatives(lambda own: cell.step(theta, own, lax.stop_gradient(h), x), h)
+    a = jnp.stack([abs(leaf) for leaf in jax.tree.leaves(slopes)]).max(axis=0)
     # A slope that is no number says nothing, and must not become a weight.
     a = jnp.where(jnp.isfinite(a), a, 1.0)
     return 1 / jnp.maximum(1 - a, 1 / LONGEST)

@@ -1,7 +1,6 @@
 """Which parameters a rule cannot train, read from the trace of one layer, not from numbers."""
 
 import jax
-import jax.extend
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell

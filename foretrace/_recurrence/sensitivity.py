@@ -5,6 +5,7 @@ derivative of module n's own state; a dense layer under `RTRL` carries the deriv
 respect to every coefficient. A sensitivity belongs to one stream.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -124,3 +125,16 @@ def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:
     """Return a cotangent of a state that is zero but for leaf k."""
     leaves, structure = jax.tree.flatten(state)
     return structure.unflatten([cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)])
+
+
+def own_derivatives(function: Callable[[State], State], h: State) -> list[State]:
+    """Return the derivative of each module's new state by its own old one: for each leaf of the one, the other's.
+
+    Args:
+        function: from the states of all modules to their next ones; no module may read the state of another.
+        h: states of the modules.
+    """
+    value, pull = jax.vjp(function, h)
+    # Modules are independent, so a cotangent of ones reads all their derivatives at once.
+    ones = enumerate(map(jnp.ones_like, jax.tree.leaves(value)))
+    return [pull(one_leaf_cotangent(value, k, one))[0] for k, one in ones]
