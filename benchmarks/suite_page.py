@@ -20,6 +20,7 @@ ORDER = [
     ONLINE,
     "HYBRID",
     "d = 2, encoder, 8 modules",
+    "d = 2, encoder, 8 modules by memory",
     "d = 1",
     "BPTT in chunks",
     "BPTT in chunks, equal memory",

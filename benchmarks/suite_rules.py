@@ -34,6 +34,7 @@ WAYS = {
     "online (the paper's rule)": Way(ft.ONLINE),
     "spatial": Way(ft.SPATIAL),
     REFERENCE: Way(ft.ONLINE.with_depth(2).with_groups(1).with_modules(8)),
+    "d = 2, encoder, 8 modules by memory": Way(ft.ONLINE.with_depth(2).with_groups(1).with_modules(8, by_memory=True)),
     "rolling BPTT, equal operations": Way(window="operations"),
     "HYBRID": Way(ft.HYBRID),
     "immediate derivative, RMSprop": Way(ft.TRUNCATED, rmsprop=True),
