@@ -37,9 +37,9 @@ def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(benchmark)
 @pytest.mark.full
 @pytest.mark.usefixtures("default_promotion")
 @pytest.mark.parametrize("task", ["copy", "digits", "text", "randman", "heart"])
-def test_every_task_runs_for_two_batches(benchmark, task):
+def test_every_task_runs_for_two_batches(benchmark, monkeypatch, task):
     if task in ("digits", "text", "heart"):
-        stored.real_data("fsdd" if task == "digits" else "streams")
+        monkeypatch.setenv("FORETRACE_DATA", stored.real_data("fsdd" if task == "digits" else "streams"))
     if task == "digits":
         pytest.importorskip("soundfile")
     suite, scores = benchmark("suite"), benchmark("suite_page").SCORES[task]
