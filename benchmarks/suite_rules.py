@@ -80,7 +80,7 @@ def with_labels_only(optimizer):
         asked = jnp.array([jnp.any(leaf) for leaf in jax.tree.leaves(grads)]).any()
         updates, after = optimizer.update(grads, state, params)
         updates = jax.tree.map(lambda leaf: jnp.where(asked, leaf, 0).astype(leaf.dtype), updates)
-        return updates, jax.tree.map(lambda new, old: jnp.where(asked, new, old), after, state)
+        return updates, optax.tree.where(asked, after, state)
 
     return optax.GradientTransformation(optimizer.init, update)
 

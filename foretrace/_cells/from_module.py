@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
@@ -149,7 +150,7 @@ class FromModule(AbstractCell):
         def unit(n: Array, copy: dict[str, Array]) -> Any:
             before = own
             if not self.elementwise:
-                before = jax.tree.map(lambda mine, theirs: jnp.where(units == n, mine, theirs), own, others)
+                before = optax.tree.where(units == n, own, others)
             return jax.tree.map(lambda leaf: leaf[n], self._call(split | copy, before, x))
 
         return jax.vmap(unit)(units, copies)

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from foretrace._credit.groups import Groups, depth_of, num_credited_groups, row, split
@@ -77,7 +78,7 @@ def advanced(
         columns: columns of each tree that are carried.
         modules: modules that carry sensitivities; None for all.
         features: number of features of a chunk, C x H.
-        accepted: an array to choose between the new sensitivities and the old ones.
+        accepted: True for the new sensitivities, False for the old ones.
     """
     value, pull = jax.vjp(function, parameters)
     leaves, structure = jax.tree.flatten(value)
@@ -102,7 +103,7 @@ def advanced(
         found = [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]
         if diagonal is not None:
             found = [jax.tree.map(jnp.add, _decayed(diagonal, old), new) for old, new in zip(e, found, strict=True)]
-        return choose(accepted, found, e)
+        return optax.tree.where(accepted, found, e)
 
     size = len(ones[0]) if diagonal is None else _block_size(parameters, value, len(ones[0]), features)
     if size == len(ones[0]):
@@ -116,13 +117,6 @@ def advanced(
         return jax.tree.map(lambda leaf, rows: lax.dynamic_update_slice_in_dim(leaf, rows, start, 0), e, new), None
 
     return lax.scan(step, e, jnp.arange(0, len(ones[0]), size))[0]
-
-
-def choose(accepted: bool | Bool[Array, ""], new: Any, old: Any) -> Any:
-    """Return one of two trees."""
-    if isinstance(accepted, bool):
-        return new if accepted else old
-    return jax.tree.map(lambda *pair: jnp.where(accepted, *pair), new, old)
 
 
 def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int:

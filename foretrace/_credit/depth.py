@@ -30,9 +30,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
-from foretrace._credit.blocks import advanced, choose, windows
+from foretrace._credit.blocks import advanced, windows
 from foretrace._credit.groups import (
     DeepSensitivity,
     Groups,
@@ -151,7 +152,7 @@ def _sampled_after(
         return carry.key, carry.modules
     key = jax.random.fold_in(_wrapped(carry.key), NEXT_EPISODE)
     renewed = jax.random.key_data(key)[None], sample_modules(network, rule, key)
-    return choose(reset.any(), renewed, (carry.key, carry.modules))
+    return optax.tree.where(reset.any(), renewed, (carry.key, carry.modules))
 
 
 def _features(groups: Groups, passage: Passage) -> tuple[Float[Array, "C H"], Passage]:
@@ -236,7 +237,7 @@ def _advance(groups: Groups, passage: Passage, accepted: bool | Bool[Array, ""])
             some = None if modules is None else modules.chosen
             new = advanced(last, groups[opened.start : opened.stop], old, diagonal, columns, some, z.size, accepted)
             found |= {(m, j): one for j, one in zip(opened, new, strict=True)}
-    return gather(choose(accepted, own, [e.to(m, m) for m in range(1, depth + 1)]), found)
+    return gather(optax.tree.where(accepted, own, [e.to(m, m) for m in range(1, depth + 1)]), found)
 
 
 def _last_state(groups: Groups, opened: range, m: int, passage: Passage, parameters: Groups) -> State:

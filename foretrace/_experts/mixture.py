@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
@@ -192,7 +193,7 @@ class Mixture:
         slot = row.slot.astype(jnp.int32)
         fresh = row.is_new > 0
         kept = jax.tree.map(lambda leaf: leaf[slot], state.pasts)
-        past = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), new_past(self.shape), kept)
+        past = optax.tree.where(fresh, new_past(self.shape), kept)
         seen, after = look(self.shape, maps, past, row.x, row.last, row.moments, row.features)
         features = expand(self.shape, maps, seen)
         predicted = [expert.predict(now, features) for expert, now in zip(self.experts, state.experts, strict=True)]

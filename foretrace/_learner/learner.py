@@ -345,7 +345,7 @@ class Learner:
             key=key,
         )
         # A refused call leaves no trace: every leaf of the state is chosen, so that nothing depends on a branch.
-        after = jax.tree.map(partial(jnp.where, accepted), after, before)
+        after = optax.tree.where(accepted, after, before)
         return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
 
     def _advances_late(self, network: Network, steps: int) -> bool:

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.extend
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
@@ -35,7 +36,7 @@ def step_scan(cell: AbstractCell, theta: Coefficients, h: State, xs: Inputs, res
     def step(h: State, now: tuple) -> tuple[State, State]:
         x, start = now
         if start is not None:
-            h = where(start, initial, h)
+            h = optax.tree.where(start, initial, h)
         h = cell.step(theta, h, h, x)
         return h, h
 
@@ -86,7 +87,7 @@ def error_through_steps(
             mu = jax.tree.map(jnp.add, delta, later)
             earlier = step_errors.apply(varying, mu)
             if start is not None:
-                earlier = where(start, jax.tree.map(jnp.zeros_like, earlier), earlier)
+                earlier = optax.tree.where(start, jax.tree.map(jnp.zeros_like, earlier), earlier)
             return earlier, mu
 
         none = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), deltas)
@@ -151,8 +152,3 @@ def depends_on_arguments(function: Any, *args: Any) -> list[bool]:
         if any(isinstance(v, jax.extend.core.Var) and v in computed for v in equation.invars):
             computed |= set(equation.outvars)
     return [isinstance(v, jax.extend.core.Var) and v in computed for v in jaxpr.outvars]
-
-
-def where(condition: Array, yes: Any, no: Any) -> Any:
-    """Choose between two trees."""
-    return jax.tree.map(lambda y, n: jnp.where(condition, y, n), yes, no)

@@ -4,11 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
 from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
-from foretrace._recurrence.step_scan import depends_on_arguments, error_through_steps, step_scan, where
+from foretrace._recurrence.step_scan import depends_on_arguments, error_through_steps, step_scan
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Float, Inputs, State, States
 
@@ -110,7 +111,7 @@ def past(cell: AbstractCell, hs: States, h: State, reset: Bool[Array, "C"] | Non
     hs, h, initial = lax.stop_gradient((hs, h, cell.init_state()))
     # (h, h_1, ..., h_{C-1})
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), h, hs)
-    return before if reset is None else jax.vmap(where, in_axes=(0, None, 0))(reset, initial, before)
+    return before if reset is None else jax.vmap(optax.tree.where, in_axes=(0, None, 0))(reset, initial, before)
 
 
 def _scan_diagonal(

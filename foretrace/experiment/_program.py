@@ -1,11 +1,11 @@
 """What an experiment compiles: one step of training with its data and its measurements, and an evaluation."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from foretrace._engine.alignment import Alignment, alignment
@@ -70,7 +70,7 @@ def _learn_in_chunks(
     accepted = infos.accepted.all() & last.accepted
     # Without one of its chunks a sequence has no gradient.
     before = state._replace(skipped=state.skipped + 1)
-    state = jax.tree.map(partial(jnp.where, accepted), after, before)
+    state = optax.tree.where(accepted, after, before)
     first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, last.outputs.shape[-1])
     outputs = jnp.concatenate([first, last.outputs], axis=1)
     norm = jnp.append(infos.gradient_norm, last.gradient_norm).max()

@@ -211,7 +211,7 @@ class AbstractAgent(LearningStep):
             # Its episodes end all the same, and what an older outcome says of a next observation is not of another one.
             done, old = outcome.done, state.outcome
             refused = old._replace(done=old.done | done, known=old.known & ~done)
-            outcome = jax.tree.map(partial(jnp.where, fine), outcome, refused)
+            outcome = optax.tree.where(fine, outcome, refused)
             state = state._replace(skipped=jnp.where(fine, state.skipped, optax.safe_increment(state.skipped)))
         if xp is jnp or np.any(pending):
             outcome = jax.tree.map(partial(xp.where, pending), state.outcome, outcome)

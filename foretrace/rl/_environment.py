@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
@@ -79,7 +80,7 @@ def step_or_reset(
     after, step = environment.step(state, action, step_key)
     fresh, first = environment.reset(reset_key)
     done = step.terminated | step.truncated
-    after = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, after)
+    after = optax.tree.where(done, fresh, after)
     return after, step, jnp.where(done, first, step.observation)
 
 

@@ -102,7 +102,7 @@ class LearningStep(AbstractMethod):
         rewards, reward = state.rewards, outcome.reward
         if rewards is not None:
             moved = rewards.including(reward, self.discount)
-            rewards = jax.tree.map(partial(jnp.where, outcome.known.any()), moved, rewards)
+            rewards = optax.tree.where(outcome.known.any(), moved, rewards)
             reward, rewards = rewards.scaled(reward), rewards.without(outcome.done)
         # The old parameters judge what followed; where an episode has ended, this value is not used.
         following = self._each(self._next_value)(self._ahead(state, x), noise)
@@ -146,7 +146,7 @@ class LearningStep(AbstractMethod):
             update_norm=jnp.where(accepted, update_norm, 0.0),
             accepted=accepted,
         )
-        chosen = jax.tree.map(partial(jnp.where, accepted), after._replace(info=info), before._replace(info=info))
+        chosen = optax.tree.where(accepted, after._replace(info=info), before._replace(info=info))
         return self._each(self._action)(output, noise), chosen
 
     def _with_entropy(self, trace: Network, entropy_grads: Network | None, td_error: Array) -> Network:
@@ -169,7 +169,7 @@ class LearningStep(AbstractMethod):
         # Where nothing is known the optimiser must not move either.
         moves = state.outcome.known.any()
         updates = jax.tree.map(lambda leaf: jnp.where(moves, leaf, 0.0), updates)
-        opt_state = jax.tree.map(partial(jnp.where, moves), opt_state, state.opt_state)
+        opt_state = optax.tree.where(moves, opt_state, state.opt_state)
         return optax.apply_updates(state.network, updates), opt_state, step_size, norm(updates)
 
     def _mean(self, weights: Array, trace: Network) -> Network:

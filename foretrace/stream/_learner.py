@@ -7,12 +7,12 @@ The carries in between wait in a ring. Without delay both are one call: the outp
 the parameters before it. Either way a prediction never knows its label: scores are progressive.
 """
 
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
@@ -166,7 +166,7 @@ class StreamLearner:
         turn = self.ring.next_turn(state.turn)
         old = self.ring.read(pending, turn)
         learned, info = learn(self.learner, state.learner._replace(carry=old.carry), old.xs, ys, mask)
-        after = learned._replace(carry=_where(_is_finite(ahead.carry.h), ahead.carry, before))
+        after = learned._replace(carry=optax.tree.where(_is_finite(ahead.carry.h), ahead.carry, before))
         calibration = calibration_after(state, info.outputs, ys, mask)
         step = StreamStep(old.outputs, newest, stack_measures(info))
         return StreamState(after, pending, turn, calibration), step
@@ -199,7 +199,8 @@ def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Arr
     """Return the state after a chunk, and what may be looked at; without a label nothing is learned."""
     after, info = learner.step(state, xs, ys, mask=mask)
     # An optimiser with momentum moves even without a gradient; without a label nothing is to be learned.
-    network, opt_state = _where(mask.any(), (after.network, after.opt_state), (state.network, state.opt_state))
+    network = optax.tree.where(mask.any(), after.network, state.network)
+    opt_state = optax.tree.where(mask.any(), after.opt_state, state.opt_state)
     return after._replace(network=network, opt_state=opt_state), info
 
 
@@ -229,7 +230,3 @@ def stack_measures(info: Info) -> Float[Array, "4"]:
 
 def _is_finite(tree: Any) -> Bool[Array, ""]:
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
-
-
-def _where(condition: Array, yes: Any, no: Any) -> Any:
-    return jax.tree.map(partial(jnp.where, condition), yes, no)

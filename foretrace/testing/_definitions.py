@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
@@ -29,7 +30,7 @@ def plain_states(
 
     def step(h: Any, now: tuple) -> tuple[Any, Any]:
         x, start = now
-        h = jax.tree.map(lambda first, before: jnp.where(start, first, before), initial, h)
+        h = optax.tree.where(start, initial, h)
         h = cell.step(theta, h, h, x)
         return h, h
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxlib.version import __version_info__
@@ -149,7 +150,7 @@ def every_way(
 
     def chunks(reset: Array, fresh: Array) -> Run:
         first = run(nothing.carry, xs[:cut], ys[:cut], reset[:cut])
-        carry = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), nothing.carry, first.carry)
+        carry = optax.tree.where(fresh, nothing.carry, first.carry)
         return add(first, run(carry, xs[cut:], ys[cut:], reset[cut:]))
 
     def ways(now: tuple[Array, Array]) -> dict[str, Run]:
