@@ -21,6 +21,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 
 import foretrace as ft
@@ -72,9 +73,7 @@ def program(size, rows, every):
             due = ((t + 1) % K == 0) & refresh
             kept = jax.tree.map(lambda leaf, one: jnp.concatenate([leaf[1:], one[None]]), ring, carry)
             late = due & (t + 1 >= K * PLACES)
-            carry, ring = lax.cond(
-                late, again, lambda _: (carry, jax.tree.map(lambda p, q: jnp.where(due, p, q), kept, ring)), None
-            )
+            carry, ring = lax.cond(late, again, lambda _: (carry, optax.tree.where(due, kept, ring)), None)
             return (state._replace(network=scaled, carry=carry), ring), jnp.argmax(info.outputs[0]) == ys[t]
 
         def part(now, number):

@@ -91,7 +91,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         beyond("online, credit depth 1, 4 modules, 8 columns", "", **few),
         *(
             beyond(
-                f"online, credit depth 2, encoder, {modules} modules{' by memory' * by_memory}",
+                f"online, credit depth 2, encoder, {modules} modules{' by memory' if by_memory else ''}",
                 "the rest without",
                 credit_modules=modules,
                 credit_by_memory=by_memory,
