@@ -26,7 +26,7 @@ class Depth:
         modules: number of modules of each recurrent layer that carry sensitivities to the layers below, sampled and
             rescaled in the same way; 0 for all.
         by_memory: whether modules are sampled in proportion to their time constants, instead of uniformly: less noise
-            at the same price once the network remembers long.
+            at the same price, in a trained network with long memories.
 
     Raises:
         ValueError: a depth below 1, another number below 0, or by_memory without modules.
