@@ -36,7 +36,7 @@ def operation_count(
     Real operations, a multiplication and an addition being two; of complex numbers a product is six and a sum is two.
     Matrix products and elementwise functions count, and so does what is computed again to save memory; moving numbers
     does not, nor do integers. Not in it are the optimiser, which works once for each update on every parameter, the
-    task's own loss (the squared error stands for it) and dropout. Which scan is taken (`FORETRACE_SCAN`, the device)
+    task's own loss (the squared error stands for it) and dropout. Which scan the device takes
     changes it by about one in a hundred.
 
     Args:

@@ -4,10 +4,8 @@ What is computed (the methods below) is apart from how it is differentiated (`li
 a linear scan is a linear scan in reverse, whatever the method.
 """
 
-import importlib
-import os
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +18,7 @@ STATES = "states"
 """Name under which `jax.checkpoint` finds the states of a linear scan."""
 
 
-Method = Literal["sequential", "associative", "kernel", "reference"]
+Method = Literal["sequential", "associative"]
 
 
 def linear_scan(
@@ -55,18 +53,7 @@ def kept(hs: Array) -> Array:
 
 
 def platform_method() -> Method:
-    """Return the method for the default backend: a loop where steps are cheap, logarithmic depth elsewhere.
-
-    The environment variable FORETRACE_SCAN names another one, to be compared: "kernel" is for GPUs, not yet measured.
-
-    Raises:
-        ValueError: it names none.
-    """
-    asked = os.environ.get("FORETRACE_SCAN")
-    if asked:
-        if asked not in _METHODS:
-            raise ValueError(f"FORETRACE_SCAN={asked!r} is unknown; the methods are {', '.join(_METHODS)}")
-        return cast(Method, asked)
+    """Return the method for the default backend: a loop where steps are cheap, logarithmic depth elsewhere."""
     return "sequential" if jax.default_backend() == "cpu" else "associative"
 
 
@@ -140,24 +127,7 @@ def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bo
     return lax.associative_scan(combine, (decays, b), reverse=reverse)[1]
 
 
-def _kernel(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
-    # Imported by name and only if asked for: the core does not depend on what is experimental.
-    return importlib.import_module("foretrace.experimental.scan_kernel").scan_by_kernel(a, b, h, starts, reverse)
-
-
-def _reference(a: Array, b: Array, h: Array, starts: Array | None, reverse: bool) -> Array:
-    hs = []
-    order = range(b.shape[0])
-    for t in reversed(order) if reverse else order:
-        h = h if starts is None else jnp.where(starts[t], 0, h)
-        h = (a[t] if a.ndim == 2 else a) * h + b[t]
-        hs.append(h)
-    return jnp.stack(hs[::-1] if reverse else hs)
-
-
-_METHODS: dict[str, Callable[..., Array]] = {
+_METHODS: dict[Method, Callable[..., Array]] = {
     "sequential": _sequential,
     "associative": _associative,
-    "kernel": _kernel,
-    "reference": _reference,
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coeffi
 from foretrace._engine.carry import init_carry
 from foretrace._engine.gradient import gradient
 from foretrace._network import Block, Decoder, Linear, Network
-from foretrace._recurrence.scan import linear_scan
+from foretrace._recurrence.scan import Method, linear_scan
 from foretrace._rule import BPTT, HYBRID, RESERVOIR, RTRL, SNAP1, SPATIAL, TRUNCATED, LearningRule
 from foretrace._types import Array, Float
 from foretrace.losses import squared_error
@@ -93,7 +93,7 @@ def differentiate_step(cell: AbstractCell, offset: Coefficients, states: list[An
     if isinstance(cell, AbstractDiagonalCell):
         steps = plain_states(cell, unravel_theta(theta), xs)
         a, b = jax.vmap(lambda x: cell.decay_and_drive(unravel_theta(theta), x))(xs)
-        for method in ("sequential", "associative", "reference"):
+        for method in get_args(Method):
             scans[method] = linear_scan(a, b, cell.init_state(), method=method)
     return Step(
         jacobians(lambda own: step(own, others, theta), own),

@@ -1,6 +1,7 @@
 """Every method of the linear scan agrees with the plain loop, in value and in every derivative."""
 
 from functools import partial
+from typing import get_args
 
 import hypothesis.strategies as st
 import jax
@@ -8,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from tiers import fast
 
 from foretrace._recurrence import scan as _scan
 from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
 
-METHODS = ("sequential", "associative", "reference")
+METHODS = get_args(_scan.Method)
 
 
 def plain_loop(a, b, h, starts):
@@ -74,7 +74,7 @@ def test_every_method_is_the_plain_loop(length, is_complex, varying, resets, see
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("method", [*METHODS, "kernel"])
+@pytest.mark.parametrize("method", METHODS)
 def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
     """The platform's method is what a backward pass takes; here each of them, whatever the platform."""
     monkeypatch.setattr(_scan, "platform_method", lambda: method)
@@ -83,7 +83,7 @@ def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
     assert_equal(pull(deltas), by_plain_loop(a, b, h, starts, deltas)[1])
 
 
-@pytest.mark.parametrize("method", [*METHODS, "kernel"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_start_forgets_an_infinite_past(method):
     """A state that overflowed must not reach the next episode as 0 * inf."""
     a, b, h = jnp.array([2.0]), jnp.ones((3, 1)), jnp.array([jnp.inf])
@@ -93,45 +93,3 @@ def test_a_start_forgets_an_infinite_past(method):
 
 def test_the_platform_method_is_one_of_them():
     assert _scan.platform_method() in METHODS
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("resets", fast([True, False]), ids=["resets", "whole"])
-@pytest.mark.parametrize("varying", fast([True, False]), ids=["varying", "constant"])
-@pytest.mark.parametrize("is_complex", fast([True, False]), ids=["complex", "real"])
-def test_the_kernel_is_the_plain_loop_for_streams_side_by_side(is_complex, varying, resets):
-    """Interpreted here: more modules than a program has, more steps than are read ahead and not a multiple of them."""
-    random = np.random.default_rng(0)
-
-    def normal(*shape):
-        real = 0.5 * random.normal(size=shape)
-        return jnp.asarray(real + 0.5j * random.normal(size=shape) if is_complex else real)
-
-    a, b, h = normal(19, 40) if varying else normal(40), normal(2, 19, 40), normal(2, 40)
-    starts = jnp.asarray(random.random((2, 19)) < 0.3) if resets else None
-    streams = (0, 0, 0 if resets else None)
-
-    def run(method, reverse):
-        one = _scan._METHODS[method]
-        return jax.jit(jax.vmap(lambda b, h, starts: one(a, b, h, starts, reverse), streams))(b, h, starts)
-
-    assert_equal(run("kernel", False), run("reference", False))
-    assert_equal(run("kernel", True), run("reference", True))
-
-
-@pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="JAX 0.12 translates into Triton's language on a GPU alone")
-def test_the_kernel_is_translated_for_a_gpu(monkeypatch):
-    """Up to Triton's own language, which needs no GPU; what its compiler says of it does."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    a, b, h = (jnp.ones(shape, jnp.complex64) for shape in ((128,), (10, 1000, 128), (10, 128)))
-    run = jax.jit(jax.vmap(lambda b, h, starts: _scan._METHODS["kernel"](a, b, h, starts, reverse=True)))
-    lowered = run.trace(b, h, jnp.zeros((10, 1000), bool)).lower(lowering_platforms=("cuda",))
-    assert "triton" in lowered.as_text()
-
-
-def test_the_method_can_be_named_from_outside(monkeypatch):
-    monkeypatch.setenv("FORETRACE_SCAN", "kernel")
-    assert _scan.platform_method() == "kernel"
-    monkeypatch.setenv("FORETRACE_SCAN", "quick")
-    with pytest.raises(ValueError, match="FORETRACE_SCAN='quick' is unknown; the methods are sequential"):
-        _scan.platform_method()
