@@ -36,7 +36,6 @@ RULES = {
     "HYBRID, depth 2, encoder, 8 modules": ft.HYBRID.with_depth(2).with_groups(1).with_modules(8),
     "depth 2, encoder, 16 modules": ENCODER.with_modules(16),
     "depth 2, encoder": ENCODER,
-    "depth 1, 4 modules, 8 columns": ft.ONLINE.with_depth(1).with_modules(4).with_columns(8),
     "depth 1": ft.ONLINE.with_depth(1),
 }
 WINDOWS = {"rolling BPTT, a sequence (48 steps)": 48, "rolling BPTT, 256 steps": 256, "rolling BPTT, 1024 steps": 1024}

@@ -51,10 +51,7 @@ DEEP, SHALLOW = ft.ONLINE.with_depth(1), ft.HYBRID.with_depth(1)
 GROUPS = [ft.ONLINE.with_depth(d).with_groups(g) for g in (1, 2) for d in (1, 2, DEPTH)]
 WHOLE = [*(ft.ONLINE.with_depth(d) for d in range(DEPTH + 1)), *GROUPS, ft.BPTT]
 DRAWN = [
-    *(DEEP.with_columns(columns) for columns in (16, 8, 4)),
     *(DEEP.with_modules(modules) for modules in (8, 4)),
-    DEEP.with_columns(8).with_modules(4),
-    SHALLOW.with_columns(8).with_modules(4),
     *(rule.with_modules(8) for rule in GROUPS),
 ]
 SKETCHED = [ft.UORO, ft.UORO.with_sketches(16)]

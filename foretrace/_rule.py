@@ -1,8 +1,8 @@
 """Learning rules: openings of the one-step recurrence to the derivative through time, and at most one credit.
 
 A rule is data. It never says how a derivative is computed, only what is differentiated. `foretrace._recurrence.unroll`
-applies the openings as `stop_gradient` on the closed arguments. The table in `foretrace._credit.table` says what each
-credit does.
+applies the openings as `stop_gradient` on the closed arguments. `foretrace._credit.table` says what
+each credit does.
 """
 
 import dataclasses
@@ -21,10 +21,9 @@ class Depth:
             time; the number of layers of the network, or more, leaves nothing out.
         groups: number of parameter groups that receive this credit, counted from the input (1: the encoder and the norm
             in front of the first recurrent layer); the others learn as without it; 0 for all.
-        columns: number of columns of each weight matrix whose sensitivities are carried, sampled once per sequence and
-            rescaled so that the gradient is unbiased; 0 for all.
-        modules: number of modules of each recurrent layer that carry sensitivities to the layers below, sampled and
-            rescaled in the same way; 0 for all.
+        modules: number of modules of each recurrent layer that carry sensitivities to the layers
+            below, sampled once per sequence and weighted so that the gradient is unbiased; 0 for
+            all.
         by_memory: whether modules are sampled in proportion to their time constants, instead of uniformly: less noise
             at the same price, in a trained network with long memories.
 
@@ -34,7 +33,6 @@ class Depth:
 
     depth: int
     groups: int = 0
-    columns: int = 0
     modules: int = 0
     by_memory: bool = False
 
@@ -50,7 +48,7 @@ class Depth:
     @property
     def samples(self) -> bool:
         """Whether what is carried is sampled, so that a stream needs a PRNG key."""
-        return self.columns > 0 or self.modules > 0
+        return self.modules > 0
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in vars(self).items() if value)
@@ -161,19 +159,6 @@ class LearningRule:
         SNAP1(depth=4, groups=1)
         """
         return self._with_depth_settings(groups=groups)
-
-    def with_columns(self, columns: int) -> Self:
-        """Return the rule with sensitivities to some columns of each matrix of the layers below; 0 for all.
-
-        For chunks; on whole sequences nothing is carried.
-
-        Raises:
-            ValueError: a negative number, or a rule without depth.
-
-        >>> print(ONLINE.with_depth(1).with_columns(8))
-        SNAP1(depth=1, columns=8)
-        """
-        return self._with_depth_settings(columns=columns)
 
     def with_modules(self, modules: int, *, by_memory: bool = False) -> Self:
         """Return the rule where some modules of each recurrence carry what the layers below get; 0 for all.

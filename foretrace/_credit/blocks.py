@@ -21,7 +21,6 @@ from foretrace._network import Network
 from foretrace._recurrence.sensitivity import is_full, one_leaf_cotangent
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Int, Sensitivity, State
-from foretrace.experimental.columns import Columns, select_columns
 
 AT_ONCE = 4 * 2**20
 """Bytes of derivatives that are made at once on a CPU: they are to stay in its cache."""
@@ -62,12 +61,11 @@ def advanced(
     parameters: Groups,
     e: list[Sensitivity],
     diagonal: list[State] | None,
-    columns: list[Columns | None],
     modules: Int[Array, "M"] | None,
     features: int,
     accepted: bool | Bool[Array, ""] = True,
 ) -> list[Sensitivity]:
-    """Return the new sensitivities of a state to each of several trees of real parameters, for the selected part alone.
+    """Return the new sensitivities of a state to each of several trees of real parameters.
 
     Args:
         function: last state of the chunk as a function of the parameters.
@@ -75,7 +73,6 @@ def advanced(
         e: sensitivities to each of them before the chunk.
         diagonal: derivative of modules' last states by their own first: for each leaf of the one, the other's; None
             if the function contains what came before the chunk.
-        columns: columns of each tree that are carried.
         modules: modules that carry sensitivities; None for all.
         features: number of features of a chunk, C x H.
         accepted: True for the new sensitivities, False for the old ones.
@@ -91,8 +88,7 @@ def advanced(
         for k, one in enumerate(ones):
 
             def read(cotangent: Array, k: int = k) -> Groups:
-                found = pull(one_leaf_cotangent(value, k, cotangent))[0]
-                return [select_columns(group, chosen) for group, chosen in zip(found, columns, strict=True)]
+                return pull(one_leaf_cotangent(value, k, cotangent))[0]
 
             if jnp.iscomplexobj(one):
                 # A cotangent c of a complex state reads Re[c dh]: Re[1 dh] and Re[-i dh] = Im[dh].
@@ -126,7 +122,7 @@ def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int
     """
     if jax.default_backend() != "cpu":
         return carried
-    # Whole matrices, even if columns of them are kept, and the errors that pass the window.
+    # The parameters, and the errors that pass the window.
     leaves = jax.tree.leaves(parameters)
     numbers = sum(2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1 for leaf in jax.tree.leaves(state))
     each = numbers * leaves[0].dtype.itemsize * (sum(leaf.size for leaf in leaves) + ERRORS * features)

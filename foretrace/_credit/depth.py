@@ -15,10 +15,9 @@ Where only the first groups have this credit, the others stay open in the spatia
 
 Groups are looped over in Python: the program, and the time to compile it, grow with depth.
 
-Where only some columns of each matrix are carried (`foretrace.experimental.columns`), e[m][j] is the derivative by
-those, exact, and it is attached to their parameters times n / K, for K columns of n. Modules are sampled as well
-(`foretrace._credit.modules`): those that carry nothing let no error of the past through, and the others the more. So
-e[m][j] at a lag above one is made of some modules in between, and unbiased.
+Where only some modules carry sensitivities (`foretrace._credit.modules`), the others let no error
+of the past through, and these count the more for it. So e[m][j] at a lag above one is made of some
+modules in between, and unbiased.
 
 Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al., Exploring the promise
 and limits of real-time recurrent learning, 2024.
@@ -26,7 +25,7 @@ and limits of real-time recurrent learning, 2024.
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +36,7 @@ from foretrace._credit.blocks import advanced, windows
 from foretrace._credit.groups import (
     DeepSensitivity,
     Groups,
-    Selection,
     attach_subset,
-    columns_of,
     depth_of,
     gather,
     num_credited_groups,
@@ -53,7 +50,6 @@ from foretrace._recurrence.sensitivity import advance, attach, is_full, own_deri
 from foretrace._recurrence.unroll import states, straight_through, unroll
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Float, Sensitivity, State, States, UInt32
-from foretrace.experimental.columns import select_columns
 
 
 class Passage(NamedTuple):
@@ -63,9 +59,8 @@ class Passage(NamedTuple):
         rule: rule with credit in depth.
         chunk: inputs, resets and dropout masks.
         e: sensitivities before the chunk; None if nothing is attached.
-        selection: part of the sensitivities that is carried.
-        rescale: whether the selected columns stand for all, as in an error; not where one sensitivity is made of
-            others.
+        modules: modules of each recurrence that carry sensitivities to the layers below; None for
+            all.
         h: states before the chunk.
         inputs: inputs of each block and of its recurrence.
         hs: states of each recurrence.
@@ -74,8 +69,7 @@ class Passage(NamedTuple):
     rule: LearningRule
     chunk: Chunk
     e: DeepSensitivity | None
-    selection: Selection
-    rescale: bool
+    modules: Modules | None
     h: dict[int, State]
     inputs: dict[int, tuple[Float[Array, "C H"], Float[Array, "C H"]]]
     hs: dict[int, States]
@@ -84,6 +78,10 @@ class Passage(NamedTuple):
         """Return the dropout masks of block m."""
         masks = self.chunk.dropout_masks
         return None if masks is None else masks[m - 1]
+
+    def modules_of(self, m: int) -> Modules | None:
+        """Return the modules of recurrence m that carry sensitivities; None for all."""
+        return row(self.modules, m - 1)
 
 
 def run_in_depth(
@@ -94,7 +92,6 @@ def run_in_depth(
     rule: LearningRule,
     starts: bool,
     return_carry: bool,
-    run_layers: object = None,
     accepted: bool | Bool[Array, ""] = True,
 ) -> tuple[Float[Array, "C H"], Carry | None]:
     """Run encoder and blocks over a chunk of one stream, with credit in depth.
@@ -106,7 +103,6 @@ def run_in_depth(
         rule: rule with credit in depth.
         starts: nothing came before, so no sensitivity is attached.
         return_carry: False spares the sensitivities after the chunk.
-        run_layers: not used; layers are run one by one, since the windows need what is between them.
         accepted: False to leave the sensitivities as they were; an array to choose.
 
     Returns:
@@ -115,8 +111,7 @@ def run_in_depth(
     groups = split(network, rule)
     all_ = range(1, network.depth + 1)
     h, e = lax.stop_gradient(({m: row(carry.h, m - 1) for m in all_}, carry.e))
-    selection = _selection(groups, rule, carry.key, carry.modules)
-    x, passage = _features(groups, Passage(rule, chunk, None if starts else e, selection, True, h, {}, {}))
+    x, passage = _features(groups, Passage(rule, chunk, None if starts else e, carry.modules, h, {}, {}))
     if not return_carry:
         return x, None
     last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[passage.hs[m] for m in all_])
@@ -124,7 +119,7 @@ def run_in_depth(
         return x, lax.stop_gradient(carry._replace(h=last))
     key, modules = _sampled_after(network, rule, carry, chunk.reset)
     # Where the key is new, the old sensitivities are zero or do not pass the reset.
-    passage = passage._replace(e=e, selection=_selection(groups, rule, key, modules), rescale=False)
+    passage = passage._replace(e=e, modules=modules)
     after = Carry(last, _advance(lax.stop_gradient(groups), passage, accepted), key, modules)
     return x, lax.stop_gradient(after)
 
@@ -133,24 +128,13 @@ NEXT_EPISODE = 0x6E657874
 """Folded into a key for the next episode. Small numbers are what `jax.random.split` folds in."""
 
 
-def _wrapped(key: UInt32[Array, "1 K"] | None) -> Any:
-    return None if key is None else jax.random.wrap_key_data(key[0])
-
-
-def _selection(
-    groups: Groups, rule: LearningRule, key: UInt32[Array, "1 K"] | None, modules: Modules | None
-) -> Selection:
-    all_ = range(1, len(groups))
-    return Selection(columns_of(groups, rule, _wrapped(key)), {m: row(modules, m - 1) for m in all_})
-
-
 def _sampled_after(
     network: Network, rule: LearningRule, carry: Carry, reset: Bool[Array, "C"] | None
 ) -> tuple[UInt32[Array, "1 K"] | None, Modules | None]:
     """Return key and modules after a chunk: the same within a sequence, new ones if another began in the chunk."""
     if carry.key is None or reset is None:
         return carry.key, carry.modules
-    key = jax.random.fold_in(_wrapped(carry.key), NEXT_EPISODE)
+    key = jax.random.fold_in(jax.random.wrap_key_data(carry.key[0]), NEXT_EPISODE)
     renewed = jax.random.key_data(key)[None], sample_modules(network, rule, key)
     return optax.tree.where(reset.any(), renewed, (carry.key, carry.modules))
 
@@ -211,8 +195,7 @@ def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], pa
                 # A recurrence's own coefficients have the plain sensitivity (Eq. 5 to 7 of the paper).
                 h = attach(h, passage.e.to(m, m), theta)
             else:
-                below = select_columns(groups[j], passage.selection.columns[j], passage.rescale)
-                h = attach_subset(h, passage.e.to(m, j), below, passage.selection.modules[m])
+                h = attach_subset(h, passage.e.to(m, j), groups[j], passage.modules_of(m))
     # Inside the window errors pass from a recurrence to its inputs at all steps of the chunk.
     through = dataclasses.replace(passage.rule, inputs=True)
     return states(cell, theta, h, z, through, passage.chunk.reset, known=passage.hs[m])
@@ -229,13 +212,12 @@ def _advance(groups: Groups, passage: Passage, accepted: bool | Bool[Array, ""])
         cell, z, hs = groups[m].block.cell, passage.inputs[m][1], passage.hs[m]
         own.append(advance(cell, cell.coefficients(), passage.h[m], e.to(m, m), z, hs, rule, passage.chunk.reset))
         diagonal = None if is_full(cell, rule) else _state_jacobian_diagonal(groups, m, passage)
-        modules = passage.selection.modules[m]
+        modules = passage.modules_of(m)
         for opened in windows(m, depth, rule, groups):
             # Groups that share a window also share its derivative.
             last, old = partial(_last_state, groups, opened, m, passage), [e.to(m, j) for j in opened]
-            columns = passage.selection.columns[opened.start : opened.stop]
             some = None if modules is None else modules.chosen
-            new = advanced(last, groups[opened.start : opened.stop], old, diagonal, columns, some, z.size, accepted)
+            new = advanced(last, groups[opened.start : opened.stop], old, diagonal, some, z.size, accepted)
             found |= {(m, j): one for j, one in zip(opened, new, strict=True)}
     return gather(optax.tree.where(accepted, own, [e.to(m, m) for m in range(1, depth + 1)]), found)
 
@@ -264,5 +246,5 @@ def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[S
         return row(states(cell, cell.coefficients(), h, z, passage.rule, passage.chunk.reset, known=passage.hs[m]), -1)
 
     diagonal = own_derivatives(last, passage.h[m])
-    modules = passage.selection.modules[m]
+    modules = passage.modules_of(m)
     return diagonal if modules is None else row(diagonal, modules.chosen)

@@ -16,8 +16,7 @@ from foretrace._recurrence.chunk import Modules
 from foretrace._recurrence.sensitivity import attach, is_full
 from foretrace._recurrence.unroll import straight_through
 from foretrace._rule import Depth, LearningRule
-from foretrace._types import Array, Float, PRNGKeyArray, Sensitivity, Stack, State, States
-from foretrace.experimental.columns import Columns, sample_columns, select_columns
+from foretrace._types import Array, Float, Sensitivity, State, States
 
 
 class InputGroup(NamedTuple):
@@ -54,25 +53,13 @@ Groups = list[Any]
 """`[InputGroup, BlockGroup 1, …, BlockGroup D]`."""
 
 
-class Selection(NamedTuple):
-    """Which part of the sensitivities to the layers below is carried.
-
-    Args:
-        columns: columns of each leaf, for each group from the input on; None for all of a group.
-        modules: modules of each recurrence m whose states these are derivatives of, and their weights; None for all.
-    """
-
-    columns: list[Columns | None]
-    modules: dict[int, Modules | None]
-
-
 class DeepSensitivity(NamedTuple):
     """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
 
     Each leaf of a state stands for a group whose leaves have the module axis in front: (N, *parameter), real
-    parameters, complex where the state is. To the groups below, N and the last axis are those of the `Selection`.
-    Every pair of a recurrence and a group has arrays of its own: out of a stack of all pairs, each would be copied
-    before every product.
+    parameters, complex where the state is. To the groups below, N is the number of modules
+    that carry sensitivities to them. Every pair of a recurrence and a group has arrays of its own:
+    out of a stack of all pairs, each would be copied before every product.
 
     Args:
         own: sensitivities to a recurrence's own coefficients, as without depth, stacked: row m - 1 is recurrence m.
@@ -111,12 +98,12 @@ def depth_of(rule: LearningRule) -> Depth:
     return rule.credit
 
 
-def init_deep_sensitivity(network: Network, rule: LearningRule, h: Stack, own: Sensitivity) -> DeepSensitivity:
+def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity) -> DeepSensitivity:
     """Return the sensitivities before the first step, zero, around those to the own coefficients.
 
     Raises:
-        ValueError: columns or modules for a dense cell, under a rule that carries each module's derivative by all
-            coefficients.
+        ValueError: sampled modules for a dense cell, under a rule that carries each module's
+            derivative by all coefficients.
     """
     check_samples(network, rule)
     credit, depth = depth_of(rule), network.depth
@@ -127,12 +114,8 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, h: Stack, own: S
         # For each leaf of a state a copy of the group, with the modules that carry it in front.
         def like(leaf: jax.ShapeDtypeStruct) -> Any:
             carried = min(credit.modules or leaf.size, leaf.size)
-            return jax.tree.map(lambda p: jnp.zeros((carried, *p.shape), leaf.dtype), selected)
+            return jax.tree.map(lambda p: jnp.zeros((carried, *p.shape), leaf.dtype), group)
 
-        def select(group: Any) -> Any:
-            return select_columns(group, sample_columns(group, jax.random.key(0), credit.columns))
-
-        selected = jax.eval_shape(select, group)
         return tuple(jax.tree.map(like, state) for _ in range(pairs))
 
     # Recurrence j + k and group j: D - k pairs of lag k, of which those of the first groups are carried.
@@ -143,32 +126,14 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, h: Stack, own: S
 
 
 def check_samples(network: Network, rule: LearningRule) -> None:
-    """Raise a ValueError for columns or modules where the carried derivatives are those of a whole dense layer."""
+    """Raise a ValueError for sampled modules if the carried derivatives are of a dense layer."""
     if rule.samples and is_full(network.block(0).cell, rule):
-        raise ValueError(
-            f"{rule}: columns and modules are for cells of independent modules; leave them out for a dense one"
-        )
+        raise ValueError(f"{rule}: only a cell of independent modules can sample modules; set modules=0")
 
 
 def num_credited_groups(groups: Groups, rule: LearningRule) -> int:
     """Return how many groups, counted from the input, have credit in depth."""
     return depth_of(rule).groups or len(groups)
-
-
-def columns_of(groups: Groups, rule: LearningRule, key: PRNGKeyArray | None) -> list[Columns | None]:
-    """Sample which columns of each group are carried.
-
-    Args:
-        groups: parameters, group by group.
-        rule: rule with credit in depth.
-        key: PRNG key of the sequence; None under a rule that carries all.
-    """
-    if key is None:
-        return [None for _ in groups]
-    # The other half of the key is for modules: independent draws, so that expectations of products factor.
-    key = jax.random.split(key)[0]
-    number = depth_of(rule).columns
-    return [sample_columns(group, jax.random.fold_in(key, j), number) for j, group in enumerate(groups)]
 
 
 def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None) -> State:

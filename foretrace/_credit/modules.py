@@ -36,7 +36,7 @@ def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> M
     credit = depth_of(rule)
     if not 0 < credit.modules < network.block(0).cell.state_size:
         return None
-    # The other half of the key is for columns: independent draws, so that expectations of products factor.
+    # The recorded runs sampled from this half of the key.
     key = jax.random.split(key)[1]
     found = []
     for m in range(1, network.depth + 1):

@@ -1,7 +1,6 @@
-"""What each credit of a rule does: one table, and the only place that asks which credit a rule has."""
+"""What each credit of a rule does: the only place that asks which credit a rule has."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,90 +10,68 @@ from foretrace._credit.blocks import in_place
 from foretrace._credit.depth import run_in_depth
 from foretrace._credit.groups import check_samples, init_deep_sensitivity
 from foretrace._credit.modules import sample_modules
+from foretrace._credit.sketches import RunLayers, Sketch, init_sketch, run_with_sketch
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry, Chunk, Modules
 from foretrace._rule import Depth, LearningRule, Sketches
 from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree
-from foretrace.experimental.sketches import RunLayers, Sketch, init_sketch, run_with_sketch, sketch_norm
 
 
-class RunChunk(Protocol):
-    """Run encoder and blocks over a chunk of one stream."""
-
-    def __call__(
-        self,
-        network: Network,
-        carry: Carry,
-        chunk: Chunk,
-        *,
-        rule: LearningRule,
-        starts: bool,
-        return_carry: bool,
-        run_layers: RunLayers,
-        accepted: bool | Bool[Array, ""],
-    ) -> tuple[Float[Array, "C H"], Carry | None]:
-        """Return the outputs of the last block, and the carry after the chunk (None if not returned).
-
-        Args:
-            network: the network.
-            carry: states, sensitivities and key before the chunk.
-            chunk: inputs, resets and dropout masks.
-            rule: rule that has this credit.
-            starts: nothing came before, so no sensitivity is attached.
-            return_carry: False spares the carry after the chunk.
-            run_layers: runs encoder and blocks with all states open to the derivative.
-            accepted: False to leave the sensitivities as they were; an array to choose; for credit that is advanced in
-                place.
-        """
-
-
-class CreditMethods(NamedTuple):
-    """What a credit does.
+def init_credit(network: Network, rule: LearningRule, h: Any, own: Any) -> Any:
+    """Return what a stream carries beside its states before the first step.
 
     Args:
-        init: function of network, rule, states and the layers' own sensitivities (None if the rule carries none);
-            returns the sensitivities before the first step.
-        sample: function of network, rule and the PRNG key of a sequence; returns the modules that carry sensitivities
-            to the layers below, or None.
-        run: function that runs encoder and blocks over a chunk of one stream.
-        check: function of network and rule; raises a ValueError for a network that the credit is not for.
-        runs_in_parts: whether a whole sequence can be differentiated part by part.
-        in_place: function of network, rule and chunk length; whether sensitivities are overwritten piece by piece, so
-            that they have to be read before.
+        network: the network.
+        rule: learning rule.
+        h: states of the recurrent layers.
+        own: sensitivities of the layers to their own coefficients; None if the rule carries none.
     """
-
-    init: Callable[[Network, LearningRule, Any, Any], Any]
-    sample: Callable[[Network, LearningRule, PRNGKeyArray], Modules | None]
-    run: RunChunk
-    check: Callable[[Network, LearningRule], None]
-    runs_in_parts: bool
-    in_place: Callable[[Network, LearningRule, int], bool]
+    if isinstance(rule.credit, Depth):
+        return init_deep_sensitivity(network, rule, own)
+    return init_sketch(network, rule.credit.number, h) if isinstance(rule.credit, Sketches) else own
 
 
-TABLE: dict[type, CreditMethods] = {
-    Depth: CreditMethods(
-        init=init_deep_sensitivity,
-        sample=sample_modules,
-        run=run_in_depth,
-        check=check_samples,
-        runs_in_parts=False,
-        in_place=in_place,
-    ),
-    Sketches: CreditMethods(
-        init=init_sketch,
-        sample=lambda network, rule, key: None,
-        run=run_with_sketch,
-        check=lambda network, rule: None,
-        runs_in_parts=True,
-        in_place=lambda network, rule, steps: False,
-    ),
-}
-"""The methods of every kind of credit. A new credit is a class in `foretrace._rule` and an entry here."""
+def sample_credit(network: Network, rule: LearningRule, key: PRNGKeyArray) -> Modules | None:
+    """Return the modules of a sequence that carry sensitivities to the layers below; None for all."""
+    return sample_modules(network, rule, key) if isinstance(rule.credit, Depth) else None
 
 
-def credit_of(rule: LearningRule) -> CreditMethods | None:
-    """Return what the credit of a rule does; None if it has none."""
-    return None if rule.credit is None else TABLE[type(rule.credit)]
+def run_with_credit(
+    network: Network,
+    carry: Carry,
+    chunk: Chunk,
+    *,
+    rule: LearningRule,
+    starts: bool,
+    return_carry: bool,
+    run_layers: RunLayers,
+    accepted: bool | Bool[Array, ""],
+) -> tuple[Float[Array, "C H"], Carry | None]:
+    """Run encoder and blocks over a chunk of one stream.
+
+    Args:
+        network: the network.
+        carry: states, sensitivities and key before the chunk.
+        chunk: inputs, resets and dropout masks.
+        rule: rule with a credit.
+        starts: nothing came before, so no sensitivity is attached.
+        return_carry: False spares the carry after the chunk.
+        run_layers: function that runs encoder and blocks with all states open to the derivative.
+        accepted: False to leave sensitivities that are advanced in place as they were; an array to
+            choose.
+
+    Returns:
+        The outputs of the last block, and the carry after the chunk (None if not returned).
+    """
+    when = {"starts": starts, "return_carry": return_carry}
+    if isinstance(rule.credit, Sketches):
+        return run_with_sketch(network, carry, chunk, run_layers=run_layers, **when)
+    return run_in_depth(network, carry, chunk, rule=rule, accepted=accepted, **when)
+
+
+def runs_in_parts(rule: LearningRule) -> bool:
+    """Return whether a whole sequence can be differentiated part by part under a rule."""
+    return not isinstance(rule.credit, Depth)
 
 
 def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -> None:
@@ -105,20 +82,19 @@ def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -
         rule: learning rule.
         whole_sequences: whether each call is a sequence of its own, so that nothing is carried.
     """
-    # What is carried over from before the chunk is all that columns and modules thin out.
+    # Sampled modules thin out what is carried over from before the chunk.
     if whole_sequences and isinstance(rule.credit, Depth) and rule.samples:
         raise ValueError(
-            f"under {rule} on whole sequences nothing is carried that columns or modules could be sampled from; leave "
-            "them out, or run it in chunks"
+            f"under {rule} on whole sequences nothing is carried, so no modules can be sampled; "
+            "leave them out, or run it in chunks"
         )
-    if (credit := credit_of(rule)) is not None:
-        credit.check(network, rule)
+    if isinstance(rule.credit, Depth):
+        check_samples(network, rule)
 
 
 def advances_in_place(network: Network, rule: LearningRule, steps: int) -> bool:
     """Return whether a stream's sensitivities are overwritten piece by piece, so that they have to be read before."""
-    credit = credit_of(rule)
-    return credit is not None and credit.in_place(network, rule, steps)
+    return isinstance(rule.credit, Depth) and in_place(network, rule, steps)
 
 
 def carries_sensitivities(rule: LearningRule) -> bool:
@@ -131,7 +107,7 @@ def sensitivity_norm(e: PyTree[Array] | None) -> Float[Array, ""]:
     # Squares of sensitivities in bfloat16 would be summed in eight bits.
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), e)
     if isinstance(wide, Sketch):
-        return sketch_norm(wide)
+        return wide.norm()
     return optax.tree.norm(wide) if jax.tree.leaves(wide) else jnp.zeros(())
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.parts import check_key
-from foretrace._credit.table import credit_of
+from foretrace._credit.table import init_credit, sample_credit
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.sensitivity import init_sensitivity
@@ -48,8 +48,7 @@ def init_carry(
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream")
     carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule)))(network.blocks)
-    if (credit := credit_of(rule)) is not None:
-        carry = carry._replace(e=credit.init(network, rule, carry.h, carry.e))
+    carry = carry._replace(e=init_credit(network, rule, carry.h, carry.e))
     if batch_size is not None:
         # Layers stay in front, because they are scanned; streams come second.
         carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
@@ -62,8 +61,7 @@ def init_carry(
         key = jax.random.key(jax.random.bits(key, (), jnp.uint32))
     # Streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
-    assert credit is not None
-    sample = partial(credit.sample, network, rule)
+    sample = partial(sample_credit, network, rule)
     modules = sample(keys) if batch_size is None else jax.vmap(sample, out_axes=1)(keys)
     return carry._replace(key=jax.random.key_data(keys)[None], modules=modules)
 

@@ -8,7 +8,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from foretrace._cells.parts import wrapped_key
-from foretrace._credit.table import credit_of
+from foretrace._credit.table import run_with_credit, runs_in_parts
 from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_carry, check_chunk
 from foretrace._engine.data import Data
@@ -125,18 +125,16 @@ def _run(
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
-    # The table of credits says who runs the layers; a rule without credit runs them one after another.
-    credit = credit_of(rule)
-    if credit is not None and differentiate_carry and not credit.runs_in_parts:
+    if differentiate_carry and not runs_in_parts(rule):
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
     layers = partial(_run_layers, rule=rule, return_carry=return_carry, flatten_batch=flatten_batch)
-    if credit is None or differentiate_carry:
+    if rule.credit is None or differentiate_carry:
         x, after = layers(network, carry, chunk, differentiate_carry=differentiate_carry)
     else:
         # Shapes and keys are needed even where nothing is attached; unused zeros are dropped by the compiler.
         before = init_carry(network, rule, chunk.xs.shape[1] if batched else None) if carry is None else carry
         run_stream = partial(
-            credit.run,
+            run_with_credit,
             network,
             rule=rule,
             starts=carry is None,

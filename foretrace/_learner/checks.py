@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from foretrace._credit.table import carries_sensitivities, check_rule, credit_of
+from foretrace._credit.table import carries_sensitivities, check_rule, runs_in_parts
 from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
 from foretrace._learner.mode import Whole
 from foretrace._learner.state import LearnerState
@@ -40,13 +40,12 @@ def check_options(learner: "Learner") -> None:
             f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
         )
     check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
-    if isinstance(learner.mode, Whole) and learner.mode.segment is not None:
-        credit = credit_of(rule)
-        if learner.network.cumulative_mean or not (credit is None or credit.runs_in_parts):
-            raise ValueError(
-                f"Learner(segment={learner.mode.segment}) is for rules without credit in depth and networks without a "
-                "cumulative mean"
-            )
+    segment = learner.mode.segment if isinstance(learner.mode, Whole) else None
+    in_parts = runs_in_parts(rule) and not learner.network.cumulative_mean
+    if segment is not None and not in_parts:
+        raise ValueError(
+            f"Learner(segment={segment}) is for rules without credit in depth and networks without a cumulative mean"
+        )
     dtype = learner.sensitivity_dtype
     if dtype not in (None, *get_args(SensitivityDtype)):
         raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")

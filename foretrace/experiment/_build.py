@@ -53,12 +53,11 @@ def build(
         )
     chunked = config.chunk is not None
     rule = rule_of(config)
-    drawn = {"credit_columns": config.credit_columns, "credit_modules": config.credit_modules}
-    for name, value in drawn.items() if not chunked else ():
-        if value:
-            raise ValueError(
-                f"{name}={value} is for runs in chunks, because whole sequences carry nothing; set chunk, or 0 here"
-            )
+    if config.credit_modules and not chunked:
+        raise ValueError(
+            f"credit_modules={config.credit_modules} is for runs in chunks, because whole sequences "
+            "carry nothing; set chunk, or 0 here"
+        )
     schedule = {**dataclasses.asdict(config.optimizer), "steps": config.steps}
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),
@@ -78,10 +77,9 @@ def rule_of(config: Config) -> LearningRule:
     """Return the rule of a configuration.
 
     Raises:
-        ValueError: a rule without credit in depth; groups, columns or modules without depth.
+        ValueError: a rule without credit in depth; groups or modules without depth.
     """
     rule = as_rule(config.rule).with_depth(config.credit_depth).with_groups(config.credit_groups)
-    rule = rule.with_columns(config.credit_columns)
     return rule.with_modules(config.credit_modules, by_memory=config.credit_by_memory)
 
 

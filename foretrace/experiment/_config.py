@@ -93,10 +93,9 @@ class Config:
             (multi-layer credit); 0 for the paper's rule.
         credit_groups: number of parameter groups that receive multi-layer credit, counted from the input; 1 is the
             encoder and the norm before the first recurrent layer, 0 all groups.
-        credit_columns: number of columns of each weight matrix whose multi-layer credit is carried, sampled once per
-            sequence and rescaled so that the gradient is unbiased; 0 for all. Only for runs in chunks.
-        credit_modules: number of modules of each recurrent layer that carry multi-layer credit, sampled and rescaled
-            like the columns; 0 for all. Only for runs in chunks.
+        credit_modules: number of modules of each recurrent layer that carry multi-layer credit,
+            sampled once per sequence and weighted so that the gradient is unbiased; 0 for all. Only
+            for runs in chunks.
         credit_by_memory: whether these modules are sampled in proportion to their time constants, instead of uniformly.
         steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
@@ -124,7 +123,6 @@ class Config:
     rule: RuleName = "online"
     credit_depth: int = 0
     credit_groups: Advanced[int] = 0
-    credit_columns: Advanced[int] = 0
     credit_modules: Advanced[int] = 0
     credit_by_memory: Advanced[bool] = False
     steps: int = 4000
@@ -147,7 +145,7 @@ class Config:
         for name in (*counts, *intervals):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
-        parts = ("credit_groups", "credit_columns", "credit_modules")
+        parts = ("credit_groups", "credit_modules")
         for name in ("credit_depth", *parts):
             if (value := getattr(self, name)) < 0:
                 raise ValueError(f"{name}={value} must be at least 0")

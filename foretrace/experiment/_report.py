@@ -75,9 +75,7 @@ def _title(config: Config) -> str:
     rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
     if 0 < config.credit_groups < config.network.depth:
         rule += " for the first group" if config.credit_groups == 1 else f" for the first {config.credit_groups} groups"
-    drawn = {"columns": config.credit_columns, "modules": config.credit_modules}
-    by = " and ".join(f"{count} {name}" for name, count in drawn.items() if count)
-    rule = f"{rule} by {by}" if by else rule
+    rule += f" by {config.credit_modules} modules" if config.credit_modules else ""
     rule += " (by memory)" if config.credit_by_memory else ""
     return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
 

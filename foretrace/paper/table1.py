@@ -73,7 +73,6 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         config = Config(**{"rule": "online", "network": networks["LRU x 4"], **common, **changes})
         return Entry(row, "LRU x 4", config, None, size["rates"], note)
 
-    few = {"credit_depth": 1, "credit_modules": 4, "credit_columns": 8, "chunk": 8}
     cheap = {"credit_depth": 2, "credit_groups": 1, "chunk": 16}
     layers = NETWORKS["LRU x 4"].depth
     past_the_paper = [
@@ -88,7 +87,6 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
                 (layers, 2, "encoder and first block"),
             )
         ),
-        beyond("online, credit depth 1, 4 modules, 8 columns", "", **few),
         *(
             beyond(
                 f"online, credit depth 2, encoder, {modules} modules{' by memory' if by_memory else ''}",

@@ -1,4 +1,4 @@
-"""Credit in depth by some columns and some modules: exact for these, and on average the credit of all."""
+"""Credit in depth by some modules: exact for these, and on average the credit of all."""
 
 import dataclasses
 import itertools
@@ -22,36 +22,24 @@ from foretrace._engine.gradient import evaluate
 from foretrace._recurrence.chunk import Modules
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.experiment._build import rule_of
-from foretrace.experimental.columns import select_columns
 from foretrace.paper._records import identity
 
 ALL = ft.ONLINE.with_depth(1)
-FEW = ALL.with_columns(2)
+ONE = ALL.with_modules(1)
 NEVER = np.zeros(6, bool)
 ODD = np.arange(6) == 3  # inside the second chunk of two
 
 
 def indicators(network, rule, h, key):
-    """Return what the gradient is linear in: products of rescaled indicators of modules and columns, each 1 on average.
+    """Return what the gradient is linear in: products of weighted indicators, each 1 on average.
 
-    One module of every recurrence, times one or one column of any matrix: a sensitivity passes each recurrence once.
+    One module of every recurrence: a sensitivity passes each recurrence once.
     """
-    groups, sampled = groups_.split(network, rule), sample_modules(network, rule, key)
-
-    def share(chosen, size, weight=None):
-        return jnp.zeros(size).at[chosen].set(size / chosen.size if weight is None else weight)
-
-    size = jax.tree.leaves(h)[0].shape[1]
-    modules = [] if sampled is None else [share(one, size, weight) for one, weight in zip(*sampled, strict=True)]
-    products = partial(jnp.einsum, optimize=False)
-    joint = jnp.ones(1)
-    for one in modules:
-        joint = products("i,j->ij", joint, one).ravel()
-    columns = [jnp.ones(1)]
-    for group, chosen in zip(groups, groups_.columns_of(groups, rule, key), strict=True):
-        leaves = zip(jax.tree.leaves(group), chosen or [], strict=False)
-        columns += [share(some, leaf.shape[-1]) for leaf, some in leaves if some is not None]
-    return products("i,j->ij", joint, jnp.concatenate(columns)).ravel()
+    size, joint = jax.tree.leaves(h)[0].shape[1], jnp.ones(1)
+    for chosen, weight in zip(*sample_modules(network, rule, key), strict=True):
+        share = jnp.zeros(size).at[chosen].set(weight)
+        joint = jnp.einsum("i,j->ij", joint, share, optimize=False).ravel()
+    return joint
 
 
 def weights_of(found):
@@ -62,8 +50,8 @@ def weights_of(found):
     return weights
 
 
-def test_some_modules_and_columns_stand_for_all():
-    """The mean over all choices, of the two steps alone that take some; whole gradients are in the full tier."""
+def test_some_modules_stand_for_all():
+    """The mean over all choices, of one step; whole gradients are in the full tier."""
     rng = np.random.default_rng(0)
     theta, h = [jnp.asarray(rng.normal(size=(2, 4)))], jnp.asarray(rng.normal(size=3))
     e = [jnp.asarray(rng.normal(size=(3, 2, 4)))]
@@ -79,26 +67,16 @@ def test_some_modules_and_columns_stand_for_all():
     unequal = [slope(Modules(jnp.array([0, n]), jnp.array([1, 1 / p]))) * p for n, p in ((1, 0.25), (2, 0.75))]
     assert_equal(sum(unequal), slope(None))
 
-    def spread(columns):
-        select = partial(select_columns, columns=[columns], rescale=True)
-        return jax.vjp(select, theta)[1]([jnp.ones((2, 4 if columns is None else len(columns)))])[0][0]
-
-    pairs = [jnp.asarray(pair) for pair in itertools.combinations(range(4), 2)]
-    assert_equal(np.mean([spread(pair) for pair in pairs], axis=0), np.ones((2, 4)))
-
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule", "keys"),
     fast(
         [
-            ("lru", ALL.with_modules(1), 200),
-            ("lru", FEW, 200),
-            ("lru", ft.HYBRID.with_depth(2).with_columns(1), 200),
+            ("lru", ONE, 200),
             ("lru", ft.HYBRID.with_depth(3).with_modules(2), 200),
             ("lru", ft.ONLINE.with_depth(2).with_modules(1, by_memory=True), 4000),
             ("lstm", ft.ONLINE.with_depth(2).with_groups(1).with_modules(2, by_memory=True), 400),
-            ("lru", ft.ONLINE.with_depth(2).with_columns(2).with_modules(1), 4000),
             ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), 200),
             ("lstm", ft.ONLINE.with_depth(2).with_modules(1), 400),
         ]
@@ -122,14 +100,14 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, keys):
     weights = jnp.asarray(weights_of(np.asarray(jax.vmap(partial(indicators, network, rule, h))(keys))))
     each = jax.jit(lambda keys: lax.map(partial(total, rule), keys, batch_size=100))(keys)
     mean = jax.tree.map(lambda leaf: np.asarray(jnp.tensordot(weights, leaf, 1)), each)
-    depth = dataclasses.replace(rule.credit, columns=0, modules=0, by_memory=False)
+    depth = dataclasses.replace(rule.credit, modules=0, by_memory=False)
     want = jax.tree.map(np.asarray, jax.jit(partial(total, dataclasses.replace(rule, credit=depth)))(keys[0]))
     assert apart(jax.tree.map(lambda leaf: np.asarray(leaf[0]), each), want) > 1e-3
     assert_equal(mean, want)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("cell", "rule"), fast([("lru", ALL.with_modules(1)), ("lstm", FEW)]))
+@pytest.mark.parametrize(("cell", "rule"), fast([("lru", ONE), ("lstm", ALL.with_modules(2))]))
 def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
     network, key = make_network(cell), jax.random.key(5)
 
@@ -142,43 +120,6 @@ def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
 
     first, second = summed(key, (0, 2), (2, 3)), summed(jax.random.fold_in(key, NEXT_EPISODE), (3, 4), (4, 6))
     assert_equal(summed(key, (0, 2), (2, 4), (4, 6), reset=ODD), jax.tree.map(np.add, first, second))
-
-
-def drawn_columns(network, rule, carry):
-    """Return which columns a carry is about."""
-    return groups_.columns_of(groups_.split(network, rule), rule, jax.random.wrap_key_data(jnp.asarray(carry.key[0])))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("cell", "rule", "reset", "norm"),
-    fast(
-        [
-            ("lru", ft.ONLINE.with_depth(3), NEVER, "pre"),
-            ("lstm", ft.ONLINE.with_depth(1), RESET, "post"),
-            ("lru", ft.HYBRID.with_depth(1), RESET, "pre"),
-        ]
-    ),
-)
-def test_what_is_carried_is_carried_exactly(cell, rule, reset, norm):
-    network, depth = make_network(cell, norm=norm), rule.credit.depth
-    every, some = (
-        jax.tree.map(jnp.asarray, run_in_chunks(network, each, (3, 3), reset=reset)[2])
-        for each in (rule, rule.with_columns(2))
-    )
-    assert_equal(some.e.own, every.e.own)
-    columns_of = drawn_columns(network, rule.with_columns(2), some)
-    narrow = 0
-    for j, columns in enumerate(columns_of[:-1]):
-        for m in range(max(j, 1), min(j + depth, 3) + 1):
-            if m == j:
-                continue
-            got, want = (jax.tree.leaves(carry.e.to(m, j)) for carry in (some, every))
-            # One after another for each number of a module's state.
-            for part, whole, chosen in zip(got, want, columns * (len(got) // len(columns)), strict=True):
-                narrow += chosen is not None
-                assert_equal(part, whole if chosen is None else whole[..., chosen])
-    assert narrow >= 4
 
 
 @pytest.mark.full
@@ -199,20 +140,20 @@ def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ALL.with_columns(9).with_modules(9), ALL.with_columns(4), ALL.with_modules(3)]))
+@pytest.mark.parametrize("rule", fast([ALL.with_modules(9), ALL.with_modules(3)]))
 def test_enough_are_all(rule):
     want, got = (run_in_chunks(make_network(), each, (3, 3)) for each in (ALL, rule))
     assert_equal(got[:2], want[:2])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW, ALL.with_modules(1)]))
+@pytest.mark.parametrize("rule", fast([ONE, ALL.with_modules(2, by_memory=True)]))
 def test_whole_sequences_need_no_choice(rule):
     assert_equal(run(make_network(), rule)[:2], run(make_network(), ALL)[:2])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW, ALL.with_modules(1)]))
+@pytest.mark.parametrize("rule", fast([ONE, ALL.with_modules(2, by_memory=True)]))
 def test_each_sequence_and_each_stream_draws_its_own(rule):
     network, start = make_network(), ft.init_carry(make_network(), rule)
     *_, first = run(network, rule, start, slice(0, 2), reset=NEVER)
@@ -240,11 +181,11 @@ def test_it_is_closer_to_backpropagation_than_without_depth():
         got = run_in_chunks(network, rule, (2, 2, 2), reset=NEVER)[1]
         return sum(float(((a - b) ** 2).sum()) for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True))
 
-    assert error(ALL) < error(ALL.with_columns(3)) < error(ft.ONLINE)
+    assert error(ALL) < error(ALL.with_modules(2)) < error(ft.ONLINE)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ALL.with_columns(2).with_modules(1), FEW]))
+@pytest.mark.parametrize("rule", fast([ONE, ALL.with_modules(2, by_memory=True)]))
 def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotion, rule):
     network = jax.tree.map(lambda leaf: leaf.astype("float32"), make_network())
     options = {"rule": rule, "optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS, "warn": False}
@@ -265,38 +206,34 @@ def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotio
     assert (ended.carry.key != key).any()  # the next sequence has its own
 
 
-@pytest.mark.parametrize(("thin", "full"), [(ALL.with_columns, 4), (ALL.with_modules, 3)])
-def test_what_is_drawn_is_counted(thin, full):
+def test_what_is_drawn_is_counted():
     network = make_network()
-    sizes = [ft.carry_size(network, thin(k)) for k in range(1, full + 1)]
-    assert sizes == sorted(sizes) and len(set(sizes)) == full
+    sizes = [ft.carry_size(network, ALL.with_modules(k)) for k in range(1, 4)]
+    assert sizes == sorted(sizes) and len(set(sizes)) == 3
     assert sizes[-1] == ft.carry_size(network, ALL) + 2  # the key
 
 
-@pytest.mark.parametrize("name", ["columns", "modules"])
-def test_bad_numbers_are_named(name):
-    def thin(rule, number):
-        return getattr(rule, f"with_{name}")(number)
-
-    with pytest.raises(ValueError, match=f"{name}=-1"):
-        thin(ALL, -1)
-    with pytest.raises(ValueError, match=f"{name}=True"):
-        thin(ALL, True)
+def test_bad_numbers_are_named():
+    with pytest.raises(ValueError, match="modules=-1"):
+        ALL.with_modules(-1)
+    with pytest.raises(ValueError, match="modules=True"):
+        ALL.with_modules(True)
     with pytest.raises(ValueError, match="with_depth"):
-        thin(ft.ONLINE, 2)
+        ft.ONLINE.with_modules(2)
+    dense = ft.RTRL.with_depth(1).with_modules(2)
     with pytest.raises(ValueError, match="independent modules"):
-        ft.carry_size(make_network("gru"), thin(ft.RTRL.with_depth(1), 2))
+        ft.carry_size(make_network("gru"), dense)
     options = {"optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS}
     with pytest.raises(ValueError, match="independent modules"):
-        ft.Learner(make_network("gru"), rule=thin(ft.RTRL.with_depth(1), 2), **options)
+        ft.Learner(make_network("gru"), rule=dense, **options)
     with pytest.raises(ValueError, match="whole sequences"):
-        ft.Learner(make_network(), rule=thin(ALL, 2), whole_sequences=True, **options)
+        ft.Learner(make_network(), rule=ALL.with_modules(2), whole_sequences=True, **options)
 
 
 @pytest.mark.full
-def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
+def test_a_prediction_in_between_keeps_the_sample(standard_promotion):
     network = make_network()
-    learner = ft.Learner(network, rule=FEW, optimizer=ft.adamw(1e-2, steps=9), loss=LOSS, warn=False)
+    learner = ft.Learner(network, rule=ONE, optimizer=ft.adamw(1e-2, steps=9), loss=LOSS, warn=False)
     state, _ = learner.step(learner.init(), jnp.asarray(XS[0, :3]), jnp.asarray(YS[0, :3]))
     _, after = learner.predict(state, jnp.asarray(XS[0, 3:]), sensitivity=False)
     assert (after.carry.key == state.carry.key).all()
@@ -306,15 +243,14 @@ def test_a_prediction_in_between_keeps_the_columns(standard_promotion):
 def test_a_configuration_has_them_for_runs_in_chunks():
     task = experiment.Copy(pattern_length=3, padding=1, bits=2)
     plain = experiment.Config(task=task, credit_depth=1, chunk=4)
-    config = dataclasses.replace(plain, credit_columns=2, credit_modules=3, credit_by_memory=True)
-    assert rule_of(config) == ft.ONLINE.with_depth(1).with_columns(2).with_modules(3, by_memory=True)
+    config = dataclasses.replace(plain, credit_modules=3, credit_by_memory=True)
+    assert rule_of(config) == ft.ONLINE.with_depth(1).with_modules(3, by_memory=True)
     assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
     with pytest.raises(ValueError, match="credit_by_memory=True says how modules are sampled"):
         dataclasses.replace(config, credit_modules=0)
-    with pytest.raises(ValueError, match="credit_columns=2 needs credit_depth"):
-        dataclasses.replace(config, credit_depth=0)
-    for name, value in (("credit_columns", 2), ("credit_modules", 3)):
-        with pytest.raises(ValueError, match=f"{name}={value} is for runs in chunks"):
-            experiment.build(dataclasses.replace(plain, chunk=None, **{name: value}))
+    with pytest.raises(ValueError, match="credit_modules=3 needs credit_depth"):
+        dataclasses.replace(config, credit_depth=0, credit_by_memory=False)
+    with pytest.raises(ValueError, match="credit_modules=3 is for runs in chunks"):
+        experiment.build(dataclasses.replace(plain, chunk=None, credit_modules=3))

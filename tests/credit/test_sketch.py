@@ -10,10 +10,10 @@ import pytest
 from tiers import fast
 
 import foretrace as ft
+from foretrace._credit.sketches import signs
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate, jitted_evaluate
 from foretrace._rule import Sketches
-from foretrace.experimental.sketches import signs
 
 LOSS = ft.losses.softmax_cross_entropy
 XS = np.random.default_rng(0).normal(size=(5, 2))

@@ -20,7 +20,6 @@ ORDER = [
     "_cells",
     "_network",
     "_recurrence",
-    "experimental",
     "_credit",
     "_engine",
     "_learner",
@@ -68,12 +67,6 @@ def test_imports_go_one_way():
                 continue
             assert ORDER.index(other) <= ORDER.index(name), f"{path.name} imports {other}, which comes after it"
     assert {"_cells", "_recurrence", "_learner"} <= seen
-
-
-def test_the_core_knows_of_experimental_features_by_the_credits_alone():
-    users = {path for path in PACKAGE.rglob("*.py") if "experimental" in set(imported(path))}
-    assert {path.parent.name for path in users} <= {"_credit", "experimental"}
-    assert users
 
 
 def test_files_stay_small_and_annotations_stay_checked():
