@@ -1,6 +1,5 @@
 """The paper's optimiser from Optax parts; any other Optax optimiser works as well, and any can be bounded."""
 
-import itertools
 from functools import partial
 from typing import Any
 
@@ -8,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from foretrace._learner.packing import Packing
 from foretrace._network import Network
 from foretrace._types import Array, Float, PyTree
 
@@ -15,7 +15,7 @@ RECURRENT, REST = "recurrent", "rest"
 
 
 _SMALL = 8192
-"""Numbers of a leaf that goes with others: 32 KiB, what a first-level cache holds."""
+"""Numbers of a leaf that is packed with others: 32 KiB, what a first-level cache holds."""
 
 
 def adamw(
@@ -33,8 +33,8 @@ def adamw(
     """AdamW with a slow, undecayed group for the recurrence; linear warm-up, then cosine to zero.
 
     The group is what a cell names in `slow_parameters` (LRU: nu_log, theta_log, gamma_log): it learns at
-    `learning_rate * recurrent_factor` and is not decayed. Everything else learns at `learning_rate` with decay. All
-    parameters have to be of one dtype, as those of a `Network` are.
+    `learning_rate * recurrent_factor` and is not decayed. Everything else learns at `learning_rate`
+    with decay.
 
     Args:
         learning_rate: largest rate.
@@ -68,59 +68,38 @@ def adamw(
     moments = optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
     rate = schedule(learning_rate, steps=steps, warmup_steps=warmup_steps)
     return optax.chain(
-        _on_parts(moments if clip is None else optax.chain(_clipped(clip), moments)),
+        _packed(moments if clip is None else optax.chain(_clipped(clip), moments)),
         optax.masked(optax.add_decayed_weights(weight_decay), partial(_is, REST)),
         optax.masked(optax.scale(recurrent_factor), partial(_is, RECURRENT)),
         optax.scale_by_learning_rate(rate),
     )
 
 
-def parts(tree: PyTree[Array]) -> list[Array]:
-    """Return the large leaves as they are, and all small ones as one vector behind them.
-
-    For a small network this spares dozens of small operations at each step; a copy of what is large would cost more.
-    """
-    large, small = _by_size(jax.tree.leaves(tree))
-    return large + ([jnp.concatenate([jnp.ravel(leaf) for leaf in small])] if small else [])
-
-
 def norm(tree: PyTree[Array]) -> Float[Array, ""]:
     """Return the norm of all leaves."""
-    leaves = jax.tree.leaves(tree)
-    return optax.tree.norm(parts(leaves) if len({leaf.dtype for leaf in leaves}) == 1 else leaves)
+    return optax.tree.norm(Packing(tree, _SMALL).pack(tree))
 
 
-def _by_size(leaves: list[Array]) -> tuple[list[Array], list[Array]]:
-    return [leaf for leaf in leaves if leaf.size > _SMALL], [leaf for leaf in leaves if leaf.size <= _SMALL]
+def _packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Apply a transformation that does not look at the parameters, to packed updates."""
 
-
-def _whole(parts: list[Array], like: PyTree[Array]) -> PyTree[Array]:
-    """Undo `parts`."""
-    leaves, structure = jax.tree.flatten(like)
-    small = _by_size(leaves)[1]
-    ends = list(itertools.accumulate(leaf.size for leaf in small))
-    pieces = iter(jnp.split(parts[-1], ends[:-1]) if small else [])
-    large = iter(parts)
-    return structure.unflatten(
-        [next(large) if leaf.size > _SMALL else next(pieces).reshape(leaf.shape) for leaf in leaves]
-    )
-
-
-def _on_parts(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Apply a transformation that does not look at the parameters, to `parts`."""
+    def init(params: Any) -> Any:
+        return inner.init(Packing(params, _SMALL).pack(params))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        changed, state = inner.update(parts(updates), state)
-        return _whole(changed, updates), state
+        packing = Packing(updates, _SMALL)
+        changed, state = inner.update(packing.pack(updates), state)
+        return packing.unpack(changed), state
 
-    return optax.GradientTransformation(lambda params: inner.init(parts(params)), update)
+    return optax.GradientTransformation(init, update)
 
 
 def _clipped(most: float) -> optax.GradientTransformation:
     """Return Optax's `clip_by_global_norm` as one factor, which needs no pass over memory of its own."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        return optax.tree.scale(jnp.minimum(1, most / optax.tree.norm(updates)), updates), state
+        factor = jnp.minimum(1, most / optax.tree.norm(updates))
+        return jax.tree.map(lambda u: factor.astype(u.dtype) * u, updates), state
 
     return optax.GradientTransformation(optax.init_empty_state, update)
 

@@ -1,7 +1,8 @@
 """A tree of arrays as few arrays: a compiled program pays about a microsecond for each array it takes and returns.
 
-Arrays of at most `SMALL` elements lie behind each other in one vector for each dtype. Larger ones stay as they are, so
-that a program changes them in place. PRNG keys stay as they are too.
+Small arrays lie behind each other in one vector for each dtype. Larger ones stay as they are, so
+that a program changes them in place. PRNG keys stay as they are too. An optimiser packs its moments
+in the same way, which spares dozens of small operations at each step of a small network.
 """
 
 import functools
@@ -17,14 +18,14 @@ from foretrace._cells.parts import is_key
 from foretrace._types import Array
 
 SMALL = 1024
-"""Largest number of elements of an array that is put into a vector with others."""
+"""Largest number of elements of an array that is put into a vector with others, unless told."""
 
 
 class Packed(NamedTuple):
     """A tree of arrays as few arrays.
 
     Args:
-        large: arrays of more than `SMALL` elements, and PRNG keys.
+        large: arrays of more elements than the others, and PRNG keys.
         small: a vector of all others for each dtype.
     """
 
@@ -37,6 +38,7 @@ class Packing:
 
     Args:
         like: tree of arrays, or of their shapes.
+        most: largest number of elements of an array that is put into a vector with others.
 
     >>> packing = Packing({"a": jnp.ones(2), "b": jnp.zeros((1, 3)), "c": jnp.zeros(2000)})
     >>> packed = packing.pack({"a": jnp.ones(2), "b": jnp.zeros((1, 3)), "c": jnp.zeros(2000)})
@@ -44,9 +46,9 @@ class Packing:
     ([(2000,), (5,)], (1, 3))
     """
 
-    def __init__(self, like: Any):
+    def __init__(self, like: Any, most: int = SMALL):
         self._like, self._tree = jax.tree.flatten(like)
-        self._is_large = [math.prod(leaf.shape) > SMALL or is_key(leaf) for leaf in self._like]
+        self._is_large = [math.prod(leaf.shape) > most or is_key(leaf) for leaf in self._like]
         small = [leaf for leaf, large in zip(self._like, self._is_large, strict=True) if not large]
         self._dtypes = sorted({np.dtype(leaf.dtype) for leaf in small}, key=str)
 

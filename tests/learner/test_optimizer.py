@@ -1,5 +1,6 @@
 """The paper's optimiser: schedule, groups, clipping."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +87,20 @@ def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
         for path, leaf in jax.tree.leaves_with_path(wanted):
             have = dict(jax.tree.leaves_with_path(found))[path]
             np.testing.assert_allclose(have, leaf, rtol=1e-10, atol=1e-15, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.mark.parametrize("clip", [None, 1e-3])
+def test_parameters_of_two_dtypes_are_updated_as_those_of_one(network, standard_promotion, clip):
+    """A float32 decoder beside float64 layers: small leaves of each dtype are one vector."""
+    decoder = jax.tree.map(jnp.float32, network.decoder)
+    mixed = eqx.tree_at(lambda net: net.decoder, network, decoder)
+    updates = []
+    for net in (network, mixed):
+        optimizer, grads = ft.adamw(1e-2, clip=clip), jax.tree.map(jnp.cos, net)
+        updates.append(optimizer.update(grads, optimizer.init(net), net)[0])
+    for one, two, like in zip(*map(jax.tree.leaves, (*updates, mixed)), strict=True):
+        assert two.dtype == like.dtype
+        np.testing.assert_allclose(two, one, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
