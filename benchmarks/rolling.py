@@ -1,10 +1,11 @@
-"""Truncated backpropagation through time with a rolling window: at every step, the last `reach` steps are gone through.
+"""Truncated backpropagation through a window of the newest steps, gone through again for every chunk.
 
-    window      <- its last steps and the newest `chunk`
-    parameters  <- learned from the newest losses, through the whole window, from the state h before it
-    h           <- the state `chunk` steps later, computed with the parameters of now
+    window    <- its last steps and the newest chunk
+    gradient  of the newest chunk's losses, through the whole window, from the state before it
+    state     <- the state one chunk later, so that it stands before the next window
 
-Unlike chunks of `BPTT`, whose reach is anything from one step to the chunk, every label sees the same `reach` steps.
+It lives here and not in the library, where a rule is data: a window is kept inputs that are run again, which the
+online rules exist to spare.
 """
 
 from typing import NamedTuple
@@ -15,8 +16,28 @@ import jax.numpy as jnp
 import foretrace as ft
 
 
+def window_gradient(network, carry, window, ys, *, chunk, loss, mask=None):
+    """Return the loss of the newest steps, its gradient through the window, and the carry one chunk later.
+
+    Args:
+        network: the network.
+        carry: states before the window.
+        window: inputs of one stream.
+        ys: targets of its newest steps; the others have none.
+        chunk: steps by which the window moves on.
+        loss: loss of one step.
+        mask: weights of the newest steps; 1 if not given.
+    """
+    past = len(window) - len(ys)
+    labels = jnp.pad(ys, [(past, 0)] + [(0, 0)] * (ys.ndim - 1))
+    weights = jnp.ones(len(ys), window.dtype) if mask is None else mask.astype(window.dtype)
+    given = {"rule": ft.BPTT, "loss": loss, "mask": jnp.pad(weights, (past, 0))}
+    value, grads, _ = ft.gradient(network, carry, window, labels, **given)
+    return value, grads, ft.forward(network, carry, window[:chunk])[1]
+
+
 class State(NamedTuple):
-    """Network, optimiser and the state before the next window; inputs of the last one, and where an episode starts."""
+    """Learner with the carry before the next window; inputs of the last window, and where an episode starts."""
 
     learner: ft.LearnerState
     window: jax.Array
@@ -44,40 +65,24 @@ class Rolling:
 
     def step(self, state, xs, ys, *, mask, reset=None):
         """Predict `chunk` steps, learn from their labels, move on; return the state and what `Learner.step` returns."""
-        window, starts = self._pushed(state, xs, reset)
-        early = self.length - self.reach
+        fresh = jnp.zeros(xs.shape[:-1], bool) if reset is None else reset
+        window = jnp.concatenate([state.window[..., self.chunk :, :], xs], -2)
+        starts = jnp.concatenate([state.starts[..., self.chunk :], fresh], -1)
+
+        def reset_of(part):
+            return {} if reset is None else {"reset": starts[..., part]}
+
+        early, filler = self.length - self.reach, self.length - self.chunk
         before = state.learner
         outputs = jnp.zeros((*self.front, 0, self.learner.network.output_size))
         if early:
-            given = {} if reset is None else {"reset": starts[..., :early]}
-            outputs, before = self.learner.predict(before, window[..., :early, :], **given)
-        axis, filler = len(self.front), self.length - self.chunk
-        ys, mask = (_behind(filler, early, leaf, axis) for leaf in (ys, mask))
-        given = {} if reset is None else {"reset": starts[..., early:]}
-        learned, info = self.learner.step(before, window[..., early:, :], ys, mask=mask, **given)
-        learner = state.learner._replace(
-            network=learned.network, opt_state=learned.opt_state, step=learned.step, skipped=learned.skipped
-        )
+            outputs, before = self.learner.predict(before, window[..., :early, :], **reset_of(slice(early)))
+        ys, mask = (_behind(filler, early, leaf, len(self.front)) for leaf in (ys, mask))
+        learned, info = self.learner.step(before, window[..., early:, :], ys, mask=mask, **reset_of(slice(early, None)))
+        learner = learned._replace(carry=state.learner.carry, key=state.learner.key)
+        _, learner = self.learner.predict(learner, window[..., : self.chunk, :], **reset_of(slice(self.chunk)))
         outputs = jnp.concatenate([outputs, info.outputs], -2)[..., filler:, :]
-        return self._moved(learner, window, starts, reset), info._replace(outputs=outputs)
-
-    def predict(self, state, xs, *, reset=None):
-        """Move on without learning; return the outputs and the state."""
-        window, starts = self._pushed(state, xs, reset)
-        given = {} if reset is None else {"reset": starts}
-        outputs, _ = self.learner.predict(state.learner, window, **given)
-        outputs = outputs[..., self.length - self.chunk :, :]
-        return outputs, self._moved(state.learner, window, starts, reset)
-
-    def _pushed(self, state, xs, reset):
-        fresh = jnp.zeros(xs.shape[:-1], bool) if reset is None else reset
-        window = jnp.concatenate([state.window[..., self.chunk :, :], xs], -2)
-        return window, jnp.concatenate([state.starts[..., self.chunk :], fresh], -1)
-
-    def _moved(self, learner, window, starts, reset):
-        given = {} if reset is None else {"reset": starts[..., : self.chunk]}
-        carry = self.learner.predict(learner, window[..., : self.chunk, :], **given)[1].carry
-        return State(learner._replace(carry=carry), window, starts)
+        return State(learner, window, starts), info._replace(outputs=outputs)
 
 
 def _behind(filler, early, leaf, axis):

@@ -1,6 +1,8 @@
 """One setting for all tests: float64, strict promotion, shape annotations checked at run time; and which tests run."""
 
+import importlib
 import os
+import sys
 from pathlib import Path
 
 from quick import FLAGS
@@ -81,6 +83,15 @@ def without_shape_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Return a function that imports a script of the benchmarks by its name, such as `streams.real`."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1]), *sys.path])
+    yield lambda name: importlib.import_module(f"benchmarks.{name}")
+    for name in [name for name in sys.modules if name.split(".")[0] == "benchmarks"]:
+        del sys.modules[name]
 
 
 PROCESS = Path("/proc/self")

@@ -5,8 +5,9 @@ where p_n is the probability that it is sampled. So the gradient is unbiased, wh
 
     E[sum_{n sampled} g_n / p_n] = sum_n g_n
 
-What a module brings from the past lasts as long as its memory. So probabilities in proportion to the memory, the time
-constant 1 / (1 - |a|) of a module, leave less noise in the gradient than equal ones (`benchmarks/module_noise.py`).
+What a module brings from the past lasts as long as its memory. So probabilities in proportion to the
+memory, the time constant 1 / (1 - |a|) of a module, leave less noise in the gradient than equal ones
+(`benchmarks/credit/module_noise.py`).
 """
 
 import jax

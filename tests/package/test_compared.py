@@ -15,13 +15,12 @@ import optax
 import pytest
 
 import foretrace as ft
-from foretrace.tasks.copy import Copy
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_what_the_records_say(benchmark, tmp_path):
-    page = benchmark("page")
+    page = benchmark("streams.page")
     assert page.text() == (ROOT / "docs" / "streams_compared.md").read_text()
     assert page.text(tmp_path) != page.text()
     for name in ("reach", "memory", "streams"):
@@ -31,45 +30,27 @@ def test_the_page_is_what_the_records_say(benchmark, tmp_path):
 
 @pytest.mark.program
 def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_truncated(benchmark):
-    baselines = benchmark("credit_baselines")
-    task = Copy(pattern_length=4, padding=1, bits=2)
-    network = ft.Network(
-        task.input_size, 4, model_size=3, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
-    )
+    training = benchmark("credit.training")
+    cell, task = ft.LRU.factory(state_size=3), training.TASK
+    network = ft.Network(task.input_size, 16, model_size=3, depth=2, cell=cell, key=jax.random.key(0))
     batch = task.batch(0, 0, 2)
-    length = batch.xs.shape[1]
+    length, chunk = batch.xs.shape[1], training.CHUNK
 
     def window(reach):
-        return baselines.window_gradient(network, batch, reach=reach, chunk=4, loss=task.loss)
+        return training.windows(network, batch, training.Method(ft.BPTT, chunk, reach))
 
     options = {"rule": ft.BPTT, "loss": task.loss}
-    value, grads, _ = ft.gradient(network, None, batch.xs, batch.ys, mask=batch.mask, **options)
-    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(4 * -(-length // 4)), (value, grads))
+    whole = ft.gradient(network, None, batch.xs, batch.ys, mask=batch.mask, **options)[:2]
+    found = window(chunk * -(-length // chunk))
+    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), found, whole)
     assert max(jax.tree.leaves(apart)) < 1e-10
     carry, total = ft.init_carry(network, ft.BPTT, 2), None
-    for at in range(0, length, 4):
-        xs, ys, mask = (leaf[:, at : at + 4] for leaf in (batch.xs, batch.ys, batch.mask))
+    for at in range(0, length, chunk):
+        xs, ys, mask = (leaf[:, at : at + chunk] for leaf in (batch.xs, batch.ys, batch.mask))
         _, part, carry = ft.gradient(network, carry, xs, ys, mask=mask, **options)
         total = part if total is None else jax.tree.map(jnp.add, total, part)
-    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(4)[1], total)
+    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(chunk)[1], total)
     assert max(jax.tree.leaves(apart)) < 1e-10
-
-
-@pytest.mark.program
-def test_a_grown_network_learns_by_its_newest_block_alone(benchmark):
-    baselines = benchmark("credit_baselines")
-    one, two = (
-        ft.Network(2, 3, model_size=3, depth=depth, cell=ft.LRU.factory(state_size=3), key=jax.random.key(depth))
-        for depth in (1, 2)
-    )
-    grown = baselines.grown(one, two)
-    for new, old, fresh in zip(*(jax.tree.leaves(n.blocks) for n in (grown, one, two)), strict=True):
-        assert (new[0] == old[0]).all() and (new[1] == fresh[1]).all()
-    ones = jax.tree.map(jnp.ones_like, grown)
-    updates, _ = baselines.newest_only(grown).update(ones, baselines.newest_only(grown).init(grown), grown)
-    assert all((leaf[0] == 0).all() and (leaf[1] == 1).all() for leaf in jax.tree.leaves(updates.blocks))
-    assert not any(leaf.any() for leaf in jax.tree.leaves(updates.encoder))
-    assert all(leaf.all() for leaf in jax.tree.leaves(updates.decoder))
 
 
 def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(benchmark, tmp_path, capsys):
@@ -85,7 +66,7 @@ def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(benchm
 
 
 def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
-    peers = benchmark("peers")
+    peers = benchmark("streams.peers")
     log = []
 
     class Model:
@@ -144,7 +125,7 @@ def test_a_scaled_peer_gets_indicators_as_they_are(benchmark):
         def learn_one(self, x, y):
             seen.append(x)
 
-    model = benchmark("peers").Scaled(Model())
+    model = benchmark("streams.peers").Scaled(Model())
     for value in (1.0, 3.0):
         model.learn_one({"n": value, "last is a": 1.0}, 0)
     model.predict_one({"n": 3.0, "last is a": 1.0})
@@ -170,7 +151,7 @@ def test_a_peer_that_is_installed_is_timed(benchmark, monkeypatch):
     monkeypatch.setitem(sys.modules, "deep_river", package)
     monkeypatch.setitem(sys.modules, "deep_river.classification", module)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "9")
-    peer_times = benchmark("peer_times")
+    peer_times = benchmark("engine.peer_times")
     monkeypatch.setattr(peer_times, "ROWS", 3)
     found = list(peer_times.beside_deep_river(2))
     assert [row["foretrace"] for row in found] == [
@@ -186,7 +167,7 @@ def test_a_peer_that_is_installed_is_timed(benchmark, monkeypatch):
 
 @pytest.mark.program
 def test_plain_jax_computes_the_loss_and_the_gradient_of_our_network(benchmark):
-    peer_steps = benchmark("peer_steps")
+    peer_steps = benchmark("engine.peer_steps")
     made = peer_steps.network(peer_steps.SHAPE, peer_steps.GRU().factory())
     xs, ys = peer_steps.data(peer_steps.SHAPE, 3, 5)
     value, grads, _ = ft.gradient(made, None, xs, ys, rule=ft.BPTT, loss=ft.losses.softmax_cross_entropy)

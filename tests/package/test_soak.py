@@ -1,21 +1,12 @@
 """A run on a stream that is killed and resumed at random, against one that is left alone."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one network", "members"])
-def test_a_disturbed_run_is_the_undisturbed_one_bit_for_bit(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-    specification = importlib.util.spec_from_file_location("soak", BENCHMARKS / "soak.py")
-    soak = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(soak)
+def test_a_disturbed_run_is_the_undisturbed_one_bit_for_bit(kind, tmp_path, benchmark):
+    soak = benchmark("streams.soak")
     found = soak.soak(tmp_path, kind=kind, rows=6000, kills=4, stops=1, chunk=4, size="tiny", seed=1)
     assert found["same"], found["differs"]
     if kind == "members":

@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_what_the_records_say(benchmark, tmp_path):
-    page = benchmark("suite_page")
+    page = benchmark("credit.suite_page")
     shown = (ROOT / "docs" / "suite.md").read_text()
-    assert page.text() == shown, "run python benchmarks/suite.py --page"
+    assert page.text() == shown, "run python -m benchmarks.credit.suite --page"
     assert page.text(tmp_path / "none.jsonl").count("*Not measured yet.*") == len(page.SCORES)
 
 
 def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(benchmark):
-    page = benchmark("suite_page")
+    page = benchmark("credit.suite_page")
 
     def record(rule, seed, loss, time):
         found = {"loss": loss, "accuracy": 0.5, "memory_kib": 3.0, "operations": 2000.0, "cpu_us_per_step": time}
@@ -42,7 +42,7 @@ def test_every_task_runs_for_two_batches(benchmark, monkeypatch, task):
         monkeypatch.setenv("FORETRACE_DATA", stored.real_data("fsdd" if task == "digits" else "streams"))
     if task == "digits":
         pytest.importorskip("soundfile")
-    suite, scores = benchmark("suite"), benchmark("suite_page").SCORES[task]
+    suite, scores = benchmark("credit.suite"), benchmark("credit.suite_page").SCORES[task]
     with jax.enable_x64(False):
         cells = [{"task": task, "scale": "small", "seed": 0, "batches": 2, "rule": rule} for rule in suite.WAYS]
         for cell in (cells[0], cells[3]):
@@ -55,7 +55,7 @@ def test_every_task_runs_for_two_batches(benchmark, monkeypatch, task):
 @pytest.mark.full
 @pytest.mark.usefixtures("default_promotion")
 def test_nothing_moves_without_a_label(benchmark):
-    optimizer = benchmark("suite_rules").with_labels_only(ft.adamw(0.1))
+    optimizer = benchmark("credit.suite_rules").with_labels_only(ft.adamw(0.1))
     network = ft.Network(1, 1, model_size=2, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
     ones = jax.tree.map(jnp.ones_like, network)
     _, state = optimizer.update(ones, optimizer.init(network), network)

@@ -1,9 +1,5 @@
 """The baselines of the benchmarks: a rolling window by its definition, and what they record."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import jax
 import numpy as np
 import optax
@@ -13,17 +9,6 @@ import foretrace as ft
 
 PPO = {"environment": "chain", "length": 2, "discount": 0.9, "entropy": 0.01, "learning_rate": 1e-3}
 PPO |= {"environments": 4, "rollout": 8, "epochs": 1, "steps": 1600, "seeds": [0]}
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """Return a function that imports a script of the benchmarks, as it is found when one of them runs."""
-    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-    yield importlib.import_module
-    for name in list(sys.modules):
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
 
 
 def traces(agent, steps=7, done=2):
@@ -38,12 +23,12 @@ def traces(agent, steps=7, done=2):
 
 @pytest.mark.full
 @pytest.mark.parametrize("entropy", [0.0, 0.1])
-def test_a_window_over_whole_episodes_is_the_exact_gradient(script, entropy):
+def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
     """With credit at the full depth the online rule is exact, and so is a window that holds the episode."""
     make = ft.LRU.factory(state_size=3)
     network = ft.Network(2, 3, model_size=4, depth=1, cell=make, key=jax.random.key(1))
     options = {"optimizer": optax.sgd(0.0), "entropy": entropy, "discount": 0.9}
-    rolling = script("rl_rolling").RollingActorCritic
+    rolling = benchmark("agents.rolling").RollingActorCritic
     exact = traces(ft.rl.ActorCritic(network, rule=ft.ONLINE.with_depth(1), **options))
     whole, short = (traces(rolling(network, reach=reach, **options)) for reach in (5, 2))
     apart = []
@@ -56,8 +41,8 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(script, entropy):
 
 
 @pytest.mark.full
-def test_generalised_advantages_by_their_definition(script):
-    ppo = script("rl_ppo")
+def test_generalised_advantages_by_their_definition(benchmark):
+    ppo = benchmark("agents.ppo")
     draw = np.random.default_rng(0)
     reward, value, done = draw.normal(size=(6, 2)), draw.normal(size=(7, 2)), draw.random((6, 2)) < 0.3
     empty = jax.numpy.zeros((6, 2))
@@ -75,15 +60,15 @@ def test_generalised_advantages_by_their_definition(script):
 
 
 @pytest.mark.program
-def test_every_baseline_gives_a_record(script):
+def test_every_baseline_gives_a_record(benchmark):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        found = script("rl_ppo").learn(PPO)
+        found = benchmark("agents.ppo").learn(PPO)
         assert len(found["each"]) == 1 and len(found["curves"][0]) == 50
-        baselines = script("rl_baselines")
+        own, costs = benchmark("agents.own"), benchmark("agents.costs")
         place = {"environment": "trace", "length": 3, "steps": 500, "seeds": [0]}
         for way, reach in (("feed-forward", 1), ("rolling", 2)):
-            assert len(baselines.learn({**place, "way": way, "reach": reach})["curves"][0]) == 50
+            assert len(own.learn({**place, "way": way, "reach": reach})["curves"][0]) == 50
         chain = {"environment": "chain", "length": 3, "way": "online", "reach": None, "steps": 200, "rounds": 1}
-        assert baselines.sizes(chain)["operations"] > 1e5
-        held = baselines.memory(chain)
+        assert costs.sizes(chain)["operations"] > 1e5
+        held = costs.memory(chain)
         assert held["live_arrays"][0] == held["live_arrays"][1] and held["live_bytes"][0] == held["live_bytes"][1]

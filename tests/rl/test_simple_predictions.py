@@ -1,8 +1,5 @@
 """What stands beside an agent in the table of the load is what its name says."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,14 +8,9 @@ from foretrace.rl import Series
 MEMORY, DISCOUNT = 0.8, 0.9
 
 
-@pytest.fixture(scope="module")
-def load():
-    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-    try:
-        import rl_load
-    finally:
-        sys.path.pop(0)
-    return rl_load
+@pytest.fixture
+def load(benchmark):
+    return benchmark("agents.predictions")
 
 
 @pytest.fixture(scope="module")

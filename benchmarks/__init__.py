@@ -1,0 +1,1 @@
+"""The scripts behind every measured number, and their records."""

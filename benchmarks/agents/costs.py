@@ -1,0 +1,120 @@
+"""What a step of an agent takes: time, operations, memory, and whether memory grows over a million steps."""
+
+import dataclasses
+import statistics
+import time
+from functools import partial
+
+import jax
+import numpy as np
+
+from benchmarks.agents.own import builder, config_of
+from foretrace._engine.operations import operations
+from foretrace._runs.machine import resident_mib
+from foretrace.rl import AgentConfig
+from foretrace.rl._config import TASKS
+from foretrace.rl._program import advance, begin, build
+
+
+def step_times(config, agent, world, rounds, steps):
+    """Return microseconds of a step in each round of one program."""
+    run, took = jax.jit(partial(advance, config.seen, agent)), []
+    jax.block_until_ready(run(world, np.int32(1)))
+    for _ in range(rounds):
+        began = time.perf_counter()
+        jax.block_until_ready(run(world, np.int32(steps)))
+        took.append((time.perf_counter() - began) / steps * 1e6)
+    return took
+
+
+def step_time(cell):
+    """Return microseconds of a step within one program, and of a step of the loop in Python."""
+    config = dataclasses.replace(
+        TASKS["memory-chain"], agent=AgentConfig(optimizer=cell["optimizer"]), environments=cell["environments"]
+    )
+    agent = build(config)
+    compiled = step_times(config, agent, begin(config.environment, agent, jax.random.key(0)), cell["rounds"], 2000)
+    state, observation = agent.init(), np.zeros((cell["environments"], 2), np.float32)
+    reward, python = np.zeros(cell["environments"], np.float32), []
+    for i in range(300 * cell["rounds"]):
+        began = time.perf_counter()
+        action, state = agent.act(state, observation)
+        np.asarray(action)
+        state, _ = agent.learn(state, reward)
+        if i > 100:
+            python.append((time.perf_counter() - began) * 1e6)
+    return {
+        "compiled_us": round(statistics.median(compiled), 1),
+        "compiled_fastest_us": round(min(compiled), 1),
+        "python_us": round(statistics.median(python), 1),
+        "python_fastest_us": round(min(python), 1),
+    }
+
+
+def sizes(cell):
+    """Return what a step of one environment takes."""
+    config = config_of(cell)
+    agent = builder(cell)(config)
+    world = begin(config.seen, agent, jax.random.key(0))
+    step, given = agent._act, (world.agent, world.observation)
+    working = step.lower(*given).compile().memory_analysis().temp_size_in_bytes
+    took = step_times(config, agent, world, cell["rounds"], 1000)
+    carried = sum(leaf.nbytes for leaf in jax.tree.leaves(world.agent.carry))
+    return {
+        "operations": operations(agent._traced_act, *given),
+        "carried_kib": round(carried / 2**10, 1),
+        "working_kib": round(working / 2**10, 1),
+        "us": round(statistics.median(took), 1),
+        "us_fastest": round(min(took), 1),
+    }
+
+
+def memory(cell):
+    """Return resident memory, live arrays and their size at twenty moments of a run."""
+    config = config_of(cell)
+    agent = builder(cell)(config)
+    world = begin(config.seen, agent, jax.random.key(0))
+    run, block, lines = jax.jit(partial(advance, config.seen, agent), donate_argnums=0), cell["steps"] // 20, []
+    began = time.perf_counter()
+    for i in range(20):
+        world, tally = run(world, np.int32(block))
+        jax.block_until_ready(tally)
+        # Their list is not kept: it would keep them alive.
+        lines.append([(i + 1) * block, resident_mib(), *live()])
+    return {
+        "resident_mib": [lines[0][1], lines[-1][1]],
+        "live_arrays": [lines[0][2], lines[-1][2]],
+        "live_bytes": [lines[0][3], lines[-1][3]],
+        "refused": float(tally.skipped),
+        "seconds": round(time.perf_counter() - began, 1),
+        "curves": lines,
+    }
+
+
+def live():
+    """Return number and bytes of all arrays of this process."""
+    alive = jax.live_arrays()
+    return len(alive), sum(array.nbytes for array in alive)
+
+
+def time_cells(seeds):
+    """Yield the cells of the times."""
+    for optimizer in ("adam", "obgd"):
+        for environments in (1, 8):
+            yield {"task": "time", "optimizer": optimizer, "environments": environments, "rounds": 7}
+
+
+def size_cells(seeds):
+    """Yield the cells of the costs."""
+    place = {"part": "sizes", "environment": "chain", "length": 64}
+    for way in ("spatial", "truncated", "online"):
+        yield {**place, "way": way, "reach": None, "rounds": 15}
+    for reach in (1, 2, 4, 8, 16, 24, 32, 48, 65):
+        yield {**place, "way": "rolling", "reach": reach, "rounds": 15}
+
+
+def memory_cells(seeds):
+    """Yield the cells of the memory over a long run."""
+    for environment in ("chain", "trace"):
+        place = {"part": "memory", "environment": environment, "length": 16}
+        yield {**place, "way": "online", "reach": None, "steps": 1_000_000}

@@ -1,0 +1,1 @@
+"""Credit depth, and a suite of streamed tasks."""

@@ -1,0 +1,158 @@
+"""What credit depth costs a stream, beside the paper's rule: the paper's network for the copy task, float32.
+
+    python -m benchmarks.credit.cheap_depth      one stream in chunks of 8, 16 and 64; 50 streams in chunks of 16
+    python -m benchmarks.credit.cheap_depth --chunks 16 --streams 1
+
+CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one process, so that other
+work on the machine troubles all of them. Times are medians over the rounds; read the ratios to the paper's rule.
+A rolling window goes through its steps again for every chunk, with the labels of the chunk, and moves on by the chunk.
+Memory is what one stream carries (`mib`), and what the compiled call needs besides (`temporary_mib`). Finished cells
+stay in records/cheap_depth.jsonl. The losses in the last column are those of results/table1-paper.
+"""
+
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import foretrace as ft
+from benchmarks import ledger
+from benchmarks.rolling import window_gradient
+from foretrace._engine.operations import operations
+
+FILE = ledger.RECORDS / "cheap_depth.jsonl"
+RUNS = ledger.ROOT / "results" / "table1-paper" / "records.jsonl"
+LOSS = ft.losses.softmax_cross_entropy
+ENCODER, HYBRID = (rule.with_depth(2).with_groups(1) for rule in (ft.ONLINE, ft.HYBRID))
+RULES = {
+    "the paper's rule": (ft.ONLINE, "online"),
+    "HYBRID": (ft.HYBRID, "hybrid, chunk 16"),
+    "depth 2, encoder, 8 modules": (ENCODER.with_modules(8), "online, credit depth 2, encoder, 8 modules"),
+    "depth 2, encoder, 8 modules by memory": (
+        ENCODER.with_modules(8, by_memory=True),
+        "online, credit depth 2, encoder, 8 modules by memory",
+    ),
+    "depth 2, encoder, 24 modules by memory": (
+        ENCODER.with_modules(24, by_memory=True),
+        "online, credit depth 2, encoder, 24 modules by memory",
+    ),
+    "HYBRID, depth 2, encoder, 8 modules": (
+        HYBRID.with_modules(8),
+        "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
+    ),
+    "depth 2, encoder, 16 modules": (ENCODER.with_modules(16), "online, credit depth 2, encoder, 16 modules"),
+    "depth 2, encoder": (ENCODER, "online, credit depth 2, encoder"),
+    "depth 1": (ft.ONLINE.with_depth(1), "online, credit depth 1"),
+}
+"""Rules, each with the entry of Table 1 that has the same gradient: exact ones do not depend on the chunks."""
+WINDOWS = {"rolling BPTT, a sequence (48 steps)": 48, "rolling BPTT, 256 steps": 256, "rolling BPTT, 1024 steps": 1024}
+ROWS = {name: row for name, (_, row) in RULES.items()} | {"rolling BPTT, a sequence (48 steps)": "bptt"}
+
+
+def new_carry(network, rule, streams):
+    """Return the carry of one stream, or of several."""
+    key = jax.random.key(0) if rule.samples else None
+    return ft.init_carry(network, rule, None if streams == 1 else streams, key=key)
+
+
+def compiled(call, network, carry, xs, ys):
+    """Return the compiled call, which may write the new carry over the old one."""
+    return jax.jit(call, donate_argnums=1).lower(network, carry, xs, ys).compile()
+
+
+def memory(call, carry, streams):
+    """Return MiB for each stream: what is carried, and what the call needs besides."""
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
+    besides = call.memory_analysis().temp_size_in_bytes
+    return {"mib": held / 2**20 / streams, "temporary_mib": besides / 2**20 / streams}
+
+
+def measure(cell):
+    """Return memory, operations and CPU time of each rule."""
+    cellular = ft.LRU.factory(state_size=64)
+    network = ft.Network(8, 14, model_size=128, depth=4, cell=cellular, key=jax.random.key(0))
+    streams, chunk, draw = cell["streams"], cell["chunk"], np.random.default_rng(0)
+    front = () if streams == 1 else (streams,)
+    xs = draw.normal(size=(*front, chunk, 8)).astype(np.float32)
+    ys = draw.integers(0, 14, (*front, chunk))
+    calls, carries, found = {}, {}, {}
+    for name, (rule, _) in RULES.items():
+        if streams > 1 and ft.carry_size(network, rule) > 10**7:
+            continue  # gigabytes of carry
+        carry = new_carry(network, rule, streams)
+
+        def learn(network, carry, xs, ys, rule=rule):
+            return ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS)[1:3]
+
+        calls[name], carries[name] = compiled(learn, network, carry, xs, ys), carry
+        found[name] = memory(calls[name], carry, streams)
+        found[name]["million_operations"] = ft.operation_count(network, rule, chunk) / 1e6
+
+    def through_window(network, carry, xs, ys):
+        before, past = carry
+        window = jnp.concatenate([past, xs])
+        _, grads, before = window_gradient(network, before, window, ys, chunk=chunk, loss=LOSS)
+        return grads, (before, window[chunk:])
+
+    for name, steps in WINDOWS.items() if streams == 1 else ():
+        if steps <= chunk:
+            continue
+        past = draw.normal(size=(steps - chunk, 8)).astype(np.float32)
+        carry = (new_carry(network, ft.BPTT, streams), past)
+        calls[name], carries[name] = compiled(through_window, network, carry, xs, ys), carry
+        found[name] = memory(calls[name], carry, streams)
+        found[name]["million_operations"] = operations(through_window, network, carry, xs, ys) / chunk / 1e6
+    times = {name: [] for name in calls}
+    for turn in range(cell["rounds"] + 1):
+        for name, call in calls.items():
+            for again in range(4):
+                began = time.process_time()
+                grads, carries[name] = call(network, carries[name], xs, ys)
+                jax.block_until_ready((grads, carries[name]))
+                if turn and again:  # the first call finds the caches full of another rule's numbers
+                    times[name].append((time.process_time() - began) / chunk / streams * 1e6)
+    base = statistics.median(times["the paper's rule"])
+    for name, seen in times.items():
+        middle = statistics.median(seen)
+        found[name] |= {"cpu_us_per_step": round(middle, 1), "ratio": round(middle / base, 2)}
+    return found
+
+
+def main():
+    """Measure what is asked for, and print all records as Markdown."""
+    parser = ledger.parser(__doc__)
+    parser.add_argument("--chunks", type=int, nargs="+", default=[8, 16, 64])
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 50])
+    parser.add_argument("--rounds", type=int, default=10)
+    asked = parser.parse_args()
+    pairs = [(chunk, streams) for streams in asked.streams for chunk in asked.chunks if streams == 1 or chunk == 16]
+    cells = [{"chunk": chunk, "streams": streams, "rounds": asked.rounds} for chunk, streams in pairs]
+    ledger.each(FILE, cells, measure)
+    print_table()
+
+
+def print_table():
+    """Print all records as Markdown, with the losses of the copy task in the paper's setting."""
+    runs = [run for run in ledger.read(RUNS) if run["purpose"] == "report"]
+    lines = []
+    for record in ledger.read(FILE):
+        for name, one in record["found"].items():
+            rounded = {key: round(value, 2) for key, value in one.items()}
+            chunk = record["cell"]["chunk"]
+            found = rounded | {"training_loss_of_each_seed": losses(runs, name, chunk)}
+            lines.append({"cell": record["cell"] | {"rule": name}, "found": found})
+    ledger.print_table(lines, ["chunk", "streams", "rule"], list(lines[0]["found"]))
+
+
+def losses(runs, name, chunk):
+    """Return the final training losses of a rule by seed, from runs of Table 1; HYBRID's depend on the chunk."""
+    if name.startswith("HYBRID") and chunk != 16:
+        return ""
+    mine = sorted((run for run in runs if run["entry"] == f"{ROWS.get(name)}, LRU x 4"), key=lambda run: run["seed"])
+    return ", ".join(f"{run['training_loss']:.1e}" for run in mine)
+
+
+if __name__ == "__main__":
+    main()

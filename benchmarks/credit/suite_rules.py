@@ -1,0 +1,148 @@
+"""The rules of the suite, what a step of each costs, and the windows that cost as much as credit through 8 modules.
+
+optimiser     Adam at `RATE` for every rule and task, gradients clipped at a norm of 1; no update without a label
+immediate     the derivative of one step with RMSprop (Adam without momentum): "Temporal credit is free",
+              arXiv 2603.28750
+equal         the longest window, or chunk, that needs no more than `REFERENCE` does
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import foretrace as ft
+from benchmarks.rolling import Rolling
+from foretrace._engine.operations import operations
+
+RATE = 3e-3
+REFERENCE = "d = 2, encoder, 8 modules"
+ENCODER = ft.ONLINE.with_depth(2).with_groups(1)
+
+
+class Way(NamedTuple):
+    """A rule; or BPTT through a window, or over chunks, that is equal to the reference in something."""
+
+    rule: ft.LearningRule = ft.BPTT
+    rmsprop: bool = False
+    window: str | None = None
+    chunk: str | None = None
+
+
+WAYS = {
+    "online (the paper's rule)": Way(ft.ONLINE),
+    "spatial": Way(ft.SPATIAL),
+    REFERENCE: Way(ENCODER.with_modules(8)),
+    f"{REFERENCE} by memory": Way(ENCODER.with_modules(8, by_memory=True)),
+    "rolling BPTT, equal operations": Way(window="operations"),
+    "HYBRID": Way(ft.HYBRID),
+    "immediate derivative, RMSprop": Way(ft.TRUNCATED, rmsprop=True),
+    "BPTT in chunks": Way(),
+    "rolling BPTT, equal memory": Way(window="memory"),
+    "truncated": Way(ft.TRUNCATED),
+    "BPTT in chunks, equal memory": Way(chunk="memory"),
+    "d = 1": Way(ft.ONLINE.with_depth(1)),
+}
+"""Every rule, in the order in which they are measured."""
+
+
+def runs(name, task, scale):
+    """Say whether a rule is run on a task: longer chunks on the text alone, and nothing that takes many minutes."""
+    if WAYS[name].chunk:
+        return task == "text"
+    dear = {"d = 1": ("digits", "text"), "rolling BPTT, equal memory": ("text", "heart")}
+    return scale == "full" or task not in dear.get(name, ())
+
+
+def make_learner(network, task, name, settings, batch_size=None):
+    """Return what learns: all parameters are trained under every rule, and nothing moves without a label.
+
+    Args:
+        network: network to begin with.
+        task: task.
+        name: name of the rule.
+        settings: the window and the chunk that `equal` found.
+        batch_size: number of streams.
+    """
+    way = WAYS[name]
+    optimizer = with_labels_only(ft.adamw(RATE, b1=0.0 if way.rmsprop else 0.9))
+    options = {"optimizer": optimizer, "loss": task.loss, "batch_size": batch_size}
+    if "reach" in settings:
+        return Rolling(network, reach=settings["reach"], chunk=task.chunk, **options)
+    return ft.Learner(network, rule=way.rule, warn=False, train_encoder=True, **options)
+
+
+def with_labels_only(optimizer):
+    """Return the optimiser that stands still where the gradient is zero, as in a chunk without labels."""
+
+    def update(grads, state, params=None):
+        asked = jnp.array([jnp.any(leaf) for leaf in jax.tree.leaves(grads)]).any()
+        updates, after = optimizer.update(grads, state, params)
+        updates = jax.tree.map(lambda leaf: jnp.where(asked, leaf, 0).astype(leaf.dtype), updates)
+        return updates, optax.tree.where(asked, after, state)
+
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+class Costs:
+    """Memory and operations of the rules on one task; a window or a chunk that equals the reference in one of them."""
+
+    def __init__(self, task):
+        self.task, self.network = task, task.network(jax.random.key(0))
+        self.memory, self.operations, self.settings = cache(self.memory), cache(self.operations), cache(self.settings)
+
+    def of(self, name):
+        """Return the costs of a rule, for records."""
+        settings = self.settings(name)
+        found = {"memory_kib": self.memory(name, *settings), "operations": self.operations(name, *settings)}
+        return {key: round(value, 1) for key, value in found.items()} | dict(settings)
+
+    def settings(self, name):
+        """Return the window or the chunk of a rule, as pairs; nothing if it needs none."""
+        way, task = WAYS[name], self.task
+        kind, equal = ("chunk", way.chunk) if way.chunk else ("reach", way.window)
+        if not equal:
+            return ()
+        cost = self.memory if equal == "memory" else self.operations
+        # Below some length, what a chunk needs hides in the room that the gradient needs anyway.
+        short, long = (2 * task.chunk, 4 * task.chunk) if kind == "reach" else (task.length // 2, task.length)
+        at_short, at_long = (cost(name, (kind, steps)) for steps in (short, long))
+        # Both grow in proportion to the window.
+        steps = int(short + (cost(REFERENCE) - at_short) / (at_long - at_short) * (long - short))
+        if kind == "chunk":
+            return ((kind, max(c for c in range(task.chunk, task.length + 1) if not task.length % c and c <= steps)),)
+        # Less than a chunk would leave labels out, and a sequence has nothing before its first step.
+        return ((kind, max(task.chunk, steps if task.joined else min(steps, task.length))),)
+
+    def memory(self, name, *settings):
+        """Return KiB of one stream: what is carried beside parameters and moments, and what a compiled call needs."""
+        settings = dict(settings)
+        learner = make_learner(self.network, self.task, name, settings)
+        state = learner.init()
+        chunk = settings.get("chunk", self.task.chunk)
+        xs, ys, mask = (jnp.asarray(leaf[0, :chunk]) for leaf in self.task.batch(0))
+        starts = {"reset": jnp.zeros(chunk, bool)} if "reach" in settings else {}
+
+        def step(state, xs, ys, mask, starts):
+            return learner.step(state, xs, ys, mask=mask, **starts)
+
+        program = jax.jit(step, donate_argnums=0).lower(state, xs, ys, mask, starts).compile()
+        carried = (state.learner.carry, state.window, state.starts) if "reach" in settings else state.carry
+        held = sum(leaf.nbytes for leaf in jax.tree.leaves(carried))
+        return (held + program.memory_analysis().temp_size_in_bytes) / 2**10
+
+    def operations(self, name, *settings):
+        """Return the operations of a step: outputs, gradient and what is carried on, without the optimiser."""
+        settings, task = dict(settings), self.task
+        if "reach" not in settings:
+            return ft.operation_count(self.network, WAYS[name].rule, settings.get("chunk", task.chunk))
+        chunk, reach = task.chunk, settings["reach"]
+        xs, ys = (jnp.zeros((reach, size)) for size in (self.network.input_size, self.network.output_size))
+
+        def step(network, carry, xs, ys):
+            value, grads, _ = ft.gradient(network, carry, xs, ys, rule=ft.BPTT, loss=ft.losses.squared_error)
+            return value, grads, ft.forward(network, carry, xs[:chunk])[1]
+
+        return operations(step, self.network, ft.init_carry(self.network, ft.BPTT), xs, ys) / chunk

@@ -1,0 +1,208 @@
+"""The time of a step beside braintrace, deep-river, plain JAX and torch, each where it is installed.
+
+pip install braintrace deep-river torch
+python -m benchmarks.engine.peer_times [--rounds 15]
+
+Calls take turns in one process. Each comparison is recorded in `records/peer_times.jsonl`, and is not measured again.
+"""
+
+import importlib.metadata
+import json
+import random
+import statistics
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from benchmarks import ledger
+from benchmarks.engine import peer_steps
+from foretrace._engine.carry import init_carry
+from foretrace._engine.data import Data
+from foretrace._engine.gradient import evaluate
+from foretrace._rule import ONLINE
+from foretrace._types import Array
+from foretrace.bench._parts import Row
+from foretrace.bench._timing import DEPTH, SHAPES, data, network, ratio, timed
+from foretrace.losses import softmax_cross_entropy
+
+STREAMS, STEPS = 8, 64
+"""Beside braintrace."""
+
+FILE = ledger.RECORDS / "peer_times.jsonl"
+
+FEATURES, ROWS = 8, 50
+"""Beside deep-river: numbers of a row, and rows of a timed round."""
+
+
+def main() -> None:
+    """Record each comparison that is not there yet, and print all of them."""
+    parser = ledger.parser(__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="timed rounds, of which medians are reported")
+    rounds = parser.parse_args().rounds
+    installed = [peer for peer in COMPARISONS if find_spec(peer)]
+    for peer in COMPARISONS.keys() - installed:
+        ledger.say(f"{peer} is not installed")
+    cells = [{"beside": peer, "rounds": rounds} for peer in installed]
+    ledger.each(FILE, cells, lambda cell: {"rows": list(COMPARISONS[cell["beside"]](cell["rounds"]))})
+    for record in ledger.read(FILE):
+        for row in record["found"]["rows"]:
+            print(json.dumps(row))
+
+
+def _row(peer: str, what: str, seconds: Mapping[str, list[float]], ours: str, theirs: str, calls: int) -> Row:
+    return {
+        "peer": f"{peer} {importlib.metadata.version(peer)}",
+        "foretrace": what,
+        "foretrace_us": round(1e6 * statistics.median(seconds[ours]) / calls, 1),
+        "peer_us": round(1e6 * statistics.median(seconds[theirs]) / calls, 1),
+        "times_faster": round(ratio(seconds, theirs, ours), 1),
+    }
+
+
+def beside_braintrace(rounds: int) -> Iterator[Row]:
+    """Compare the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step.
+
+    Each call is one compiled program without an optimiser. Ours has norms and gated units between the layers,
+    braintrace's layers stand on each other directly. Its chunks are its multi-step mode, the fastest that it documents:
+    inside a chunk, the error goes back through time as well.
+    """
+    calls = {"chunks of 64": _chunked(64), "chunks of 16": _chunked(16), "step by step": _by_steps()}
+    theirs = {"chunks of 64": _braintrace(64), "chunks of 16": _braintrace(16), "step by step": _braintrace(None)}
+    seconds = timed(calls | {f"braintrace, {name}": call for name, call in theirs.items()}, rounds)
+    for name in calls:
+        yield _row("braintrace", name, seconds, name, f"braintrace, {name}", STEPS)
+
+
+def beside_plain_loops(rounds: int) -> Iterator[Row]:
+    """Compare a training step of four GRU layers with the same network in plain JAX and in torch, per sequence."""
+    seconds = timed(peer_steps.calls(), rounds)
+    for theirs in ("plain JAX", "torch"):
+        for ours in ("BPTT", "SnAp-1"):
+            row = _row("torch", f"{ours}, GRU x 4, 48 steps, batch 50", seconds, ours, theirs, 1)
+            yield row if theirs == "torch" else row | {"peer": f"plain JAX {jax.__version__}"}
+
+
+def beside_deep_river(rounds: int) -> Iterator[Row]:
+    """Compare its LSTM with our `Classifier` of two layers of 32, by default and by the paper's rule.
+
+    The LSTM has 32 units and goes through a window of 10 rows anew at each row. Rows have 8 numbers, two classes.
+    """
+    from deep_river.classification import LSTMClassifier
+
+    from foretrace.stream._river import Classifier
+
+    options: dict[str, Any] = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
+    models = {
+        "": Classifier(size="small", features=2 * FEATURES, classes=2),
+        ", the paper's rule": Classifier(size="small", features=2 * FEATURES, classes=2, credit_depth=0),
+        "deep-river": LSTMClassifier(**options, lr=1e-3),
+    }
+    draw = random.Random(0)
+    rows = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(ROWS)]
+
+    def both(model: Any) -> None:
+        for x, y in rows:
+            model.predict_one(x)  # waits for what was learned before
+            model.learn_one(x, y)
+
+    def predict(model: Any) -> None:
+        for x, _ in rows:
+            model.predict_one(x)
+
+    for name, call in (("predict_one, learn_one", both), ("predict_one", predict)):
+        seconds = timed({kind: partial(call, model) for kind, model in models.items()}, rounds)
+        for kind in models:
+            if kind != "deep-river":
+                yield _row("deep-river", name + kind, seconds, kind, "deep-river", ROWS)
+
+
+def _chunked(chunk: int) -> Callable:
+    """Return our rule over the steps, one call of a compiled program for each chunk, as a stream is learned."""
+    made, carry, xs, ys = _ours()
+    run = jax.jit(lambda *given: evaluate(*given, rule=ONLINE, loss=softmax_cross_entropy)[:3])
+    parts = [Data(xs[:, first : first + chunk], ys[:, first : first + chunk]) for first in range(0, STEPS, chunk)]
+
+    def call() -> Any:
+        now, gradients = carry, []
+        for part in parts:
+            _, gradient, now = run(made, now, part)
+            gradients.append(gradient)
+        return gradients, now
+
+    return call
+
+
+def _by_steps() -> Callable:
+    """Return our rule over the steps in one compiled program, as braintrace's driver is."""
+    made, carry, xs, ys = _ours()
+
+    def step(now: tuple, row: tuple[Array, Array]) -> tuple[tuple, Array]:
+        carry, total = now
+        x, y = row
+        found = evaluate(made, carry, Data(x[:, None], y[:, None]), rule=ONLINE, loss=softmax_cross_entropy)
+        return (found.carry, optax.tree.add(total, found.grads)), found.loss
+
+    def run(carry: Any, xs: Array, ys: Array) -> Any:
+        rows = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
+        return lax.scan(step, (carry, optax.tree.zeros_like(made)), rows)
+
+    compiled = jax.jit(run)
+    return lambda: compiled(carry, xs, ys)
+
+
+def _ours() -> tuple[Any, Any, Array, Array]:
+    shape = SHAPES["copy"]
+    made = network(shape)
+    return made, init_carry(made, ONLINE, STREAMS), *data(shape, STREAMS, STEPS)
+
+
+def _braintrace(chunk: int | None) -> Callable:
+    """Return braintrace's exact rule on its own LRU cells, run over the steps, or chunks, by its own driver."""
+    import brainstate
+    import braintrace
+
+    shape = SHAPES["copy"]
+    xs, ys = data(shape, STEPS, STREAMS)
+
+    class Stack(brainstate.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = brainstate.nn.Linear(shape.inputs, shape.model)
+            self.layers = [braintrace.nn.LRUCell(shape.model, shape.state) for _ in range(DEPTH)]
+            self.decoder = braintrace.nn.Linear(shape.model, shape.outputs)
+
+        def update(self, x: Array) -> Array:
+            x = self.encoder(x)
+            for layer in self.layers:
+                x = layer(x)
+            return self.decoder(x)
+
+    made = Stack()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # one for each weight that it treats as acting at once
+        mode = "single-step" if chunk is None else "multi-step"
+        learner = braintrace.compile(made, "d_rtrl", xs[0], batch_size=STREAMS, vjp_method=mode)
+
+    def loss(x: Array, y: Array) -> Array:
+        outputs = learner(x if chunk is None else braintrace.MultiStepData(x))
+        return optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean(-1)
+
+    @brainstate.transform.jit
+    def run(xs: Array, ys: Array) -> Any:
+        return learner.etrace_grad(xs, ys, step_fn=loss, chunk_size=chunk, reduction="sum")
+
+    return lambda: run(xs, ys)
+
+
+COMPARISONS = {"braintrace": beside_braintrace, "deep_river": beside_deep_river, "torch": beside_plain_loops}
+"""By the package that has to be installed."""
+
+if __name__ == "__main__":
+    main()

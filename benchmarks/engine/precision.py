@@ -1,0 +1,146 @@
+"""What it costs the gradient, and learning, to round the operands of matrix products.
+
+    python -m benchmarks.engine.precision
+    python -m benchmarks.engine.precision --train 0 1
+
+The second trains on the copy task as `foretrace train copy` does. The first compares gradients of random sequences with
+those in float64: relative error and cosine, of all parameters and of the recurrences' eigenvalues and gains alone. A
+CPU multiplies in float32 whatever it is asked; there the operands of products (forward, backward, of sensitivities) are
+rounded to the nearest before it is compiled. `--device` leaves it to the device instead, for a GPU.
+"""
+
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax._src.lax.lax import _dot_general_lower
+from jax.extend.mlir.dialects import stablehlo
+from jax.flatten_util import ravel_pytree
+from jax.interpreters import mlir
+
+import foretrace as ft
+from benchmarks import ledger
+from foretrace import experiment
+from foretrace.experiment._precision import matrix_products
+
+FILE = ledger.RECORDS / "precision.jsonl"
+BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}
+NETWORKS = {"copy": (64, 128, 0.0, 1.0), "images": (128, 256, 0.9, 0.999)}
+"""Modules, features and the ring of eigenvalues of four layers: those of the paper's copy task and of its images."""
+WAYS = {"BPTT, whole": (ft.BPTT, None), "online, whole": (ft.ONLINE, None)}
+WAYS |= {"online, chunks of 64": (ft.ONLINE, 64), "online, row by row": (ft.ONLINE, 1)}
+STREAMS, LENGTH, INPUTS, OUTPUTS = 4, 512, 8, 10
+
+
+def round_operands(precision):
+    """Compile matrix products of float32 with operands rounded so, but for those that ask to be exact."""
+    bits = BITS[precision]
+
+    def rule(ctx, *operands, **options):
+        asked = options["precision"]
+        if bits < 23 and asked not in (lax.Precision.HIGHEST, (lax.Precision.HIGHEST,) * 2):
+            operands = [
+                stablehlo.reduce_precision(x, exponent_bits=8, mantissa_bits=bits) if aval.dtype == jnp.float32 else x
+                for x, aval in zip(operands, ctx.avals_in, strict=True)
+            ]
+        return _dot_general_lower(ctx, *operands, platform="cpu", **options)
+
+    jax.clear_caches()
+    mlir.register_lowering(lax.dot_general_p, rule, platform="cpu")
+
+
+def sequence_gradient(name, way, dtype):
+    modules, features, low, high = NETWORKS[name]
+    cell = ft.LRU.factory(state_size=modules, r_min=low, r_max=high)
+    with jax.enable_x64(False):
+        network = ft.Network(INPUTS, OUTPUTS, model_size=features, depth=4, cell=cell, key=jax.random.key(0))
+        xs = jax.random.normal(jax.random.key(1), (STREAMS, LENGTH, INPUTS))
+        ys = jax.random.randint(jax.random.key(2), (STREAMS, LENGTH), 0, OUTPUTS)
+    network, xs = jax.tree.map(lambda leaf: leaf.astype(dtype), (network, xs))
+    rule, chunk = WAYS[way]
+    size = chunk or LENGTH
+
+    @jax.jit
+    def whole(network, xs, ys):
+        def one(now, part):
+            carry, total = now
+            _, grads, carry = ft.gradient(network, carry, *part, rule=rule, loss=ft.losses.softmax_cross_entropy)
+            return (carry, jax.tree.map(jnp.add, total, grads)), None
+
+        parts = jax.tree.map(
+            lambda leaf: jnp.moveaxis(leaf.reshape(STREAMS, -1, size, *leaf.shape[2:]), 1, 0), (xs, ys)
+        )
+        start = ft.init_carry(network, rule, STREAMS), jax.tree.map(jnp.zeros_like, network)
+        return lax.scan(one, start, parts)[0][1]
+
+    return whole(network, xs, ys)
+
+
+@cache
+def exact_gradient(name, way):
+    round_operands("float32")
+    return sequence_gradient(name, way, jnp.float64)
+
+
+def difference(grads, exact):
+    """Return relative error and cosine."""
+    a, b = (ravel_pytree(tree)[0].astype(jnp.float64) for tree in (grads, exact))
+    error, cosine = jnp.linalg.norm(a - b) / jnp.linalg.norm(b), a @ b / (jnp.linalg.norm(a) * jnp.linalg.norm(b))
+    return float(f"{error:.3g}"), round(float(cosine), 7)
+
+
+def recurrent(network):
+    cell = network.blocks.cell
+    return [getattr(cell, name) for name in cell.slow_parameters]
+
+
+def compare(cell):
+    """Return the difference from the gradient in float64."""
+    exact = exact_gradient(cell["network"], cell["way"])
+    with products(cell):
+        grads = sequence_gradient(cell["network"], cell["way"], jnp.float32)
+    error, cosine = difference(grads, exact)
+    of_recurrence = difference(recurrent(grads), recurrent(exact))[0]
+    return {"relative_error": error, "cosine": cosine, "relative_error_of_recurrences": of_recurrence}
+
+
+def train(cell):
+    """Train on the copy task as the command does by default; return the scores at its end."""
+    config = experiment.Config(seed=cell["seed"], align_every=None)
+    with products(cell), tempfile.TemporaryDirectory() as folder:
+        scores = experiment.train(config, Path(folder) / "run").scores
+    return {"steps": config.steps} | {name: round(float(value), 5) for name, value in scores._asdict().items()}
+
+
+def products(cell):
+    """Return a context in which operands are rounded as a cell says: by the device, or before it."""
+    if cell["products"] == "of the device":
+        return matrix_products(cell["precision"])
+    round_operands(cell["precision"])
+    return matrix_products(None)
+
+
+def main():
+    parser = ledger.parser(__doc__)
+    parser.add_argument("--train", type=int, nargs="+", metavar="SEED", help="train with these seeds")
+    parser.add_argument("--device", action="store_true", help="products of the device, nothing rounded before them")
+    parser.add_argument("--output", type=Path, default=FILE, help="records; what is there is not measured again")
+    asked = parser.parse_args()
+    if not asked.device and jax.default_backend() != "cpu":
+        parser.error("operands are rounded on a CPU alone; give --device here")
+    each = partial(dict, products="of the device" if asked.device else "rounded before")
+    if asked.train:
+        cells = [each(seed=seed, precision=precision) for seed in asked.train for precision in BITS]
+        return ledger.each(asked.output, cells, train)
+    jax.config.update("jax_enable_x64", True)
+    cells = [
+        each(network=name, way=way, precision=precision) for name in NETWORKS for way in WAYS for precision in BITS
+    ]
+    return ledger.each(asked.output, cells, compare)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Learning from rows: real streams, long memories, latency, long runs."""

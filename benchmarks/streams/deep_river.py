@@ -1,0 +1,125 @@
+"""deep-river on the streams of `streams.py` and `reach.py`, with the same rows, order, delay and scores.
+
+    python3.11 -m venv deep && deep/bin/pip install deep-river pytest   # another river and torch: its own environment
+    FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river [--rows 20000] [--reach]
+
+It goes through a window of the last rows from a zero state at each step. The window is 10 rows, its default; on the
+cues of `reach.py` a row without a label enters the window, too.
+"""
+
+import pickle
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from benchmarks import ledger
+from benchmarks.streams import cues, peers, rows
+
+STREAMS, REACH = ledger.RECORDS / "streams_deep_river.jsonl", ledger.RECORDS / "reach_deep_river.jsonl"
+HIDDEN, RATE, WINDOW = 32, 1e-3, 10
+KINDS = ("LSTM", "RNN")
+
+
+def main():
+    parser = ledger.parser(__doc__)
+    parser.add_argument("--rows", type=int, default=20_000, help="first rows of each stream")
+    parser.add_argument("--streams", nargs="+", choices=list(rows.STREAMS), default=list(rows.STREAMS))
+    parser.add_argument("--limit", type=float, default=600, help="CPU seconds for a cell")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams")
+    parser.add_argument("--reach", action="store_true", help="the cues of reach.py instead")
+    parser.add_argument("--delays", type=int, nargs="+", default=[1000, 100, 20], help="of reach.py")
+    asked = parser.parse_args()
+    kinds = [{"way": f"deep-river {kind}", "limit": asked.limit} for kind in KINDS]
+    if asked.reach:
+        cells = [
+            {"task": task, "delay": delay, "labels": labels, "seed": 0, **kind}
+            for task, labels in cues.LABELS.items()
+            for delay in asked.delays
+            for kind in kinds
+        ]
+        return ledger.each(REACH, cells, reach)
+    cells = [{"stream": name, "rows": asked.rows, **kind} for name in asked.streams for kind in kinds]
+    return ledger.each(STREAMS, cells, partial(measure, work=asked.work))
+
+
+class Filled:
+    """A rolling model of deep-river that gets every feature in every row, scaled; absent is zero."""
+
+    def __init__(self, way, names, classes, *, scale=True):
+        import torch
+        from deep_river import classification, regression
+        from river import preprocessing
+
+        torch.set_num_threads(1)
+
+        self.names, self.classes = names, classes
+        self.scaler = preprocessing.StandardScaler() if scale else None
+        kind = way.removeprefix("deep-river ")
+        make = getattr(classification if classes else regression, kind + ("Classifier" if classes else "Regressor"))
+        options = {"n_features": len(names), "hidden_size": HIDDEN, "lr": RATE, "optimizer_fn": "adam"}
+        self.model = make(**options, window_size=WINDOW, gradient_clip_value=1.0)
+        self.target = preprocessing.StandardScaler()
+
+    def predict_one(self, x):
+        """Return what the model says of a row."""
+        x = self._filled(x)
+        self.model._update_observed_features(x)
+        said = self.model.predict_one(x)
+        if self.classes or said is None:
+            return said
+        return float(said) * (self.target.vars["y"] ** 0.5 or 1.0) + self.target.means["y"]
+
+    def learn_one(self, x, y):
+        """Learn a row; a number in standard deviations."""
+        if not self.classes:
+            self.target.learn_one({"y": y})
+            y = self.target.transform_one({"y": y})["y"]
+        x = self._filled(x, learn=True)
+        self.model.learn_one(x, y)
+
+    def pass_by(self, x):
+        """Let a row without a label enter the window."""
+        x = self._filled(x)
+        self.model._update_observed_features(x)
+        self.model._x_window.append([x[name] for name in self.model.observed_features])
+
+    def _filled(self, x, *, learn=False):
+        x = {name: x.get(name, 0.0) for name in self.names}
+        if self.scaler is None:
+            return x
+        if learn:
+            self.scaler.learn_one(x)
+        return self.scaler.transform_one(x)
+
+
+def size(filled):
+    """Return the bytes of parameters, optimiser and window."""
+    model = filled.model
+    return len(pickle.dumps([model.module.state_dict(), model.optimizer.state_dict(), list(model._x_window)]))
+
+
+def measure(cell, work):
+    """Return the scores on a real stream."""
+    name = cell["stream"]
+    stream, path = rows.STREAMS[name], rows.prepare(name, work)
+    found = list(rows.read(name, path, cell["rows"]))
+    previous = stream.previous and name not in rows.TEXTS
+    look, names = peers.Lags(0, previous), {}
+    for x, y in found:
+        names |= dict.fromkeys(look(x))
+        look.last = y if y is not None else look.last
+    model = Filled(cell["way"], sorted(names), stream.classes)
+    kind = {"count": len(found), "classes": stream.classes, "lags": 0, "delay": stream.delay, "previous": previous}
+    return peers.progressive(model, found, **kind, limit=cell["limit"], size=size)
+
+
+def reach(cell):
+    """Return the scores on a stream of cues."""
+    stream = cues.make(cell["task"], cell["delay"], cell["labels"], cell["seed"])
+    model = Filled(cell["way"], [f"x{j}" for j in range(stream[0].shape[1])], True, scale=False)
+    kind = {"count": len(stream[0]), "classes": True, "lags": 0, "previous": False}
+    return peers.progressive(model, cues.as_rows(*stream), **kind, limit=cell["limit"], size=size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Figures beside the tables of `docs/streams_compared.md`, from the records alone."""
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmarks import ledger
+from benchmarks.streams import rows
+
+THICK = ("online", "exact (credit depth 2)")
+
+
+def write(folder):
+    """Write a figure for each record that has something to look at."""
+    for name, draw in {"reach": reach, "memory": memory, "streams": streams}.items():
+        if found := ledger.read(ledger.RECORDS / f"{'flat_memory' if name == 'memory' else name}.jsonl"):
+            save(draw(found), folder / f"{name}.png")
+
+
+def save(page, path):
+    """Write a figure."""
+    FigureCanvasAgg(page)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page.savefig(path, dpi=80)
+
+
+def reach(records):
+    """Draw accuracy over tenths of the labels, at the longest delay."""
+    records = [r for r in records if r["cell"]["delay"] == max(r["cell"]["delay"] for r in records)]
+    tasks = list(dict.fromkeys(r["cell"]["task"] for r in records))
+    page = Figure(figsize=(4 * len(tasks) + 2, 3.4), layout="constrained")
+    for axes, task in zip(page.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        for record in records:
+            cell, parts = record["cell"], record["found"]["parts"]
+            if cell["task"] == task and cell["seed"] == 0 and "lags" not in cell:
+                axes.plot(range(1, len(parts) + 1), parts, label=cell["way"], lw=2 if cell["way"] in THICK else 1)
+        axes.set(
+            title=f"{task}, {records[0]['cell']['delay']:,} rows back", xlabel="tenth of the labels", ylim=(0.3, 1.03)
+        )
+        axes.grid(alpha=0.3)
+    axes.legend(bbox_to_anchor=(1.02, 1), loc="upper left", fontsize="small")
+    return page
+
+
+def memory(records):
+    """Draw resident memory over rows."""
+    page = Figure(figsize=(9, 2.8), layout="constrained")
+    held, right = page.subplots(1, 2)
+    for record in records:
+        if "mib" in record["found"]:
+            rows_seen, mib = zip(*record["found"]["mib"], strict=True)
+            label = f"chunks of {record['cell']['chunk']}"
+            held.plot(rows_seen, mib, label=label)
+            right.plot(rows_seen, record["found"]["accuracy"], label=label)
+    held.set(title="resident memory of foretrace stream, MiB", xlabel="row", ylim=(0, None))
+    right.set(title="accuracy of the rows between two points", xlabel="row", ylim=(0.4, 1))
+    for axes in (held, right):
+        axes.grid(alpha=0.3)
+        if axes.lines:
+            axes.legend()
+    return page
+
+
+def streams(records):
+    """Draw scores over tenths of the first rows of each stream."""
+    records = [r for r in records if r["cell"]["rows"] == 5000]
+    names = [name for name in rows.STREAMS if any(r["cell"]["stream"] == name for r in records)]
+    width = min(4, len(names))
+    height = -(-len(names) // width)
+    page = Figure(figsize=(3.6 * width + 2.4, 2.7 * height), layout="constrained")
+    grid = page.subplots(height, width, squeeze=False).ravel()
+    for axes in grid[len(names) :]:
+        axes.set_visible(False)
+    shown = {}
+    for axes, name in zip(grid, names, strict=False):
+        most = max(r["cell"]["rows"] for r in records if r["cell"]["stream"] == name)
+        for record in records:
+            if record["cell"]["stream"] == name and record["cell"]["rows"] == most:
+                way, parts = record["cell"]["way"].replace("linear", "logistic"), record["found"]["parts"]
+                tenths = range(1, len(parts) + 1)
+                colour = f"C{list(shown).index(way) if way in shown else len(shown)}"
+                (line,) = axes.plot(tenths, parts, color=colour, lw=2 if way in THICK else 1)
+                shown.setdefault(way, line)
+        axes.set(title=f"{name}, {'accuracy' if rows.STREAMS[name].classes else 'mean absolute error'}")
+        if not rows.STREAMS[name].classes:
+            # One that diverges would hide all others.
+            largest = sorted(value for line in axes.lines for value in line.get_ydata() if value is not None)
+            axes.set_ylim(0, 2 * largest[len(largest) * 3 // 4])
+        axes.grid(alpha=0.3)
+    page.legend(
+        shown.values(), [way.replace("logistic", "logistic or linear") for way in shown], loc="outside right upper"
+    )
+    return page
+
+
+def forgetting(records):
+    """Draw accuracy over the rows of the longest runs: learners in Python with one layer, and the command."""
+    page = Figure(figsize=(11, 3.4), layout="constrained")
+    shown = {"rule": "ONLINE, encoder trained", "default": "ONLINE, the default", "front held": "ONLINE, the default"}
+    shown |= {"full credit": "ONLINE, full credit depth", "hybrid": "HYBRID"}
+    learners = [r for r in records if r["cell"].get("way") in shown and r["cell"]["rate"] == 1e-3]
+    learners = [r for r in learners if r["cell"]["layers"] == 1]
+    commands = [r for r in records if "command" in r["cell"]]
+    for axes, chosen in zip(page.subplots(1, 2, sharey=True), (learners, commands), strict=True):
+        most = max((r["cell"]["rows"] for r in chosen), default=0)
+        for record in (r for r in chosen if r["cell"]["rows"] == most):
+            cell, parts = record["cell"], record["found"]["parts"]
+            parts = parts if chosen is commands else parts[0]
+            places = [most * (i + 1) / len(parts) for i in range(len(parts))]
+            axes.plot(places, parts, label=cell["command"] if chosen is commands else shown[cell["way"]])
+        axes.set(
+            xlabel="row", ylim=(0.45, 1.02), title="the command" if chosen is commands else "one layer, row by row"
+        )
+        axes.grid(alpha=0.3)
+        if axes.lines:
+            axes.legend(loc="lower left", fontsize="small")
+    return page

@@ -1,0 +1,51 @@
+"""A run of `foretrace stream` in this process, with its CPU time; a short run before it compiles."""
+
+import dataclasses
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from foretrace.stream import ModelConfig, StreamConfig, run
+
+
+class Followed(NamedTuple):
+    """What a run gives.
+
+    Args:
+        result: what `foretrace.stream.run` returns.
+        lines: lines of its record.
+        seconds: CPU seconds, checkpoints and record among them.
+        state_kib: size of its checkpoint.
+    """
+
+    result: Any
+    lines: list
+    seconds: float
+    state_kib: float
+
+
+def follow(model, *, rows=None, warm=0, **options):
+    """Follow a stream.
+
+    Args:
+        model: options of the model.
+        rows: number of rows; all if None.
+        warm: number of rows of the short run.
+        options: options of a `StreamConfig`.
+
+    Raises:
+        SystemExit: the run was stopped.
+    """
+    config = StreamConfig(model=ModelConfig(**model), **options)
+    with tempfile.TemporaryDirectory() as folder:
+        if warm:  # a line of metrics has a program of its own
+            run(dataclasses.replace(config, log_every=warm // 2), f"{folder}/warm", rows=warm)
+        began = time.process_time()
+        result = run(config, f"{folder}/run", rows=rows)
+        seconds = time.process_time() - began
+        if result.stopped:
+            raise SystemExit("stopped: this cell is not recorded")
+        lines = [json.loads(line) for line in Path(result.run.metrics).read_text().splitlines()]
+        return Followed(result, lines, seconds, result.run.checkpoint.stat().st_size / 2**10)

@@ -1,0 +1,270 @@
+"""Does a network that learns at every row keep what it has learned? One easy stream, the learner changed in one thing.
+
+    python -m benchmarks.streams.forgetting --ways all --layers 1 2 --chunks 1 16 --rows 200000
+    python -m benchmarks.streams.forgetting --commands --rows 1000000
+    python -m benchmarks.streams.forgetting --plot docs/streaming/forgetting.png
+
+The class is the sign of the input three rows before. All rows are one compiled loop, and seeds run side by side.
+Accuracies are progressive, of each fortieth of the rows. `probe` compares the gradient of the rule with the exact one,
+both of the last 1,024 rows with the parameters of the end: cosine, ratio of norms, and norm for a row of the exact one,
+for what stands in front of the first recurrent layer (front), for the recurrent layers (cells) and for the rest.
+`--commands` gives the same rows to `foretrace stream`; a run that was stopped goes on when it is asked for again.
+"""
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+import foretrace as ft
+from benchmarks import ledger
+from benchmarks.streams import figures
+from foretrace._learner.wrappers import holding, in_front_of_recurrences
+
+FILE = ledger.RECORDS / "forgetting.jsonl"
+BACK, PARTS, PROBE, WINDOW = 3, 40, 1024, 64
+LOSS = ft.losses.softmax_cross_entropy
+SLOW = ("nu_log", "theta_log", "gamma_log")
+
+
+def front_held(optimizer):
+    return holding(optimizer, in_front_of_recurrences)
+
+
+def of_memory(power):
+    """Return a transformation that multiplies the updates of a module by (1 - |lam|)^power."""
+
+    def update(updates, state, params):
+        cell = params.blocks.cell
+        scale = (1 - jnp.exp(-jnp.exp(cell.nu_log))) ** power
+
+        def one(path, leaf):
+            names = [getattr(entry, "name", None) for entry in path]
+            if "cell" not in names or names[-1] not in (*SLOW, "B_re", "B_im"):
+                return leaf
+            return leaf * (scale if leaf.ndim == 2 else scale[..., None])
+
+        return jax.tree.map_with_path(one, updates), state
+
+    return optax.GradientTransformation(optax.init_empty_state, update)
+
+
+def scaled_front(factor):
+    """Return a transformation that multiplies the updates in front of the recurrent layers."""
+
+    def update(updates, state, params):
+        front = in_front_of_recurrences(params)
+        return jax.tree.map(lambda leaf, hit: leaf * factor if hit else leaf, updates, front), state
+
+    return optax.GradientTransformation(optax.init_empty_state, update)
+
+
+def held_by_name(optimizer, *names):
+    """Return an optimiser that holds the encoder or the norms."""
+
+    def held(params):
+        return jax.tree.map_with_path(lambda path, _: any(getattr(p, "name", None) in names for p in path), params)
+
+    return holding(optimizer, held)
+
+
+def decayed(optimizer, after):
+    return optax.chain(optimizer, optax.scale_by_schedule(lambda n: (1 + n / after) ** -0.5))
+
+
+WAYS = {
+    "rule": {},
+    "default": {"train_encoder": None},
+    "full credit": {"depth": "all"},
+    "full credit, first group": {"depth": "all", "groups": 1},
+    "front held": {"optimizer": lambda rate: front_held(ft.adamw(rate))},
+    "encoder held": {"optimizer": lambda rate: held_by_name(ft.adamw(rate), "encoder")},
+    "norms held": {"optimizer": lambda rate: held_by_name(ft.adamw(rate), "norm")},
+    "front at a tenth": {"optimizer": lambda rate: optax.chain(ft.adamw(rate), scaled_front(0.1))},
+    "fresh sensitivities": {"refresh": True},
+    "fresh sensitivities, front held": {"refresh": True, "optimizer": lambda rate: front_held(ft.adamw(rate))},
+    "recurrence at 0.05": {"optimizer": lambda rate: ft.adamw(rate, recurrent_factor=0.05)},
+    "recurrence fixed": {"optimizer": lambda rate: ft.adamw(rate, recurrent_factor=0.0)},
+    "rates by memory": {"optimizer": lambda rate: optax.chain(ft.adamw(rate), of_memory(1.0))},
+    "eps 1e-2": {"optimizer": lambda rate: ft.adamw(rate, eps=1e-2)},
+    "b2 0.99": {"optimizer": lambda rate: ft.adamw(rate, b2=0.99)},
+    "no clip": {"optimizer": lambda rate: ft.adamw(rate, clip=None)},
+    "weight decay": {"optimizer": lambda rate: ft.adamw(rate, weight_decay=0.05)},
+    "rate decay": {"optimizer": lambda rate: decayed(ft.adamw(rate), 1000)},
+    "bounded": {"optimizer": lambda rate: ft.bounded(ft.adamw(rate))},
+    "sgd": {"optimizer": lambda rate: optax.sgd(30 * rate)},
+    "hybrid": {"rule": ft.HYBRID},
+    "spatial": {"rule": ft.SPATIAL},
+}
+"""Ways to learn: ONLINE and `ft.adamw` with all parameters trained, and one thing changed."""
+
+COMMANDS = (
+    "foretrace stream",
+    "foretrace stream --size small",
+    "foretrace stream --size small --credit-depth 0",
+    "foretrace stream --size small --credit-depth 0 --rule online --chunk 16",
+)
+
+
+def main():
+    parser = ledger.parser(__doc__)
+    parser.add_argument("--ways", nargs="+", default=["rule"], choices=[*WAYS, "all"])
+    parser.add_argument("--layers", type=int, nargs="+", default=[1])
+    parser.add_argument("--chunks", type=int, nargs="+", default=[1])
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3])
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--commands", nargs="*", choices=COMMANDS, help="all if none is named")
+    parser.add_argument("--plot", type=Path, help="draw the longest runs of the record")
+    parser.add_argument("--work", type=Path, default=Path("runs/forgetting"), help="folder of the rows and the runs")
+    asked = parser.parse_args()
+    if asked.plot is not None:
+        return figures.save(figures.forgetting(ledger.read(FILE)), asked.plot)
+    if asked.commands is not None:
+        cells = [{"command": name, "rows": asked.rows} for name in asked.commands or COMMANDS]
+        return ledger.each(FILE, cells, partial(follow, work=asked.work))
+    cells = [
+        {"layers": layers, "chunk": chunk, "rate": rate, "way": way, "rows": asked.rows, "seeds": asked.seeds}
+        for rate in asked.rates
+        for layers in asked.layers
+        for chunk in asked.chunks
+        for way in (WAYS if "all" in asked.ways else asked.ways)
+    ]
+    return ledger.each(FILE, cells, measure)
+
+
+def follow(cell, work):
+    """Run the command on a file of the rows; return the accuracy of each fortieth of them, and the warnings.
+
+    What is in the folder already is continued: an interrupted run goes on from its checkpoint.
+    """
+    rows, every = cell["rows"], cell["rows"] // PARTS
+    source, run = work / f"{rows}.csv", work / f"{rows} {cell['command']}".replace(" ", "-")
+    work.mkdir(parents=True, exist_ok=True)
+    if not source.exists():
+        xs, ys = make_stream(0, rows)
+        lines = [f"{x:.5f},{y}\n" for x, y in zip(xs[:, 0].tolist(), ys.tolist(), strict=True)]
+        source.write_text("x,y\n" + "".join(lines))
+    program, *options = cell["command"].split()
+    command = [sys.executable, "-m", program, *options, str(source), "--target", "y", "--run-dir", str(run)]
+    command += ["--log-every", str(every), "--checkpoint-every", str(every)]
+    command += ["--resume"] if (run / "checkpoint.safetensors").exists() else []
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    if lines[-1]["kind"] != "result":
+        raise SystemExit(f"stopped at row {lines[-1]['step']}; the same command continues")
+    parts = [round(line["accuracy"], 4) for line in lines if line["kind"] == "stream"]
+    return {
+        "best": max(parts),
+        "last": float(np.mean(parts[-4:]).round(4)),
+        "lowest after the best": min(parts[parts.index(max(parts)) :]),
+        "warnings": [warning for line in lines for warning in line.get("warnings", [])],
+        "parts": parts,
+    }
+
+
+def make_learner(cell, seed):
+    way = WAYS[cell["way"]]
+    rule = way.get("rule", ft.ONLINE)
+    if "depth" in way:
+        rule = rule.with_depth(cell["layers"]).with_groups(way.get("groups", 0))
+    network = ft.Network(
+        1, 2, model_size=32, depth=cell["layers"], cell=ft.LRU.factory(state_size=32), key=jax.random.key(seed)
+    )
+    optimizer = way.get("optimizer", ft.adamw)(cell["rate"])
+    return ft.Learner(
+        network, rule=rule, optimizer=optimizer, loss=LOSS, warn=False, train_encoder=way.get("train_encoder", True)
+    )
+
+
+def make_stream(seed, rows):
+    """Return inputs (T, 1) and classes (T,)."""
+    xs = np.random.default_rng(1000 + seed).standard_normal((rows, 1)).astype(np.float32)
+    return xs, np.concatenate([np.zeros(BACK), xs[:-BACK, 0] > 0]).astype(np.int32)
+
+
+def measure(cell):
+    """Return the accuracy of each part of the rows for each seed, and what the probe says at the end."""
+    chunk, seeds = cell["chunk"], range(cell["seeds"])
+    learners = [make_learner(cell, seed) for seed in seeds]
+    learner, refresh = learners[0], WAYS[cell["way"]].get("refresh", False)
+    calls = cell["rows"] // chunk // PARTS
+    places = max(WINDOW // chunk, 1)
+
+    def one(now, data):
+        (state, ring, past), (xs, ys) = now, data
+        state, info = learner.step(state, xs, ys)
+        if refresh:
+            # State and sensitivity again, from the carry of `places` chunks ago, with the parameters of now.
+            past = jnp.concatenate([past[chunk:], xs])
+            oldest = jax.tree.map(lambda leaf: leaf[0], ring)
+            carry = ft.forward(state.network, oldest, past, rule=learner.rule)[1]
+            state = state._replace(carry=carry)
+            ring = jax.tree.map(lambda leaf, new: jnp.concatenate([leaf[1:], new[None]]), ring, carry)
+        return (state, ring, past), (jnp.argmax(info.outputs, -1) == ys).mean()
+
+    @jax.jit
+    @jax.vmap
+    def part(now, xs, ys):
+        now, right = lax.scan(one, now, (xs, ys))
+        return now, right.mean()
+
+    @jax.jit
+    @jax.vmap
+    def probe(network, xs, ys):
+        found, exact = (ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)[1] for rule in (learner.rule, ft.BPTT))
+        return compare(found, exact)
+
+    def start(learner):
+        state = learner.init()
+        ring = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], places, axis=0), state.carry) if refresh else None
+        return state, ring, jnp.zeros((places * chunk, 1)) if refresh else None
+
+    now = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(start, learners))
+    xs, ys = (np.stack(arrays) for arrays in zip(*(make_stream(s, calls * PARTS * chunk) for s in seeds), strict=True))
+    accuracy = []
+    for i in range(PARTS):
+        cut = slice(i * calls * chunk, (i + 1) * calls * chunk)
+        now, right = part(now, *(v[:, cut].reshape(len(seeds), calls, chunk, *v.shape[2:]) for v in (xs, ys)))
+        accuracy.append(np.asarray(right).round(4).tolist())
+    network = now[0].network
+    signal = jnp.linalg.norm(network.encoder.weight[..., 0], axis=-1) / jnp.linalg.norm(network.encoder.bias, axis=-1)
+    moduli = jnp.exp(-jnp.exp(network.blocks.cell.nu_log)).max(axis=(1, 2))
+    by_seed = np.array(accuracy).T
+    return {
+        "best": by_seed.max(1).tolist(),
+        "last": by_seed[:, -4:].mean(1).round(4).tolist(),
+        "lowest after the best": [row[row.argmax() :].min().tolist() for row in by_seed],
+        "encoder weight / bias": np.asarray(signal).round(3).tolist(),
+        "largest modulus": np.asarray(moduli).round(5).tolist(),
+        "probe": jax.tree.map(
+            lambda v: np.asarray(v).round(4).tolist(), probe(network, xs[:, -PROBE:], ys[:, -PROBE:])
+        ),
+        "parts": by_seed.tolist(),
+    }
+
+
+def compare(found, exact):
+    """Return cosine and ratio of norms of two gradients for each group of parameters."""
+    groups = {
+        "front": lambda g: (g.encoder, jax.tree.map(lambda leaf: leaf[0], g.blocks.norm)),
+        "cells": lambda g: g.blocks.cell,
+        "rest": lambda g: (g.blocks.glu, g.decoder),
+    }
+    out = {}
+    for name, of in groups.items():
+        a, b = (jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(of(g))]) for g in (found, exact))
+        norms = jnp.linalg.norm(a), jnp.linalg.norm(b)
+        out[name] = jnp.stack([a @ b / (norms[0] * norms[1]), norms[0] / norms[1], norms[1] / PROBE])
+    return out
+
+
+if __name__ == "__main__":
+    main()

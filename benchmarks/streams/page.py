@@ -1,0 +1,369 @@
+"""`docs/streams_compared.md` and its figures from the committed records alone.
+
+python -m benchmarks.streams.real --page
+"""
+
+from pathlib import Path
+
+from benchmarks import ledger
+from benchmarks.streams import rows
+from benchmarks.streams.cues import LABELS
+
+PAGE = ledger.ROOT / "docs" / "streams_compared.md"
+TEMPLATE = Path(__file__).with_name("compared.md")
+PARTS = (
+    "reach",
+    "memory",
+    "what",
+    "streams",
+    "whole",
+    "long",
+    "packaged",
+    "latency",
+    "row_parts",
+    "soak",
+    "provenance",
+)
+FIRST = 5000
+
+
+def write():
+    """Write the page and its figures."""
+    from benchmarks.streams import figures
+
+    PAGE.write_text(text())
+    folder = PAGE.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    figures.write(folder)
+
+
+def text(records=ledger.RECORDS):
+    """Return the page.
+
+    Args:
+        records: folder of the records.
+    """
+    found = {name: ledger.read(records / f"{name}.jsonl") for name in NAMES}
+    page = TEMPLATE.read_text()
+    for part in PARTS:
+        page = page.replace(f"<!-- {part} -->", globals()[part](found))
+    return page
+
+
+NAMES = ("reach", "reach_deep_river", "flat_memory", "streams", "streams_deep_river", "long_streams", "latency", "soak")
+
+
+def reach(found):
+    """Return the table of dependencies many rows back: accuracy of the last three tenths."""
+    records = found["reach"] + found["reach_deep_river"]
+    columns = sorted({(list(LABELS).index(c["task"]), c["delay"], c["task"]) for c in cells(records)})
+    ways = list(dict.fromkeys(_peer(cell) for cell in cells(records)))
+    lines = table_head(["", *(f"{task}, {delay:,} rows back" for _, delay, task in columns), "µs/row", "memory, KiB"])
+    for way in ways:
+        mine = {}
+        for record in records:
+            if _peer(record["cell"]) == way and record["cell"]["seed"] == 0:
+                mine[record["cell"]["task"], record["cell"]["delay"]] = record["found"]
+        shown = [_last(mine.get((task, delay))) for _, delay, task in columns]
+        longest = mine[max(mine, key=lambda key: (key[1], key[0] == "copy"))]
+        need = longest["state_kib"] + longest.get("working_kib", 0)
+        reached = f" ({longest['reach']:,} rows)" if "reach" in longest and "equal" in way else ""
+        lines.append(table_row([way + reached, *shown, number(longest["cpu_us_per_row"]), f"{need:,.0f}"]))
+    return "\n".join([*lines, "", picture("reach", found["reach"])])
+
+
+def memory(found):
+    """Return what memory does over a million rows, and what a step of each kind takes."""
+    lines = []
+    for record in found["flat_memory"]:
+        cell, one = record["cell"], record["found"]
+        if cell["what"] == "foretrace stream":
+            lines.append(
+                f"`foretrace stream --size {cell.get('size', 'small')}` held "
+                f"{one['mib_at_first']:.1f} MiB after {one['mib'][0][0]:,} rows and "
+                f"{one['mib_at_last']:.1f} MiB after {one['mib'][-1][0]:,} (chunks of {cell['chunk']}): "
+                f"{one['growth']:+.2%}.\n"
+            )
+    steps = [r for r in found["flat_memory"] if r["cell"]["what"] == "one step"]
+    if steps:
+        names = [
+            "one step at a time",
+            "ms/step",
+            "kept, KiB",
+            "compiled temporary, KiB",
+            "resident of the process, MiB",
+        ]
+        lines += table_head(names)
+    for record in steps:
+        cell, one = record["cell"], record["found"]
+        way = f"rolling BPTT, reach {cell['reach']:,}" if cell["way"] == "rolling" else cell["way"]
+        values = [f"{one['cpu_ms_per_step']:.2f}", f"{one['held_kib']:,.0f}", f"{one['compiled_kib']:,.0f}"]
+        lines.append(table_row([way, *values, f"{one['resident_mib']:,.0f}"]))
+    return "\n".join([*lines, "", picture("memory", found["flat_memory"])])
+
+
+def what(found):
+    """Return what is predicted on each stream."""
+    return "\n".join(f"- *{name}*: {stream.what}" + _late(stream) for name, stream in rows.STREAMS.items())
+
+
+def streams(found):
+    """Return a table for classes and one for numbers: scores over the first rows."""
+    records = [r for r in found["streams"] + found["streams_deep_river"] if r["cell"]["rows"] == FIRST]
+    return "\n".join([*_tables(records, "###"), picture("streams", records)])
+
+
+def whole(found):
+    """Return the same tables for whole streams, or as many rows as there are records of."""
+    records = found["streams"] + found["streams_deep_river"]
+    records = [r for r in records if r["cell"]["rows"] != FIRST and not r["cell"].get("seed")]
+    return "\n".join(_tables(records, "####"))
+
+
+def long(found):
+    """Return one row for each way on each long stream: its score in its first, fifth and ninth tenth, and in all."""
+    head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
+    lines = table_head(head)
+    streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
+    for name, count in sorted(streams):
+        mine = [r for r in found["long_streams"] if (r["cell"]["stream"], r["cell"]["rows"]) == (name, count)]
+        score, of = ("mae", min) if "mae" in mine[0]["found"] else ("accuracy", max)
+        best = of(r["found"][score] for r in mine)
+        for record in mine:
+            one = record["found"]
+            tenths = [_text(one["parts"][at], score) for at in (0, 4, 8)]
+            text = _text(one[score], score)
+            log_loss = f"{one['log_loss']:.3f}" if "log_loss" in one else ""
+            values = [f"**{text}**" if one[score] == best else text, log_loss]
+            counts = [f"{one['rows']:,}", f"{one['scored']:,}"]
+            lines.append(
+                table_row(
+                    [f"{name}: {record['cell']['way']}", *counts, *tenths, *values, number(one["cpu_us_per_row"])]
+                )
+            )
+        one = mine[0]["found"]
+        plain = _text(of(one["no_change_" + score], one["mean_mae" if of is min else "majority_accuracy"]), score)
+        lines.append(table_row([f"{name}: the best baseline", *[""] * 5, plain, "", ""]))
+    return "\n".join(lines)
+
+
+def packaged(found):
+    """Return one row for each stream of a package: the default, the best peer, the baselines, and who is ahead."""
+    lines = table_head(["", "rows", "default", "best of river", "", "last label", "majority or mean"])
+    ahead = []
+    for name, stream in rows.PACKAGED.items():
+        score = "accuracy" if stream.classes else "mae"
+        mine = _of(found["streams"], name)
+        ours = mine.pop("mixture of experts (default)", None)
+        peers = {way: r["found"] for way, r in mine.items() if way.startswith("river")}
+        if ours is None or len(peers) < (10 if stream.classes else 14):  # the best of some would be no peer
+            continue
+        ours = ours["found"]
+        sign = 1 if stream.classes else -1
+        way = max(peers, key=lambda way: sign * peers[way][score])
+        plain = [ours[key + score] for key in ("no_change_", "majority_" if stream.classes else "mean_")]
+        best = max([peers[way][score], *plain], key=lambda value: sign * value)
+        level = ours[score] >= best - 0.01 if stream.classes else ours[score] <= 1.01 * best
+        ahead.append(level)
+        values = [_text(value, score) for value in (ours[score], peers[way][score], *plain)]
+        values[0] = f"**{values[0]}**" if level else values[0]
+        lines.append(table_row([name, f"{ours['rows']:,}", *values[:2], way.removeprefix("river "), *values[2:]]))
+    told = f"Ahead of all of these, or level with the best (one point, or one per cent): {sum(ahead)} of {len(ahead)}."
+    return "\n".join([*lines, "", told])
+
+
+def _tables(records, heading):
+    parts = []
+    for classes, score in ((True, "accuracy"), (False, "mae")):
+        names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
+        mine = {name: _of(records, name) for name in names}
+        names = [name for name in names if mine[name]]
+        if not names:
+            continue
+        parts += [f"{heading} {'Accuracy' if classes else 'Mean absolute error'}", ""]
+        counts = {name: max(r["found"]["rows"] for r in mine[name].values()) for name in names}
+        parts += table_head(["", *(f"{name}, {counts[name]:,} rows" for name in names), "µs/row"])
+        ways = list(dict.fromkeys(way for name in names for way in mine[name]))
+        best = {name: _best(mine[name], score, classes) for name in names}
+        for way in ways:
+            values = [_score(mine[name].get(way), score, counts[name], best[name]) for name in names]
+            times = [mine[name][way]["found"]["cpu_us_per_row"] for name in names if way in mine[name]]
+            shown = f"{number(min(times))} to {number(max(times))}" if len(times) > 1 else number(times[0])
+            parts.append(table_row([way, *values, shown]))
+        for prefix, what in {"no_change_": "the last known label", "majority_": "majority", "mean_": "mean"}.items():
+            values = [_baseline(mine[name], prefix + score, best[name]) for name in names]
+            if any(values):
+                parts.append(table_row([what, *values, ""]))
+        parts.append("")
+    return parts
+
+
+def latency(found):
+    """Return times of single rows and of the command."""
+    lines = []
+    ones = [r for r in found["latency"] if r["cell"]["what"] == "one row"]
+    if ones:
+        names = [
+            "size",
+            "`learn_one`, µs",
+            "by the paper's rule, µs",
+            "`predict_one`, µs",
+            "`Learner.step`, µs",
+            "inference, µs",
+            "step / inference",
+        ]
+        lines += table_head(names)
+    for record in ones:
+        one = record["found"]
+        values = [
+            number(one[f"{name}_us"])
+            for name in ("learn_one", "learn_one_paper_rule", "predict_one", "step", "inference")
+        ]
+        lines.append(table_row([record["cell"]["size"], *values, f"{one['step_over_inference']:.1f}"]))
+    commands = [r for r in found["latency"] if r["cell"]["what"] == "foretrace stream"]
+    if commands:
+        lines += ["", *table_head(["`foretrace stream`", "µs/row", "rows per CPU second"])]
+    for record in commands:
+        one, cell = record["found"], record["cell"]
+        what = f"{cell['size']}, `--chunk {cell['chunk']}`"
+        lines.append(table_row([what, number(one["cpu_us_per_row"]), f"{one['rows_per_cpu_second']:,.0f}"]))
+    return "\n".join(lines)
+
+
+def row_parts(found):
+    """Return the parts of a row; before a change and after it where both were measured in turn."""
+    records = [r for r in found["latency"] if r["cell"]["what"] == "parts"]
+    if not records:
+        return ""
+    groups = {
+        "reading, encoding": ("reading", "encoding"),
+        "mixture, network": ("mixture", "network"),
+        "intervals, scores, records": ("intervals", "scores", "records"),
+    }
+    lines = table_head(
+        ["µs of CPU time a row", "", *groups, "row", "rows per CPU second", "dispatch of a call", "arrays"]
+    )
+    for record in records:
+        cell = record["cell"]
+        compared = "before" in record["found"]
+        for name in ("before", "now") if compared else ("now",):
+            one = record["found"][name]
+            parts = [sum(one.get(part, 0.0) for part in group) for group in groups.values()]
+            what = f"{cell['stream']}, {cell['size']}, `--chunk {cell['chunk']}`"
+            values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
+            passed = [f"{one['dispatch']:.0f}", str(one["arrays"])] if "dispatch" in one else ["", ""]
+            tree = f"`{cell['commits'][name]}`"
+            lines.append(table_row([what, f"{name}, {tree}" if compared else tree, *values, *passed]))
+    return "\n".join(lines)
+
+
+def soak(found):
+    """Return what was survived."""
+    lines = []
+    for record in found["soak"]:
+        cell, one = record["cell"], record["found"]
+        verdict = "identical to" if one["same"] else f"different ({one['differs']}) from"
+        kind = cell["kind"].replace("network", "stream")
+        lines.append(
+            f"- {kind}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
+            f"`kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in {one['bad_rows']:,} rows: "
+            f"state and records are {verdict} those of an undisturbed run."
+        )
+        if members := one.get("members"):
+            lines[-1] += (
+                f" {members['joins']:,} members joined, {members['evictions']:,} lost their place to others, "
+                f"{members['resets']:,} started anew."
+            )
+    return "\n".join(lines)
+
+
+def provenance(found):
+    """Return the commands and versions of all records."""
+    lines = []
+    for name, records in found.items():
+        if records:
+            commands = list(dict.fromkeys(record["command"] for record in records))
+            lines.append(f"- `benchmarks/records/{name}.jsonl`: " + ", ".join(f"`{command}`" for command in commands))
+    versions, machines = {}, set()
+    for record in (record for records in found.values() for record in records):
+        for package, version in record["surroundings"]["packages"].items():
+            versions.setdefault(package, set()).add(version)
+        machines.add(record["surroundings"]["machine"])
+    shown = ", ".join(f"{package} {' and '.join(sorted(found))}" for package, found in sorted(versions.items()))
+    return "\n".join([*lines, f"- {shown}", f"- {'; '.join(sorted(machines))}; load and date stand in each record"])
+
+
+def cells(records):
+    """Return what was measured."""
+    return [record["cell"] for record in records]
+
+
+def table_head(names):
+    """Return the first two rows of a Markdown table."""
+    return [table_row(names), table_row(["---"] * len(names))]
+
+
+def table_row(values):
+    """Return a row of Markdown."""
+    return "| " + " | ".join(values) + " |"
+
+
+def number(value):
+    """Return a time with three digits at most."""
+    return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def picture(name, records):
+    """Return the link to a figure; none without records."""
+    return f"![{name}](streams_compared/{name}.png)" if records else ""
+
+
+def _late(stream):
+    return f"; each label {stream.delay} rows late" if stream.delay else ""
+
+
+def _peer(cell):
+    if not cell.get("lags"):
+        return cell["way"]
+    return cell["way"] + (", with rows before" if "stream" in cell else f", the last {cell['lags']:,} rows")
+
+
+def _last(one):
+    if one is None:
+        return ""
+    if None in (parts := one["parts"]) or len(parts) < 10:
+        return f"time limit after {one['rows']:,} rows"
+    return f"{sum(parts[-3:]) / 3:.2f}"
+
+
+def _of(records, name):
+    """Return the records of a stream by their way, of those that were asked for as many rows as any has."""
+    mine = [r for r in records if r["cell"]["stream"] == name]
+    most = max((r["found"]["rows"] for r in mine), default=0)
+    return {_peer(r["cell"]): r for r in mine if (r["cell"]["rows"] or most) >= most}
+
+
+def _best(mine, score, classes):
+    values = [r["found"][score] for r in mine.values()]
+    return max(values) if classes else min(values)
+
+
+def _text(value, score):
+    return f"{value:.1%}".replace("%", " %") if "accuracy" in score else f"{value:.4g}"
+
+
+def _score(record, score, rows, best):
+    if record is None:
+        return ""
+    one = record["found"]
+    shown = f"**{_text(one[score], score)}**" if one[score] == best else _text(one[score], score)
+    return shown + (f" ({one['rows']:,} rows, then the time limit)" if one["rows"] < rows else "")
+
+
+def _baseline(mine, score, best):
+    values = [r["found"][score] for r in mine.values() if score in r["found"]]
+    return _text(values[0], score) if values else ""
+
+
+if __name__ == "__main__":
+    write()

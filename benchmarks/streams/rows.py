@@ -1,0 +1,164 @@
+"""The streams of the comparisons, each as one plain file that foretrace and every peer read: same rows, order, target.
+
+`prepare(name, folder)` writes the inputs of a row and its `target`; `sources.py` says from what. Standard library only.
+"""
+
+import csv
+import gzip
+import os
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.streams import sources
+
+
+class Stream(NamedTuple):
+    """One stream.
+
+    Args:
+        source: file in the folder `streams` of the data, package and name of a data set in it, or a function of
+            `sources`.
+        what: what is predicted, for the table.
+        target: column of the file; ahead: rows ahead at which it is read.
+        classes: whether the target is a class.
+        delay: rows after which the label of a row is known.
+        previous: give the last known label as an input; all get it, or none.
+        ignore: columns that are left out; categories: columns of categories; clock: columns of times.
+    """
+
+    source: str
+    what: str
+    target: str = ""
+    ahead: int = 0
+    classes: bool = False
+    delay: int = 0
+    previous: bool = True
+    ignore: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    clock: tuple[str, ...] = ()
+
+
+STREAMS = {
+    "elec2": Stream("elec2.csv.gz", "price up or down, from the row", "class", classes=True),
+    "noaa_weather": Stream("noaa_weather.csv.gz", "rain or none, from the row", "target", classes=True),
+    "beijing_pm25": Stream(
+        "beijing_pm25.csv.gz", "PM2.5 of the row, from the weather", "pm2.5", ignore=("No",), categories=("cbwd",)
+    ),
+    "ETTh1": Stream("ETTh1.csv.gz", "oil temperature 24 hours ahead", "OT", ahead=24, delay=24, clock=("date",)),
+    "nab_taxi": Stream("nab_nyc_taxi.csv.gz", "taxi passengers of the half hour", "value", clock=("timestamp",)),
+    "ecg": Stream(
+        "soon_a_beat",
+        "a heart beat within the next 0.2 s, from the signal, 90 rows/s",
+        classes=True,
+        delay=18,
+        previous=False,
+    ),
+    "shakespeare": Stream("tinyshakespeare.txt.gz", "next character, tiny Shakespeare", classes=True),
+    "war_and_peace": Stream("war_and_peace.txt.gz", "next character, War and Peace", classes=True),
+}
+
+# Streams that ship inside Python packages, written down before any was run: all of river's with one target, and four
+# of statsmodels'. Every label is known before the next row.
+PACKAGED = {
+    "airline": Stream("river AirlinePassengers", "passengers of the month", clock=("month",)),
+    "bananas": Stream("river Bananas", "one of two shapes, from the row", classes=True),
+    "chick_weights": Stream("river ChickWeights", "weight of a chicken, from the row"),
+    "phishing": Stream("river Phishing", "phishing or not, from the row", classes=True),
+    "image_segments": Stream("river ImageSegments", "one of seven surfaces, from the row", classes=True),
+    "shuttle": Stream("river Shuttle", "an anomaly or none, from the row", classes=True),
+    "sp500": Stream("river SP500Stocks", "the index at the end of the day"),
+    "trump_approval": Stream("river TrumpApproval", "approval, from the polls of the row"),
+    "water_flow": Stream("river WaterFlow", "flow of the hour", clock=("Time",)),
+    "sunspots": Stream("statsmodels sunspots", "sunspots of the year"),
+    "co2": Stream("statsmodels co2", "carbon dioxide of the week"),
+    "nile": Stream("statsmodels nile", "volume of the year"),
+    "el_nino": Stream("statsmodels elnino", "temperature of the sea in the month"),
+}
+
+# Streams in which what matters may lie hundreds of rows back.
+LONG = {
+    "heart": Stream(
+        "soon_a_beat",
+        "a heart beat within the next 0.2 s, from the signal, 360 rows/s: the last beat is 300 rows back",
+        classes=True,
+        delay=72,
+        previous=False,
+    ),
+    "pixels": Stream(
+        "pixels",
+        "a handwritten digit from its pixels, one a row, 196 rows a digit; a label with the last one",
+        classes=True,
+        previous=False,
+    ),
+    "pixels, columns first": Stream(
+        "pixels_by_column", "the same, a column of the picture after the other", classes=True, previous=False
+    ),
+    "war_and_peace": STREAMS["war_and_peace"],
+    "narma": Stream("narma", "NARMA-10: a product of inputs and outputs up to ten rows back"),
+    "thirty numbers": Stream("thirty_numbers", "a class that depends on three of thirty numbers", classes=True),
+}
+ANY = STREAMS | PACKAGED | LONG
+
+# Rows of a season, for the peers that ask for it: a day; of months or weeks a year.
+SEASON = {"nab_taxi": 48, "airline": 12, "el_nino": 12, "co2": 52, "sunspots": 11}
+
+TEXTS = ("shakespeare", "war_and_peace")
+
+
+def prepare(name, folder):
+    """Write the file of a stream unless it is there; return its path."""
+    stream = ANY[name]
+    path = Path(folder) / f"{name}.{'txt' if name in TEXTS else 'csv'}"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.with_suffix(".part")
+    if name in TEXTS:
+        torn.write_bytes(gzip.decompress((sources.data() / "streams" / stream.source).read_bytes()))
+    else:
+        header, lines = sources.rows_of(stream)
+        with open(torn, "w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([header, *islice(lines, 500_000)])
+    torn.rename(path)
+    return path
+
+
+def read(name, path, count):
+    """Yield the first rows for a peer: inputs as numbers, and the target; both None where missing."""
+    stream = ANY[name]
+    if name in TEXTS:
+        text = Path(path).read_text()[: count + 1]
+        for now, following in zip(text, text[1:], strict=False):
+            yield {f"is {now!r}": 1.0}, following
+        return
+    with open(path, newline="") as file:
+        for row in islice(csv.DictReader(file), count):
+            target = row.pop("target")
+            x = {}
+            for column, value in row.items():
+                if column in stream.categories:
+                    x[f"{column} is {value}"] = 1.0
+                elif column in stream.clock:
+                    x |= _clock(value)
+                else:
+                    x[column] = float(value) if value not in ("", "NA") else None
+            known = target not in ("", "NA")
+            yield x, (target if stream.classes else float(target)) if known else None
+
+
+def options(name, path):
+    """Return how `foretrace stream` reads the file of a stream, as options of a `StreamConfig`."""
+    if name in TEXTS:
+        return {"source": os.fspath(path), "target": None}
+    stream = ANY[name]
+    columns = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
+    task = "classification" if stream.classes else "regression"
+    return {"source": os.fspath(path), "target": "target", "task": task, "previous": stream.previous, **columns}
+
+
+def _clock(text):
+    from datetime import datetime
+
+    now = datetime.fromisoformat(text)
+    return {"hour": now.hour + now.minute / 60, "weekday": float(now.weekday()), "day": float(now.timetuple().tm_yday)}

@@ -1,0 +1,122 @@
+"""What the files of the streams are made from: data files in FORETRACE_DATA, data sets of packages, generators."""
+
+import csv
+import gzip
+import lzma
+import math
+import os
+import random
+from pathlib import Path
+
+
+def data():
+    """Return the folder of the data sets."""
+    if "FORETRACE_DATA" not in os.environ:
+        raise SystemExit("name the data directory, which holds the folder `streams`: FORETRACE_DATA=...")
+    return Path(os.environ["FORETRACE_DATA"])
+
+
+def rows_of(stream):
+    """Return the names of the columns of a stream, `target` the last, and its rows."""
+    if stream.source.endswith(".gz"):
+        return _table(stream)
+    if " " in stream.source:
+        package, name = stream.source.split()
+        return _packaged(list(_river(name) if package == "river" else _statsmodels(name)))
+    return globals()[stream.source](stream)
+
+
+def _table(stream):
+    with gzip.open(data() / "streams" / stream.source, "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    # The target of the row itself is no input; one ahead may be predicted from all of the row.
+    names = [n for n in rows[0] if n not in stream.ignore and (stream.ahead or n != stream.target)]
+    pairs = zip(rows, rows[stream.ahead :], strict=False)
+    return [*names, "target"], [[*(row[n] for n in names), later[stream.target]] for row, later in pairs]
+
+
+def _packaged(rows):
+    names = list(dict.fromkeys(column for x, _ in rows for column in x))
+    return [*names, "target"], (
+        [*("" if x.get(column) is None else x[column] for column in names), "" if y is None else y] for x, y in rows
+    )
+
+
+def _river(name):
+    from river import datasets
+
+    for x, y in getattr(datasets, name)():
+        x = {column: int(value) if isinstance(value, bool) else value for column, value in x.items()}
+        yield {c: value.isoformat() if hasattr(value, "isoformat") else value for c, value in x.items()}, y
+
+
+def _statsmodels(name):
+    from statsmodels import datasets
+
+    table = getattr(datasets, name).load_pandas().data
+    if name == "elnino":  # a year a line, a month a column
+        values = [value for year in table.itertuples(index=False) for value in year[1:]]
+    else:
+        values = table[{"sunspots": "SUNACTIVITY", "nile": "volume"}.get(name, name)].tolist()
+    for i, value in enumerate(values):
+        yield {"index": i}, None if math.isnan(value) else value
+
+
+def soon_a_beat(stream):
+    """Return an electrocardiogram, and whether a beat comes within as many rows as labels are late: 0.2 s."""
+    import numpy as np
+    from pyarrow import parquet
+
+    every, folder = 72 // stream.delay, data() / "streams"
+    signal = parquet.read_table(folder / "mitbih_100_signal.parquet")["MLII"].to_numpy()
+    signal = signal[: len(signal) // every * every].reshape(-1, every).mean(1)
+    notes = parquet.read_table(folder / "mitbih_100_annotations.parquet").to_pylist()
+    beats = np.array([note["sample"] // every for note in notes if note["symbol"] != "+"])
+    following = np.append(beats, 10**9)[np.searchsorted(beats, np.arange(len(signal)), side="right")]
+    soon = (following <= np.arange(len(signal)) + stream.delay).astype(int)
+    return ["MLII", "target"], zip(signal.tolist(), soon.tolist(), strict=True)
+
+
+def pixels(stream, columns_first=False):
+    """Return the digits in their order, each pixel the mean of four: a pixel, and 1 at a digit's start."""
+    images = _idx("train-images-idx3-ubyte.xz", 3)
+    small = images.reshape(-1, 14, 2, 14, 2).mean((2, 4))
+    small = small.transpose(0, 2, 1) if columns_first else small
+
+    def lines():
+        for image, label in zip(small.reshape(-1, 196).tolist(), _idx("train-labels-idx1-ubyte.xz", 1), strict=True):
+            for i, pixel in enumerate(image):
+                yield pixel, int(i == 0), f"digit {label}" if i == 195 else ""
+
+    return ["pixel", "start", "target"], lines()
+
+
+def pixels_by_column(stream):
+    """Return the same, a column of the picture after the other."""
+    return pixels(stream, columns_first=True)
+
+
+def _idx(name, axes):
+    import numpy as np
+
+    found = lzma.decompress((data() / "mnist" / name).read_bytes())
+    shape = np.frombuffer(found, ">i4", axes, 4)
+    return np.frombuffer(found, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def narma(stream, count=100_000):
+    """Return a series of Atiya and Parlos, IEEE Transactions on Neural Networks 11, 2000, eq. 86, and its input."""
+    import numpy as np
+
+    u, y = np.random.default_rng(0).uniform(0, 0.5, count), np.zeros(count)
+    for t in range(9, count - 1):
+        y[t + 1] = 0.3 * y[t] + 0.05 * y[t] * y[t - 9 : t + 1].sum() + 1.5 * u[t - 9] * u[t] + 0.1
+    return ["u", "target"], zip(u[9:-1].tolist(), y[10:].tolist(), strict=True)
+
+
+def thirty_numbers(stream):
+    """Return thirty numbers a row, and a class that depends on three of them."""
+    draw = random.Random(0)
+    rows = ([draw.gauss(0, 1) for _ in range(30)] for _ in range(20_000))
+    lines = ([*(f"{v:.4f}" for v in x), "ab"[x[0] + x[1] * x[2] > 0]] for x in rows)
+    return [*(f"x{i}" for i in range(30)), "target"], lines
