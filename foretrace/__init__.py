@@ -43,6 +43,10 @@ from foretrace._learner.state import Info as Info
 from foretrace._learner.state import LearnerState as LearnerState
 from foretrace._learner.state import UntrainedParameters as UntrainedParameters
 from foretrace._learner.wrappers import bounded as bounded
+from foretrace._native.compiler import CompilerError as CompilerError
+from foretrace._native.native import Native as Native
+from foretrace._native.native import NativeStep as NativeStep
+from foretrace._native.native import native as native
 from foretrace._network import Network as Network
 from foretrace._network import parameter_count as parameter_count
 from foretrace._recurrence.chunk import Carry as Carry

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -13,15 +14,16 @@ import numpy as np
 from jax import export as jax_export
 from safetensors.numpy import save as to_bytes
 
-from foretrace._export.graph import NEXT, Graph, inference_graph, learning_graph
 from foretrace._export.onnx_graph import onnx_model
-from foretrace._export.real_valued import NotExportable
+from foretrace._graph.real_valued import NotExportable
+from foretrace._graph.step import NEXT, Graph, inference_graph, learning_graph
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
+from foretrace._native.program import Program, inference_program, learning_program
 from foretrace._network import Network
 from foretrace._runs.files import write_atomically
 
-Format = Literal["stablehlo", "onnx"]
+Format = Literal["stablehlo", "onnx", "c"]
 
 
 class Exported(NamedTuple):
@@ -31,11 +33,13 @@ class Exported(NamedTuple):
         graph: the step, in the format that was asked for.
         state: initial value of every state, by the name of its input (safetensors).
         header: names, shapes and dtypes of inputs and outputs in their order (JSON).
+        include: C header file of format "c"; None for the other formats.
     """
 
     graph: Path
     state: Path
     header: Path
+    include: Path | None = None
 
 
 def export(
@@ -56,20 +60,24 @@ def export(
         inference    state, x     -> outputs, next state                    parameters are constants
         learning     state, x, y  -> outputs, loss, accepted, next state    parameters are part of the state
 
+    In C, parameters and optimiser are fields of a context, which the functions `NAME_init`, `NAME_step`,
+    `NAME_predict` and `NAME_reset` work on; NAME is that of the file.
+
     Three files are written: the graph at `path`, and beside it the initial state (`.state.safetensors`) and
     a header (`.header.json`). They hold data only; nothing is executed when they are read.
 
     Args:
         model: network, or learner with its rule, optimiser and loss.
         path: file of the graph, such as model.onnx; its folder must exist.
-        format: "stablehlo", portable StableHLO bytecode, or "onnx", which needs the extra `export`.
+        format: "stablehlo", portable StableHLO bytecode; "onnx", which needs the extra `export`; or "c", a C99 program
+            and its header file (`.h`), which need <math.h> and <string.h> alone and allocate nothing.
         learn: True for the learning step of a learner, False for the inference step.
         state: state of the learner, whose parameters are exported; default: `model.init()`.
         target: example of one target for learn=True, of which shape and dtype count; default: a number for each output
             or one integer class, as the loss takes it.
 
     Returns:
-        The paths of the three files.
+        The paths of the files.
 
     Raises:
         TypeError: a model of another type, or learn=True for a network.
@@ -87,14 +95,25 @@ def export(
     if format not in get_args(Format):
         raise ValueError(f"export(format={format!r}) is unknown; choose one of {', '.join(get_args(Format))}")
     path = Path(path)
-    files = Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"))
+    include = path.with_suffix(".h") if format == "c" else None
+    files = Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"), include)
+    if format == "c" and (path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII)):
+        raise ValueError(
+            f"export(path={str(path)!r}): the name of a C file begins the names of its functions; expected letters, "
+            "digits and underscores with the suffix .c, such as model.c"
+        )
     if path.suffix in (".safetensors", ".json"):
         raise ValueError(f"export(path={str(path)!r}): the suffix is that of a file beside it; use .onnx or .stablehlo")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot export to {path}: there is no folder {path.parent}; make it first")
     graph = _graph(model, learn, state, target)
     header = json.dumps(_header(graph, format, "learning" if learn else "inference", files.state.name), indent=1)
-    write_atomically(files.graph, _WRITERS[format](graph, header))
+    if include is None:
+        write_atomically(files.graph, _WRITERS[format](graph, header))
+    else:
+        program = _program(model, path.stem, graph, learn, state)
+        write_atomically(include, program.header.encode())
+        write_atomically(files.graph, program.source.encode())
     arrays = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in graph.state.items()}
     write_atomically(files.state, to_bytes(arrays, metadata={"foretrace": header}))
     write_atomically(files.header, header.encode())
@@ -113,6 +132,15 @@ def _graph(model: Network | Learner, learn: bool, state: LearnerState | None, ta
             "export(learn=True) and export(state=…) need a Learner, which knows rule, optimiser and loss; got a Network"
         )
     return inference_graph(model)
+
+
+def _program(
+    model: Network | Learner, name: str, graph: Graph, learn: bool, state: LearnerState | None
+) -> Program:
+    if learn:
+        assert isinstance(model, Learner)
+        return learning_program(model, name, state, graph)
+    return inference_program(name, graph)
 
 
 def _header(graph: Graph, format: str, step: str, state_file: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from foretrace._export.onnx_nodes import IR_VERSION, OPSET, Nodes, onnx_package
 from foretrace._export.onnx_operators import ELEMENTWISE, OTHERS, PLAIN, reshaped
-from foretrace._export.real_valued import NotExportable
+from foretrace._graph.real_valued import NotExportable
 
 
 class _Value(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from foretrace._export.real_valued import NotExportable
+from foretrace._graph.real_valued import NotExportable
 
 OPSET, IR_VERSION = 18, 9
 """Versions of ONNX from early 2023, which every runtime of today reads."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._export.onnx_nodes import Nodes
-from foretrace._export.real_valued import NotExportable
+from foretrace._graph.real_valued import NotExportable
 
 PLAIN = {
     "abs": "Abs",

@@ -14,7 +14,7 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace._export import onnx_nodes
-from foretrace._export.real_valued import real_valued
+from foretrace._graph.real_valued import real_valued
 
 pytestmark = pytest.mark.usefixtures("default_promotion")
 STEPS = 30

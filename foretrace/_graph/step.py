@@ -11,7 +11,7 @@ from jax.interpreters import partial_eval
 from foretrace._engine.carry import init_carry
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
-from foretrace._export.real_valued import NotExportable, real_valued
+from foretrace._graph.real_valued import NotExportable, real_valued
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
@@ -80,14 +80,43 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     def step(bare: Any, x: Array, y: Array) -> tuple[list[Array], Any]:
         # The key is for dropout and for rules that sample; neither is exported.
         after, info = learner.step(bare._replace(key=key), x[None], y[None])
-        return [info.outputs[0], info.loss, info.accepted], _without_key(after)
+        return [info.outputs[0], info.loss, info.accepted], without_key(after)
 
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.encoder.weight.dtype)
     y = _target(learner, x.dtype) if target is None else _shape_of(target)
-    return _graph(step, _without_key(state), "", {"x": x, "y": y}, ["outputs", "loss", "accepted"])
+    return _graph(step, without_key(state), "", {"x": x, "y": y}, ["outputs", "loss", "accepted"])
 
 
-def _without_key(state: Any) -> Any:
+def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
+    """Return the step `x, state -> outputs, state` that learns nothing, as `Learner.predict` does it.
+
+    Raises:
+        ValueError: as for `learning_graph`.
+    """
+    _check_learner(learner)
+    key = jax.random.key(0)
+
+    def step(bare: Any, x: Array) -> tuple[list[Array], Any]:
+        outputs, after = learner.predict(bare._replace(key=key), x[None])
+        return [outputs[0]], without_key(after)
+
+    x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.encoder.weight.dtype)
+    return _graph(step, without_key(learner.init() if state is None else state), "", {"x": x}, ["outputs"])
+
+
+def reset_graph(learner: Learner, state: LearnerState | None) -> Graph:
+    """Return `state -> state` with the carry before a sequence; parameters and optimiser stay as they are."""
+    _check_learner(learner)
+    key = jax.random.key(0)
+
+    def step(bare: Any) -> tuple[list[Array], Any]:
+        return [], bare._replace(carry=learner.fresh_carry(bare.network, key))
+
+    return _graph(step, without_key(learner.init() if state is None else state), "", {}, [])
+
+
+def without_key(state: Any) -> Any:
+    """Return a state without its PRNG key, which no exported step uses."""
     return state._replace(key=None)
 
 

@@ -1,0 +1,269 @@
+"""Groups of loops as C99 text."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from foretrace._native.expression import (
+    Apply,
+    Array,
+    Expression,
+    Index,
+    Load,
+    Number,
+    c_type,
+    leaves,
+)
+from foretrace._native.loops import Loop, start_of
+from foretrace._native.schedule import Group
+
+Address = Callable[[Array], str]
+"""C text of the pointer to the first element of an array, such as `w_f + 16`."""
+
+
+def number(value: Any, dtype: Any) -> str:
+    """Return a C literal that is exactly a number of a type.
+
+    >>> number(0.1, "float32"), number(3, "int32"), number(float("inf"), "float64")
+    ('0.1f', '3', 'INFINITY')
+    """
+    dtype = np.dtype(dtype)
+    if not np.issubdtype(dtype, np.floating):
+        return str(int(value)) if int(value) > -(2**31) else f"({int(value) + 1} - 1)"
+    if np.isnan(value):
+        return "NAN"
+    if np.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    write = (
+        np.format_float_positional
+        if value == 0 or 1e-4 <= abs(value) < 1e6
+        else np.format_float_scientific
+    )
+    text = write(dtype.type(value), unique=True, trim="0")
+    text += "f" if dtype == np.float32 else ""
+    return f"({text})" if text.startswith("-") else text
+
+
+class Emitter:
+    """Writes loops in C.
+
+    Args:
+        address: C text of the pointer to each array.
+    """
+
+    def __init__(self, address: Address):
+        self.address = address
+        self._names: dict[Array, str] = {}
+        self._count = 0
+
+    def scalar(self, array: Array) -> str | None:
+        """Return the name of a scratch array of one element, which is a variable; None for any other array."""
+        if array.place != "scratch" or array.size != 1:
+            return None
+        if array not in self._names:
+            self._names[array] = f"t{len(self._names)}"
+        return self._names[array]
+
+    def declarations(self) -> list[str]:
+        """Return the declarations of the variables."""
+        return [f"{c_type(array.dtype)} {name};" for array, name in self._names.items()]
+
+    def group(self, group: Group) -> list[str]:
+        """Return the statements of a group."""
+        first = group.loops[0]
+        if len(group.loops) == 1 and (first.combine != "store" or first.target.picks):
+            return self._alone(first)
+        return self._together(group)
+
+    def _together(self, group: Group) -> list[str]:
+        first = group.loops[0]
+        shape = first.kept or first.reduced
+        names = [f"i{axis}" for axis in range(len(shape))]
+        before, body, after = [], [], []
+        known: dict[Load, str] = {}
+        for loop in group.loops:
+            if loop.combine == "store":
+                body += self._stored(group, loop, names, known)
+                continue
+            name, kind = self._variable(), c_type(loop.target.array.dtype)
+            before.append(f"{kind} {name} = {start_of(loop.combine, loop.target.array.dtype)};")
+            body.append(_accumulate(loop, name, self.text(loop.expression, names, known)))
+            after.append(f"{self.place(loop.target, [])} = {name};")
+        lines = [*before, *nest(names, shape, body), *after]
+        return ["{", *_indented(lines), "}"] if before else lines
+
+    def _stored(
+        self, group: Group, loop: Loop, names: list[str], known: dict[Load, str]
+    ) -> list[str]:
+        """Return the statements that compute an element; what is read again becomes a variable."""
+        dtype = loop.target.array.dtype
+        text = _as(dtype, self.text(loop.expression, names, known))
+        inner = loop.target.array in group.inner
+        if self.scalar(loop.target.array) or not (inner or _read_by_others(group, loop)):
+            return [f"{self.place(loop.target, names)} = {text};"]
+        name = known[loop.target] = self._variable()
+        lines = [f"const {c_type(dtype)} {name} = {text};"]
+        return lines if inner else [*lines, f"{self.place(loop.target, names)} = {name};"]
+
+    def _alone(self, loop: Loop) -> list[str]:
+        if loop.combine in ("argmax", "argmin"):
+            return self._place_of_largest(loop)
+        if loop.combine == "running sum":
+            return self._running_sum(loop)
+        names = [f"i{axis}" for axis in range(len(loop.kept))]
+        if loop.combine == "add" or loop.combine == "store":
+            return nest(names, loop.kept, self._scattered(loop, names))
+        inner = [f"k{axis}" for axis in range(len(loop.reduced))]
+        if self._adds_rows(loop):
+            return self._rows(loop, names, inner)
+        body = self._accumulated(loop, [*names, *inner], inner)
+        body.append(f"{self.place(loop.target, names)} = total;")
+        return nest(names, loop.kept, body) if names else ["{", *_indented(body), "}"]
+
+    def _accumulated(self, loop: Loop, names: list[str], inner: list[str]) -> list[str]:
+        dtype = loop.target.array.dtype
+        step = _accumulate(loop, "total", self.text(loop.expression, names, {}))
+        start = f"{c_type(dtype)} total = {start_of(loop.combine, dtype)};"
+        return [start, *nest(inner, loop.reduced, [step])]
+
+    def _adds_rows(self, loop: Loop) -> bool:
+        """Return whether rows are added up, as their elements lie beside each other and those of a sum do not."""
+        if loop.combine != "sum" or not loop.kept:
+            return False
+        last, summed = len(loop.kept) - 1, len(loop.kept) + len(loop.reduced) - 1
+        found = list(leaves(loop.expression))
+        side_by_side = all(leaf.strides[summed] in (0, 1) for leaf in found)
+        return (
+            not side_by_side
+            and all(leaf.strides[last] in (0, 1) for leaf in found)
+            and loop.target.strides[last] == 1
+            and loop.kept[last] >= 4
+        )
+
+    def _rows(self, loop: Loop, names: list[str], inner: list[str]) -> list[str]:
+        *outer, row = names
+        place = self.place(loop.target, names)
+        text = self.text(loop.expression, [*names, *inner], {})
+        zero = nest([row], loop.kept[-1:], [f"{place} = 0;"])
+        add = nest([*inner, row], (*loop.reduced, loop.kept[-1]), [f"{place} += {text};"])
+        return nest(outer, loop.kept[:-1], [*zero, *add])
+
+    def _scattered(self, loop: Loop, names: list[str]) -> list[str]:
+        text = self.text(loop.expression, names, {})
+        if loop.combine == "store":
+            return [f"{self.place(loop.target, names)} = {text};"]
+        inside = " && ".join(
+            f"{index} >= 0 && {index} <= {last}"
+            for one, last, _ in loop.target.picks
+            for index in [self.text(one, names, {})]
+        )
+        line = f"{self.place(loop.target, names)} += {text};"
+        return [f"if ({inside}) {line}" if inside else line]
+
+    def _place_of_largest(self, loop: Loop) -> list[str]:
+        names, kind = [f"i{axis}" for axis in range(len(loop.kept))], "double"
+        sign = ">" if loop.combine == "argmax" else "<"
+        text = self.text(loop.expression, [*names, "k0"], {})
+        first = self.text(loop.expression, [*names, "0"], {})
+        body = [
+            f"{kind} best = {first};",
+            "int place = 0;",
+            *nest(
+                ["k0"],
+                loop.reduced,
+                [
+                    f"{{ const {kind} one = {text}; if (one {sign} best) {{ best = one; place = k0; }} }}"
+                ],
+            ),
+            f"{self.place(loop.target, names)} = place;",
+        ]
+        return nest(names, loop.kept, body) if names else ["{", *_indented(body), "}"]
+
+    def _running_sum(self, loop: Loop) -> list[str]:
+        names = [f"i{axis}" for axis in range(len(loop.kept))]
+        text = self.text(loop.expression, names, {})
+        body = [
+            f"{c_type(loop.target.array.dtype)} total = 0;",
+            *nest(
+                names[-1:],
+                loop.kept[-1:],
+                [f"total += {text};", f"{self.place(loop.target, names)} = total;"],
+            ),
+        ]
+        return (
+            nest(names[:-1], loop.kept[:-1], body) if names[:-1] else ["{", *_indented(body), "}"]
+        )
+
+    def place(self, load: Load, names: Sequence[str]) -> str:
+        """Return an element of an array in C."""
+        scalar = self.scalar(load.array)
+        if scalar is not None:
+            return scalar
+        index = _sum(load.offset, load.strides, names)
+        for one, last, stride in load.picks:
+            inside = f"clamped({self.text(one, names, {})}, {last})"
+            index = f"{index} + {inside}" + (f" * {stride}" if stride != 1 else "")
+        return f"{self.address(load.array)}[{index}]"
+
+    def text(self, expression: Expression, names: Sequence[str], known: dict[Load, str]) -> str:
+        """Return an expression in C; loads that are known are variables."""
+        if isinstance(expression, Load):
+            return known.get(expression) or self.place(expression, names)
+        if isinstance(expression, Number):
+            return number(expression.value, expression.dtype)
+        if isinstance(expression, Index):
+            return f"({c_type(expression.dtype)})({_sum(expression.offset, expression.strides, names)})"
+        assert isinstance(expression, Apply)
+        return expression.text.format(
+            *(self.text(operand, names, known) for operand in expression.operands)
+        )
+
+    def _variable(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+
+def _read_by_others(group: Group, loop: Loop) -> bool:
+    return any(
+        loop.target in other.expression_loads() for other in group.loops if other is not loop
+    )
+
+
+def _as(dtype: np.dtype, text: str) -> str:
+    """Return an expression in a type that C computes as int."""
+    return f"({c_type(dtype)})({text})" if dtype.itemsize == 1 else text
+
+
+def _accumulate(loop: Loop, name: str, text: str) -> str:
+    """Return the statement that adds an element to a total."""
+    dtype = loop.target.array.dtype
+    if loop.combine == "sum":
+        return f"{name} += {text};"
+    if loop.combine in ("and", "or"):
+        sign = "&" if loop.combine == "and" else "|"
+        return f"{name} = {_as(dtype, f'{name} {sign} {text}')};"
+    sign = ">" if loop.combine == "max" else "<"
+    one = f"const {c_type(dtype)} one = {text};"
+    return f"{{ {one} {name} = (one {sign} {name} || one != one) ? one : {name}; }}"
+
+
+def _sum(offset: int, strides: Sequence[int], names: Sequence[str]) -> str:
+    parts = [str(offset)] if offset else []
+    for stride, name in zip(strides, names, strict=True):
+        if stride:
+            parts.append(name if stride == 1 else f"{stride} * {name}")
+    return " + ".join(parts) or "0"
+
+
+def nest(names: Sequence[str], sizes: Sequence[int], body: list[str]) -> list[str]:
+    """Return loops around statements."""
+    lines = body
+    for name, size in reversed(list(zip(names, sizes, strict=True))):
+        head = f"for (int {name} = 0; {name} < {size}; ++{name})"
+        lines = [head, "{", *_indented(lines), "}"] if len(lines) > 1 else [f"{head} {lines[0]}"]
+    return lines
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return ["    " + line for line in lines]

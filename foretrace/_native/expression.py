@@ -1,0 +1,272 @@
+"""One element of an array as an expression of its index: what a loop of the C program computes.
+
+An expression belongs to an index space, the shape of the array that it describes. Slicing, transposing, repeating or
+reshaping an array is then a change of strides of the loads in it, and costs nothing.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretrace._graph.real_valued import NotExportable
+
+C_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "uint32": "uint32_t",
+    "bool": "uint8_t",
+}
+"""C type of each dtype."""
+
+
+def c_type(dtype: Any) -> str:
+    """Return the C type of a dtype.
+
+    Raises:
+        NotExportable: there is none, such as for bfloat16.
+    """
+    found = C_TYPES.get(str(np.dtype(dtype)))
+    if found is None:
+        raise NotExportable(
+            f"the step computes with {np.dtype(dtype)}, which has no type in C99; use float32"
+        )
+    return found
+
+
+class Array:
+    """An array of the C program, contiguous in row-major order; compared by identity.
+
+    Args:
+        size: number of elements.
+        dtype: type of its elements.
+        place: "state", "next", "scratch", "constant", "input" or "output".
+        name: name of a state, an input or an output.
+    """
+
+    def __init__(self, size: int, dtype: Any, place: str, name: str = ""):
+        self.size, self.dtype, self.place, self.name = size, np.dtype(dtype), place, name
+        self.value: np.ndarray | None = None
+
+
+class Load(NamedTuple):
+    """The element `offset + index . strides` of an array.
+
+    Args:
+        array: array that is read, or written as the target of a loop.
+        offset: first element.
+        strides: distance in elements for each axis of the index space.
+        picks: computed parts of the place: an index, its largest allowed value and its distance. An index beyond is
+            moved to the nearest allowed one.
+    """
+
+    array: Array
+    offset: int
+    strides: tuple[int, ...]
+    picks: tuple[tuple["Expression", int, int], ...] = ()
+
+
+class Number(NamedTuple):
+    """A number that is known now."""
+
+    value: Any
+    dtype: np.dtype
+
+
+class Index(NamedTuple):
+    """The integer `offset + index . strides`."""
+
+    offset: int
+    strides: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Apply(NamedTuple):
+    """An operator on the elements of other expressions.
+
+    Args:
+        text: C expression with a place for each operand, such as "({0} + {1})".
+        operands: its operands.
+        dtype: type of the result.
+        cost: estimate of its time, in additions.
+    """
+
+    text: str
+    operands: tuple["Expression", ...]
+    dtype: np.dtype
+    cost: int
+
+
+Expression = Load | Number | Index | Apply
+
+
+class Value(NamedTuple):
+    """An array that is an expression of its index.
+
+    Args:
+        expression: one element.
+        shape: index space.
+    """
+
+    expression: Expression
+    shape: tuple[int, ...]
+
+
+def dtype_of(expression: Expression) -> np.dtype:
+    """Return the type of an expression."""
+    return expression.array.dtype if isinstance(expression, Load) else expression.dtype
+
+
+def contiguous(array: Array, shape: tuple[int, ...]) -> Load:
+    """Return the load of a whole array."""
+    return Load(array, 0, row_major(shape))
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous array.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+Move = Callable[[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]
+
+
+def moved(expression: Expression, move: Move) -> Expression:
+    """Return an expression in another index space: `move` maps the offset and strides of each load."""
+    if isinstance(expression, Apply):
+        return expression._replace(
+            operands=tuple(moved(operand, move) for operand in expression.operands)
+        )
+    if isinstance(expression, Number):
+        return expression
+    offset, strides = move(expression.offset, expression.strides)
+    if isinstance(expression, Load):
+        picks = tuple(
+            (moved(index, move), last, stride) for index, last, stride in expression.picks
+        )
+        return expression._replace(offset=offset, strides=strides, picks=picks)
+    return expression._replace(offset=offset, strides=strides)
+
+
+def leaves(expression: Expression) -> Iterator[Load | Index]:
+    """Yield the loads and indices of an expression."""
+    if isinstance(expression, Apply):
+        for operand in expression.operands:
+            yield from leaves(operand)
+    elif not isinstance(expression, Number):
+        yield expression
+        for index, _, _ in getattr(expression, "picks", ()):
+            yield from leaves(index)
+
+
+def loads(expression: Expression) -> Iterator[Load]:
+    """Yield the loads of an expression."""
+    return (leaf for leaf in leaves(expression) if isinstance(leaf, Load))
+
+
+def cost(expression: Expression) -> int:
+    """Return an estimate of the time of one element, in additions; loads are free."""
+    if not isinstance(expression, Apply):
+        return 0
+    return expression.cost + sum(map(cost, expression.operands))
+
+
+def broadcast(value: Value, shape: tuple[int, ...], dimensions: tuple[int, ...]) -> Value:
+    """Return an array repeated along new axes; its own axes become `dimensions`."""
+
+    def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        new = [0] * len(shape)
+        for axis, stride, size in zip(dimensions, strides, value.shape, strict=True):
+            new[axis] = stride if size == shape[axis] else 0
+        return offset, tuple(new)
+
+    return Value(moved(value.expression, move), shape)
+
+
+def transposed(value: Value, order: tuple[int, ...]) -> Value:
+    """Return an array with its axes in another order."""
+
+    def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        return offset, tuple(strides[axis] for axis in order)
+
+    return Value(moved(value.expression, move), tuple(value.shape[axis] for axis in order))
+
+
+def sliced(
+    value: Value, starts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]
+) -> Value:
+    """Return every `step`-th element from `start` on, `size` of them, along each axis; steps may be negative."""
+
+    def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        offset += sum(start * stride for start, stride in zip(starts, strides, strict=True))
+        return offset, tuple(step * stride for step, stride in zip(steps, strides, strict=True))
+
+    return Value(moved(value.expression, move), sizes)
+
+
+def reshaped(value: Value, shape: tuple[int, ...]) -> Value | None:
+    """Return an array in another shape; None if its elements do not lie so that strides can say it."""
+    groups = _groups(value.shape, shape)
+    possible = all(
+        _merged(tuple(leaf.strides[axis] for axis in old), tuple(value.shape[axis] for axis in old))
+        is not None
+        for leaf in leaves(value.expression)
+        for old, _ in groups
+    )
+    if not possible:
+        return None
+
+    def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        new = [0] * len(shape)
+        for old_axes, new_axes in groups:
+            stride = _merged(
+                tuple(strides[a] for a in old_axes), tuple(value.shape[a] for a in old_axes)
+            )
+            assert stride is not None
+            for axis in reversed(new_axes):
+                new[axis] = stride
+                stride *= shape[axis]
+        return offset, tuple(new)
+
+    return Value(moved(value.expression, move), shape)
+
+
+def _merged(strides: tuple[int, ...], sizes: tuple[int, ...]) -> int | None:
+    """Return the stride of several axes as one; None if they do not follow one another."""
+    inner: int | None = None
+    length = 1
+    for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
+        if size == 1:
+            continue
+        if inner is None:
+            inner = stride
+        elif stride != inner * length:
+            return None
+        length *= size
+    return inner or 0
+
+
+def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """Return the axes of the old and the new shape that hold the same elements, in groups as small as possible."""
+    if 0 in old:
+        return [(list(range(len(old))), list(range(len(new))))]
+    groups, i, j = [], 0, 0
+    while i < len(old) or j < len(new):
+        left, right = [i] if i < len(old) else [], [j] if j < len(new) else []
+        a, b = (old[i] if left else 1), (new[j] if right else 1)
+        i, j = i + len(left), j + len(right)
+        while a != b:
+            if a < b:
+                a, left, i = a * old[i], [*left, i], i + 1
+            else:
+                b, right, j = b * new[j], [*right, j], j + 1
+        groups.append((left, right))
+    return groups

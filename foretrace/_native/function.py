@@ -1,0 +1,264 @@
+"""A traced step as one C function over the arrays of a context."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.extend.core as core
+import numpy as np
+
+from foretrace._graph.step import Graph
+from foretrace._native.emit import Emitter, number
+from foretrace._native.expression import Array, Load, Number, Value, c_type, contiguous, cost, loads
+from foretrace._native.loops import Loop, simplified
+from foretrace._native.lower import Lowering, distinct
+from foretrace._native.lower_loops import SUMMING
+from foretrace._native.lower_views import MOVING
+from foretrace._native.schedule import Group, grouped, placed
+
+POOLS = {
+    "float": "f",
+    "double": "d",
+    "int32_t": "i",
+    "int64_t": "l",
+    "uint8_t": "b",
+    "int8_t": "c",
+    "uint32_t": "u",
+}
+"""Name of the memory of each C type in a context."""
+
+
+def pool(dtype: Any) -> str:
+    """Return the name of the memory that holds arrays of a type."""
+    return POOLS[c_type(dtype)]
+
+
+class Leaf:
+    """An array of the state.
+
+    Args:
+        name: its name in the header of an export.
+        value: its value before the first step.
+        twice: True if a step writes its next value beside it, so that a refused step leaves no trace.
+    """
+
+    def __init__(self, name: str, value: np.ndarray, twice: bool):
+        self.name, self.value, self.twice = name, value, twice
+        self.array = Array(value.size, value.dtype, "state", name)
+        self.next = Array(value.size, value.dtype, "next", name)
+        self.offset = 0
+
+
+class Layout:
+    """Places of the arrays of a state in a context.
+
+    Args:
+        leaves: the arrays, in the order of the graph.
+    """
+
+    def __init__(self, leaves: Sequence[Leaf]):
+        self.leaves = list(leaves)
+        self.sizes: dict[tuple[str, bool], int] = {}
+        for leaf in self.leaves:
+            key = (pool(leaf.value.dtype), leaf.twice)
+            leaf.offset = self.sizes.get(key, 0)
+            self.sizes[key] = leaf.offset + leaf.value.size
+        self._of = {leaf.array: leaf for leaf in self.leaves} | {
+            leaf.next: leaf for leaf in self.leaves
+        }
+
+    def address(self, array: Array) -> str:
+        """Return the pointer to an array of the state: `k_` kept once, `s_` now, `n_` next."""
+        leaf = self._of[array]
+        kind = "n" if array.place == "next" else "s" if leaf.twice else "k"
+        return (
+            f"({kind}_{pool(array.dtype)} + {leaf.offset})"
+            if leaf.offset
+            else f"{kind}_{pool(array.dtype)}"
+        )
+
+
+def first_layout(graph: Graph, accepted: int | None) -> Layout:
+    """Return the layout that fits the step of a graph, which says what is written beside its old value.
+
+    Args:
+        graph: traced step.
+        accepted: place among the results of the flag that a step counts; None if there is none.
+    """
+    eqns, results = distinct(graph.closed.jaxpr)
+    made = {out: eqn for eqn in eqns for out in eqn.outvars}
+    front = len(graph.results)
+    leaves = []
+    for place, (name, value) in enumerate(graph.state.items()):
+        old, new = graph.closed.jaxpr.invars[place], results[front + place]
+        flag = None if accepted is None else results[accepted]
+        leaves.append(Leaf(name, value, chosen(made, flag, old, new) is not None))
+    return Layout(leaves)
+
+
+def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
+    """Return what becomes of a state if the step counts, where it stays as it is otherwise; None if it is not so."""
+    eqn = None if isinstance(new, core.Literal) else made.get(new)
+    if flag is None or eqn is None or eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
+        return None
+    which, before, after = eqn.invars
+    while (
+        which is not flag
+        and which in made
+        and made[which].primitive.name in ("broadcast_in_dim", "reshape")
+    ):
+        which = made[which].invars[0]
+    return after if which is flag and before is old else None
+
+
+class Function(NamedTuple):
+    """A step in C.
+
+    Args:
+        body: its statements.
+        results: C text of each result that is a number.
+        work: number of elements of scratch memory of each type.
+        constants: arrays of known numbers that it reads, by their name in C.
+    """
+
+    body: list[str]
+    results: dict[str, str]
+    work: dict[str, int]
+    constants: dict[str, Array]
+
+
+def function(part: str, graph: Graph, layout: Layout, accepted: int | None = None) -> Function:
+    """Return a traced step as statements.
+
+    Args:
+        part: name of the function in C.
+        graph: traced step; its states are those of the layout.
+        layout: places of the states.
+        accepted: place among the results of the flag that the step counts; None if every step counts.
+    """
+    jaxpr = graph.closed.jaxpr
+    eqns, results = distinct(jaxpr)
+    made = {out: eqn for eqn in eqns for out in eqn.outvars}
+    inputs = [
+        Array(math.prod(shape.shape), shape.dtype, "input", name)
+        for name, shape in graph.data.items()
+    ]
+    front, flag = len(graph.results), None if accepted is None else results[accepted]
+    wanted: dict[Any, Array] = {}
+    news: list[tuple[Leaf, Any, bool]] = []
+    for place, leaf in enumerate(layout.leaves):
+        old, new = jaxpr.invars[place], results[front + place]
+        after = chosen(made, flag, old, new) if leaf.twice else None
+        if after is not None:
+            _want(wanted, made, after, leaf.next)
+            news.append((leaf, after, True))
+        elif new is not old:
+            news.append((leaf, new, False))
+    outputs = [
+        Array(math.prod(v.aval.shape), v.aval.dtype, "output", name) if v.aval.shape else None
+        for name, v in zip(graph.results, jaxpr.outvars, strict=False)
+    ]
+    for variable, array in zip(results, outputs, strict=False):
+        if array is not None:
+            _want(wanted, made, variable, array)
+    # What only chooses between old and new is no part of the program.
+    ends = [*results[:front], *(variable for _, variable, _ in news)]
+    trimmed = _needed(eqns, ends)
+    arguments = [*(leaf.array for leaf in layout.leaves), *inputs]
+    step = jaxpr.replace(eqns=trimmed, outvars=ends)
+    lowering = Lowering(step, graph.closed.consts, arguments, wanted, MOVING | SUMMING)
+    texts: dict[str, Any] = {}
+    for name, variable, array in zip(graph.results, results, outputs, strict=False):
+        value = lowering.read(variable)
+        if array is not None:
+            lowering.stored(value, array)
+        else:
+            texts[name] = (
+                value
+                if isinstance(value.expression, Number)
+                else lowering.stored(value, Array(1, variable.aval.dtype, "scratch"))
+            )
+    last: list[Loop] = []
+    for leaf, variable, beside in news:
+        value = lowering.read(variable)
+        if beside:
+            lowering.stored(value, leaf.next)
+        else:
+            last.append(_late(lowering, leaf, value))
+    read_later = [array for loop in last for array in loop.reads]
+    groups = [*grouped(lowering.loops, read_later), *(Group((loop,), frozenset()) for loop in last)]
+    offsets = placed(groups)
+    names = {array: f"{part}_numbers{place}" for place, array in enumerate(_constants(groups))}
+
+    def address(array: Array) -> str:
+        if array.place in ("state", "next"):
+            return layout.address(array)
+        if array.place == "constant":
+            return names[array]
+        if array.place in ("input", "output"):
+            return array.name
+        return (
+            f"(w_{pool(array.dtype)} + {offsets[array]})"
+            if offsets[array]
+            else f"w_{pool(array.dtype)}"
+        )
+
+    emitter = Emitter(address)
+    body = [line for group in groups for line in emitter.group(group)]
+    found = {name: emitter.text(value.expression, [], {}) for name, value in texts.items()}
+    work: dict[str, int] = {}
+    for array, offset in offsets.items():
+        work[pool(array.dtype)] = max(work.get(pool(array.dtype), 0), offset + array.size)
+    return Function(
+        [*emitter.declarations(), *body],
+        found,
+        work,
+        {name: array for array, name in names.items()},
+    )
+
+
+def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: Array) -> None:
+    """Ask that a variable, or what it is only another shape of, is stored in an array."""
+    while variable in made and made[variable].primitive.name in (
+        "reshape",
+        "squeeze",
+        "expand_dims",
+    ):
+        variable = made[variable].invars[0]
+    if variable in made:
+        wanted.setdefault(variable, array)
+
+
+def _needed(eqns: Sequence[Any], ends: Sequence[Any]) -> list[Any]:
+    """Return the equations that some results need."""
+    needed = {atom for atom in ends if not isinstance(atom, core.Literal)}
+    found = []
+    for eqn in reversed(eqns):
+        if any(out in needed for out in eqn.outvars):
+            found.append(eqn)
+            needed |= {atom for atom in eqn.invars if not isinstance(atom, core.Literal)}
+    return found[::-1]
+
+
+def _late(lowering: Lowering, leaf: Leaf, value: Value) -> Loop:
+    """Return the loop that writes a state over its old value, after everything that reads it."""
+    reads_state = any(load.array.place == "state" for load in loads(value.expression))
+    if cost(value.expression) or reads_state:
+        value = lowering.stored(value, Array(leaf.value.size, leaf.value.dtype, "scratch"))
+    target = contiguous(leaf.array, value.shape)
+    assert isinstance(target, Load)
+    return simplified(Loop(target, value.expression, value.shape))
+
+
+def _constants(groups: Sequence[Group]) -> list[Array]:
+    found: dict[Array, None] = {}
+    for group in groups:
+        for loop in group.loops:
+            found |= {array: None for array in loop.reads if array.place == "constant"}
+    return list(found)
+
+
+def constant_text(name: str, value: np.ndarray) -> str:
+    """Return the definition of an array of numbers."""
+    numbers = ", ".join(number(one, value.dtype) for one in value.ravel())
+    return f"static const {c_type(value.dtype)} {name}[{value.size}] = {{{numbers}}};"

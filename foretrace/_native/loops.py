@@ -1,0 +1,112 @@
+"""Loops of the C program: each computes one array, element by element, or adds elements up."""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from foretrace._native.expression import Array, Expression, Load, leaves, loads, moved
+
+Combine = Literal[
+    "store", "sum", "max", "min", "and", "or", "add", "running sum", "argmax", "argmin"
+]
+
+
+class Loop(NamedTuple):
+    """A loop nest that writes one array.
+
+    Args:
+        target: element that is written, in the index space of the kept axes; with picks for a scatter.
+        expression: element that is computed, in the index space of the kept and then the reduced axes.
+        kept: sizes of the kept axes.
+        reduced: sizes of the reduced axes.
+        combine: what happens with the elements: "store" keeps them, "add" adds them to what is there (a place outside
+            of the array is left out), the others reduce.
+    """
+
+    target: Load
+    expression: Expression
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...] = ()
+    combine: Combine = "store"
+
+    @property
+    def reads(self) -> list[Array]:
+        """The arrays that are read."""
+        found = [load.array for load in loads(self.expression)]
+        for index, _, _ in self.target.picks:
+            found += [load.array for load in loads(index)]
+        if self.combine in ("add",):
+            found.append(self.target.array)
+        return found
+
+    def expression_loads(self) -> list[Load]:
+        """Return the loads of the expression."""
+        return list(loads(self.expression))
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements that are computed."""
+        return math.prod(self.kept) * math.prod(self.reduced)
+
+
+def simplified(loop: Loop) -> Loop:
+    """Return a loop without axes of one element, and with axes that follow one another as one."""
+    if loop.combine in ("running sum", "argmax", "argmin"):
+        return loop
+    size = len(loop.kept)
+    kept = _groups(loop, range(size))
+    reduced = _groups(loop, range(size, size + len(loop.reduced)))
+    sizes = (*loop.kept, *loop.reduced)
+
+    target = moved(
+        loop.target, lambda offset, strides: (offset, tuple(strides[group[-1]] for group in kept))
+    )
+    assert isinstance(target, Load)
+    return Loop(
+        target,
+        moved(
+            loop.expression,
+            lambda offset, strides: (offset, tuple(strides[g[-1]] for g in [*kept, *reduced])),
+        ),
+        tuple(math.prod(sizes[axis] for axis in group) for group in kept),
+        tuple(math.prod(sizes[axis] for axis in group) for group in reduced),
+        loop.combine,
+    )
+
+
+def _groups(loop: Loop, axes: Any) -> list[list[int]]:
+    """Return the axes of more than one element, those together that can be one axis."""
+    sizes = (*loop.kept, *loop.reduced)
+    found: list[list[int]] = []
+    for axis in axes:
+        if sizes[axis] == 1:
+            continue
+        if found and _joins(loop, found[-1][-1], axis, sizes[axis]):
+            found[-1].append(axis)
+        else:
+            found.append([axis])
+    return found
+
+
+def _joins(loop: Loop, before: int, axis: int, size: int) -> bool:
+    everywhere = list(leaves(loop.expression))
+    if axis < len(loop.kept):
+        everywhere.append(loop.target)
+        for index, _, _ in loop.target.picks:
+            everywhere += leaves(index)
+    return all(leaf.strides[before] == leaf.strides[axis] * size for leaf in everywhere)
+
+
+def start_of(combine: Combine, dtype: Any) -> str:
+    """Return the C value that a reduction starts with."""
+    dtype = np.dtype(dtype)
+    if combine == "and":
+        return "1"
+    if combine in ("sum", "or", "running sum"):
+        return "0"
+    sign = "-" if combine in ("max", "argmax") else ""
+    if np.issubdtype(dtype, np.floating):
+        return f"{sign}INFINITY"
+    info = np.iinfo(dtype)
+    return f"({info.min + 1} - 1)" if sign and info.min < 0 else str(info.min if sign else info.max)

@@ -1,0 +1,264 @@
+"""A traced step as loops: what is used once is computed where it is used, what is used more often in a loop of its own.
+
+view             slice, transpose, broadcast, reshape …    strides of loads, no code
+element          add, mul, exp …                           part of the loop that uses it
+sum, product     reduce_sum, dot_general …                 a loop
+join             concatenate, pad                          each part is stored in its place, or stays on its own
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.extend.core as core
+import numpy as np
+
+from foretrace._graph.real_valued import NotExportable
+from foretrace._native.expression import (
+    Array,
+    Load,
+    Number,
+    Value,
+    broadcast,
+    contiguous,
+    cost,
+    dtype_of,
+    reshaped,
+    row_major,
+    sliced,
+)
+from foretrace._native.join import Joined
+from foretrace._native.loops import Loop, simplified
+from foretrace._native.operators import element
+
+Rule = Callable[["Lowering", Any], Any]
+"""What an operation does: it appends loops, and returns the value of each result."""
+
+VIEWS = {
+    "broadcast_in_dim",
+    "expand_dims",
+    "reshape",
+    "rev",
+    "slice",
+    "split",
+    "squeeze",
+    "transpose",
+}
+"""Operations that change the index alone."""
+
+
+class Lowering:
+    """Turn the equations of a traced step into loops.
+
+    Args:
+        jaxpr: traced step of real arrays, without loops.
+        constants: values of its constants.
+        arguments: array of each argument.
+        wanted: array that a variable shall be stored in, where there is a choice.
+        rules: what operations do that are not on single elements, by name.
+    """
+
+    def __init__(
+        self,
+        jaxpr: Any,
+        constants: Sequence[Any],
+        arguments: Sequence[Array],
+        wanted: dict[Any, Array],
+        rules: dict[str, Rule],
+    ):
+        self.loops: list[Loop] = []
+        self.wanted = dict(wanted)
+        self._rules = rules
+        eqns, self.results = distinct(jaxpr)
+        self.uses = _uses(eqns, self.results)
+        self.values: dict[Any, Value | Joined] = {}
+        for variable, array in zip(jaxpr.invars, arguments, strict=True):
+            self.values[variable] = Value(
+                contiguous(array, variable.aval.shape), variable.aval.shape
+            )
+        for variable, constant in zip(jaxpr.constvars, constants, strict=True):
+            self.values[variable] = _constant(np.asarray(constant))
+        for eqn in eqns:
+            self._lower(eqn)
+
+    def _lower(self, eqn: Any) -> None:
+        name, (out, *_) = eqn.primitive.name, eqn.outvars
+        if len(eqn.outvars) == 1 and 0 in out.aval.shape:
+            self.values[out] = Value(Number(0, np.dtype(out.aval.dtype)), out.aval.shape)
+            return
+        found = self._rules[name](self, eqn) if name in self._rules else self._element(eqn)
+        values = found if isinstance(found, list) else [found]
+        self.values |= dict(zip(eqn.outvars, values, strict=True))
+
+    def _element(self, eqn: Any) -> Value | Joined:
+        out, name = eqn.outvars[0], eqn.primitive.name
+        shape = out.aval.shape
+        read = [self.operand(atom) for atom in eqn.invars]
+        if any(isinstance(value, Joined) for value in read):
+            joined = self._of_parts(eqn, read)
+            if joined is not None:
+                return joined
+        operands = [self._spread(self.read(atom), shape) for atom in eqn.invars]
+        expression = element(
+            name, [value.expression for value in operands], eqn.params, out.aval.dtype
+        )
+        if expression is None or len(eqn.outvars) > 1:
+            raise NotExportable(
+                f"the operation {name} has no form in C; choose another cell, loss or optimiser"
+            )
+        return self.stored_if_needed(out, Value(expression, shape))
+
+    def _of_parts(self, eqn: Any, read: list[Any]) -> Joined | None:
+        """Return a sum of joined arrays, or a simple function of one, part by part; None for anything else."""
+        (out,) = eqn.outvars
+        name = eqn.primitive.name
+        if (
+            name in ("add", "add_any")
+            and len(read) == 2
+            and all(isinstance(v, Joined) for v in read)
+        ):
+            return read[0].plus(read[1], out.aval.dtype)
+        if name in ("square", "is_finite") and self.uses[out] == 1:
+
+            def apply(part: Value) -> Value:
+                found = element(name, [part.expression], eqn.params, out.aval.dtype)
+                assert found is not None
+                return Value(found, part.shape)
+
+            return read[0].mapped(apply)
+        return None
+
+    def _spread(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """Return a scalar, or an array with axes of one element, repeated in a shape."""
+        if value.shape == shape or isinstance(value.expression, Number):
+            return Value(value.expression, shape)
+        value = self.cheap(value, math.prod(shape) // max(math.prod(value.shape), 1))
+        return broadcast(value, shape, tuple(range(len(value.shape))))
+
+    def stored_if_needed(self, variable: Any, value: Value) -> Value:
+        """Return a value as it is if it is used once or costs nothing, else from an array that it is stored in."""
+        if self.uses[variable] <= 1 and variable not in self.wanted:
+            return value
+        if cost(value.expression) == 0 and variable not in self.wanted:
+            return value
+        return self.stored(value, self.target(variable))
+
+    def target(self, variable: Any) -> Array:
+        """Return the array that a variable is stored in: the one that is asked for, or a new one."""
+        array = self.wanted.pop(variable, None)
+        if array is not None:
+            return array
+        return Array(math.prod(variable.aval.shape), variable.aval.dtype, "scratch")
+
+    def stored(self, value: Value, array: Array | None = None) -> Value:
+        """Return the load of an array that a value is stored in."""
+        if array is None:
+            if isinstance(value.expression, Load) and not value.expression.picks:
+                return value
+            array = self._new(value)
+        target = contiguous(array, value.shape)
+        if value.expression != target:
+            self.add(Loop(target, value.expression, value.shape))
+        return Value(target, value.shape)
+
+    def _new(self, value: Value) -> Array:
+        return Array(math.prod(value.shape), dtype_of(value.expression), "scratch")
+
+    def add(self, loop: Loop) -> None:
+        """Append a loop, without axes that it does not need."""
+        if loop.num_elements:
+            self.loops.append(simplified(loop))
+
+    def operand(self, atom: Any) -> Value | Joined:
+        """Return an operand as it is: one array, or joined parts."""
+        return self.read(atom) if isinstance(atom, core.Literal) else self.values[atom]
+
+    def read(self, atom: Any) -> Value:
+        """Return the value of an operand; joined parts are stored in one array."""
+        if isinstance(atom, core.Literal):
+            aval: Any = atom.aval
+            return _constant(np.asarray(atom.val, aval.dtype))
+        value = self.values[atom]
+        if isinstance(value, Joined):
+            value = self.values[atom] = self._stored_parts(value, self.target(atom))
+        return value
+
+    def joined_as_one(self, joined: Joined) -> Value:
+        """Return joined parts in one array."""
+        array = Array(math.prod(joined.shape), dtype_of(joined.parts[0].expression), "scratch")
+        return self._stored_parts(joined, array)
+
+    def _stored_parts(self, joined: Joined, array: Array) -> Value:
+        target = contiguous(array, joined.shape)
+        start = 0
+        for part in joined.parts:
+            if part.shape[joined.axis]:
+                place = [0] * len(joined.shape)
+                place[joined.axis] = start
+                steps = (1,) * len(place)
+                piece = sliced(
+                    Value(target, joined.shape), tuple(place), part.shape, steps
+                ).expression
+                assert isinstance(piece, Load)
+                self.add(Loop(piece, part.expression, part.shape))
+                start += part.shape[joined.axis]
+        return Value(target, joined.shape)
+
+    def in_shape(self, value: Value, shape: tuple[int, ...]) -> Value:
+        """Return a value in another shape, stored first if its elements do not follow one another."""
+        found = reshaped(value, shape)
+        if found is None:
+            found = reshaped(self.stored(value, self._new(value)), shape)
+        assert found is not None
+        return found
+
+    def cheap(self, value: Value, times: int) -> Value:
+        """Return a value that may be read several times: stored, unless it costs little."""
+        return self.stored(value) if times > 1 and cost(value.expression) > 0 else value
+
+
+def _constant(value: np.ndarray) -> Value:
+    if value.size and (value == value.flat[0]).all():
+        return Value(Number(value.flat[0].item(), value.dtype), value.shape)
+    array = Array(value.size, value.dtype, "constant")
+    array.value = value
+    return Value(Load(array, 0, row_major(value.shape)), value.shape)
+
+
+def distinct(jaxpr: Any) -> tuple[list[Any], list[Any]]:
+    """Return the equations, each once, and the results: an equation that stands twice is computed once."""
+    same: dict[Any, Any] = {}
+    first: dict[Any, Any] = {}
+
+    def name(atom: Any) -> Any:
+        return atom if isinstance(atom, core.Literal) else same.get(atom, atom)
+
+    eqns = []
+    for eqn in jaxpr.eqns:
+        atoms = [name(atom) for atom in eqn.invars]
+        if eqn.primitive.name == "select_n" and len({id(atom) for atom in atoms[1:]}) == 1:
+            same[eqn.outvars[0]] = atoms[1]  # a choice between one and the same
+            continue
+        operands = tuple(
+            (str(a.aval), repr(a.val)) if isinstance(a, core.Literal) else a for a in atoms
+        )
+        key = (eqn.primitive.name, operands, str(eqn.params))
+        if key in first:
+            same |= dict(zip(eqn.outvars, first[key], strict=True))
+        else:
+            first[key] = eqn.outvars
+            eqns.append(eqn.replace(invars=atoms))
+    return eqns, [name(atom) for atom in jaxpr.outvars]
+
+
+def _uses(eqns: Sequence[Any], results: Sequence[Any]) -> Counter[Any]:
+    """Return how often each variable is computed if it is not stored; a view is as often used as what reads it."""
+    uses: Counter[Any] = Counter(atom for atom in results if not isinstance(atom, core.Literal))
+    for eqn in reversed(eqns):
+        through = eqn.primitive.name in VIEWS or eqn.primitive.name in ("concatenate", "pad")
+        times = sum(uses[out] for out in eqn.outvars) if through else 1
+        for atom in eqn.invars:
+            if not isinstance(atom, core.Literal):
+                uses[atom] += times
+    return uses

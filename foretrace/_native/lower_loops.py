@@ -1,0 +1,349 @@
+"""Operations that need a loop of their own: sums, products of matrices, places that are computed."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from foretrace._graph.real_valued import NotExportable
+from foretrace._native.expression import (
+    Apply,
+    Array,
+    Expression,
+    Load,
+    Number,
+    Value,
+    broadcast,
+    contiguous,
+    dtype_of,
+    moved,
+    sliced,
+    transposed,
+)
+from foretrace._native.join import Joined
+from foretrace._native.loops import Combine, Loop
+from foretrace._native.lower import Lowering, Rule
+from foretrace._native.operators import element
+
+_REDUCTIONS: dict[str, Combine] = {
+    "reduce_and": "and",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_or": "or",
+    "reduce_sum": "sum",
+}
+
+
+def _reduce(lowering: Lowering, eqn: Any) -> Value:
+    (out,), axes = eqn.outvars, tuple(map(int, eqn.params["axes"]))
+    combine = _REDUCTIONS[eqn.primitive.name]
+    read = lowering.operand(eqn.invars[0])
+    if isinstance(read, Joined) and read.axis in axes and combine in ("sum", "and"):
+        parts = [_reduced(lowering, part, axes, combine) for part in read.parts]
+        return lowering.stored_if_needed(
+            out, _combined(parts, "add" if combine == "sum" else "and", out.aval.dtype)
+        )
+    return _reduced(lowering, lowering.read(eqn.invars[0]), axes, combine, out)
+
+
+def _combined(parts: Sequence[Value], name: str, dtype: Any) -> Value:
+    total = parts[0]
+    for part in parts[1:]:
+        found = element(name, [total.expression, part.expression], {}, dtype)
+        assert found is not None
+        total = Value(found, total.shape)
+    return total
+
+
+def _reduced(
+    lowering: Lowering, value: Value, axes: Sequence[int], combine: Combine, out: Any = None
+) -> Value:
+    kept = [axis for axis in range(len(value.shape)) if axis not in axes]
+    ordered = transposed(value, (*kept, *axes))
+    shape = tuple(value.shape[axis] for axis in kept)
+    sizes = tuple(value.shape[axis] for axis in axes)
+    if math.prod(sizes) == 0:
+        # Credit in depth has arrays without elements.
+        if combine not in ("sum", "and", "or"):
+            raise NotExportable(f"the {combine} of no elements has no value")
+        return Value(Number(int(combine == "and"), dtype_of(value.expression)), shape)
+    if math.prod(sizes) == 1:
+        whole = sliced(ordered, (0,) * len(ordered.shape), ordered.shape, (1,) * len(ordered.shape))
+        return Value(moved(whole.expression, lambda o, s: (o, s[: len(kept)])), shape)
+    array = (
+        Array(math.prod(shape), dtype_of(value.expression), "scratch")
+        if out is None
+        else lowering.target(out)
+    )
+    lowering.add(Loop(contiguous(array, shape), ordered.expression, shape, sizes, combine))
+    return Value(contiguous(array, shape), shape)
+
+
+def _dot_general(lowering: Lowering, eqn: Any) -> Value | Joined:
+    (out,) = eqn.outvars
+    sides = [lowering.operand(atom) for atom in eqn.invars]
+    numbers = eqn.params["dimension_numbers"]
+    for side in (1, 0):
+        joined = sides[side]
+        if isinstance(joined, Joined) and joined.axis in numbers[0][side]:
+            return _sum_of_parts(lowering, eqn, joined, side)
+        if isinstance(joined, Joined) and joined.axis not in numbers[1][side]:
+            return _of_parts(lowering, eqn, joined, side)
+    a, b = (lowering.read(atom) for atom in eqn.invars)
+    return _product(lowering, eqn, a, b, out)
+
+
+def _of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Joined:
+    """Return the product with each part of a matrix that is joined along an axis of the result."""
+    other = lowering.read(eqn.invars[1 - side])
+    pairs = [(part, other) if side == 0 else (other, part) for part in joined.parts]
+    (sums, batch), shapes = (
+        eqn.params["dimension_numbers"],
+        [atom.aval.shape for atom in eqn.invars],
+    )
+    free = [[d for d in range(len(shapes[i])) if d not in (*sums[i], *batch[i])] for i in range(2)]
+    before = len(batch[0]) + (len(free[0]) if side else 0)
+    axis = before + free[side].index(joined.axis)
+    parts = tuple(lowering.stored(_product(lowering, eqn, a, b, None)) for a, b in pairs)
+    return Joined(parts, axis, eqn.outvars[0].aval.shape)
+
+
+def _sum_of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Value:
+    """Return the sum of the products with each part of a matrix that is joined along a summed axis."""
+    sums = eqn.params["dimension_numbers"][0]
+    along = sums[1 - side][list(sums[side]).index(joined.axis)]
+    whole = lowering.operand(eqn.invars[1 - side])
+    other = (
+        whole
+        if isinstance(whole, Joined) and whole.axis == along
+        else lowering.read(eqn.invars[1 - side])
+    )
+    products, start = [], 0
+    for part in joined.parts:
+        size = part.shape[joined.axis]
+        match = (
+            other.part(start, size)
+            if isinstance(other, Joined)
+            else _cut(other, along, start, size)
+        )
+        if match is None:
+            match = _cut(lowering.read(eqn.invars[1 - side]), along, start, size)
+        pair = (part, match) if side == 0 else (match, part)
+        products.append(_product(lowering, eqn, *pair, None))
+        start += size
+    return lowering.stored_if_needed(
+        eqn.outvars[0], _combined(products, "add", eqn.outvars[0].aval.dtype)
+    )
+
+
+def _cut(value: Value, axis: int, start: int, size: int) -> Value:
+    starts, shape = [0] * len(value.shape), list(value.shape)
+    starts[axis], shape[axis] = start, size
+    return sliced(value, tuple(starts), tuple(shape), (1,) * len(shape))
+
+
+def _product(lowering: Lowering, eqn: Any, a: Value, b: Value, out: Any) -> Value:
+    """Return a sum of products, or a product without a sum, which is no more than one on each element."""
+    (sum_a, sum_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
+    free_a = [axis for axis in range(len(a.shape)) if axis not in (*sum_a, *batch_a)]
+    free_b = [axis for axis in range(len(b.shape)) if axis not in (*sum_b, *batch_b)]
+    size_a, size_b = (math.prod(v.shape[d] for d in free) for v, free in ((a, free_a), (b, free_b)))
+    a, b = lowering.cheap(a, size_b), lowering.cheap(b, size_a)
+    a, b = transposed(a, (*batch_a, *free_a, *sum_a)), transposed(b, (*batch_b, *free_b, *sum_b))
+    batch, rows = a.shape[: len(batch_a)], a.shape[len(batch_a) : len(batch_a) + len(free_a)]
+    columns, sums = (
+        b.shape[len(batch_b) : len(batch_b) + len(free_b)],
+        a.shape[len(batch_a) + len(free_a) :],
+    )
+    space, n, r, c = (*batch, *rows, *columns, *sums), len(batch), len(rows), len(columns)
+    left = broadcast(a, space, (*range(n + r), *range(n + r + c, len(space)))).expression
+    right = broadcast(b, space, (*range(n), *range(n + r, len(space)))).expression
+    dtype = dtype_of(left)
+    product = element("mul", [left, right], {}, dtype)
+    assert product is not None
+    whole = Value(product, space)
+    if math.prod(sums) == 1 and out is not None:
+        return lowering.stored_if_needed(out, _without_axes(whole, n + r + c))
+    return _reduced(lowering, whole, range(n + r + c, len(space)), "sum", out)
+
+
+def _without_axes(value: Value, count: int) -> Value:
+    return Value(moved(value.expression, lambda o, s: (o, s[:count])), value.shape[:count])
+
+
+def _arg(combine: Combine) -> Rule:
+    def rule(lowering: Lowering, eqn: Any) -> Value:
+        (out,), (axis,) = eqn.outvars, eqn.params["axes"]
+        value = lowering.read(eqn.invars[0])
+        kept = [d for d in range(len(value.shape)) if d != axis]
+        array = lowering.target(out)
+        target = contiguous(array, out.aval.shape)
+        ordered = transposed(value, (*kept, axis))
+        lowering.add(
+            Loop(target, ordered.expression, out.aval.shape, (value.shape[axis],), combine)
+        )
+        return Value(target, out.aval.shape)
+
+    return rule
+
+
+def _cumsum(lowering: Lowering, eqn: Any) -> Value:
+    (out,), axis = eqn.outvars, eqn.params["axis"]
+    value, shape = lowering.read(eqn.invars[0]), out.aval.shape
+    order = (*(d for d in range(len(shape)) if d != axis), axis)
+    array = lowering.target(out)
+    target = transposed(Value(contiguous(array, shape), shape), order)
+    ordered = transposed(value, order)
+    if eqn.params["reverse"]:
+        starts, steps = (0,) * (len(shape) - 1), (1,) * (len(shape) - 1)
+        target, ordered = (
+            sliced(v, (*starts, v.shape[-1] - 1), v.shape, (*steps, -1)) for v in (target, ordered)
+        )
+    assert isinstance(target.expression, Load)
+    lowering.add(Loop(target.expression, ordered.expression, target.shape, (), "running sum"))
+    return Value(contiguous(array, shape), shape)
+
+
+def _gather(lowering: Lowering, eqn: Any) -> Value:
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    source = lowering.stored(lowering.read(eqn.invars[0]))
+    (out,) = eqn.outvars
+    axes = _Axes(numbers.offset_dims, numbers.collapsed_slice_dims, numbers.operand_batching_dims)
+    batching = numbers.start_indices_batching_dims
+    load = axes.place(
+        lowering, eqn.invars[1], source, out.aval.shape, sizes, numbers.start_index_map, batching
+    )
+    if load.picks and "fill" in str(eqn.params["mode"]).lower():
+        inside: Expression | None = None
+        for index, last, _ in load.picks:
+            one = Apply(f"({{0}} >= 0 && {{0}} <= {last})", (index,), np.dtype(bool), 2)
+            inside = (
+                one if inside is None else Apply("({0} && {1})", (inside, one), np.dtype(bool), 1)
+            )
+        filling = Number(
+            math.nan if np.issubdtype(out.aval.dtype, np.floating) else 0, out.aval.dtype
+        )
+        assert inside is not None
+        expression: Expression = Apply(
+            "({0} ? {1} : {2})", (inside, load, filling), out.aval.dtype, 1
+        )
+        return lowering.stored_if_needed(out, Value(expression, out.aval.shape))
+    return Value(load, out.aval.shape)
+
+
+class _Axes:
+    """Which axes of the result stand for a window of the source, and which for an index."""
+
+    def __init__(self, window: Sequence[int], collapsed: Sequence[int], batching: Sequence[int]):
+        self.window, self.collapsed, self.batching = (
+            tuple(window),
+            tuple(collapsed),
+            tuple(batching),
+        )
+
+    def place(
+        self,
+        lowering: Lowering,
+        indices: Any,
+        source: Value,
+        shape: tuple[int, ...],
+        sizes: Sequence[int],
+        index_map: Sequence[int],
+        indices_batching: Sequence[int],
+    ) -> Load:
+        """Return where an element of the result, or an update, lies in the source."""
+        assert isinstance(source.expression, Load) and not source.expression.picks
+        index = lowering.cheap(lowering.read(indices), 2)
+        chosen = [axis for axis in range(len(shape)) if axis not in self.window]
+        strides, offset = [0] * len(shape), source.expression.offset
+        windows = [
+            d for d in range(len(source.shape)) if d not in (*self.collapsed, *self.batching)
+        ]
+        for axis, dimension in zip(self.window, windows, strict=True):
+            strides[axis] += source.expression.strides[dimension]
+        for dimension, along in zip(self.batching, indices_batching, strict=True):
+            strides[chosen[along]] += source.expression.strides[dimension]
+        picks = []
+        for number, dimension in enumerate(index_map):
+            last, stride = (
+                source.shape[dimension] - sizes[dimension],
+                source.expression.strides[dimension],
+            )
+            column = sliced(
+                index,
+                (*[0] * (len(index.shape) - 1), number),
+                (*index.shape[:-1], 1),
+                (1,) * len(index.shape),
+            )
+            flat = Value(moved(column.expression, lambda o, s: (o, s[:-1])), index.shape[:-1])
+            spread = broadcast(flat, shape, tuple(chosen)).expression
+            if isinstance(spread, Number):
+                offset += min(max(int(spread.value), 0), last) * stride
+            else:
+                picks.append((spread, last, stride))
+        return Load(source.expression.array, offset, tuple(strides), tuple(picks))
+
+
+def _scatter_add(lowering: Lowering, eqn: Any) -> Value:
+    numbers, (out,) = eqn.params["dimension_numbers"], eqn.outvars
+    updates = lowering.read(eqn.invars[2])
+    whole = lowering.stored(lowering.read(eqn.invars[0]), lowering.target(out))
+    windows = [
+        d
+        for d in range(len(whole.shape))
+        if d not in (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    ]
+    sizes = [1] * len(whole.shape)
+    for axis, dimension in zip(numbers.update_window_dims, windows, strict=True):
+        sizes[dimension] = updates.shape[axis]
+    axes = _Axes(
+        numbers.update_window_dims, numbers.inserted_window_dims, numbers.operand_batching_dims
+    )
+    picked, batching = numbers.scatter_dims_to_operand_dims, numbers.scatter_indices_batching_dims
+    place = axes.place(lowering, eqn.invars[1], whole, updates.shape, sizes, picked, batching)
+    lowering.add(Loop(place, updates.expression, updates.shape, (), "add"))
+    return whole
+
+
+def _dynamic_slice(lowering: Lowering, eqn: Any) -> Value:
+    source, sizes = lowering.stored(lowering.read(eqn.invars[0])), eqn.params["slice_sizes"]
+    return Value(_window(lowering, source, eqn.invars[1:], sizes), eqn.outvars[0].aval.shape)
+
+
+def _dynamic_update(lowering: Lowering, eqn: Any) -> Value:
+    update = lowering.read(eqn.invars[1])
+    whole = lowering.stored(lowering.read(eqn.invars[0]), lowering.target(eqn.outvars[0]))
+    lowering.add(
+        Loop(
+            _window(lowering, whole, eqn.invars[2:], update.shape), update.expression, update.shape
+        )
+    )
+    return whole
+
+
+def _window(lowering: Lowering, source: Value, starts: Sequence[Any], sizes: Sequence[int]) -> Load:
+    load, picks = source.expression, []
+    assert isinstance(load, Load) and not load.picks
+    offset = load.offset
+    for start, size, whole, stride in zip(starts, sizes, source.shape, load.strides, strict=True):
+        index = broadcast(lowering.read(start), tuple(sizes), ()).expression
+        if isinstance(index, Number):
+            offset += min(max(int(index.value), 0), whole - size) * stride
+        else:
+            picks.append((index, whole - size, stride))
+    return Load(load.array, offset, load.strides, tuple(picks))
+
+
+SUMMING: dict[str, Rule] = {
+    **dict.fromkeys(_REDUCTIONS, _reduce),
+    "argmax": _arg("argmax"),
+    "argmin": _arg("argmin"),
+    "cumsum": _cumsum,
+    "dot_general": _dot_general,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update,
+    "gather": _gather,
+    "scatter-add": _scatter_add,
+}
+"""Operations that add elements up, or compute their place."""

@@ -1,0 +1,194 @@
+"""The learning step of a learner as a compiled C program, called from Python one row at a time."""
+
+import ctypes
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._graph.step import learning_graph, without_key
+from foretrace._learner.learner import Learner
+from foretrace._learner.state import LearnerState
+from foretrace._native.compiler import compiled
+from foretrace._native.function import Leaf, pool
+from foretrace._native.program import Program, learning_program
+
+_NAME = "model"
+
+
+class NativeStep(NamedTuple):
+    """What a native step returns.
+
+    Args:
+        outputs: outputs of the network before the update, (O,).
+        loss: loss of the row.
+        accepted: False if the step was refused: loss, gradient or update not finite, state as before.
+    """
+
+    outputs: np.ndarray
+    loss: float
+    accepted: bool
+
+
+class Native:
+    """A learner's step in C, with a state of its own that is changed in place.
+
+    `step` does what `Learner.step` does for one row, in the precision of the network; sums are taken in another order,
+    so results agree up to rounding. Each object owns its memory: several threads may each use one. `foretrace.native`
+    makes it.
+    """
+
+    def __init__(
+        self, learner: Learner, state: LearnerState, program: Program, library: ctypes.CDLL
+    ):
+        self._template = state
+        self._program = program
+        x, y = (program.graph.data[name] for name in ("x", "y"))
+        outputs = program.graph.closed.jaxpr.outvars[0].aval
+        self._x, self._y = np.zeros(x.shape, x.dtype), np.zeros(y.shape, y.dtype)
+        self._outputs = np.zeros(outputs.shape, outputs.dtype)
+        fields = [
+            (
+                name,
+                np.ctypeslib.as_ctypes_type(_DTYPES[kind]) * size
+                if name != "now"
+                else ctypes.c_int32,
+            )
+            for name, kind, size in program.fields
+        ]
+        self._context = type("Context", (ctypes.Structure,), {"_fields_": fields})()
+        self._step, self._predict, self._reset = (
+            getattr(library, f"{_NAME}_{part}") for part in ("step", "predict", "reset")
+        )
+        loss = program.graph.closed.jaxpr.outvars[program.graph.results.index("loss")].aval.dtype
+        result = [("loss", np.ctypeslib.as_ctypes_type(loss)), ("accepted", ctypes.c_int32)]
+        self._step.restype = type("Result", (ctypes.Structure,), {"_fields_": result})
+        self._predict.restype = self._reset.restype = None
+        pointers = [ctypes.c_void_p(ctypes.addressof(self._context))]
+        self._step_arguments = (
+            *pointers,
+            *(ctypes.c_void_p(array.ctypes.data) for array in (self._x, self._y, self._outputs)),
+        )
+        self._predict_arguments = (
+            *pointers,
+            *(ctypes.c_void_p(array.ctypes.data) for array in (self._x, self._outputs)),
+        )
+        self._fill(state)
+
+    def step(self, x: Any, y: Any) -> NativeStep:
+        """Learn from a row and its target, (I,) and as the loss takes it.
+
+        Raises:
+            ValueError: an input or a target of another shape; the state is unharmed.
+        """
+        _write("x", self._x, x)
+        _write("y", self._y, y)
+        result = self._step(*self._step_arguments)
+        return NativeStep(self._outputs.copy(), result.loss, bool(result.accepted))
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Return the outputs for the next row and move on, without learning; sensitivities are advanced.
+
+        Raises:
+            ValueError: an input of another shape.
+        """
+        _write("x", self._x, x)
+        self._predict(*self._predict_arguments)
+        return self._outputs.copy()
+
+    def reset(self) -> None:
+        """Forget the rows so far: states and sensitivities begin anew; parameters and optimiser stay."""
+        self._reset(self._step_arguments[0])
+
+    def state(self) -> LearnerState:
+        """Return a copy of the state, with which `Learner.step` continues.
+
+        Its key is that of the state that was given: a native step draws nothing.
+        """
+        parts = iter([self._read(leaf) for leaf in self._program.layout.leaves])
+        bare = without_key(self._template)
+        leaves = [
+            jnp.asarray(next(parts) + 1j * next(parts), leaf.dtype)
+            if jnp.iscomplexobj(leaf)
+            else jnp.asarray(next(parts))
+            for leaf in jax.tree.leaves(bare)
+        ]
+        return jax.tree.unflatten(jax.tree.structure(bare), leaves)._replace(key=self._template.key)
+
+    def _fill(self, state: LearnerState) -> None:
+        found = []
+        for leaf in jax.tree.leaves(without_key(state)):
+            value = np.asarray(leaf)
+            found += [value.real, value.imag] if np.iscomplexobj(value) else [value]
+        for leaf, value in zip(self._program.layout.leaves, found, strict=True):
+            self._place(leaf)[:] = value.ravel()
+
+    def _read(self, leaf: Leaf) -> np.ndarray:
+        return self._place(leaf).reshape(leaf.value.shape).copy()
+
+    def _place(self, leaf: Leaf) -> np.ndarray:
+        """Return the present value of a state, as a view of the context."""
+        field = f"{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
+        array = np.ctypeslib.as_array(getattr(self._context, field)).view(leaf.value.dtype)
+        start = leaf.offset + (len(array) // 2 if leaf.twice and self._context.now else 0)
+        return array[start : start + leaf.value.size]
+
+
+_DTYPES: dict[str, Any] = {
+    "float": np.float32,
+    "double": np.float64,
+    "int8_t": np.int8,
+    "int32_t": np.int32,
+    "int64_t": np.int64,
+    "uint8_t": np.uint8,
+    "uint32_t": np.uint32,
+}
+
+
+def _write(name: str, target: np.ndarray, value: Any) -> None:
+    array = np.asarray(value)
+    if array.shape != target.shape:
+        raise ValueError(
+            f"{name} has the shape {array.shape}, expected {target.shape}: native steps take one row"
+        )
+    if not np.can_cast(array.dtype, target.dtype, "same_kind"):
+        raise ValueError(f"{name} is of type {array.dtype}, expected {target.dtype}")
+    target[...] = array
+
+
+def native(learner: Learner, state: LearnerState | None = None, *, target: Any = None) -> Native:
+    """Return the learning step compiled to machine code: microseconds a row where the dispatch of JAX takes hundreds.
+
+    The program is that of `foretrace.export(learner, path, "c", learn=True)`. It is compiled by the C compiler of the
+    machine (`cc`, or the command in the variable CC) or by the wheel `ziglang` (extra `native`), and kept in the user's
+    cache folder (or FORETRACE_CACHE), so that the same learner is compiled once.
+
+    Args:
+        learner: learner of one stream that updates at every step.
+        state: state to begin with. Default: `learner.init()`.
+        target: example of one target, of which shape and dtype count. Default: a number for each output or one integer
+            class, as the loss takes it.
+
+    Raises:
+        ValueError: a learner of batches, whole sequences or accumulated gradients; a rule or a dropout that samples; an
+            operation without a form in C.
+        foretrace.CompilerError: there is no C compiler.
+
+    >>> import foretrace as ft, jax, numpy as np, optax
+    >>> network = ft.Network(
+    ...     2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0)
+    ... )
+    >>> learner = ft.Learner(
+    ...     network, rule=ft.ONLINE, optimizer=optax.adam(1e-2), loss=ft.losses.squared_error
+    ... )
+    >>> native = ft.native(learner)
+    >>> native.step(np.ones(2), np.zeros(1)).accepted
+    True
+    >>> state = native.state()  # JAX continues from here
+    """
+    state = learner.init() if state is None else state
+    # The values are no part of the program: learners that differ in them alone share it.
+    blank = jax.tree.map(jnp.zeros_like, without_key(state))._replace(key=state.key)
+    written = learning_program(learner, _NAME, blank, learning_graph(learner, blank, target))
+    return Native(learner, state, written, compiled(written.source, written.header, _NAME))

@@ -1,0 +1,279 @@
+"""The C program of a network or a learner: a context, and functions that work on it.
+
+    NAME_init(ctx)                       parameters and carry of the export
+    NAME_step(ctx, x, y, outputs)        learn from a row; its loss, and whether the step was accepted
+    NAME_predict(ctx, x, outputs)        move on without learning
+    NAME_reset(ctx)                      begin a sequence
+
+All memory is in the context: parameters, optimiser and carry, and what a step needs beside them. A step that learns
+writes the next values beside the present ones, and turns to them if it is accepted.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from foretrace._graph.step import (
+    Graph,
+    predicting_graph,
+    reset_graph,
+)
+from foretrace._learner.learner import Learner
+from foretrace._learner.state import LearnerState
+from foretrace._native.expression import C_TYPES, c_type
+from foretrace._native.function import (
+    POOLS,
+    Function,
+    Layout,
+    constant_text,
+    first_layout,
+    function,
+    pool,
+)
+from foretrace._native.operators import helpers
+
+Field = tuple[str, str, int]
+"""Name, C type and number of elements of a field of a context."""
+
+_KINDS = {short: kind for kind, short in POOLS.items()}
+_BYTES = {c_type(name): np.dtype(name).itemsize for name in C_TYPES}
+
+
+class Program(NamedTuple):
+    """A C program.
+
+    Args:
+        source: text of the C file.
+        header: text of its header file.
+        layout: places of the state in a context.
+        fields: fields of a context, in order.
+        graph: step whose arguments and results the functions have.
+    """
+
+    source: str
+    header: str
+    layout: Layout
+    fields: list[Field]
+    graph: Graph
+
+
+def learning_program(
+    learner: Learner, name: str, state: LearnerState | None, step: Graph
+) -> Program:
+    """Return the program of a learner: `step`, `predict` and `reset`.
+
+    Args:
+        learner: learner of one stream that updates at every step.
+        name: what the names of its functions begin with.
+        state: state to begin with. Default: `learner.init()`.
+        step: graph of its learning step.
+
+    Raises:
+        ValueError: an operation without a form in C.
+    """
+    accepted = step.results.index("accepted")
+    layout = first_layout(step, accepted)
+    functions = {
+        "step": function("step", step, layout, accepted),
+        "predict": function("predict", predicting_graph(learner, state), layout),
+        "reset": function("reset", reset_graph(learner, state), layout),
+    }
+    return _program(name, step, layout, functions)
+
+
+def inference_program(name: str, step: Graph) -> Program:
+    """Return the program of a network: `predict` and `reset`; the parameters are constants in it.
+
+    Args:
+        name: what the names of its functions begin with.
+        step: graph of its step.
+
+    Raises:
+        ValueError: an operation without a form in C.
+    """
+    layout = first_layout(step, None)
+    return _program(name, step, layout, {"predict": function("predict", step, layout)})
+
+
+def _program(name: str, graph: Graph, layout: Layout, functions: dict[str, Function]) -> Program:
+    fields = _fields(layout, functions.values())
+    source = _source(name, graph, layout, functions, fields)
+    return Program(source, _header(name, graph, fields, "step" in functions), layout, fields, graph)
+
+
+def _fields(layout: Layout, functions: Iterable[Function]) -> list[Field]:
+    functions, found = list(functions), []
+    for kind, short in POOLS.items():
+        once, twice = layout.sizes.get((short, False), 0), layout.sizes.get((short, True), 0)
+        work = max(one.work.get(short, 0) for one in functions)
+        found += [(f"{short}_kept", kind, once), (f"{short}_both", kind, 2 * twice)]
+        found += [(f"{short}_work", kind, work)]
+    return [field for field in found if field[2]] + [("now", "int32_t", 1)]
+
+
+def _arguments(graph: Graph, part: str) -> list[str]:
+    """Return the declarations of the arguments of a function behind the context."""
+    if part == "reset":
+        return []
+    data = graph.data if part == "step" else {"x": graph.data["x"]}
+    outputs = graph.closed.jaxpr.outvars[0].aval
+    inputs = [f"const {c_type(shape.dtype)} *restrict {name}" for name, shape in data.items()]
+    return [*inputs, f"{c_type(outputs.dtype)} *restrict outputs"]
+
+
+def _size(fields: list[Field], part: str) -> int:
+    return sum(_BYTES[kind] * count for name, kind, count in fields if name.endswith(part))
+
+
+def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
+    upper, next_state = name.upper(), _size(fields, "_both") // 2
+    outputs = graph.closed.jaxpr.outvars[0].aval
+
+    def arguments(part: str) -> str:
+        return ", ".join([f"{name} *ctx", *_arguments(graph, part)])
+
+    struct = [
+        f"    {kind} {field}{'' if field == 'now' else f'[{n}]'};" for field, kind, n in fields
+    ]
+    lines = [
+        f"/* Written by foretrace: one step of a network{' that learns' if learns else ''}, in C99. */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        f"#define {upper}_INPUTS {int(np.prod(graph.data['x'].shape))}",
+        f"#define {upper}_OUTPUTS {int(np.prod(outputs.shape))}",
+        "/* Bytes of a context: parameters, optimiser and carry; and what a step needs beside them. */",
+        f"#define {upper}_STATE_BYTES {_size(fields, '_kept') + next_state}",
+        f"#define {upper}_SCRATCH_BYTES {_size(fields, '_work') + next_state}",
+        "",
+        "/* Everything that a model changes; two contexts are two models. */",
+        f"typedef struct {name}",
+        "{",
+        *struct,
+        f"}} {name};",
+        "",
+        "/* Begin with the parameters and the carry of the export. */",
+        f"void {name}_init({name} *ctx);",
+        "",
+        "/* Write the outputs for the next row and move on, without learning. */",
+        f"void {name}_predict({arguments('predict')});",
+        "",
+        "/* Begin a sequence: forget the rows so far and keep the parameters. */",
+        f"void {name}_reset({name} *ctx);",
+    ]
+    if learns:
+        loss = graph.closed.jaxpr.outvars[graph.results.index("loss")].aval.dtype
+        lines += [
+            "",
+            "/* Loss of a row; accepted is 0 if loss, gradient or update was not finite: nothing has changed then. */",
+            f"typedef struct {name}_result",
+            "{",
+            f"    {c_type(loss)} loss;",
+            "    int32_t accepted;",
+            f"}} {name}_result;",
+            "",
+            "/* Learn from a row and its target; write the outputs from before the update. */",
+            f"{name}_result {name}_step({arguments('step')});",
+        ]
+    return "\n".join([*lines, "", "#endif", ""])
+
+
+def _source(
+    name: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]
+) -> str:
+    has = {field for field, _, _ in fields}
+    lines = [f'#include "{name}.h"', "", "#include <math.h>", "#include <string.h>"]
+    text = [*_initial(layout), *_init(name, layout)]
+    for part, one in functions.items():
+        text += ["", *_function(name, part, one, graph, has)]
+    if "reset" not in functions:
+        text += ["", f"void {name}_reset({name} *ctx) {{ {name}_init(ctx); }}"]
+    for dtype in (np.float32, np.float64):
+        lines += ["", *_used(helpers(dtype), text)]
+    return "\n".join([*lines, *text, ""])
+
+
+def _used(definitions: list[tuple[str, str]], text: list[str]) -> list[str]:
+    """Return the helper functions that a text calls."""
+    whole = "\n".join(text)
+    return [line for name, line in definitions if re.search(rf"\b{name}\(", whole)]
+
+
+def _initial(layout: Layout) -> list[str]:
+    lines = []
+    for place, leaf in enumerate(layout.leaves):
+        if leaf.value.any():
+            lines.append(constant_text(f"initial{place}", leaf.value))
+    return [*lines, ""]
+
+
+def _init(name: str, layout: Layout) -> list[str]:
+    lines = [f"void {name}_init({name} *ctx)", "{", "    memset(ctx, 0, sizeof *ctx);"]
+    for place, leaf in enumerate(layout.leaves):
+        if leaf.value.any():
+            field = f"ctx->{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
+            lines.append(
+                f"    memcpy({field} + {leaf.offset}, initial{place}, sizeof initial{place});"
+            )
+    return [*lines, "}"]
+
+
+def _pointers(has: set[str]) -> dict[str, tuple[str, str]]:
+    """Return the declaration and the value of each pointer into a context, by its name."""
+    found = {}
+    for short, kind in _KINDS.items():
+        both = f"ctx->{short}_both"
+        half = f"(sizeof {both} / sizeof {both}[0] / 2)"
+        values = {
+            f"k_{short}": (f"{short}_kept", f"ctx->{short}_kept"),
+            f"s_{short}": (f"{short}_both", f"{both} + (ctx->now ? {half} : 0)"),
+            f"n_{short}": (f"{short}_both", f"{both} + (ctx->now ? 0 : {half})"),
+            f"w_{short}": (f"{short}_work", f"ctx->{short}_work"),
+        }
+        for pointer, (field, value) in values.items():
+            if field in has:
+                found[pointer] = (f"{kind} *restrict {pointer}", value)
+    return found
+
+
+def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) -> list[str]:
+    """Return a function on pointers, which the compiler knows to be apart, and the one that calls it."""
+    words = set(re.findall(r"\w+", "\n".join([*one.body, *one.results.values()])))
+    pointers = {word: both for word, both in _pointers(has).items() if word in words}
+    given = {text.split()[-1]: text for text in _arguments(graph, part)}
+    used = {word: text for word, text in given.items() if word in words}
+    result = f"{name}_result" if part == "step" else "void"
+    inner = ", ".join([*(text for text, _ in pointers.values()), *used.values()]) or "void"
+    call = ", ".join([*(value for _, value in pointers.values()), *used])
+    constants = [
+        constant_text(word, array.value)
+        for word, array in one.constants.items()
+        if array.value is not None
+    ]
+    lines = [*constants, f"static {result} run_{part}({inner})", "{"]
+    lines += [f"    {line}" for line in one.body]
+    if part == "step":
+        values = f"{one.results['loss']}, {one.results['accepted']}"
+        lines += [f"    {result} result = {{{values}}};", "    return result;"]
+    lines += [
+        "}",
+        "",
+        f"{result} {name}_{part}({', '.join([f'{name} *ctx', *given.values()])})",
+        "{",
+    ]
+    lines += [f"    (void){word};" for word in given if word not in used]
+    if part == "step":
+        lines += [
+            f"    {result} result = run_step({call});",
+            "    if (result.accepted) ctx->now = 1 - ctx->now;",
+            "    return result;",
+        ]
+    else:
+        lines.append(
+            f"    run_{part}({call});" if "ctx" in call else f"    (void)ctx; run_{part}({call});"
+        )
+    return [*lines, "}"]

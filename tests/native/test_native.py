@@ -1,0 +1,313 @@
+"""The step in C computes what the learner computes, changes nothing when it refuses, and says what it cannot do."""
+
+import json
+import shutil
+import subprocess
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cases import CELLS
+from tiers import fast
+
+import foretrace as ft
+from foretrace._native import compiler
+
+pytestmark = [
+    pytest.mark.usefixtures("default_promotion"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler"),
+]
+ROWS = 60
+
+
+@pytest.fixture(autouse=True)
+def quick_builds(monkeypatch, tmp_path_factory):
+    """Compile with little optimisation, into a folder of the tests."""
+    monkeypatch.setattr(compiler, "FLAGS", ("-std=c99", "-O1", "-ffp-contract=off"))
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path_factory.getbasetemp()))
+
+
+def make_learner(cell="lru", rule=ft.ONLINE, loss=ft.losses.squared_error, outputs=2, **options):
+    network = ft.Network(3, outputs, model_size=4, depth=2, cell=CELLS[cell], key=jax.random.key(0))
+    options = {"optimizer": optax.adam(1e-2), "warn": False} | options
+    return ft.Learner(network, rule=rule, loss=loss, **options)
+
+
+def rows(learner, classes=False):
+    draw = np.random.default_rng(0)
+    inputs, outputs = learner.network.input_size, learner.network.output_size
+    for _ in range(ROWS):
+        x = draw.normal(size=inputs)
+        yield x, np.int32(draw.integers(outputs)) if classes else draw.normal(size=outputs)
+
+
+def assert_close(ours, theirs, tolerance=1e-9):
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
+
+
+def assert_follows(learner, classes=False):
+    """Check outputs, loss and state of every row against `Learner.step`, with a refused row and rows not learned."""
+    state, native = learner.init(), ft.native(learner)
+    for t, (x, y) in enumerate(rows(learner, classes)):
+        if t % 20 == 13:
+            expected, state = learner.predict(state, jnp.asarray(x[None]))
+            assert_close(native.predict(x), expected[0])
+            continue
+        if t % 20 == 7 and not classes:
+            # `Learner.step` raises an error here: only inside a compiled program is a row refused in silence.
+            assert not native.step(x, y * np.nan).accepted
+            state = state._replace(skipped=state.skipped + 1)
+            continue
+        state, info = learner.step(state, jnp.asarray(x[None]), jnp.asarray(y[None]))
+        found = native.step(x, y)
+        assert found.accepted == bool(info.accepted)
+        assert_close(found.outputs, info.outputs[0])
+        assert_close(found.loss, info.loss)
+    assert_close(native.state()._replace(key=None), state._replace(key=None))
+
+
+@pytest.mark.parametrize("cell", fast(list(CELLS)))
+def test_every_cell_in_c_is_the_cell(cell):
+    assert_follows(make_learner(cell))
+
+
+RULES = [
+    ft.ONLINE.with_depth(1),
+    ft.RTRL,
+    ft.TRUNCATED,
+    ft.SPATIAL,
+    ft.BPTT,
+    ft.RTRL.with_depth(2),
+    ft.ONLINE.with_depth(2).with_groups(1),
+]
+
+
+@pytest.mark.parametrize("rule", fast(RULES, 0), ids=str)
+def test_every_rule_in_c_is_the_rule(rule):
+    assert_follows(make_learner("gru" if "RTRL" in str(rule) else "lru", rule))
+
+
+OPTIMIZERS = {
+    "momentum": optax.sgd(1e-2, momentum=0.9),
+    "adamw": ft.adamw(1e-2),
+    "clipped": optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2)),
+    "schedule": optax.adam(optax.cosine_decay_schedule(1e-2, 40)),
+    "rmsprop": optax.rmsprop(1e-3),
+    "lion": optax.lion(1e-3),
+    "adafactor": optax.adafactor(1e-3),
+    "lamb": optax.lamb(1e-3),
+}
+
+
+@pytest.mark.parametrize("name", fast(list(OPTIMIZERS), 0))
+def test_every_optimiser_in_c_is_the_optimiser(name):
+    assert_follows(make_learner(optimizer=OPTIMIZERS[name]))
+
+
+@pytest.mark.full
+def test_a_class_as_target():
+    assert_follows(make_learner(loss=ft.losses.softmax_cross_entropy, outputs=4), classes=True)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return make_learner("mingru")
+
+
+def test_jax_continues_from_a_native_state_and_back(learner):
+    native, (x, y) = ft.native(learner), next(rows(learner))
+    for _ in range(5):
+        native.step(x, y)
+    again = ft.native(learner, native.state())
+    state, info = learner.step(native.state(), jnp.asarray(x[None]), jnp.asarray(y[None]))
+    assert_close(again.step(x, y).outputs, info.outputs[0])
+    assert int(native.state().step) == 5 and int(state.step) == int(again.state().step) == 6
+
+
+def test_reset_begins_a_sequence_and_keeps_what_was_learned(learner):
+    native, state = ft.native(learner), learner.init()
+    for x, y in list(rows(learner))[:5]:
+        state, _ = learner.step(state, jnp.asarray(x[None]), jnp.asarray(y[None]))
+        native.step(x, y)
+    native.reset()
+    state = state._replace(carry=learner.init_carry(state.network, None))
+    assert_close(native.state()._replace(key=None), state._replace(key=None))
+    state, info = learner.step(state, jnp.asarray(x[None]), jnp.asarray(y[None]))
+    assert_close(native.step(x, y).outputs, info.outputs[0])
+
+
+def test_a_refused_step_changes_nothing_but_its_count(learner):
+    native, (x, y) = ft.native(learner), next(rows(learner))
+    native.step(x, y)
+    before = native.state()
+    for bad_x, bad_y in ((x * np.nan, y), (x, y * np.inf), (x * 1e300, y)):
+        assert not native.step(bad_x, bad_y).accepted
+    after = native.state()
+    assert int(after.skipped) == 3
+    for a, b in zip(jax.tree.leaves(before.network), jax.tree.leaves(after.network), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(jax.tree.leaves(before.carry), jax.tree.leaves(after.carry), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_each_thread_has_a_model_of_its_own(learner):
+    data = list(rows(learner))
+    models = [ft.native(learner) for _ in range(4)]
+
+    def work(model):
+        for x, y in data:
+            model.step(x, y)
+
+    threads = [threading.Thread(target=work, args=(model,)) for model in models[1:]]
+    for thread in threads:
+        thread.start()
+    work(models[0])
+    for thread in threads:
+        thread.join()
+    first, *others = (jax.tree.leaves(model.state()._replace(key=None)) for model in models)
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_an_equal_learner_is_compiled_once(learner, monkeypatch):
+    ft.native(learner)
+    monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
+    state, _ = learner.step(learner.init(), jnp.ones((1, 3)), jnp.zeros((1, 2)))
+    ft.native(learner, state)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "text"),
+    [
+        (np.ones((1, 3)), np.zeros(2), r"x has the shape \(1, 3\), expected \(3,\)"),
+        (np.ones(3), np.zeros(1), r"y has the shape \(1,\), expected \(2,\)"),
+        (np.ones(3) * 1j, np.zeros(2), "x is of type complex128, expected float64"),
+    ],
+)
+def test_rows_of_another_shape_are_refused(learner, x, y, text):
+    native = ft.native(learner)
+    with pytest.raises(ValueError, match=text):
+        native.step(x, y)
+    assert int(native.state().step) == 0
+
+
+def test_without_a_compiler_the_error_names_both_ways(learner, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(compiler.shutil, "which", lambda _: None)
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ft.CompilerError, match=r"gcc.*foretrace\[native\]"):
+        ft.native(learner)
+
+
+def test_a_folder_that_others_may_write_to_is_refused(learner, monkeypatch, tmp_path):
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native").chmod(0o777)
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
+    with pytest.raises(ft.CompilerError, match="FORETRACE_CACHE"):
+        ft.native(learner)
+
+
+def test_an_operation_without_a_form_is_named():
+    def loss(output, y):
+        return jnp.sum(jnp.sort(output) * y)
+
+    with pytest.raises(ValueError, match="sort"):
+        ft.native(make_learner(loss=loss))
+
+
+# The C files.
+
+
+def build(folder, *flags):
+    call = ["cc", "-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", *flags]
+    subprocess.run(call, cwd=folder, check=True)
+
+
+def test_the_files_name_what_they_hold(learner, tmp_path):
+    files = ft.export(learner, tmp_path / "model.c", "c", learn=True)
+    header = json.loads(files.header.read_text())
+    assert (header["format"], header["step"]) == ("c", "learning")
+    text = files.include.read_text()
+    assert "#define MODEL_INPUTS 3" in text and "#define MODEL_OUTPUTS 2" in text
+    source = files.graph.read_text()
+    assert set(line for line in source.splitlines() if line.startswith("#include")) == {
+        '#include "model.h"',
+        "#include <math.h>",
+        "#include <string.h>",
+    }
+    assert "malloc" not in source
+    build(tmp_path, "-c", "model.c")
+
+
+@pytest.mark.parametrize("path", ["model.txt", "2nd.c", "my-model.c"])
+def test_a_name_that_is_none_in_c_is_refused(learner, tmp_path, path):
+    with pytest.raises(ValueError, match=r"such as model\.c"):
+        ft.export(learner, tmp_path / path, "c", learn=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_alone_predicts(learner, tmp_path):
+    network = learner.network
+    ft.export(network, tmp_path / "net.c", "c")
+    (tmp_path / "main.c").write_text(
+        """#include "net.h"
+#include <stdio.h>
+int main(void)
+{
+    static net model;
+    double x[3] = {1.0, -0.5, 0.25}, y[2];
+    net_init(&model);
+    net_predict(&model, x, y);
+    net_reset(&model);
+    for (int t = 0; t < 3; ++t) net_predict(&model, x, y);
+    printf("%.17g %.17g\\n", y[0], y[1]);
+    return 0;
+}
+"""
+    )
+    build(tmp_path, "-o", "main", "main.c", "net.c", "-lm")
+    printed = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
+    outputs, _ = ft.forward(network, None, jnp.tile(jnp.array([1.0, -0.5, 0.25]), (3, 1)))
+    np.testing.assert_allclose(np.array(printed.split(), float), outputs[-1], rtol=1e-12)
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("cell", ["lru", "gru"])
+def test_sanitizers_find_nothing(cell, tmp_path):
+    learner = make_learner(cell, ft.ONLINE.with_depth(1))
+    ft.export(learner, tmp_path / "model.c", "c", learn=True)
+    (tmp_path / "main.c").write_text(
+        """#include "model.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    model *ctx = malloc(sizeof *ctx); /* on the heap, so that a wrong place is noticed */
+    double *x = malloc(3 * sizeof *x), *y = malloc(2 * sizeof *y), *out = malloc(2 * sizeof *out);
+    int refused = 0;
+    model_init(ctx);
+    for (int t = 0; t < 2000; ++t)
+    {
+        for (int i = 0; i < 3; ++i) x[i] = sin(t + 7.0 * i) * (t % 97 == 5 ? 1e300 : 1.0);
+        for (int i = 0; i < 2; ++i) y[i] = t % 89 == 3 ? NAN : cos(0.1 * t + i);
+        if (t % 31 == 0) model_predict(ctx, x, out);
+        if (t % 500 == 0) model_reset(ctx);
+        refused += !model_step(ctx, x, y, out).accepted;
+    }
+    printf("%d %d\\n", refused, isfinite(out[0]) && isfinite(out[1]));
+    free(ctx), free(x), free(y), free(out);
+    return 0;
+}
+"""
+    )
+    build(tmp_path, "-g", "-O1", "-fsanitize=address,undefined", "-o", "main", "main.c", "model.c", "-lm")
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    refused, finite = map(int, done.stdout.split())
+    assert 23 <= refused < 60 and finite
