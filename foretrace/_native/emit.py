@@ -18,6 +18,9 @@ from foretrace._native.expression import (
 from foretrace._native.loops import Loop, start_of
 from foretrace._native.schedule import Group
 
+MAX_ROW = 64
+"""Number of elements of a row up to which its sum is kept in variables."""
+
 Address = Callable[[Array], str]
 """C text of the pointer to the first element of an array, such as `w_f + 16`."""
 
@@ -142,12 +145,18 @@ class Emitter:
         )
 
     def _rows(self, loop: Loop, names: list[str], inner: list[str]) -> list[str]:
-        *outer, row = names
+        """Return loops that add up rows: a short one in variables, which stay in the registers."""
+        *outer, last = names
+        size, kind = loop.kept[-1], c_type(loop.target.array.dtype)
         place = self.place(loop.target, names)
         text = self.text(loop.expression, [*names, *inner], {})
-        zero = nest([row], loop.kept[-1:], [f"{place} = 0;"])
-        add = nest([*inner, row], (*loop.reduced, loop.kept[-1]), [f"{place} += {text};"])
-        return nest(outer, loop.kept[:-1], [*zero, *add])
+        total = f"row[{last}]" if size <= MAX_ROW else place
+        lines = nest([last], (size,), [f"{total} = 0;"])
+        lines += nest([*inner, last], (*loop.reduced, size), [f"{total} += {text};"])
+        if size <= MAX_ROW:
+            stored = nest([last], (size,), [f"{place} = {total};"])
+            lines = [f"{kind} row[{size}];", *lines, *stored]
+        return nest(outer, loop.kept[:-1], lines) if outer else ["{", *_indented(lines), "}"]
 
     def _scattered(self, loop: Loop, names: list[str]) -> list[str]:
         text = self.text(loop.expression, names, {})

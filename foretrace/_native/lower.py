@@ -24,6 +24,7 @@ from foretrace._native.expression import (
     contiguous,
     cost,
     dtype_of,
+    loads,
     reshaped,
     row_major,
     sliced,
@@ -46,6 +47,10 @@ VIEWS = {
     "transpose",
 }
 """Operations that change the index alone."""
+
+
+MAX_OUTER = 6
+"""How often the elements of an outer product are computed at most."""
 
 
 class Lowering:
@@ -109,25 +114,36 @@ class Lowering:
             )
         return self.stored_if_needed(out, Value(expression, shape))
 
-    def _of_parts(self, eqn: Any, read: list[Any]) -> Joined | None:
-        """Return a sum of joined arrays, or a simple function of one, part by part; None for anything else."""
-        (out,) = eqn.outvars
-        name = eqn.primitive.name
-        if (
-            name in ("add", "add_any")
-            and len(read) == 2
-            and all(isinstance(v, Joined) for v in read)
-        ):
-            return read[0].plus(read[1], out.aval.dtype)
-        if name in ("square", "is_finite") and self.uses[out] == 1:
+    def _of_parts(self, eqn: Any, read: Sequence[Value | Joined]) -> Joined | None:
+        """Return a function of joined arrays part by part, where that spares work; None where it does not."""
+        out, name = eqn.outvars[0], eqn.primitive.name
+        joined = [value for value in read if isinstance(value, Joined)]
+        axis, ends = joined[0].axis, sorted({end for one in joined for end in one.ends()})
+        alike = all(one.axis == axis and one.shape == out.aval.shape for one in joined)
+        simple = name in ("square", "is_finite") and self.uses[out] == 1
+        if not alike or not (simple or any(one.has_zeros() for one in joined)):
+            return None
+        parts = []
+        for start, end in zip([0, *ends], ends, strict=False):
+            shape = (*out.aval.shape[:axis], end - start, *out.aval.shape[axis + 1 :])
+            operands = [self._spread(self._cut(value, axis, start, end), shape) for value in read]
+            found = element(name, [one.expression for one in operands], eqn.params, out.aval.dtype)
+            if found is None:
+                return None
+            part = Value(found, shape)
+            parts.append(part if self.uses[out] <= _worth(part) else self.stored(part))
+        return Joined(tuple(parts), axis, out.aval.shape)
 
-            def apply(part: Value) -> Value:
-                found = element(name, [part.expression], eqn.params, out.aval.dtype)
-                assert found is not None
-                return Value(found, part.shape)
-
-            return read[0].mapped(apply)
-        return None
+    def _cut(self, value: Value | Joined, axis: int, start: int, end: int) -> Value:
+        if isinstance(value, Joined):
+            found = value.part(start, end - start)
+            assert found is not None
+            return found
+        if len(value.shape) <= axis or value.shape[axis] == 1:
+            return value
+        starts, sizes = [0] * len(value.shape), list(value.shape)
+        starts[axis], sizes[axis] = start, end - start
+        return sliced(value, tuple(starts), tuple(sizes), (1,) * len(sizes))
 
     def _spread(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return a scalar, or an array with axes of one element, repeated in a shape."""
@@ -138,9 +154,7 @@ class Lowering:
 
     def stored_if_needed(self, variable: Any, value: Value) -> Value:
         """Return a value as it is if it is used once or costs nothing, else from an array that it is stored in."""
-        if self.uses[variable] <= 1 and variable not in self.wanted:
-            return value
-        if cost(value.expression) == 0 and variable not in self.wanted:
+        if variable not in self.wanted and self.uses[variable] <= _worth(value):
             return value
         return self.stored(value, self.target(variable))
 
@@ -216,6 +230,18 @@ class Lowering:
     def cheap(self, value: Value, times: int) -> Value:
         """Return a value that may be read several times: stored, unless it costs little."""
         return self.stored(value) if times > 1 and cost(value.expression) > 0 else value
+
+
+def _worth(value: Value) -> float:
+    """Return how often a value may be computed before it is cheaper to store it.
+
+    An outer product is read from two short arrays; stored, it would fill the memory.
+    """
+    effort = cost(value.expression)
+    if effort == 0:
+        return math.inf
+    read = sum({load.array: load.array.size for load in loads(value.expression)}.values())
+    return MAX_OUTER if effort <= 2 and 4 * read <= math.prod(value.shape) else 1
 
 
 def _constant(value: np.ndarray) -> Value:

@@ -91,7 +91,50 @@ def _dot_general(lowering: Lowering, eqn: Any) -> Value | Joined:
         if isinstance(joined, Joined) and joined.axis not in numbers[1][side]:
             return _of_parts(lowering, eqn, joined, side)
     a, b = (lowering.read(atom) for atom in eqn.invars)
-    return _product(lowering, eqn, a, b, out)
+    chosen = _rows_chosen(eqn, a, b)
+    return _product(lowering, eqn, a, b, out) if chosen is None else chosen
+
+
+def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
+    """Return the product of a known matrix of zeros and a unit matrix with another one: rows of that, and zeros.
+
+    The derivative of a real part is such a matrix. None for any other product.
+    """
+    (sums, batch) = eqn.params["dimension_numbers"]
+    load = a.expression
+    if (tuple(sums[0]), len(a.shape), len(b.shape)) != ((1,), 2, 2) or batch[0] or batch[1]:
+        return None
+    if not isinstance(load, Load) or load.array.value is None or load != contiguous(load.array, a.shape):
+        return None
+    matrix, (along,) = load.array.value.reshape(a.shape), sums[1]
+    runs = _runs(matrix)
+    if runs is None:
+        return None
+    other = b if along == 0 else transposed(b, (1, 0))
+    parts = []
+    for column, count in runs:
+        if column is None:
+            parts.append(Value(Number(0.0, dtype_of(load)), (count, other.shape[1])))
+        else:
+            parts.append(_cut(other, 0, column, count))
+    return Joined(tuple(parts), 0, eqn.outvars[0].aval.shape)
+
+
+def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
+    """Return first column and number of the rows of each unit matrix, None for rows of zeros; None for other ones."""
+    ones = [np.flatnonzero(row) for row in matrix]
+    if any(len(at) > 1 or (len(at) and row[at[0]] != 1) for at, row in zip(ones, matrix, strict=True)):
+        return None
+    found: list[tuple[int | None, int]] = []
+    for at in ones:
+        column = int(at[0]) if len(at) else None
+        last = found[-1] if found else (None, 0)
+        follows = last[1] and (last[0] is None) == (column is None)
+        if follows and (column is None or column == (last[0] or 0) + last[1]):
+            found[-1] = (last[0], last[1] + 1)
+        else:
+            found.append((column, 1))
+    return found if len(found) <= 4 else None
 
 
 def _of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Joined:

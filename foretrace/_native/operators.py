@@ -126,8 +126,10 @@ def _comparison(name: str, operands: Sequence[Expression], out: np.dtype) -> App
     return None if sign is None else Apply(f"({{0}} {sign} {{1}})", tuple(operands), out, 1)
 
 
-def _select(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype) -> Apply:
+def _select(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype) -> Expression:
     which, *cases = operands
+    if isinstance(which, Number):
+        return cases[int(which.value)]
     text = "{1}"
     for place in range(1, len(cases)):
         chosen = "{0}" if len(cases) == 2 else f"{{0}} == {place}"
