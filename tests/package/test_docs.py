@@ -31,6 +31,7 @@ DEAR = {
     "foretrace._engine.alignment",
     "foretrace._learner.fit",
     "foretrace._learner.learner",
+    "foretrace._native.native",
     *(
         f"docs/{name}.md"
         for name in (

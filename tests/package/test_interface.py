@@ -26,6 +26,8 @@ ORDER = [
     "testing",
     "tasks",
     "_runs",
+    "_graph",
+    "_native",
     "_export",
     "_distributed",
     "experiment",
