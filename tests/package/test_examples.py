@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,57 @@ def test_compare_rules(run):
     assert list(rows) == names
     assert loss["BPTT"] < loss["ONLINE"] < loss["SPATIAL"] < 0.693
     assert float(rows["BPTT"][1]) == 1.0 and float(rows["SPATIAL"][1]) < float(rows["ONLINE"][1]) < 1.0
+
+
+MACHINES = {
+    "desktop": ("cc",),
+    "cortex-m4": ("arm-none-eabi-gcc", "qemu-system-arm"),
+    "riscv32": ("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
+}
+
+
+@pytest.fixture(scope="module")
+def microcontroller(tmp_path_factory):
+    """Return the folder of the example with its C files, and the outputs that JAX has after 100 rows."""
+    folder = tmp_path_factory.mktemp("examples") / "microcontroller"
+    shutil.copytree(FOLDER / "microcontroller", folder)
+    shutil.copy(FOLDER / "sensors.csv.gz", folder.parent)
+    script = """
+exec(open("write.py").read())
+import jax.numpy as jnp
+state = learner.init()
+for weight, temperature, reject in rows[:100]:
+    x = jnp.array([[(weight - 5000) / 200, (temperature - 210) / 20]], jnp.float32)
+    state, info = learner.step(state, x, jnp.array([reject]))
+print(*(info.outputs[0] * 1e6).tolist())
+"""
+    command = [sys.executable, "-c", script, "../sensors.csv.gz"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=True)
+    return folder, [float(number) for number in done.stdout.split("\n")[-2].split()]
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("machine", list(MACHINES))
+def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
+    folder, expected = microcontroller
+    if missing := [name for name in ("make", *MACHINES[machine]) if shutil.which(name) is None]:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    # QEMU prints what a program writes through the debugger on standard error.
+    command = ["make", f"PYTHON={sys.executable}", f"run-{machine}"]
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    outputs = numbers(done.stdout, r"millionths (-?\d+)") + numbers(done.stdout, r"millionths -?\d+ (-?\d+)")
+    assert outputs == pytest.approx(expected, abs=10)
+    assert numbers(done.stdout, r"row 5000: ([\d.]+) %")[0] > 70
+    assert numbers(done.stdout, r"bytes of the context: (\d+)")[0] <= 16 * 1024
+
+
+@pytest.mark.program
+def test_its_code_fits_a_small_flash(microcontroller):
+    if shutil.which("arm-none-eabi-gcc") is None:
+        pytest.skip("arm-none-eabi-gcc not installed")
+    folder, _ = microcontroller
+    done = subprocess.run(["make", "sizes"], cwd=folder, capture_output=True, text=True, check=True)
+    assert int(done.stdout.split("\n")[-2].split()[0]) <= 16 * 1024
