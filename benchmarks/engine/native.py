@@ -1,4 +1,4 @@
-"""CPU time of a learning step in JAX, in onnxruntime and in C: `python benchmarks/native.py [--rows 3000]`.
+"""CPU time of a learning step in JAX, in onnxruntime and in C: `python -m benchmarks.engine.native [--rows 3000]`.
 
 All of one network are timed in turn, in one process, on one core, with float32, Adam and the squared error of one
 output from three inputs. "C" is a loop in C around `model_step`; "native.step" is the same program called from Python.
@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 import jax
-import ledger
 import numpy as np
 import optax
 
 import foretrace as ft
+from benchmarks import ledger
 from foretrace._native.compiler import FLAGS, find_compiler
 
 NETWORKS = {
