@@ -1,6 +1,7 @@
 """Lines of a file or of standard input as text: gzip or not, within bounded memory, with the place of each."""
 
 import gzip
+import hashlib
 import io
 import zlib
 from collections import deque
@@ -16,6 +17,7 @@ MAX_LINE = 2**20
 
 STDIN = "-"
 _GZIP = b"\x1f\x8b"
+_BLOCK = 2**20
 
 
 class SourceError(ValueError):
@@ -24,6 +26,21 @@ class SourceError(ValueError):
 
 class BadRow(SourceError):
     """A row that cannot be read; the rows behind it can."""
+
+
+class ReplacedError(SourceError):
+    """A file that does not begin with what was read of it before.
+
+    Args:
+        name: name of the file.
+        difference: how it differs.
+    """
+
+    def __init__(self, name: str, difference: str):
+        super().__init__(
+            f"{name} is not the file that was read before: {difference}. Give the run its original "
+            "file back, or begin a new run for this one: without --resume, in another --run-dir"
+        )
 
 
 def open_bytes(path: str, pipe: Pipe | None = None) -> Any:
@@ -72,6 +89,10 @@ class Lines:
 
     `is_torn` says that the last line has no line break: whoever writes it may not be done with it.
 
+    All bytes of a file up to the offset are under a digest. A file that was replaced, cut or edited
+    there is found when reading goes on: the bytes are read once more, a second for a gigabyte. The
+    bytes behind the offset may have changed. Standard input comes only once and has no digest.
+
     Args:
         path: path of the file, or "-" for standard input.
         encoding: encoding of its text.
@@ -87,40 +108,71 @@ class Lines:
         self.is_torn = False
         self._row_lines: list[bytes] = []
         self._again: deque[bytes] = deque()
+        self._sha256 = None if path == STDIN else hashlib.sha256()
         self.row_began = 0
 
-    def seek(self, offset: int, number: int) -> None:
+    def seek(self, offset: int, number: int, digest: str) -> None:
         """Go on at a byte of the (decompressed) text.
 
+        Args:
+            offset: number of bytes that were read before.
+            number: number of lines among them.
+            digest: what `digest` returned there.
+
         Raises:
-            SourceError: the file is shorter than that.
+            ReplacedError: the file begins with other bytes.
         """
+        sha256, left = hashlib.sha256(), offset
         with explained(self.name):
-            if offset:
-                self._file.seek(offset - 1)
-                if not self._file.read(1):
-                    raise SourceError(f"{self.name} is shorter than the {offset} bytes that were read of it before")
-            else:
-                self._file.seek(0)
+            self._file.seek(0)
+            while left and (block := self._file.read(min(left, _BLOCK))):
+                sha256.update(block)
+                left -= len(block)
+        if left:
+            told = f"it is shorter than the {offset} bytes that were read of it"
+            raise ReplacedError(self.name, told)
+        if sha256.hexdigest() != digest:
+            told = f"its first {offset} bytes, up to line {number}, are not those that were read"
+            raise ReplacedError(self.name, told)
+        self._row_lines.clear()
+        self._sha256 = sha256
         self.offset, self.number = offset, number
 
     def begin_row(self) -> None:
         """Mark the begin of a row: all lines of a row together may not exceed `MAX_LINE`."""
+        self._settle()
         self.row_began = self.offset
-        self._row_lines.clear()
 
     def retry_from_second_line(self) -> None:
         """Go back to the second line of the present row, if it has more than one."""
         rest = self._row_lines[1:]
         self._again.extendleft(reversed(rest))
-        self._row_lines.clear()
+        del self._row_lines[1:]
         self.offset -= sum(map(len, rest))
         self.number -= len(rest)
 
+    def digest(self) -> str:
+        """Return the SHA-256 of all bytes up to the offset, in hexadecimal; "" for standard input."""
+        self._settle()
+        return "" if self._sha256 is None else self._sha256.hexdigest()
+
+    def _settle(self) -> None:
+        """Put the lines of the present row, which will not be read again, under the digest."""
+        if self._sha256 is not None:
+            for line in self._row_lines:
+                self._sha256.update(line)
+        self._row_lines.clear()
+
     def read(self, size: int) -> bytes:
-        """Return the next bytes; empty at the end."""
+        """Return the next bytes, which count when they are given to `add`; empty at the end."""
         with explained(self.name):
             return self._file.read(size)
+
+    def add(self, data: bytes) -> None:
+        """Count bytes that `read` returned."""
+        self.offset += len(data)
+        if self._sha256 is not None:
+            self._sha256.update(data)
 
     def __enter__(self) -> Self:
         return self

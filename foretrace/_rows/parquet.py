@@ -12,8 +12,8 @@ MAX_TEXTS = 2**26
 """Maximum number of bytes of the texts of a column in one group of rows, before compression."""
 
 
-def parquet_rows(path: str, after: int, max_columns: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows behind the first `after`, each with its number.
+def parquet_rows(path: str, max_columns: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows.
 
     Raises:
         SourceError: pyarrow is missing, or the file cannot be read, is wider than `max_columns`, is nested, or has
@@ -30,28 +30,12 @@ def parquet_rows(path: str, after: int, max_columns: int) -> Iterator[tuple[int,
             _check_texts(path, file.metadata)
         # A text that is repeated is stored once, and stays so in a dictionary: a short file may hold very many.
         with parquet.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
-            groups, row = _behind(file.metadata, after)
-            for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups):
-                if row + batch.num_rows <= after:
-                    row += batch.num_rows
-                    continue
+            for batch in file.iter_batches(batch_size=_BATCH):
                 _check_lengths(path, batch)
                 for start in range(0, batch.num_rows, _SLICE):
-                    for values in batch.slice(start, _SLICE).to_pylist():
-                        row += 1
-                        if row > after:
-                            yield row, values
+                    yield from batch.slice(start, _SLICE).to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as parquet: {error}") from error
-
-
-def _behind(metadata: Any, after: int) -> tuple[list[int], int]:
-    """Return the row groups that hold rows behind `after`, and the number of rows before them."""
-    row, group = 0, 0
-    while group < metadata.num_row_groups and row + metadata.row_group(group).num_rows <= after:
-        row += metadata.row_group(group).num_rows
-        group += 1
-    return list(range(group, metadata.num_row_groups)), row
 
 
 def _check(path: str, schema: Any, max_columns: int) -> list[str]:

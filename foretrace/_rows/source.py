@@ -6,12 +6,13 @@ behind it; reading that goes on from there gives the same rows as reading that n
 
 import codecs
 import csv
+import hashlib
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from foretrace._rows.lines import STDIN, BadRow, Encoding, Lines, SourceError
+from foretrace._rows.lines import STDIN, BadRow, Encoding, Lines, ReplacedError, SourceError
 from foretrace._rows.pipe import Pipe
 
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text"]
@@ -44,6 +45,8 @@ class Position(NamedTuple):
         offset: number of bytes read, of the decompressed text.
         bad: number of rows that were skipped because they could not be read.
         is_torn: whether the last row has no line break, so that it may not be complete; reading must not go on here.
+        digest: SHA-256 of what was read of a file: its bytes, or the rows of a parquet file. Reading
+            goes on only in a file that begins with them.
     """
 
     row: int = 0
@@ -51,6 +54,7 @@ class Position(NamedTuple):
     offset: int = 0
     bad: int = 0
     is_torn: bool = False
+    digest: str = ""
 
 
 class Source:
@@ -106,6 +110,7 @@ class Source:
 
         Raises:
             SourceError: the source cannot be read.
+            ReplacedError: the rows up to `after` are not those that were read before.
         """
         after = after or Position()
         if self.format == "parquet":
@@ -121,20 +126,21 @@ class Source:
 
     def _csv(self, lines: Lines, after: Position, known: tuple[str, ...]) -> Iterator[tuple[Row, Position]]:
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        first = self._fields(reader, lines)
-        if first is None:
-            if self.path == STDIN and known:
-                return  # a pipe that was at its end before
-            raise SourceError(f"{self.name} is empty; the first line must name the columns")
         pending: list[list[str]] = []
-        if self.path == STDIN and known and tuple(first) != known:
-            # A pipe that goes on without its header: what came first is a row.
-            columns = known
-            pending.append(first)
-        else:
-            columns = _checked_header(self.name, first)
-        if after.offset and self.path != STDIN:
-            lines.seek(after.offset, after.line)
+        try:
+            first = self._fields(reader, lines)
+            if first is None:
+                if self.path == STDIN and known:
+                    return  # a pipe that was at its end before
+                raise SourceError(f"{self.name} is empty; the first line must name the columns")
+            if self.path == STDIN and known and tuple(first) != known:
+                # A pipe that goes on without its header: what came first is a row.
+                columns = known
+                pending.append(first)
+            else:
+                columns = _checked_header(self.name, first)
+        finally:
+            self._seek(lines, after)  # also where the header is wrong: it may be another file's
 
         def read_row() -> Row | None:
             fields, blank = pending.pop() if pending else self._fields(reader, lines), 0
@@ -170,6 +176,11 @@ class Source:
         if self.pipe is not None:
             self.pipe.drop(lines.row_began, lines.offset, bad=bad)
 
+    def _seek(self, lines: Lines, after: Position) -> None:
+        """Go on behind a position; a pipe is there already."""
+        if after.offset and self.path != STDIN:
+            lines.seek(after.offset, after.line, after.digest)
+
     def _count_blank(self, blank: int, lines: Lines) -> int:
         if blank >= MAX_IN_A_ROW:
             raise SourceError(
@@ -191,8 +202,7 @@ class Source:
             )
 
     def _jsonl(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
-        if after.offset and self.path != STDIN:
-            lines.seek(after.offset, after.line)
+        self._seek(lines, after)
 
         def read_row() -> Row | None:
             lines.begin_row()
@@ -241,7 +251,9 @@ class Source:
                 return Position(row, lines.number, lines.offset, bad)
             row += 1
             dropped = 0 if self.pipe is None else self.pipe.bad_before(lines.row_began)
-            yield values, Position(row, lines.number, lines.offset, bad + dropped, lines.is_torn)
+            bad_so_far = bad + dropped
+            digest = lines.digest()
+            yield values, Position(row, lines.number, lines.offset, bad_so_far, lines.is_torn, digest)
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"
@@ -259,9 +271,8 @@ class Source:
         return values
 
     def _text(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
-        row, line, offset, bad, _ = after if self.path != STDIN else Position(row=after.row)
-        if offset:
-            lines.seek(offset, line)
+        self._seek(lines, after)
+        row, line, bad = after.row, lines.number, after.bad
         decoder = codecs.getincrementaldecoder(self.encoding)()
         while True:
             block = lines.read(_BLOCK)
@@ -271,14 +282,14 @@ class Source:
                 where = f"{self.name}, line {line + 1} or later"
                 raise SourceError(f"{where}: not {self.encoding} ({error.reason}); try --encoding latin-1") from error
             for symbol in text:
-                offset += len(symbol.encode(self.encoding))
+                lines.add(symbol.encode(self.encoding))
                 line += symbol == "\n"
                 if symbol == "\0":
                     raise SourceError(f"{self.name}, line {line + 1}: a zero byte, so this is not text")
                 if symbol == "\ufeff" and not row:
                     continue
                 row += 1
-                yield {SYMBOL: symbol}, Position(row, line, offset, bad)
+                yield {SYMBOL: symbol}, Position(row, line, lines.offset, bad, digest=lines.digest())
             if not block:
                 break
         if not row:
@@ -289,8 +300,17 @@ class Source:
 
         if self.path == STDIN:
             raise SourceError("parquet cannot be read from standard input: its directory is at its end; give a file")
-        for row, values in parquet_rows(self.path, after.row, MAX_COLUMNS):
-            yield values, Position(row=row)
+        row, sha256 = 0, hashlib.sha256()
+        # A table that has grown is written anew in every byte, so its rows are compared.
+        for row, values in enumerate(parquet_rows(self.path, MAX_COLUMNS), 1):
+            sha256.update(json.dumps(values, default=str).encode())
+            if row == after.row and sha256.hexdigest() != after.digest:
+                raise ReplacedError(self.name, f"its first {row} rows are not those that were read")
+            if row > after.row:
+                yield values, Position(row=row, digest=sha256.hexdigest())
+        if row < after.row:
+            told = f"it has {row} rows, fewer than the {after.row} that were read of it"
+            raise ReplacedError(self.name, told)
 
 
 def detect_format(path: str) -> Format:

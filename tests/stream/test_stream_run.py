@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from tiers import fast
 
 import foretrace as ft
-from foretrace._rows.lines import SourceError
+from foretrace._rows.lines import ReplacedError, SourceError
 from foretrace._runs.directory import RunError
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.files import LockedError, locked
@@ -235,10 +235,9 @@ def test_other_columns_are_refused_with_the_difference(files, tmp_path, file):
         path.write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
     else:
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    message = "lacks 'color', and 'shade' is new; give it the columns of the run"
-    with pytest.raises(SourceError, match=message):
+    with pytest.raises(ReplacedError, match="are not those that were read.*original file.*new run"):
         follow(config, run, resume=True, show_progress=False)
-    with pytest.raises(SourceError, match="lacks 'color'"):
+    with pytest.raises(SourceError, match="lacks 'color', and 'shade'.*give it the columns of the run"):
         list(predictions(run, str(path)))
     assert (run / "checkpoint.safetensors").read_bytes() == before
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
