@@ -6,12 +6,14 @@ import select
 import stat
 import sys
 from collections import deque
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from foretrace._runs.signals import Uninterrupted
 
 _BLOCK = 2**16
+_LONGEST_WAIT = 3600.0
 
 
 class _Gap(NamedTuple):
@@ -39,6 +41,8 @@ class Pipe:
 
     def __init__(self, is_kept: bool = False) -> None:
         self.is_kept = is_kept
+        # What to do before waiting; returns after how many seconds to do it again, None for never.
+        self.meanwhile: Callable[[], float | None] = lambda: None
         self.is_compressed = False
         self.seam = 0  # offset of the first byte that comes from another pipe, which may begin with a header
         self._is_torn = False  # whether what is held ends in the middle of a row whose begin is lost
@@ -189,7 +193,7 @@ class Pipe:
         raw = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         number = _number()
         if number is not None and os.name == "posix":
-            select.select([number], [], [])  # a signal may end the waiting, when nothing is taken out of the pipe yet
+            self._wait(number)
         with Uninterrupted():
             # Compressed bytes are not kept: a reader that begins among them could not make sense of them.
             if not self.is_kept or self.is_compressed:
@@ -197,6 +201,14 @@ class Pipe:
             data = raw.read(_BLOCK)
             self._held += data or b""
         return bool(data)
+
+    def _wait(self, number: int) -> None:
+        """Wait for bytes. A signal may end the waiting: nothing is taken out of the pipe yet."""
+        came = False
+        while not came:
+            seconds = self.meanwhile()
+            seconds = None if seconds is None else min(max(seconds, 0.0), _LONGEST_WAIT)
+            came = bool(select.select([number], [], [], seconds)[0])
 
     def _give_back(self, size: int) -> bool:
         """Put the file of a redirection back by some bytes; return whether this is possible."""

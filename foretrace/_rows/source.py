@@ -313,6 +313,16 @@ class Source:
             raise ReplacedError(self.name, told)
 
 
+def check_row_count(rows: int | None) -> None:
+    """Check a number of rows after which to stop; None for all of them.
+
+    Raises:
+        ValueError: it is negative.
+    """
+    if rows is not None and rows < 0:
+        raise ValueError(f"rows={rows} must not be negative: give the number of rows to read")
+
+
 def detect_format(path: str) -> Format:
     """Return the format that a file's name tells.
 

@@ -146,7 +146,7 @@ def check_unchanged(
         raise RunError(f"{run.checkpoint} has a configuration of another version of foretrace: {error}") from error
     written = dataclasses.replace(written, **{name: getattr(config, name) for name in may_change})
     changed = differences(config, written)
-    recorded = _read(run).get("plan")
+    recorded = read_plan(run)
     if plan is not None and recorded is not None and recorded != plan:
         changed.append("plan")
     if changed:
@@ -170,6 +170,15 @@ def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
         return from_json(kind, config)
     except ValueError as error:
         raise RunError(f"{run.config} is not a configuration of this version of foretrace: {error}") from error
+
+
+def read_plan(run: Run) -> dict[str, Any] | None:
+    """Return what was decided from the data when a run began, as JSON; None if nothing was.
+
+    Raises:
+        RunError: there is no run, or its configuration cannot be read.
+    """
+    return _read(run).get("plan")
 
 
 def is_run_of(path: str | os.PathLike[str], kind: type) -> bool:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 LOCK_FILE = ".lock"
 
@@ -28,7 +29,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OSError: it cannot be written; the old one is still there.
     """
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
+    temporary = _temporary(path)
     with _WRITING:
         remove_temporaries(path)
         try:
@@ -52,7 +53,7 @@ def create_atomically(path: Path, data: bytes) -> None:
     """
     # Beside the folder, because others may look into it and take it for one in use.
     folder = path.parent.resolve()
-    temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
+    temporary = _temporary(folder)
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -63,6 +64,32 @@ def create_atomically(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
     _sync_folder(folder)
     _sync_folder(folder.parent)  # the folder itself may be new
+
+
+@contextlib.contextmanager
+def appearing(path: Path) -> Iterator[TextIO]:
+    """Yield a new text file, which gets its name when the block ends without an error.
+
+    Raises:
+        FileExistsError: there is such a file; it stays as it is.
+        OSError: the file cannot be written.
+    """
+    temporary = _temporary(path)
+    remove_temporaries(path)
+    try:
+        with open(temporary, "w", newline="") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _temporary(path: Path) -> Path:
+    """Return where a process writes what becomes a file; `remove_temporaries` finds it."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -13,7 +13,7 @@ from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
 from foretrace.rl._grid import RLGrid
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._run import MAY_CHANGE
+from foretrace.stream._saved import MAY_CHANGE
 from foretrace.sweep._config import Sweep as SweepConfig
 
 DAMAGED = 1

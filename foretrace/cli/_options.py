@@ -8,7 +8,8 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._export.export import Format as ExportFormat
-from foretrace._rows.source import Format
+from foretrace._rows.lines import Encoding
+from foretrace._rows.source import BadRows, Format
 from foretrace._rule import RuleName
 from foretrace._runs.options import Advanced
 from foretrace.bench._run import Part
@@ -133,13 +134,20 @@ class Predict:
         run_dir: run directory of `foretrace stream`.
         source: file, or - for standard input.
         format: format of the source; auto takes it from the name.
+        delimiter: character between the fields of a CSV file; default: that of the run.
+        encoding: encoding of the text; default: that of the run.
+        bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
+            and counted; default: as in the run.
         rows: number of rows after which to stop; default: all.
-        out: CSV file to write; default: standard output.
+        out: CSV file to write, which appears when it is complete; default: standard output.
     """
 
     run_dir: Positional[Path]
     source: Positional[str]
     format: Format = "auto"
+    delimiter: str | None = None
+    encoding: Encoding | None = None
+    bad_rows: BadRows | None = None
     rows: int | None = None
     out: Path | None = None
 

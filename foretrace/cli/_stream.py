@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from foretrace._runs.directory import default_path, files, read_config_as
+from foretrace._runs.escape import for_terminal
+from foretrace._runs.files import appearing
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Predict, Stream
 from foretrace.stream import _figure as _stream_figure
 from foretrace.stream import _report as _stream_report
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
-from foretrace.stream._run import MAY_CHANGE, follow
+from foretrace.stream._run import follow
+from foretrace.stream._saved import MAY_CHANGE
 
 _CONTENTS = {
     "config.json": "what was run, with versions and hardware",
@@ -25,6 +28,8 @@ _CONTENTS = {
     "curves.png": "scores, experts, time and memory",
     "tensorboard": "the same for TensorBoard",
 }
+
+_OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
 
 
 def stream(command: Stream) -> int:
@@ -55,11 +60,12 @@ def predict(command: Predict) -> int:
     """Write predictions as CSV; return the exit code."""
     if command.out is not None and os.path.lexists(command.out):
         raise FileExistsError(f"{command.out} exists already; choose another file for --out")
-    rows = predictions(command.run_dir, command.source, format=command.format, rows=command.rows)
+    options = {name: getattr(command, name) for name in _OF_PREDICTIONS}
+    rows = predictions(command.run_dir, command.source, **options)
     # Up to the first row anything may be wrong with run and source; a file is made only then.
     first = list(islice(rows, 2))
     if command.out is not None:
-        with open(command.out, "x", newline="") as file:
+        with appearing(command.out) as file:
             _write(chain(first, rows), file)
         return 0
     try:
@@ -81,7 +87,9 @@ def report_stream(run_dir: Path) -> int:
 
 
 def _write(rows: Iterable[Sequence[Any]], file: TextIO) -> None:
+    """Write rows as CSV: texts as they are to a file, without control characters to a terminal."""
     writer = csv.writer(file, lineterminator="\n")
+    shown = for_terminal if file.isatty() else str
     for row in rows:
-        writer.writerow(row)
+        writer.writerow([shown(value) if isinstance(value, str) else value for value in row])
         file.flush()  # who reads a pipe waits for it

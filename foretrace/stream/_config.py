@@ -68,6 +68,8 @@ class StreamConfig:
         model: the network, its learning rule and its optimiser.
         log_every: number of rows between lines of metrics.
         checkpoint_every: number of rows between checkpoints.
+        checkpoint_seconds: number of seconds after which rows that are in no checkpoint are saved,
+            also while the run waits for a pipe.
 
     Raises:
         ValueError: a number is out of range, or a column has two roles.
@@ -103,6 +105,7 @@ class StreamConfig:
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     log_every: int = 1000
     checkpoint_every: Advanced[int] = 10_000
+    checkpoint_seconds: Advanced[float] = 60.0
 
     def __post_init__(self) -> None:
         if self.chunk is None:
@@ -117,6 +120,8 @@ class StreamConfig:
         for name in ("horizon", "delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        if not self.checkpoint_seconds > 0:
+            raise ValueError(f"checkpoint_seconds={self.checkpoint_seconds} must be positive")
         check_coverage(self.coverage)
         self._check_columns()
         self._check_members()

@@ -107,13 +107,18 @@ class StreamLoop:
         self.is_resumed = saved is not None
         self.clock = Clock()
         self.state: State = self._restore(saved) if saved is not None else first_state(self.learner)
-        self.rows_at_last_log = self.position.row
-        self.time_of_last_log = time.monotonic()
+        self.rows_at_last_log = self.saved_row = self.position.row
+        self.time_of_last_log = self.saved_at = time.monotonic()
+        self.failed: Exception | None = None
 
     def follow(self, stream: Rows, rows: int | None) -> StreamResult:
         """Learn from the rows of a stream, or from the first `rows`; an error saves the state before it is raised."""
-        if self.pipe is not None and self.is_resumed:
-            self._save()  # from here on, the checkpoint does not know of all bytes that were taken out of the pipe
+        if not self.is_resumed or self.pipe is not None:
+            # The first rows of a pipe would be lost with a process that is killed. From here on, the
+            # checkpoint of a resumed run does not know of all bytes that were taken out of its pipe.
+            self._save()
+        if self.pipe is not None:
+            self.pipe.meanwhile = self._save_while_waiting
         try:
             return self._follow(stream, rows)
         except OtherColumnsError:
@@ -163,9 +168,38 @@ class StreamLoop:
             self.stop.waiting = True
             return None if self.stop.asked else next(stream, None)
         except Interrupted:
+            if self.failed is not None:
+                raise self.failed from None
             return None
         finally:
             self.stop.waiting = False
+
+    def _save_while_waiting(self) -> float | None:
+        """Save rows that are in no checkpoint, if it is time; return the seconds until it is.
+
+        Without such rows, None is returned.
+
+        Raises:
+            Interrupted: a stop was asked for meanwhile, or it failed.
+        """
+        if self.position.row == self.saved_row:
+            return None
+        if (left := self._seconds_to_checkpoint()) > 0:
+            return left
+        self.stop.waiting = False  # a signal waits until the file is written
+        try:
+            self._record_steps(all=True)
+            self._save()
+        except Exception as error:  # not an error of the source, which is being read
+            self.failed = error
+        finally:
+            self.stop.waiting = True
+        if self.failed is not None or self.stop.asked:
+            raise Interrupted
+        return None
+
+    def _seconds_to_checkpoint(self) -> float:
+        return self.config.checkpoint_seconds - (time.monotonic() - self.saved_at)
 
     def _learn(self, chunk: list[tuple[Row, Position]], *, last: bool = False) -> None:
         before = self.position.row
@@ -234,7 +268,8 @@ class StreamLoop:
         if row // self.config.log_every > before // self.config.log_every:
             self._record_steps(all=True)
             self._report()
-        if row // self.config.checkpoint_every > before // self.config.checkpoint_every:
+        every = self.config.checkpoint_every
+        if row // every > before // every or self._seconds_to_checkpoint() <= 0:
             self._record_steps(all=True)
             self._save()
 
@@ -299,6 +334,7 @@ class StreamLoop:
             "seconds": self.clock.seconds,
         }
         save_state(self.run.checkpoint, self.learner, self.state, extra=extra)
+        self.saved_row, self.saved_at = self.position.row, time.monotonic()
 
     def _save_after_error(self) -> None:
         """Save what was learned before an error, so that only the rows behind the last full chunk are read again."""

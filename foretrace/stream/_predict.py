@@ -1,23 +1,33 @@
 """Predictions of a stream's network for more rows, without learning."""
 
+import logging
 import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from foretrace._rows.lines import Encoding
 from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.source import SYMBOL, Format, Source
+from foretrace._rows.source import SYMBOL, BadRows, Format, Source, check_row_count
 from foretrace._rows.target import NumberContext
-from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._plan import Plan, build, check_columns
-from foretrace.stream._saved import load_state
+from foretrace.stream._saved import load_state, read_saved
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def predictions(
-    run_dir: str | os.PathLike[str], source: str, *, format: Format = "auto", rows: int | None = None
+    run_dir: str | os.PathLike[str],
+    source: str,
+    *,
+    format: Format = "auto",
+    delimiter: str | None = None,
+    encoding: Encoding | None = None,
+    bad_rows: BadRows | None = None,
+    rows: int | None = None,
 ) -> Iterator[list[Any]]:
     """Yield the names of the output columns, then for each row its number, its member if it has one, and predictions.
 
@@ -25,18 +35,23 @@ def predictions(
         run_dir: directory of a run of `foretrace stream`; its checkpoint stays as it is.
         source: path of a file, or "-" for standard input.
         format: format of the source; "auto" goes by its name.
+        delimiter: character between the fields of a CSV file. Default: that of the run.
+        encoding: encoding of the text. Default: that of the run.
+        bad_rows: fate of a row that cannot be read, as for `Source`. Default: that of the run.
         rows: number of rows after which to stop.
 
     Raises:
-        RunError: there is no run, or it has no checkpoint.
+        ValueError: `rows` is negative.
+        RunError: there is no run, it has no checkpoint, or that of another run.
         CheckpointError: the checkpoint is damaged.
         SourceError: the source cannot be read, or has other columns than the run.
     """
+    check_row_count(rows)
     run = Run(Path(run_dir))
     config = read_config_as(run.path, StreamConfig)
-    if not run.checkpoint.exists():
+    saved = read_saved(run)
+    if saved is None:
         raise RunError(f"{run.path} has no checkpoint yet")
-    saved = read_extra(run.checkpoint)
     plan = Plan.from_json(saved["plan"])
     intake = build(config, plan)
     intake.restore(saved["intake"])
@@ -44,14 +59,24 @@ def predictions(
     name = SYMBOL if config.target is None else config.target
     member = [] if config.member is None else [config.member]
     yield ["row", *member, *_names(name, config.horizon, plan.classes)]
-    reader = Source(source, format, delimiter=config.delimiter, encoding=config.encoding, bad_rows=config.bad_rows)
+    reader = Source(
+        source,
+        format,
+        delimiter=delimiter or config.delimiter,
+        encoding=encoding or config.encoding,
+        bad_rows=bad_rows or config.bad_rows,
+    )
     stream = check_columns(reader, reader.rows(), [*plan.inputs, *member])
+    bad = 0
     for row, position in islice(stream, rows):
+        bad = position.bad
         output, state, context = intake.advance(state, row, row.get(name))
         found = intake.target.describe(output, context)
         if isinstance(intake.target, NumberTarget) and isinstance(context, NumberContext):
             found += intake.target.interval(output, context).T.ravel().tolist()
         yield [position.row, *(row.get(column) for column in member), *found]
+    if bad:
+        _LOGGER.warning("%d rows of %s could not be read and were skipped", bad, reader.name)
 
 
 def _names(target: str, horizon: int, classes: int) -> list[str]:

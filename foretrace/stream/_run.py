@@ -3,12 +3,11 @@
 import dataclasses
 import os
 from contextlib import ExitStack
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
-from foretrace._rows.source import Position, Source
-from foretrace._runs.checkpoint import read_extra
-from foretrace._runs.directory import Run, changed_packages, check_unchanged, create, read_config_as, reopen
+from foretrace._rows.source import Position, Source, check_row_count
+from foretrace._runs.directory import changed_packages, create, read_config_as, read_plan, reopen
 from foretrace._runs.files import locked
 from foretrace._runs.metrics import MetricsLog, RecordMark
 from foretrace._runs.progress import ProgressBar
@@ -22,9 +21,8 @@ from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model import Model
 from foretrace.stream._no_effect import without_effect
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
-
-MAY_CHANGE = ("bad_rows", "outliers", "when_full", "log_every", "checkpoint_every")
-"""Options that a resumed run may change: what to do about bad data, and when to write."""
+from foretrace.stream._saved import MAY_CHANGE, read_saved
+from foretrace.stream._waiting import first_rows
 
 
 def follow(
@@ -58,13 +56,16 @@ def follow(
         DivergenceError: loss or gradient was NaN or infinite for many steps in a row.
         OSError: a file could not be written in the middle of the run.
     """
+    check_row_count(rows)
     with ExitStack() as stack, Stop() as stop:
         run = reopen(run_dir, _with_recorded(config, run_dir)) if resume else None
         if run is not None:
             stack.enter_context(locked(run.path))
-        saved = None if run is None else _read_saved(run, config)
+        saved = None if run is None else read_saved(run)
+        recorded = None if run is None else read_plan(run)
         source = open_source(config)
-        plan, stream, warnings = _begin(config, source, saved, stop)
+        show = stack.enter_context(ProgressBar(show_progress))
+        plan, stream, warnings = _begin(config, source, saved, recorded, stop, show)
         intake = build(config, plan)
         _ = intake.learner  # says what is wrong with the settings before anything is written
         if run is None:
@@ -75,7 +76,7 @@ def follow(
         if board is not None:
             stack.callback(board.close)
         mark = None if saved is None else RecordMark(*saved["record"])
-        with MetricsLog(run.metrics, resume_at=resume_at, mark=mark) as log, ProgressBar(show_progress) as show:
+        with MetricsLog(run.metrics, resume_at=resume_at, mark=mark) as log:
             if log.difference is not None:
                 show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
             if resume and (changed := changed_packages(run.path)):
@@ -95,38 +96,41 @@ def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike[str]) -> Str
     return dataclasses.replace(config, **{name: getattr(recorded, name) for name in MAY_CHANGE})
 
 
-def _read_saved(run: Run, config: StreamConfig) -> dict[str, Any] | None:
-    if not run.checkpoint.exists():
-        return None
-    saved = read_extra(run.checkpoint)
-    check_unchanged(run, _with_recorded(config, run.path), saved["config"], saved["plan"], MAY_CHANGE)
-    return saved
-
-
 def _begin(
-    config: StreamConfig, source: Source, saved: dict[str, Any] | None, stop: Stop
+    config: StreamConfig,
+    source: Source,
+    saved: dict[str, Any] | None,
+    recorded: dict[str, Any] | None,
+    stop: Stop,
+    show: ProgressBar,
 ) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan, from a checkpoint or the first rows, the rows from there on, and what to warn of."""
+    """Return the plan, the rows from where the run is, and what to warn of.
+
+    The plan comes from a checkpoint; without one, from the configuration of a run that was stopped
+    before its first one; else from the first rows.
+    """
     if saved is not None:
         return _go_on(config, source, saved, stop)
-    try:
-        stop.waiting = True
-        stream = source.rows()
-        first = list(islice(stream, config.look_ahead))
-    except Interrupted:
-        raise KeyboardInterrupt from None
-    finally:
-        stop.waiting = False
+    stream = source.rows()
+    first = first_rows(config.look_ahead, source, stream, stop, show)
     rows = [row for row, _ in first]
-    plan = make_plan(config, source, rows)
-    return plan, chain(first, stream), first_warnings(config, plan, rows)
+    if recorded is None:
+        plan = make_plan(config, source, rows)
+        return plan, chain(first, stream), first_warnings(config, plan, rows)
+    plan = Plan.from_json(recorded)
+    return plan, check_columns(source, chain(first, stream), _needed(config, plan)), []
+
+
+def _needed(config: StreamConfig, plan: Plan) -> list[str]:
+    """Return the columns that a source must have."""
+    roles = [name for name in (config.target, config.member, config.reset) if name is not None]
+    return [*plan.inputs, *roles]
 
 
 def _go_on(config: StreamConfig, source: Source, saved: dict[str, Any], stop: Stop) -> tuple[Plan, Rows, list[str]]:
     """Return the plan of a checkpoint, the rows behind it, and what was lost of standard input."""
     plan = Plan.from_json(saved["plan"])
-    roles = [name for name in (config.target, config.member, config.reset) if name is not None]
-    needed = [*plan.inputs, *roles]
+    needed = _needed(config, plan)
     rows = source.rows(Position(*saved["position"]), plan.names)
     if source.pipe is None:
         return plan, check_columns(source, rows, needed), []

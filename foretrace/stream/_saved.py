@@ -3,11 +3,19 @@
 import os
 from typing import Any
 
-from foretrace._runs.checkpoint import load, save
+from foretrace._runs.checkpoint import load, read_extra, save
+from foretrace._runs.directory import Run, RunError, check_unchanged, read_config_as
+from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import Ensemble
 from foretrace.stream._intake import State
 from foretrace.stream._learner import StreamLearner, copy_state
 from foretrace.stream._member_learner import MemberLearner
+
+MAY_CHANGE = (
+    *("bad_rows", "outliers", "when_full"),
+    *("log_every", "checkpoint_every", "checkpoint_seconds"),
+)
+"""Options that a resumed run may change: what to do about bad data, and when to write."""
 
 StateLearner = StreamLearner | MemberLearner | Ensemble
 
@@ -20,6 +28,28 @@ def first_state(learner: StateLearner) -> State:
 def save_state(path: str | os.PathLike[str], learner: StateLearner, state: State, *, extra: dict[str, Any]) -> None:
     """Write a packed state to a file, as `save` does."""
     save(path, learner.packing.unpack(state), extra=extra)
+
+
+def read_saved(run: Run) -> dict[str, Any] | None:
+    """Return what a checkpoint holds beside the state; None if the run has not begun to learn.
+
+    Raises:
+        RunError: the checkpoint belongs to another run, or is lost.
+        CheckpointError: the checkpoint is damaged.
+    """
+    config = read_config_as(run.path, StreamConfig)
+    if run.checkpoint.exists():
+        saved = read_extra(run.checkpoint)
+        check_unchanged(run, config, saved["config"], saved["plan"], MAY_CHANGE)
+        return saved
+    # The first checkpoint is written before the first line of the record.
+    if run.metrics.exists() and run.metrics.stat().st_size:
+        raise RunError(
+            f"{run.path} has a record but no {run.checkpoint.name}: its parameters are lost. Put this "
+            "file back; or begin a new run in another --run-dir; or remove "
+            f"{run.metrics.name}, and the run learns from the first row again"
+        )
+    return None
 
 
 def load_state(path: str | os.PathLike[str], learner: StateLearner) -> State:

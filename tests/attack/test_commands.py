@@ -63,6 +63,61 @@ def test_predictions_that_fail_leave_no_file(run, tmp_path, capsys):
     assert cli.main(arguments) == 1 and "out.csv exists already; choose another" in capsys.readouterr().err
 
 
+def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):
+    out, there = tmp_path / "out.csv", {"a.csv", "b.csv", "run"}
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n2,1\n3\n4,1\n")
+    arguments = ["predict", str(run), str(tmp_path / "b.csv"), "--out", str(out)]
+    assert cli.main(arguments) == 2
+    assert "line 4: 1 fields" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == there
+    assert cli.main([*arguments, "--bad-rows", "skip"]) == 0  # as the message says
+    assert "1 rows of" in capsys.readouterr().err
+    assert [line.split(",")[0] for line in out.read_text().splitlines()] == ["row", "1", "2", "3"]
+    assert {path.name for path in tmp_path.iterdir()} == {*there, "out.csv"}
+
+
+def test_what_a_message_about_a_row_advises_is_an_option_of_predict(run, tmp_path):
+    (tmp_path / "b.csv").write_bytes("x;y\n\xe4;2\n".encode("latin-1"))
+    arguments = ["predict", str(run), str(tmp_path / "b.csv")]
+    assert cli.main(arguments) == 2
+    assert cli.main([*arguments, "--delimiter", ";", "--encoding", "latin-1"]) == 0
+
+
+def test_a_terminal_gets_no_escape_sequences_of_labels_and_a_file_gets_the_labels(tmp_path, monkeypatch):
+    label = "a\x1b[2Jb"
+    (tmp_path / "a.csv").write_text("x,y\n" + f"1,{label}\n" * 30)
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", member="x", model=ModelConfig(experts=("baselines",)))
+    follow(config, tmp_path / "run", show_progress=False)
+
+    def predicted(is_terminal):
+        file = io.StringIO()
+        file.isatty = lambda: is_terminal
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", file)
+            assert cli.main(["predict", str(tmp_path / "run"), str(tmp_path / "a.csv"), "--rows", "3"]) == 0
+        return file.getvalue()
+
+    assert label in predicted(is_terminal=False)
+    shown = predicted(is_terminal=True)
+    assert "\x1b" not in shown and "a\\x1b[2Jb" in shown and shown.count("\n") == 4
+
+
+def test_predicting_refuses_the_checkpoint_of_another_run(config, run, tmp_path, capsys):
+    other = dataclasses.replace(config, bound=5.0)  # whose arrays have the same names and shapes
+    follow(other, tmp_path / "other", show_progress=False)
+    (run / "checkpoint.safetensors").write_bytes((tmp_path / "other" / "checkpoint.safetensors").read_bytes())
+    assert cli.main(["predict", str(run), config.source]) == 2
+    assert "it and the checkpoint differ in bound: 10.0, 5.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["stream", "predict"])
+def test_a_negative_number_of_rows_is_refused(config, tmp_path, capsys, command):
+    words = {"stream": [config.source, "--target", "y", "--run-dir", str(tmp_path / "new")]}
+    words |= {"predict": [str(tmp_path / "new"), config.source]}
+    assert cli.main([command, *words[command], "--rows", "-1"]) == 2
+    assert "rows=-1 must not be negative" in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
 @pytest.mark.program
 def test_predictions_into_head_end_well(run, tmp_path):
     (tmp_path / "b.csv").write_text("x,y\n" + "1,1\n" * 20_000)
@@ -138,10 +193,11 @@ def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(config, tmp
     assert follow(piped, run, rows=first, show_progress=False).position.row == first
     in_file, waits = [], iter([False, True])
 
-    def select(*_):
+    def select(numbers, *_):
         in_file.append(read_extra(run / "checkpoint.safetensors")["pipe"]["end"])
         if next(waits):
             signal.raise_signal(signal.SIGTERM)
+        return numbers, [], []
 
     with monkeypatch.context() as patch:
         patch.setattr(pipes.select, "select", select)

@@ -72,7 +72,7 @@ OTHER_MODEL = {
 }
 
 NOT_ABOUT_SCORES = {"source", "target", "format", "together", "model", "log_every", "checkpoint_every"}
-NOT_ABOUT_SCORES |= {"encoding", "bad_rows"}
+NOT_ABOUT_SCORES |= {"encoding", "bad_rows", "checkpoint_seconds"}
 """What is read or predicted, when something is written, what needs members, and what other data would need."""
 
 

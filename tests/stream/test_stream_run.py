@@ -326,13 +326,16 @@ def finish(process, text=None):
 
 
 def wait_for_checkpoint(run_dir, process):
-    """Wait for the next one."""
+    """Wait for the next one with more rows; return its rows."""
     path = run_dir / "checkpoint.safetensors"
-    before = path.stat().st_mtime_ns if path.exists() else 0
-    end = time.monotonic() + PATIENCE
+
+    def rows():
+        return ft.read_extra(path)["position"][0] if path.exists() else 0
+
+    before, end = rows(), time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if path.exists() and path.stat().st_mtime_ns > before:
-            return
+        if (now := rows()) > before:
+            return now
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     raise AssertionError("no checkpoint")
@@ -381,6 +384,26 @@ def test_a_pipe_is_learned_as_its_rows_come_and_stops_while_it_waits(start, file
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
     _, out, err = finish(start("predict", "pipe", "-", "--format=csv", "--rows=2"), "".join(lines[:5]))
     assert out.splitlines()[0] == "row,class,probability" and len(out.splitlines()) == 3, err
+
+
+@pytest.mark.program
+def test_kill_9_of_a_pipe_loses_no_row_that_came_a_while_ago(start, files):
+    lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    options = ["--look-ahead=20", "--checkpoint-seconds=0.1", *OPTIONS[:3]]
+    process = start("stream", "-", "--format=csv", "--run-dir=kill-9", *options)
+    process.stdin.write("".join(lines[:41]))
+    process.stdin.flush()
+    while wait_for_checkpoint(files / "kill-9", process) < 40:  # no more rows come
+        pass
+    process.kill()
+    process.wait()
+    process = start("stream", "-", "--format=csv", "--run-dir=kill-9", "--resume")
+    code, _, err = finish(process, "".join(lines[41:]))
+    assert code == 0, err
+    assert finish(start("stream", "a.csv", "--run-dir=not-killed", *options))[0] == 0
+    one, two = state(files / "kill-9"), state(files / "not-killed")
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
 @pytest.mark.slow

@@ -1,0 +1,248 @@
+"""A run that ends anywhere, by a kill or an error, and what `resume` makes of each state of its directory."""
+
+import dataclasses
+import io
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import numpy_dtype_promotion
+from safetensors.numpy import load_file
+
+from foretrace import read_extra
+from foretrace._rows.lines import SourceError
+from foretrace._runs.directory import RunError
+from foretrace._runs.metrics import read_metrics
+from foretrace.cli import _main as cli
+from foretrace.stream import _loop, _waiting
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+MODEL = ModelConfig(experts=("baselines", "row"))
+ROWS = 60
+MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
+
+
+class Killed(BaseException):
+    """The end of a process at once: nothing is saved any more."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return a configuration and the folder of its undisturbed run."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i * i % 2}\n" for i in range(ROWS)))
+    config = StreamConfig(str(folder / "a.csv"), target="y", model=MODEL, log_every=10, look_ahead=20)
+    with numpy_dtype_promotion("standard"):
+        follow(config, folder / "run", show_progress=False)
+    return config, folder / "run"
+
+
+def kill_behind(config, folder, row, **options):
+    """Follow a stream up to a row, and be killed there."""
+    learn = _loop.StreamLoop._learn
+
+    def learn_or_die(self, chunk, **more):
+        if self.position.row >= row:
+            raise Killed
+        learn(self, chunk, **more)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(_loop.StreamLoop, "_learn", learn_or_die)
+        follow(config, folder, show_progress=False, **options)
+
+
+def rows_in(folder):
+    return read_extra(folder / "checkpoint.safetensors")["position"][0]
+
+
+def record(run):
+    lines = read_metrics(run / "metrics.jsonl")
+    return [{key: value for key, value in line.items() if key not in MACHINE} for line in lines]
+
+
+def assert_same_run(found, expected):
+    assert record(found) == record(expected)
+    one, two = (load_file(run / "checkpoint.safetensors") for run in (found, expected))
+    assert {*one} == {*two}
+    for name in {*one} - {"__extra__"}:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+STATES = {
+    "configuration only": ["config.json"],
+    "configuration and empty record": ["config.json", "metrics.jsonl"],
+    "checkpoint before the first row": ["config.json", "checkpoint.safetensors"],
+    "checkpoint and the same record": ["config.json", "checkpoint.safetensors", "metrics.jsonl"],
+    "checkpoint and a longer record": ["config.json", "checkpoint.safetensors", "metrics.jsonl"],
+    "finished": ["config.json", "checkpoint.safetensors", "metrics.jsonl"],
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_that_a_kill_leaves_goes_on_to_the_same_end(whole, tmp_path, state):
+    config, expected = whole
+    run, row = tmp_path / "run", {"checkpoint and the same record": 30, "checkpoint and a longer record": 35}
+    if state == "finished":
+        shutil.copytree(expected, run)
+    else:
+        every = 30 if state in row else ROWS + 1
+        kill_behind(dataclasses.replace(config, checkpoint_every=every), run, row.get(state, 5))
+    for path in run.iterdir():
+        if path.name not in STATES[state]:
+            path.unlink()
+    if state == "configuration and empty record":
+        (run / "metrics.jsonl").write_bytes(b"")
+    if "record" in state and state in row:
+        assert rows_in(run) == 30 and read_metrics(run / "metrics.jsonl")[-1]["step"] == 30
+        if state == "checkpoint and a longer record":
+            with open(run / "metrics.jsonl", "a") as file:
+                file.write(json.dumps({"kind": "stream", "step": 40}) + '\n{"kind": "str')
+    follow(config, run, resume=True, show_progress=False)
+    assert_same_run(run, expected)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_record_without_its_checkpoint_is_not_erased(whole, tmp_path, capsys, torn):
+    config, expected = whole
+    run = tmp_path / "run"
+    shutil.copytree(expected, run)
+    (run / "checkpoint.safetensors").unlink()
+    if torn:
+        (run / "metrics.jsonl").write_text('{"kind": "str')
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with pytest.raises(RunError, match="record but no checkpoint.*back.*new run.*remove metrics.jsonl"):
+        follow(config, run, resume=True, show_progress=False)
+    assert cli.main(["predict", str(run), config.source]) == 2
+    assert "record but no checkpoint" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    (run / "metrics.jsonl").unlink()  # the choice that the message names
+    follow(config, run, resume=True, show_progress=False)
+    assert_same_run(run, expected)
+
+
+def test_an_empty_directory_holds_no_run(whole, tmp_path):
+    with pytest.raises(RunError, match="no run at"):
+        follow(whole[0], tmp_path, resume=True, show_progress=False)
+
+
+def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(whole, tmp_path):
+    config, run = dataclasses.replace(whole[0], source=str(tmp_path / "a.csv")), tmp_path / "run"
+    (tmp_path / "a.csv").write_text("x,y\n1,0\n2,1\n")
+    kill_behind(config, run, 0)
+    for name in ("checkpoint.safetensors", "metrics.jsonl"):
+        (run / name).unlink()
+    (tmp_path / "a.csv").write_text("x,y\n1,0\n2,1\n" + "".join(f"a,{i}\n" for i in range(18)))
+    for _ in range(2):  # the second time from its own checkpoint
+        assert follow(config, run, resume=True, show_progress=False).position.row == 20
+
+
+@given(stops=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=3), every=st.sampled_from([1e-9, 1e9]))
+def test_killed_anywhere_and_saved_at_any_time_it_ends_the_same(whole, tmp_path_factory, stops, every):
+    config, expected = whole
+    config = dataclasses.replace(config, checkpoint_seconds=every)
+    run = tmp_path_factory.mktemp("killed") / "run"
+    for i, row in enumerate(sorted(stops)):
+        kill_behind(config, run, row, resume=i > 0)
+        assert rows_in(run) == (row if every < 1 else 0), "saved after every row, or only before the first"
+    follow(config, run, resume=True, show_progress=False)
+    assert_same_run(run, expected)
+
+
+@pytest.fixture
+def pipe(monkeypatch):
+    """Return the end of a pipe that is written to; standard input is the other end."""
+    into, out = os.pipe()
+    with os.fdopen(into, "rb") as file, os.fdopen(out, "wb", buffering=0) as writer:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        yield writer
+
+
+def when(condition, action):
+    """Do something as soon as something is true; in a thread."""
+
+    def watch():
+        end = time.monotonic() + 120
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def piped(config, **options):
+    return dataclasses.replace(config, source="-", format="csv", **options)
+
+
+def test_rows_of_a_pipe_are_saved_while_it_is_silent(whole, tmp_path, pipe):
+    run, seen = tmp_path / "run", []
+    pipe.write(b"x,y\n" + b"1,0\n2,1\n" * 15 + b"1,")  # and the begin of a row
+
+    def all_are_saved():
+        if (run / "checkpoint.safetensors").exists():
+            seen.append(rows_in(run))
+        return seen[-1:] == [30]
+
+    thread = when(all_are_saved, pipe.close)
+    result = follow(piped(whole[0], checkpoint_seconds=0.3), run, show_progress=False)
+    thread.join()
+    assert seen[-1] == 30 and result.position.row == 31 and result.position.is_torn
+
+
+def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe(whole, tmp_path, pipe, monkeypatch):
+    save, told = _loop.StreamLoop._save, []
+
+    def fail(self, **options):
+        if self.position.row:
+            told.append(self.position.row)
+            raise OSError(28, "No space left on device")
+        save(self, **options)
+
+    monkeypatch.setattr(_loop.StreamLoop, "_save", fail)
+    pipe.write(b"x,y\n" + b"1,0\n2,1\n" * 15)
+    with pytest.raises(OSError, match="No space left") as error:
+        follow(piped(whole[0], checkpoint_seconds=0.3), tmp_path / "run", show_progress=False)
+    assert not isinstance(error.value, SourceError) and told
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_a_slow_pipe_is_told_what_the_run_waits_for(whole, tmp_path, pipe, monkeypatch, capsys, is_slow):
+    monkeypatch.setattr(_waiting, "PATIENCE", 0.1 if is_slow else 60.0)
+    said = threading.Event()
+    say = _waiting.ProgressBar.say
+    monkeypatch.setattr(_waiting.ProgressBar, "say", lambda self, text: (say(self, text), said.set()))
+    pipe.write(b"x,y\n" + b"1,0\n2,1\n" * 6)
+
+    def write_more():
+        pipe.write(b"1,0\n2,1\n" * 6)
+        pipe.close()
+
+    thread = when(said.is_set if is_slow else lambda: True, write_more)
+    follow(piped(whole[0]), tmp_path / "run")
+    thread.join()
+    err = capsys.readouterr().err
+    assert err.count("waiting for the first 20 rows of standard input, of which 12 have come") == is_slow
+    assert err.count("waiting") == is_slow and ("--look-ahead" in err) == is_slow
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_seconds_between_checkpoints_are_positive(seconds):
+    with pytest.raises(ValueError, match="checkpoint_seconds=.* must be positive"):
+        StreamConfig("a.csv", target="y", checkpoint_seconds=seconds)
+
+
+def test_a_negative_number_of_rows_is_refused(whole, tmp_path):
+    with pytest.raises(ValueError, match="rows=-1 must not be negative"):
+        follow(whole[0], tmp_path / "run", rows=-1, show_progress=False)
+    assert not (tmp_path / "run").exists()
