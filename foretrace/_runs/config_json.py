@@ -3,6 +3,7 @@
 import dataclasses
 import types
 import typing
+from collections.abc import Collection
 from typing import Any
 
 Kind = typing.TypeVar("Kind")
@@ -54,8 +55,8 @@ def check_types(config: Any) -> None:
         object.__setattr__(config, name, _read(hint, getattr(config, name), name, False))
 
 
-def differences(a: Any, b: Any, place: str = "") -> list[str]:
-    """List the settings in which two configurations differ, as "place: a, b".
+def differences(a: Any, b: Any, place: str = "", *, but: Collection[str] = ()) -> list[str]:
+    """List the settings in which two configurations differ, as "place: a, b", but for the named ones.
 
     >>> from foretrace.experiment import Config
     >>> differences(Config(steps=3), Config(steps=4))
@@ -64,7 +65,8 @@ def differences(a: Any, b: Any, place: str = "") -> list[str]:
     if dataclasses.is_dataclass(a) and type(a) is type(b):
         found = []
         for field in dataclasses.fields(a):
-            found += differences(getattr(a, field.name), getattr(b, field.name), f"{place}.{field.name}")
+            if field.name not in but:
+                found += differences(getattr(a, field.name), getattr(b, field.name), f"{place}.{field.name}")
         return found
     return [] if a == b else [f"{place.lstrip('.')}: {a}, {b}"]
 

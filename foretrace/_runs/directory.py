@@ -1,15 +1,14 @@
 """A run directory: configuration and surroundings, record, checkpoint, figure. Nothing in it is overwritten."""
 
-import dataclasses
 import datetime
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from foretrace._runs.config_json import Kind, differences, from_json, to_json
-from foretrace._runs.files import create_atomically, remove_temporaries
+from foretrace._runs.files import create_atomically, remove_temporaries, write_atomically
 from foretrace._runs.machine import surroundings
 
 
@@ -76,9 +75,8 @@ def create(path: str | os.PathLike[str], config: Any, *, plan: dict[str, Any] | 
         RunError: it cannot be written.
     """
     run = Run(Path(path))
+    check_free(run.path)
     try:
-        if run.path.is_dir() and any(run.path.iterdir()):
-            raise _taken(run)
         run.path.mkdir(parents=True, exist_ok=True)
         _remove_temporaries(run)
         data = {"config": to_json(config)} | ({} if plan is None else {"plan": plan})
@@ -92,6 +90,21 @@ def create(path: str | os.PathLike[str], config: Any, *, plan: dict[str, Any] | 
     return run
 
 
+def check_free(path: str | os.PathLike[str]) -> None:
+    """Check that a run can begin at a path; nothing is written.
+
+    Raises:
+        TakenError: there is something at the path.
+        RunError: it cannot be read, or is no directory.
+    """
+    run = Run(Path(path))
+    try:
+        if run.path.exists() and any(run.path.iterdir()):
+            raise _taken(run)
+    except OSError as error:
+        raise _unwritable(run, error) from error
+
+
 def _taken(run: Run) -> TakenError:
     what = "a run" if run.config.exists() else "files"
     return TakenError(f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory")
@@ -101,22 +114,49 @@ def _unwritable(run: Run, error: OSError) -> RunError:
     return RunError(f"cannot write the run directory {run.path}: {error.strerror or error}")
 
 
-def reopen(path: str | os.PathLike[str], config: Any) -> Run:
+def reopen(
+    path: str | os.PathLike[str], config: Any, *, may_change: Collection[str] = (), may_grow: Collection[str] = ()
+) -> Run:
     """Go on with a run directory.
+
+    Args:
+        path: directory of the run.
+        config: configuration that is asked for.
+        may_change: settings that may differ from the recorded ones.
+        may_grow: counts that may be larger than the recorded ones; `record_config` records them.
 
     Raises:
         RunError: there is no run, it cannot be written, or it is one with another configuration.
     """
     run = Run(Path(path))
-    if changed := differences(read_config_as(run.path, type(config)), config):
+    recorded = read_config_as(run.path, type(config))
+    if changed := differences(recorded, config, but=(*may_change, *may_grow)):
         raise RunError(
-            f"{run.path} cannot be resumed with another configuration; recorded and asked for are " + "; ".join(changed)
+            f"{run.path} cannot be resumed with another configuration; recorded and asked for are "
+            f"{'; '.join(changed)}; leave these options out, for a resumed run keeps its settings"
         )
+    for name in may_grow:
+        if (asked := getattr(config, name)) < (before := getattr(recorded, name)):
+            raise RunError(
+                f"{run.path} cannot be resumed with {name}={asked}, because {before} are recorded; a run can be "
+                f"extended but not cut: give {name} of {before} or more, or leave it out"
+            )
     # Root may write everywhere but on a read-only disk; os.access knows.
     if not os.access(run.path, os.W_OK):
         raise RunError(f"cannot write the run directory {run.path}")
     _remove_temporaries(run)
     return run
+
+
+def record_config(run: Run, config: Any) -> None:
+    """Write a configuration into a run directory in place of the recorded one, if it is another.
+
+    Raises:
+        OSError: the file cannot be written; the old one is unharmed.
+    """
+    data = _read(run)
+    if data["config"] != (new := to_json(config)):
+        write_atomically(run.config, f"{json.dumps(data | {'config': new}, indent=2)}\n".encode())
 
 
 def _remove_temporaries(run: Run) -> None:
@@ -126,7 +166,7 @@ def _remove_temporaries(run: Run) -> None:
 
 
 def check_unchanged(
-    run: Run, config: Any, saved: Mapping[str, Any], plan: Any = None, may_change: Iterable[str] = ()
+    run: Run, config: Any, saved: Mapping[str, Any], plan: Any = None, may_change: Collection[str] = ()
 ) -> None:
     """Check that the configuration of a run directory is the one that its checkpoint was written with.
 
@@ -144,8 +184,7 @@ def check_unchanged(
         written = from_json(type(config), saved)
     except ValueError as error:
         raise RunError(f"{run.checkpoint} has a configuration of another version of foretrace: {error}") from error
-    written = dataclasses.replace(written, **{name: getattr(config, name) for name in may_change})
-    changed = differences(config, written)
+    changed = differences(config, written, but=may_change)
     recorded = read_plan(run)
     if plan is not None and recorded is not None and recorded != plan:
         changed.append("plan")

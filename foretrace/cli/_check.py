@@ -10,6 +10,7 @@ from foretrace._runs.escape import for_terminal
 from foretrace._runs.metrics import MetricsError, RecordMark, read_metrics
 from foretrace.cli._options import Check
 from foretrace.experiment._config import Config
+from foretrace.experiment._train import MAY_GROW
 from foretrace.rl._config import RLConfig
 from foretrace.rl._grid import RLGrid
 from foretrace.stream._config import StreamConfig
@@ -46,7 +47,7 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
     try:
         config = read_config_as(folder, kind)
         if saved:
-            may_change = MAY_CHANGE if kind is StreamConfig else ()
+            may_change = MAY_CHANGE if kind is StreamConfig else MAY_GROW
             check_unchanged(run, config, saved["config"], saved.get("plan"), may_change)
         yield run.config.name, "whole", True
     except RunError as error:

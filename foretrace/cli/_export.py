@@ -1,6 +1,5 @@
 """What `foretrace export` does."""
 
-import dataclasses
 import warnings
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from foretrace._network import Network
 from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import RunError, is_run_of
 from foretrace.cli._options import Export
-from foretrace.cli._train import _checkpoint_file, _config_in
+from foretrace.cli._recorded import checkpoint_file, config_in
 from foretrace.experiment._config import Config
 
 
@@ -24,8 +23,8 @@ def write_graph(command: Export) -> int:
             f"{command.run_dir} is no run of `foretrace train`, the only kind that is exported; for the learner of a "
             "program of yours, use foretrace.export"
         )
-    checkpoint = _checkpoint_file(command.run_dir)
-    config = _config_in(checkpoint)
+    checkpoint = checkpoint_file(command.run_dir)
+    config = config_in(checkpoint)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedParameters)
         task, trained = experiment.build(config)
@@ -34,7 +33,7 @@ def write_graph(command: Export) -> int:
         if command.learn:
             # The run learned from batches on a schedule that ends; the graph learns from one stream without end.
             rate = config.optimizer.learning_rate if command.learning_rate is None else command.learning_rate
-            settings = {**dataclasses.asdict(config.optimizer), "learning_rate": rate, "warmup_steps": 0, "steps": None}
+            settings = config.optimizer.settings(None) | {"learning_rate": rate, "warmup_steps": 0}
             model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)
     files = export(model, command.out, command.format, command.learn)
     for path in files:

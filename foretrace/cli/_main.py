@@ -1,7 +1,6 @@
 """The `foretrace` command: what each of `_commands` does."""
 
 import contextlib
-import dataclasses
 import importlib.metadata
 import logging
 import os
@@ -16,7 +15,6 @@ import tyro
 
 from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
-from foretrace._runs.directory import is_run_of, read_config_as
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
@@ -38,15 +36,13 @@ from foretrace.cli._options import (
     Sweep,
     Train,
 )
+from foretrace.cli._recorded import RESUMED, check_task, default_for, default_of_task
+from foretrace.cli._recorded import spelled_out as with_run_dir
 from foretrace.cli._reproduce import _bench, _report, _reproduce
 from foretrace.cli._rl import rl
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
-from foretrace.cli._train import _align, _checkpoint_file, _config_in, _train
-from foretrace.experiment._config import TASKS
-from foretrace.rl._config import TASKS as RL_TASKS
-from foretrace.rl._grid import RLGrid
-from foretrace.sweep._config import Sweep as SweepConfig
+from foretrace.cli._train import _align, _train
 
 
 def run() -> NoReturn:
@@ -146,7 +142,7 @@ def _show_help(arguments: list[str]) -> int:
     words = [word for word in arguments if word not in ("-h", "--help", "--help-all")]
     with HelpRegistry(only_common=not full):
         try:
-            _parse_with([*words, "--help"], _default_for(arguments))
+            _parse_with([*words, "--help"], default_of_task(arguments))
         except SystemExit as end:
             if not full and words and words[0] in ("train", "sweep", "align", "stream", "rl"):
                 print(f"These are the common options; all of them: foretrace {shlex.join(words)} --help-all")
@@ -155,35 +151,11 @@ def _show_help(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> Subcommand:
-    """Parse twice where a task, a run or a checkpoint is named: its configuration takes the place of the defaults."""
-    command = _parse_with(arguments, _default_for(arguments))
-    if isinstance(command, Train | Sweep | Stream | RL) and command.resume:
-        if command.run_dir is None:
-            raise ValueError("--resume needs the run to go on with: --run-dir PATH")
-        if isinstance(command, RL) and is_run_of(command.run_dir, RLGrid):
-            grid = read_config_as(command.run_dir, RLGrid)
-            return _parse_with(arguments, dataclasses.replace(command, **vars(grid)))
-        recorded: Any = read_config_as(command.run_dir, type(command.config))
-        return _parse_with(arguments, dataclasses.replace(command, config=recorded))
-    if isinstance(command, Align) and command.checkpoint is not None:
-        config = _config_in(_checkpoint_file(command.checkpoint))
-        settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "chunk", "seed")}
-        return _parse_with(arguments, Align(command.task, config.task, **settings))
+    """Parse a command line whose defaults are those of the task, the run or the checkpoint that it names."""
+    default = default_for(arguments)
+    command = _parse_with(arguments, default)
+    check_task(default, command)
     return command
-
-
-def _default_for(arguments: list[str]) -> Subcommand | None:
-    """Return the defaults of the task that is named, if one is; anything else is left to the parser."""
-    match arguments:
-        case ["train", task, *_] if task in TASKS:
-            return Train(task, TASKS[task])
-        case ["sweep", task, *_] if task in TASKS:
-            return Sweep(task, SweepConfig(TASKS[task]))
-        case ["rl", task, *_] if task in RL_TASKS:
-            return RL(task, RL_TASKS[task])
-        case ["align", task, *_] if task in TASKS:
-            return Align(task, TASKS[task].task, TASKS[task].network)
-    return None
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:
@@ -191,10 +163,16 @@ def _spelled_out(arguments: list[str]) -> list[str]:
 
     >>> _spelled_out(["train", "--data", "my.npz", "--cell", "gru"])
     ['train', 'own', 'network.cell:gru', '--data', 'my.npz']
+    >>> _spelled_out(["train", "--resume", "runs/a"])
+    ['train', '--run-dir', 'runs/a', '--resume']
     """
-    if not arguments or arguments[0] not in ("train", "sweep", "align", "rl"):
+    if not arguments or arguments[0] not in (*RESUMED, "align"):
         return arguments
     command, *words = arguments
+    if command in RESUMED:
+        words = with_run_dir(words)
+    if command == "stream":
+        return [command, *words]
     if command != "rl" and any(word.split("=")[0] == "--data" for word in words) and words[0].startswith("-"):
         words = ["own", *words]
     cells = []
@@ -205,7 +183,8 @@ def _spelled_out(arguments: list[str]) -> list[str]:
         elif word.startswith("--cell="):
             cells = [f"network.cell:{word.removeprefix('--cell=')}"]
             del words[at]
-    return [command, *words[:1], *cells, *words[1:]]
+    task = 0 if words and words[0].startswith("-") else 1
+    return [command, *words[:task], *cells, *words[task:]]
 
 
 def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:

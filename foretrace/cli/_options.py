@@ -33,7 +33,7 @@ class Train:
         task: task to learn; own for sequences of your own: foretrace train --data my.npz.
         config: configuration of the run.
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
-        resume: go on with the run in --run-dir, with its configuration, on any number of devices and processes.
+        resume: go on with a run, --resume PATH, on any number of devices; more --steps extend it.
         devices: number of devices that share each batch; default: as many as divide it evenly.
         cluster: join the other processes that Slurm or Open MPI started, which share --run-dir.
     """
@@ -62,7 +62,8 @@ class Sweep:
         task: task to learn.
         config: configuration of the trials, and what is searched.
         run_dir: folder for the trials and their table; default: runs/sweep-<task>-<time>.
-        resume: go on with the sweep in --run-dir, with its configuration, or join it; more --trials make it longer.
+        resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more --trials make it
+            longer.
         workers: number of processes on this machine, each with one trial at a time.
         storage: address of a database for workers on several machines, such as postgresql://host/name; default: a file
             in the folder.
@@ -87,7 +88,7 @@ class RL:
         task: environment to act in.
         config: configuration of the run.
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
-        resume: go on with the run in --run-dir, with its configuration.
+        resume: go on with the run in a folder, --resume PATH, with its options; more --steps extend it.
         rules: learning rules to compare, such as online spatial.
         seeds: seeds to run each rule with, such as 0 1 2.
     """
@@ -111,7 +112,7 @@ class Stream:
     Args:
         config: configuration of the stream and of what learns from it.
         run_dir: folder for the records of the run; default: runs/stream-<time>.
-        resume: go on with the run in --run-dir, with its configuration.
+        resume: go on with the run in a folder, --resume PATH, with its options.
         rows: number of rows after which to stop; default: none, the stream decides.
         tensorboard: also write the metrics for TensorBoard into the run directory.
     """

@@ -26,7 +26,7 @@ def rl(command: RL) -> int:
     result = train(command.config, run_dir, resume=command.resume)
     if result.scores is not None:
         return report_rl(run_dir)
-    print(f"stopped after step {result.step} of {command.config.steps}; {_go_on(command, run_dir)}")
+    print(f"stopped after step {result.step} of {command.config.steps}; {_go_on(run_dir)}")
     return STOPPED
 
 
@@ -35,7 +35,7 @@ def _grid(command: RL, run_dir: Path) -> int:
     grid = RLGrid(command.config, command.rules, command.seeds)
     result = train_grid(grid, run_dir, resume=command.resume)
     if result.stopped:
-        print(f"stopped after {result.finished} of {result.planned} runs; {_go_on(command, run_dir)}")
+        print(f"stopped after {result.finished} of {result.planned} runs; {_go_on(run_dir)}")
         return STOPPED
     if result.finished:
         report_grid(run_dir)
@@ -44,8 +44,8 @@ def _grid(command: RL, run_dir: Path) -> int:
     return 1 if result.diverged else 0
 
 
-def _go_on(command: RL, run_dir: Path) -> str:
-    again = f"foretrace rl {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
+def _go_on(run_dir: Path) -> str:
+    again = f"foretrace rl --resume {shlex.quote(str(run_dir))}"
     return f"the state is saved. Go on with:\n    {again}"
 
 

@@ -44,7 +44,7 @@ def stream(command: Stream) -> int:
 
 def _again(command: Stream, run_dir: Path) -> str:
     """Return the command that goes on: what the run directory does not hold is in it."""
-    parts = ["foretrace", "stream", command.config.source, "--run-dir", str(run_dir), "--resume"]
+    parts = ["foretrace", "stream", "--resume", str(run_dir)]
     recorded = read_config_as(run_dir, StreamConfig)
     for name in MAY_CHANGE:
         if (value := getattr(command.config, name)) != getattr(recorded, name):

@@ -52,7 +52,7 @@ def report_sweep(folder: Path) -> int:
 
 
 def _again(command: Sweep, folder: Path) -> str:
-    parts = ["foretrace", "sweep", command.task, "--run-dir", str(folder), "--resume"]
+    parts = ["foretrace", "sweep", "--resume", str(folder)]
     if command.config.trials is not None:
         parts += ["--trials", str(command.config.trials)]
     if command.workers != 1:

@@ -12,11 +12,12 @@ from foretrace._distributed.processes import is_first, join, loss_explained
 from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import RuleName
-from foretrace._runs.checkpoint import load, read_extra
-from foretrace._runs.config_json import from_json
-from foretrace._runs.directory import Run, default_path, files, is_run_of
+from foretrace._runs.checkpoint import load
+from foretrace._runs.config_json import differences
+from foretrace._runs.directory import default_path, files, is_run_of
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Align, Train
+from foretrace.cli._recorded import checkpoint_file, config_in
 from foretrace.cli._rl import report_grid, report_rl
 from foretrace.cli._stream import report_stream
 from foretrace.cli._sweep import report_sweep
@@ -34,15 +35,12 @@ def _train(command: Train) -> int:
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
     if command.cluster:
         join()
-    config = command.config
-    if isinstance(config.task, OwnSequences):
-        config = dataclasses.replace(config, task=config.task.pinned())
     with loss_explained():
-        result = experiment.train(config, run_dir, resume=command.resume, devices=command.devices)
+        result = experiment.train(_pinned(command.config), run_dir, resume=command.resume, devices=command.devices)
     if not is_first():
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
-        again = f"foretrace train {command.task} --run-dir {shlex.quote(str(run_dir))} --resume"
+        again = f"foretrace train --resume {shlex.quote(str(run_dir))}"
         again += "" if command.devices is None else f" --devices {command.devices}"
         again += " --cluster" if command.cluster else ""
         saved = f"after step {result.step} of {command.config.steps}; the state is saved"
@@ -71,21 +69,15 @@ def _report_run(run_dir: Path) -> int:
 def _align(command: Align) -> int:
     from rich.console import Console
 
-    config = Config(
-        task=command.data,
-        network=command.network,
-        rule=command.rule,
-        batch_size=command.batch_size,
-        chunk=command.chunk,
-        seed=command.seed,
-    )
+    settings = {name: getattr(command, name) for name in ("network", "rule", "batch_size", "chunk", "seed")}
+    config = _pinned(Config(task=command.data, **settings))
     with warnings.catch_warnings():
         # What a rule leaves untrained is in the table.
         warnings.simplefilter("ignore", UntrainedParameters)
         task, learner = experiment.build(config)
     network = learner.network
     if command.checkpoint is not None:
-        network = _network_in(_checkpoint_file(command.checkpoint), config)
+        network = _network_in(checkpoint_file(command.checkpoint), config)
     found = {}
     for rule in get_args(RuleName):
         if rule != "snap1":  # another name of the online rule
@@ -98,22 +90,18 @@ def _align(command: Align) -> int:
 
 def _network_in(checkpoint: Path, asked: Config) -> Network:
     """Return the network of a checkpoint, read by the learner that wrote it."""
-    config = _config_in(checkpoint)
-    if config.network != asked.network or config.task != asked.task:
+    config = config_in(checkpoint)
+    changed = [*differences(config.task, asked.task, "task"), *differences(config.network, asked.network, "network")]
+    if changed:
         raise ValueError(
-            f"{checkpoint} holds a network of another size or task than the options ask for; leave them out"
+            f"{checkpoint} holds a network of another size or task; recorded and asked for are {'; '.join(changed)}; "
+            "leave these options out"
         )
     return load(checkpoint, experiment.build(config).learner).network
 
 
-def _config_in(checkpoint: Path) -> Config:
-    try:
-        return from_json(Config, read_extra(checkpoint).get("config"))
-    except ValueError as error:
-        raise ValueError(
-            f"{checkpoint} does not say how its network is made; `foretrace train` writes one that does ({error})"
-        ) from error
-
-
-def _checkpoint_file(path: Path) -> Path:
-    return Run(path).checkpoint if path.is_dir() else path
+def _pinned(config: Config) -> Config:
+    """Return a configuration whose file of own sequences is named by its whole path and its digest."""
+    if not isinstance(config.task, OwnSequences):
+        return config
+    return dataclasses.replace(config, task=config.task.pinned())

@@ -1,6 +1,5 @@
 """The task, network and learner that a configuration describes."""
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -42,27 +41,15 @@ def build(
     >>> ft.parameter_count(learner.network)
     268430
     """
-    task = config.task
-    # Says what is wrong with the sizes before anything is written.
-    jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
-    warmup = config.optimizer.warmup_steps
-    if optimizer is None and warmup >= config.steps:
-        raise ValueError(
-            f"optimizer.warmup_steps={warmup} must be below steps={config.steps}: a run that is so short needs a "
-            "shorter warm-up, such as --optimizer.warmup-steps 0"
-        )
-    chunked = config.chunk is not None
     rule = rule_of(config)
-    if config.credit_modules and not chunked:
-        raise ValueError(
-            f"credit_modules={config.credit_modules} is for runs in chunks, because whole sequences "
-            "carry nothing; set chunk, or 0 here"
-        )
-    schedule = {**dataclasses.asdict(config.optimizer), "steps": config.steps}
+    _check(config, scheduled=optimizer is None)
+    task, chunked = config.task, config.chunk is not None
+    # Says what is wrong with the sizes before anything is written. A task may read and decode its data here.
+    jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),
         rule=rule,
-        optimizer=adamw(**schedule) if optimizer is None else optimizer,
+        optimizer=adamw(**config.optimizer.settings(config.steps)) if optimizer is None else optimizer,
         loss=task.loss,
         batch_size=config.batch_size,
         accumulate=chunked,
@@ -71,6 +58,25 @@ def build(
         mesh=mesh,
     )
     return TaskAndLearner(task, learner)
+
+
+def _check(config: Config, *, scheduled: bool) -> None:
+    """Check what needs no data, and so is said at once.
+
+    Raises:
+        ValueError: a warm-up that is not shorter than the run, or samples of credit in a run of whole sequences.
+    """
+    warmup = config.optimizer.warmup_steps
+    if scheduled and warmup >= config.steps:
+        raise ValueError(
+            f"optimizer.warmup_steps={warmup} must be below steps={config.steps}: a run that is so short needs a "
+            "shorter warm-up, such as --optimizer.warmup-steps 0"
+        )
+    if config.credit_modules and config.chunk is None:
+        raise ValueError(
+            f"credit_modules={config.credit_modules} is for runs in chunks, because whole sequences "
+            "carry nothing; set chunk, or 0 here"
+        )
 
 
 def rule_of(config: Config) -> LearningRule:

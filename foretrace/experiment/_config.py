@@ -57,12 +57,17 @@ class NetworkConfig:
         check_types(self)
 
 
+Schedule = Literal["cosine", "constant"]
+
+
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW with linear warm-up and cosine decay to zero at the last step.
+    """AdamW with linear warm-up, then cosine decay or a constant rate.
 
     Args:
         learning_rate: largest learning rate.
+        schedule: learning rate after the warm-up: it falls to zero at the last step (cosine), or stays (constant).
+            A constant rate does not depend on the number of steps, so that a run can be extended exactly.
         warmup_steps: number of steps over which the learning rate rises to its largest value.
         recurrent_factor: learning rate of the recurrent parameters (LRU: nu_log, theta_log, gamma_log), relative to
             that of the others.
@@ -71,6 +76,7 @@ class OptimizerConfig:
     """
 
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-3
+    schedule: Advanced[Schedule] = "cosine"
     warmup_steps: Advanced[int] = 0
     recurrent_factor: Advanced[float] = 1.0
     weight_decay: Advanced[float] = 0.0
@@ -78,6 +84,11 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+
+    def settings(self, steps: int | None) -> dict[str, Any]:
+        """Return the arguments of `foretrace.adamw` for a run of some steps; None for a run without end."""
+        settings = dataclasses.asdict(self)
+        return settings | {"steps": None if settings.pop("schedule") == "constant" else steps}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +174,10 @@ _IMAGES = NetworkConfig(model_size=256, cell=LRU(128, 0.9, 0.999), dropout=0.1)
 _STORED: dict[str, Any] = {"batch_size": 32, "steps": 10_000, "align_every": None, "validation_sequences": 1000}
 
 
-_STORED |= {"optimizer": OptimizerConfig(4e-3, 1000, 0.5, 0.05), "final_sequences": 100_000}
+_STORED |= {
+    "optimizer": OptimizerConfig(4e-3, warmup_steps=1000, recurrent_factor=0.5, weight_decay=0.05),
+    "final_sequences": 100_000,
+}
 
 
 TASKS: dict[TaskName, Config] = {
@@ -177,3 +191,16 @@ TASKS: dict[TaskName, Config] = {
     "own": Config(task=OwnSequences(), network=NetworkConfig(depth=2, model_size=64), final_sequences=100_000),
 }
 """The tasks on the command line, with the configuration that each begins with."""
+
+
+def task_name(task: TaskConfig) -> TaskName:
+    """Return the name of a task on the command line.
+
+    >>> task_name(SequentialMNIST(permuted=True))
+    'psmnist'
+    """
+    if isinstance(task, ReleasedListOps):
+        return "listops"
+    if isinstance(task, SequentialMNIST):
+        return "psmnist" if task.permuted else "smnist"
+    return next(name for name, config in TASKS.items() if type(config.task) is type(task))

@@ -19,11 +19,21 @@ import numpy as np
 from foretrace._distributed.devices import Devices, Steps
 from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
 from foretrace._learner.learner import Learner
+from foretrace._learner.optimizer import schedule
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, save
 from foretrace._runs.config_json import to_json
-from foretrace._runs.directory import Run, changed_packages, check_unchanged, create, read_config_as, reopen
+from foretrace._runs.directory import (
+    Run,
+    changed_packages,
+    check_free,
+    check_unchanged,
+    create,
+    read_config_as,
+    record_config,
+    reopen,
+)
 from foretrace._runs.files import locked
 from foretrace._runs.loop import Clock, Pending, Refusals, Schedule
 from foretrace._runs.metrics import MetricsLog, NullMetricsLog, RecordMark, read_metrics
@@ -35,6 +45,9 @@ from foretrace.experiment._config import Config
 from foretrace.experiment._program import align, evaluate, evaluation_batches, learn
 from foretrace.experiment._scores import Scores, StepMetrics
 from foretrace.tasks import EvaluationSplit, Task
+
+MAY_GROW = ("steps",)
+"""Counts that a resumed run may raise."""
 
 
 class Progress(NamedTuple):
@@ -62,7 +75,7 @@ def begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[Lea
     if not resume or not run.checkpoint.exists():
         return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), Progress()
     extra = read_extra(run.checkpoint)
-    check_unchanged(run, config, extra["config"])
+    check_unchanged(run, config, extra["config"], may_change=MAY_GROW)
     kept = extra["progress"]
     window = tuple(tuple(row) for row in kept.pop("window"))
     record = RecordMark(*kept.pop("record"))
@@ -109,6 +122,9 @@ def train(
     the same machine with the same packages; only `seconds` in the record tells them apart. On another number of
     devices or processes it ends with the same but for rounding.
 
+    A run may be resumed with more steps than before. With a constant learning rate it then ends as if it had had them
+    from the beginning. A rate that falls to zero at the last step rises again, since the last step is another one.
+
     In several processes (`jax.distributed`) every process calls this in the same way; the first one writes.
 
     Args:
@@ -132,15 +148,18 @@ def train(
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
         hardware = Devices(config.batch_size, devices)
+        run, before = Run(Path(run_dir)), config
+        if hardware.is_main_process:  # before the data are read, which may take long
+            before = _recorded(run, config, resume)
         task, learner = build(config, mesh=hardware.mesh)
-        run = Run(Path(run_dir))
         if hardware.is_main_process:
-            run = reopen(run_dir, config) if resume else create(run_dir, config)
+            if not resume:
+                create(run_dir, config)
             # Before the checkpoint is read, which another process may be about to replace.
             stack.enter_context(locked(run.path))
         state, progressed = begin(run, config, learner, resume)
         hardware.check_agreed("the step to go on from", progressed.step)
-        done = _finished(run, progressed)
+        done = _finished(run, config.steps, progressed)
         if done is not None:
             return done
         log: MetricsLog = NullMetricsLog()
@@ -150,6 +169,9 @@ def train(
                 MetricsLog(run.metrics, resume_at=progressed.step if resume else None, mark=progressed.record)
             )
             show = stack.enter_context(ProgressBar(show_progress, config.steps))
+            if config.steps > before.steps:
+                record_config(run, config)
+                show.say(_extension(before, config, max(progressed.step, 0)))
         if log.difference is not None:
             show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
         if resume and (changed := changed_packages(run.path)):
@@ -159,12 +181,41 @@ def train(
         return _Training(config, task, learner, run, log, stop, show, progressed, hardware, watch).run_from(state)
 
 
-def _finished(run: Run, progressed: Progress) -> Result | None:
-    """Return the result of a run that has one already."""
+def _recorded(run: Run, config: Config, resume: bool) -> Config:
+    """Return the configuration that a run directory holds, or is going to hold if the run is new.
+
+    Raises:
+        RunError: the directory cannot be used.
+    """
+    if not resume:
+        check_free(run.path)
+        return config
+    reopen(run.path, config, may_grow=MAY_GROW)
+    return read_config_as(run.path, Config)
+
+
+def _extension(before: Config, config: Config, step: int) -> str:
+    """Return what more steps mean for a run that has done some."""
+    text = f"the run is extended from {before.steps} to {config.steps} steps"
+    rates = [
+        float(schedule(settings["learning_rate"], steps=settings["steps"], warmup_steps=settings["warmup_steps"])(step))
+        for settings in (each.optimizer.settings(each.steps) for each in (before, config))
+    ]
+    if config.optimizer.schedule == "constant":
+        return f"{text}; it ends as if it had had them from the beginning"
+    return (
+        f"{text}; its learning rate falls to zero at the last step: the rate at step {step} was {rates[0]:.2g} and is "
+        f"now {rates[1]:.2g}, so that it does not end as a run of {config.steps} steps; a run with "
+        "--optimizer.schedule constant would"
+    )
+
+
+def _finished(run: Run, steps: int, progressed: Progress) -> Result | None:
+    """Return the result of a run that has one already, at its last step."""
     if progressed.step < 0 or not run.metrics.exists():
         return None
     for record in read_metrics(run.metrics):
-        if record["kind"] == "result":
+        if record["kind"] == "result" and record["step"] == steps:
             scores = Scores(*(record[name] for name in Scores._fields))
             return Result(run, record["step"], scores, record["seconds"])
     return None

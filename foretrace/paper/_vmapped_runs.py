@@ -215,8 +215,8 @@ _programs = functools.lru_cache(maxsize=2)(_Programs)
 
 def _build_for_any_rate(config: Config) -> TaskAndLearner:
     """Build with an optimiser whose learning rate is part of its state; AdamW's update is proportional to the rate."""
-    options = dataclasses.asdict(config.optimizer) | {"learning_rate": 1.0}
-    optimizer = optax.chain(adamw(**options, steps=config.steps), optax.inject_hyperparams(optax.scale)(step_size=1.0))
+    options = config.optimizer.settings(config.steps) | {"learning_rate": 1.0}
+    optimizer = optax.chain(adamw(**options), optax.inject_hyperparams(optax.scale)(step_size=1.0))
     with warnings.catch_warnings():
         # Experiments run rules that leave parameters untrained on purpose.
         warnings.simplefilter("ignore", UntrainedParameters)

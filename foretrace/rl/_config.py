@@ -207,3 +207,12 @@ TASKS: dict[TaskName, RLConfig] = {
     "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True, scale_rewards=True)),
 }
 """The tasks on the command line, with the configuration that each begins with."""
+
+
+def task_name(environment: EnvironmentConfig) -> TaskName:
+    """Return the name of an environment on the command line.
+
+    >>> task_name(TMaze())
+    't-maze'
+    """
+    return next(name for name, config in TASKS.items() if type(config.environment) is type(environment))

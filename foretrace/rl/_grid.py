@@ -73,7 +73,8 @@ class GridRun(NamedTuple):
     @property
     def result(self) -> dict[str, Any] | None:
         """Its result; None if it is not finished."""
-        return next((line for line in self.lines if line["kind"] == "result"), None)
+        last = self.config.steps
+        return next((line for line in self.lines if (line["kind"], line["step"]) == ("result", last)), None)
 
 
 class GridResult(NamedTuple):

@@ -11,7 +11,15 @@ import numpy as np
 
 from foretrace._runs.checkpoint import load, read_extra, save
 from foretrace._runs.config_json import to_json
-from foretrace._runs.directory import Run, changed_packages, check_unchanged, create, read_config_as, reopen
+from foretrace._runs.directory import (
+    Run,
+    changed_packages,
+    check_unchanged,
+    create,
+    read_config_as,
+    record_config,
+    reopen,
+)
 from foretrace._runs.files import locked
 from foretrace._runs.loop import Clock, DivergenceError, Schedule
 from foretrace._runs.metrics import MetricsLog, RecordMark, read_metrics
@@ -23,6 +31,10 @@ from foretrace.rl._program import Tally, World, advance, begin, build
 
 LAST = 0.1
 """Share of a run, at its end, that the result is the mean of."""
+
+
+MAY_GROW = ("steps",)
+"""Counts that a resumed run may raise."""
 
 
 class RLProgress(NamedTuple):
@@ -81,7 +93,8 @@ def train(
     """Let an agent act and learn to the last step, or until Ctrl-C or SIGTERM; then the state is saved.
 
     A resumed run ends with the same state and the same record, bit for bit, as one that was never stopped, on the same
-    machine with the same packages; only `seconds` in the record tells them apart.
+    machine with the same packages; only `seconds` in the record tells them apart. A run that is resumed with more steps
+    ends as if it had had them from the beginning.
 
     Args:
         config: configuration of the run.
@@ -99,15 +112,16 @@ def train(
     with ExitStack() as stack:
         stop = stack.enter_context(Stop())
         loadable = _Loadable(config, build(config))
-        run = reopen(run_dir, config) if resume else create(run_dir, config)
+        run = reopen(run_dir, config, may_grow=MAY_GROW) if resume else create(run_dir, config)
         stack.enter_context(locked(run.path))
         world, progress = _restored(run, loadable, resume)
-        done = _finished(run, progress)
+        done = _finished(run, config.steps, progress)
         if done is not None:
             return done
         resume_at = progress.step if resume else None
         log = stack.enter_context(MetricsLog(run.metrics, resume_at=resume_at, mark=progress.record))
         show = stack.enter_context(ProgressBar(show_progress, config.steps))
+        record_config(run, config)
         if log.difference is not None:
             show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
         if resume and (changed := changed_packages(run.path)):
@@ -120,17 +134,17 @@ def _restored(run: Run, loadable: _Loadable, resume: bool) -> tuple[World, RLPro
     if not resume or not run.checkpoint.exists():
         return jax.jit(loadable.init)(), RLProgress()
     extra = read_extra(run.checkpoint)
-    check_unchanged(run, loadable.config, extra["config"])
+    check_unchanged(run, loadable.config, extra["config"], may_change=MAY_GROW)
     kept = extra["progress"]
     return load(run.checkpoint, loadable), RLProgress(kept["step"], kept["seconds"], RecordMark(*kept["record"]))
 
 
-def _finished(run: Run, progress: RLProgress) -> RLResult | None:
-    """Return the result of a run that has one already."""
+def _finished(run: Run, steps: int, progress: RLProgress) -> RLResult | None:
+    """Return the result of a run that has one already, at its last step."""
     if progress.step < 0 or not run.metrics.exists():
         return None
     for record in read_metrics(run.metrics):
-        if record["kind"] == "result":
+        if record["kind"] == "result" and record["step"] == steps:
             scores = {name: record[name] for name in record if name not in ("kind", "step", "seconds")}
             return RLResult(run, record["step"], scores, record["seconds"])
     return None

@@ -7,7 +7,6 @@ for every trial, and `sweep.jsonl`, how they stand. Workers are processes of the
 one that is lost takes nothing with it, for its trial goes on from its checkpoint in another.
 """
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from foretrace._runs.directory import Run, RunError, create, read_config_as, reopen
+from foretrace._runs.directory import Run, RunError, create, reopen
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import STOPPED, Stop
 from foretrace.sweep._config import Sweep
@@ -129,8 +128,7 @@ def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
     elif there and not resume and not join:
         raise RunError(f"{folder} holds a run already; go on with a sweep by --resume, or choose another directory")
     # How many trials there shall be is no other sweep.
-    same = dataclasses.replace(sweep, trials=read_config_as(folder, Sweep).trials)
-    return reopen(folder, same)
+    return reopen(folder, sweep, may_change=("trials",))
 
 
 class WorkerPool:

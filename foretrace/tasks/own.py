@@ -199,7 +199,10 @@ def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, modified: int, size: int, digest: str | None) -> _Stored:
     if digest is not None and sha256(path) != digest:
-        raise DataError(f"{path} has changed since the run began; give the run its file back, or begin a new run")
+        raise DataError(
+            f"{path} has changed since the run began, or is another file: its SHA-256 is not the "
+            "recorded one; give the run its file back, or begin a new run"
+        )
     arrays = _npz(path) if path.suffix == ".npz" else _parquet(path)
     xs, ys, lengths, each_step = _checked(path, arrays, "")
     count = len(xs)

@@ -130,7 +130,7 @@ def test_predictions_into_head_end_well(run, tmp_path):
 
 def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(config, run):
     plain = commands._again(Stream(config, run), run)
-    assert plain == f"foretrace stream {config.source} --run-dir {run} --resume"
+    assert plain == f"foretrace stream --resume {run}"
     given = StreamConfig(**{**vars(config), "bad_rows": "skip", "log_every": 7})
     more = commands._again(Stream(given, run, resume=True, rows=99, tensorboard=True), run)
     assert more == f"{plain} --bad-rows skip --log-every 7 --rows 99 --tensorboard"

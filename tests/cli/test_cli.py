@@ -108,8 +108,8 @@ def test_a_stopped_run_is_resumed_bit_for_bit(start, whole, number):
         assert code == -number
     else:
         assert code == cli.STOPPED == 130
-        assert f"foretrace train copy --run-dir {name} --resume" in out and f"of {STEPS}" in out
-    code, out, err = finish(start("train", "copy", "--run-dir", name, "--resume"))
+        assert f"foretrace train --resume {name}\n" in out and f"of {STEPS}" in out
+    code, out, err = finish(start("train", "--resume", name))
     assert code == 0, err
     assert_same_run(start.folder / name, whole[0])
 
@@ -235,6 +235,24 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
     assert code == 2
     assert message in err and "Traceback" not in err and out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train scifar --steps 3", "warmup_steps=1000 must be below steps=3"),
+        ("train scifar --run-dir .", "holds files already"),
+        ("train scifar --credit-depth 1 --credit-modules 2", "credit_modules=2 is for runs in chunks"),
+        ("train scifar --rule bptt --credit-depth 1", "BPTT(depth=1)"),
+    ],
+)
+def test_what_needs_no_data_is_refused_before_any_are_read(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORETRACE_DATA", "absent")  # data that are asked for would be the error
+    (tmp_path / "file").write_text("mine")
+    code, _, err = run(capsys, *arguments.split())
+    assert code == 2 and message in err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("command", ["train copy --lerning-rate 1", "stream x --horison 3", "bench --round 3"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -89,8 +90,23 @@ def test_a_finished_run_is_not_run_again_and_nothing_is_overwritten(finished):
     assert again == finished
     with pytest.raises(RunError, match="holds a run already"):
         _run.train(CONFIG, finished.run.path)
-    with pytest.raises(RunError, match="steps: 60, 80"):
-        _run.train(dataclasses.replace(CONFIG, steps=80), finished.run.path, resume=True)
+    with pytest.raises(RunError, match="seed: 0, 1"):
+        _run.train(dataclasses.replace(CONFIG, seed=1), finished.run.path, resume=True)
+
+
+def test_sixty_steps_and_thirty_more_are_ninety(finished, tmp_path):
+    longer = dataclasses.replace(CONFIG, steps=90)
+    whole = _run.train(longer, tmp_path / "whole", show_progress=False)
+    run = shutil.copytree(finished.run.path, tmp_path / "run")
+    extended = _run.train(longer, run, resume=True, show_progress=False)
+    for name, value in arrays(whole.run).items():
+        np.testing.assert_array_equal(arrays(extended.run)[name], value, err_msg=name)
+    assert [line for line in lines(extended.run) if line["kind"] == "train"] == [
+        line for line in lines(whole.run) if line["kind"] == "train"
+    ]
+    assert extended.scores == whole.scores and _run.read_config(run) == longer
+    with pytest.raises(RunError, match="steps=60, because 90 are recorded"):
+        _run.train(CONFIG, run, resume=True, show_progress=False)
 
 
 def test_the_record_counts_every_episode(finished):
@@ -152,7 +168,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
-    resumed = [sys.executable, "-m", "foretrace", "rl", "memory-chain", "--run-dir", "killed", "--resume"]
+    resumed = [sys.executable, "-m", "foretrace", "rl", "--resume", "killed"]
     subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
     whole, killed = (Run(tmp_path / name) for name in ("whole", "killed"))
     assert json.dumps(lines(killed)) == json.dumps(lines(whole))

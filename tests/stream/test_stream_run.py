@@ -355,7 +355,7 @@ def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
         code, out, err = finish(process)
         assert code == (-9 if number == signal.SIGKILL else 130), err
         if code == 130:
-            assert "foretrace stream long.csv --run-dir killed --resume" in out
+            assert "foretrace stream --resume killed" in out
         process = start("stream", "long.csv", "--run-dir=killed", "--resume")
     code, out, err = finish(process)
     assert code == 0, err

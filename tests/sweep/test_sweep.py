@@ -148,7 +148,7 @@ def test_a_killed_worker_and_a_stopped_sweep_change_nothing(whole, tmp_path, mon
     code, out, err = swept(folder, *GRID, *TINY)
     meddler.join()
     assert code == cli.STOPPED and len(workers) == 2, err
-    assert "stopped after 0 of 2 trials" in out and f"foretrace sweep copy --run-dir {folder} --resume" in out
+    assert "stopped after 0 of 2 trials" in out and f"foretrace sweep --resume {folder}" in out
     assert [trial.state for trial in read_trials(folder)] == ["waiting", "waiting"]
     began = (folder / "trials" / "0" / "config.json").read_bytes()
     code, _, err = swept(folder, "--resume", "--workers", "2", *GRID, *TINY)

@@ -1,0 +1,135 @@
+"""The defaults of a command line: those of the task, the run or the checkpoint that it names.
+
+What a run directory knows need not be said again: `foretrace train --resume PATH` has all options of the run. An option
+that is given is laid over the recorded ones, and the run itself says whether it may differ.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from foretrace._runs.checkpoint import CheckpointError, read_extra
+from foretrace._runs.config_json import from_json
+from foretrace._runs.directory import Run, is_run_of, read_config_as
+from foretrace.cli._options import RL, Align, Stream, Subcommand, Sweep, Train
+from foretrace.experiment._config import TASKS, Config, task_name
+from foretrace.rl._config import TASKS as RL_TASKS
+from foretrace.rl._config import RLConfig
+from foretrace.rl._config import task_name as rl_task_name
+from foretrace.rl._grid import RLGrid
+from foretrace.stream._config import StreamConfig
+from foretrace.sweep._config import Sweep as SweepConfig
+
+RESUMED = ("train", "sweep", "rl", "stream")
+"""Commands that go on with a run directory."""
+
+
+def default_for(arguments: Sequence[str]) -> Subcommand | None:
+    """Return what a command line begins with; None if it names no task, run or checkpoint.
+
+    Raises:
+        ValueError: a run or a checkpoint that cannot be read, or `--resume` without one.
+    """
+    command, words = (arguments[0], arguments[1:]) if arguments else ("", ())
+    if command in RESUMED and "--resume" in words:
+        if (path := _value(words, "--run-dir")) is None:
+            raise ValueError("--resume needs the run to go on with: --resume PATH, or --run-dir PATH --resume")
+        return _of_run(command, Path(path))
+    if command == "align" and (path := _value(words, "--checkpoint")) is not None:
+        return _of_checkpoint(Path(path))
+    return default_of_task(arguments)
+
+
+def default_of_task(arguments: Sequence[str]) -> Subcommand | None:
+    """Return the defaults of the task that is named; None leaves everything to the parser."""
+    match arguments:
+        case ["train", task, *_] if task in TASKS:
+            return Train(task, TASKS[task])
+        case ["sweep", task, *_] if task in TASKS:
+            return Sweep(task, SweepConfig(TASKS[task]))
+        case ["rl", task, *_] if task in RL_TASKS:
+            return RL(task, RL_TASKS[task])
+        case ["align", task, *_] if task in TASKS:
+            return Align(task, TASKS[task].task, TASKS[task].network)
+    return None
+
+
+def check_task(default: Subcommand | None, command: Subcommand) -> None:
+    """Check that a command line with a run or a checkpoint does not name another task.
+
+    Raises:
+        ValueError: it does.
+    """
+    recorded, given = getattr(default, "task", None), getattr(command, "task", None)
+    if recorded is not None and recorded != given:
+        path = command.checkpoint if isinstance(command, Align) else getattr(command, "run_dir", None)
+        raise ValueError(f"{path} holds a run of {recorded}, not of {given}; leave the task out")
+
+
+def spelled_out(words: list[str]) -> list[str]:
+    """Return words in which `--resume PATH` is `--run-dir PATH --resume`, unless there is a `--run-dir`.
+
+    >>> spelled_out(["--resume", "runs/a", "--steps", "90"])
+    ['--run-dir', 'runs/a', '--resume', '--steps', '90']
+    """
+    at = next((i for i, word in enumerate(words) if word.split("=")[0] == "--resume"), len(words))
+    _, equals, path = "".join(words[at : at + 1]).partition("=")
+    behind = words[at + 1 :]
+    if at == len(words) or _value(words, "--run-dir") is not None:
+        return words
+    if not equals and behind and not behind[0].startswith("-"):
+        path, *behind = behind
+    return [*words[:at], *(["--run-dir", path] if path else []), "--resume", *behind]
+
+
+def checkpoint_file(path: Path) -> Path:
+    """Return the checkpoint of a run directory, or the file itself."""
+    return Run(path).checkpoint if path.is_dir() else path
+
+
+def config_in(checkpoint: Path) -> Config:
+    """Return the configuration of `foretrace train` in a checkpoint.
+
+    Raises:
+        CheckpointError: it has none, or cannot be read.
+    """
+    try:
+        return from_json(Config, read_extra(checkpoint).get("config"))
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(
+            f"{checkpoint} does not say how its network is made; `foretrace train` writes one that does ({error})"
+        ) from error
+
+
+def _of_run(command: str, path: Path) -> Subcommand:
+    if command == "train":
+        config = read_config_as(path, Config)
+        return Train(task_name(config.task), config, path, resume=True)
+    if command == "sweep":
+        sweep = read_config_as(path, SweepConfig)
+        return Sweep(task_name(sweep.config.task), sweep, path, resume=True)
+    if command == "stream":
+        return Stream(read_config_as(path, StreamConfig), path, resume=True)
+    if is_run_of(path, RLGrid):
+        grid = read_config_as(path, RLGrid)
+        name = rl_task_name(grid.config.environment)
+        return RL(name, grid.config, path, resume=True, rules=grid.rules, seeds=grid.seeds)
+    agent = read_config_as(path, RLConfig)
+    return RL(rl_task_name(agent.environment), agent, path, resume=True)
+
+
+def _of_checkpoint(path: Path) -> Align:
+    config = config_in(checkpoint_file(path))
+    settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "chunk", "seed")}
+    return Align(task_name(config.task), config.task, **settings)
+
+
+def _value(words: Sequence[str], option: str) -> str | None:
+    """Return the last value of an option; None if it is not given."""
+    value = None
+    for word, behind in zip(words, [*words[1:], None], strict=False):
+        name, equals, rest = word.partition("=")
+        if name.replace("_", "-") == option:
+            value = rest if equals else behind
+    return value

@@ -1,0 +1,104 @@
+"""What a run directory knows need not be said again; what is said again and differs is refused with both values."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from foretrace import experiment, sweep
+from foretrace._runs.directory import create
+from foretrace.cli import _main as cli
+from foretrace.cli._options import RL, Stream, Sweep, Train
+from foretrace.experiment._config import TASKS, Config, task_name
+from foretrace.rl._config import TASKS as RL_TASKS
+from foretrace.rl._config import task_name as rl_task_name
+from foretrace.rl._grid import RLGrid
+from foretrace.stream._config import StreamConfig
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+RUNS = {
+    "train": (Train, dataclasses.replace(TASKS["psmnist"], seed=7, steps=60), "psmnist"),
+    "sweep": (Sweep, sweep.Sweep(TASKS["listops"], grid=("seed=1,2",)), "listops"),
+    "rl": (RL, dataclasses.replace(RL_TASKS["t-maze"], seed=7), "t-maze"),
+    "stream": (Stream, StreamConfig("a.csv", target="y", delay=3), None),
+}
+
+
+def parsed(line):
+    return cli._parse(cli._spelled_out(line.split()))
+
+
+@pytest.mark.parametrize("command", RUNS)
+@pytest.mark.parametrize("words", ["--resume {}", "--run-dir {} --resume", "--resume --run-dir={}", "--resume={}"])
+def test_a_run_is_resumed_by_its_directory_alone(tmp_path, command, words):
+    kind, config, task = RUNS[command]
+    create(tmp_path / "run", config)
+    found = parsed(f"{command} {words.format(tmp_path / 'run')}")
+    assert isinstance(found, kind) and found.config == config and found.resume and found.run_dir == tmp_path / "run"
+    assert getattr(found, "task", None) == task
+
+
+def test_a_grid_of_agents_is_resumed_by_its_directory_alone(tmp_path):
+    grid = RLGrid(RL_TASKS["memory-chain"], ("online", "spatial"), (3, 4))
+    create(tmp_path / "run", grid)
+    found = parsed(f"rl --resume {tmp_path / 'run'}")
+    assert RLGrid(found.config, found.rules, found.seeds) == grid
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train copy --resume {}", "holds a run of psmnist, not of copy; leave the task out"),
+        ("train smnist --resume {}", "holds a run of psmnist, not of smnist; leave the task out"),
+        ("train --resume {} --seed 3", "recorded and asked for are seed: 7, 3; leave these options out"),
+        ("train --resume {} --steps 59 --optimizer.warmup-steps 0", "optimizer.warmup_steps: 1000, 0"),
+        ("train --resume {} --cell gru", "network.cell: LRU("),
+        ("train psmnist --resume", "--resume needs the run to go on with: --resume PATH"),
+        ("rl --resume {}", "holds a run of another command"),
+        ("stream --resume {}", "holds a run of another command"),
+    ],
+)
+def test_a_given_option_that_differs_is_refused(tmp_path, capsys, line, message):
+    config = dataclasses.replace(RUNS["train"][1], steps=1500)
+    create(tmp_path / "run", config)
+    before = (tmp_path / "run" / "config.json").read_bytes()
+    assert cli.main(line.format(tmp_path / "run").split()) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+
+
+def test_every_task_has_its_name():
+    assert {name: task_name(config.task) for name, config in TASKS.items()} == {name: name for name in TASKS}
+    names = {name: rl_task_name(config.environment) for name, config in RL_TASKS.items()}
+    assert names == {name: name for name in RL_TASKS}
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Return the run directory of a training on a file, beside the file."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("my.npz", xs=np.random.default_rng(0).normal(size=(20, 5, 2)), ys=np.arange(20) % 3)
+    line = "train --data my.npz --steps 2 --batch-size 4 --depth 1 --model-size 4 --network.cell.state-size 3"
+    assert cli.main([*line.split(), "--run-dir", "run", "--final-sequences", "4"]) == 0
+    return tmp_path / "run"
+
+
+def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys):
+    for line in ("align --checkpoint run", "align own --data my.npz --checkpoint run", "align --data my.npz"):
+        line += "" if "run" in line else " --checkpoint run"
+        assert cli.main(line.split()) == 0
+        assert "cell.nu_log" in capsys.readouterr().out
+    np.savez("other.npz", xs=np.ones((20, 5, 2)), ys=np.arange(20) % 3)
+    assert cli.main(["align", "--data", "other.npz", "--checkpoint", "run"]) == 2
+    assert "other.npz has changed since the run began, or is another file" in capsys.readouterr().err
+    assert cli.main(["align", "copy", "--checkpoint", "run"]) == 2
+    assert "run holds a run of own, not of copy; leave the task out" in " ".join(capsys.readouterr().err.split())
+    assert cli.main(["train", "--data", "my.npz", "--resume", "run", "--steps", "3"]) == 0
+    assert experiment.read_config(own).steps == 3
+
+
+def test_the_command_that_goes_on_is_the_directory(tmp_path):
+    assert Config() == parsed("train copy").config
+    create(tmp_path / "run", Config())
+    assert parsed(f"train --resume {tmp_path / 'run'} --steps 9000").config == Config(steps=9000)
