@@ -22,7 +22,7 @@ with gzip.open(source, "rt", newline="") as lines:
         (round(10 * float(row["weight"])), round(10 * float(row["temperature"])), int(row["reject"] == "yes"))
         for row in csv.DictReader(lines)
     ]
-text = ",\n".join("    {%d, %d, %d}" % row for row in rows)
+text = ",\n".join(f"    {{{weight}, {temperature}, {reject}}}" for weight, temperature, reject in rows)
 kind = "typedef struct { int16_t weight, temperature; uint8_t reject; } row; /* in tenths */"
 Path("rows.h").write_text(f"#include <stdint.h>\n{kind}\nstatic const row rows[{len(rows)}] = {{\n{text}\n}};\n")
 print(f"{files.graph.name}, {files.include.name}, rows.h: {len(rows)} rows")

@@ -134,9 +134,7 @@ def _graph(model: Network | Learner, learn: bool, state: LearnerState | None, ta
     return inference_graph(model)
 
 
-def _program(
-    model: Network | Learner, name: str, graph: Graph, learn: bool, state: LearnerState | None
-) -> Program:
+def _program(model: Network | Learner, name: str, graph: Graph, learn: bool, state: LearnerState | None) -> Program:
     if learn:
         assert isinstance(model, Learner)
         return learning_program(model, name, state, graph)

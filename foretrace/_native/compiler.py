@@ -81,9 +81,7 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
         CompilerError: there is no compiler, or it finds an error.
     """
     command = [*find_compiler(), *FLAGS]
-    key = "\0".join(
-        (source, header, *command, _version(command[0]), platform.machine(), _processor())
-    )
+    key = "\0".join((source, header, *command, _version(command[0]), platform.machine(), _processor()))
     path = cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
     if not path.exists():
         _compile(command, source, header, name, path)

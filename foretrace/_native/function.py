@@ -63,19 +63,13 @@ class Layout:
             key = (pool(leaf.value.dtype), leaf.twice)
             leaf.offset = self.sizes.get(key, 0)
             self.sizes[key] = leaf.offset + leaf.value.size
-        self._of = {leaf.array: leaf for leaf in self.leaves} | {
-            leaf.next: leaf for leaf in self.leaves
-        }
+        self._of = {leaf.array: leaf for leaf in self.leaves} | {leaf.next: leaf for leaf in self.leaves}
 
     def address(self, array: Array) -> str:
         """Return the pointer to an array of the state: `k_` kept once, `s_` now, `n_` next."""
         leaf = self._of[array]
         kind = "n" if array.place == "next" else "s" if leaf.twice else "k"
-        return (
-            f"({kind}_{pool(array.dtype)} + {leaf.offset})"
-            if leaf.offset
-            else f"{kind}_{pool(array.dtype)}"
-        )
+        return f"({kind}_{pool(array.dtype)} + {leaf.offset})" if leaf.offset else f"{kind}_{pool(array.dtype)}"
 
 
 def first_layout(graph: Graph, accepted: int | None) -> Layout:
@@ -102,11 +96,7 @@ def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
     if flag is None or eqn is None or eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return None
     which, before, after = eqn.invars
-    while (
-        which is not flag
-        and which in made
-        and made[which].primitive.name in ("broadcast_in_dim", "reshape")
-    ):
+    while which is not flag and which in made and made[which].primitive.name in ("broadcast_in_dim", "reshape"):
         which = made[which].invars[0]
     return after if which is flag and before is old else None
 
@@ -139,10 +129,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
     jaxpr = graph.closed.jaxpr
     eqns, results = distinct(jaxpr)
     made = {out: eqn for eqn in eqns for out in eqn.outvars}
-    inputs = [
-        Array(math.prod(shape.shape), shape.dtype, "input", name)
-        for name, shape in graph.data.items()
-    ]
+    inputs = [Array(math.prod(shape.shape), shape.dtype, "input", name) for name, shape in graph.data.items()]
     front, flag = len(graph.results), None if accepted is None else results[accepted]
     wanted: dict[Any, Array] = {}
     news: list[tuple[Leaf, Any, bool]] = []
@@ -197,11 +184,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
             return names[array]
         if array.place in ("input", "output"):
             return array.name
-        return (
-            f"(w_{pool(array.dtype)} + {offsets[array]})"
-            if offsets[array]
-            else f"w_{pool(array.dtype)}"
-        )
+        return f"(w_{pool(array.dtype)} + {offsets[array]})" if offsets[array] else f"w_{pool(array.dtype)}"
 
     emitter = Emitter(address)
     body = [line for group in groups for line in emitter.group(group)]

@@ -7,9 +7,7 @@ import numpy as np
 
 from foretrace._native.expression import Array, Expression, Load, leaves, loads, moved
 
-Combine = Literal[
-    "store", "sum", "max", "min", "and", "or", "add", "running sum", "argmax", "argmin"
-]
+Combine = Literal["store", "sum", "max", "min", "and", "or", "add", "running sum", "argmax", "argmin"]
 
 
 class Loop(NamedTuple):
@@ -59,9 +57,7 @@ def simplified(loop: Loop) -> Loop:
     reduced = _groups(loop, range(size, size + len(loop.reduced)))
     sizes = (*loop.kept, *loop.reduced)
 
-    target = moved(
-        loop.target, lambda offset, strides: (offset, tuple(strides[group[-1]] for group in kept))
-    )
+    target = moved(loop.target, lambda offset, strides: (offset, tuple(strides[group[-1]] for group in kept)))
     assert isinstance(target, Load)
     return Loop(
         target,

@@ -39,9 +39,7 @@ class Native:
     makes it.
     """
 
-    def __init__(
-        self, learner: Learner, state: LearnerState, program: Program, library: ctypes.CDLL
-    ):
+    def __init__(self, learner: Learner, state: LearnerState, program: Program, library: ctypes.CDLL):
         self._template = state
         self._program = program
         x, y = (program.graph.data[name] for name in ("x", "y"))
@@ -51,9 +49,7 @@ class Native:
         fields = [
             (
                 name,
-                np.ctypeslib.as_ctypes_type(_DTYPES[kind]) * size
-                if name != "now"
-                else ctypes.c_int32,
+                np.ctypeslib.as_ctypes_type(_DTYPES[kind]) * size if name != "now" else ctypes.c_int32,
             )
             for name, kind, size in program.fields
         ]
@@ -149,9 +145,7 @@ _DTYPES: dict[str, Any] = {
 def _write(name: str, target: np.ndarray, value: Any) -> None:
     array = np.asarray(value)
     if array.shape != target.shape:
-        raise ValueError(
-            f"{name} has the shape {array.shape}, expected {target.shape}: native steps take one row"
-        )
+        raise ValueError(f"{name} has the shape {array.shape}, expected {target.shape}: native steps take one row")
     if not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise ValueError(f"{name} is of type {array.dtype}, expected {target.dtype}")
     target[...] = array
@@ -176,12 +170,8 @@ def native(learner: Learner, state: LearnerState | None = None, *, target: Any =
         foretrace.CompilerError: there is no C compiler.
 
     >>> import foretrace as ft, jax, numpy as np, optax
-    >>> network = ft.Network(
-    ...     2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0)
-    ... )
-    >>> learner = ft.Learner(
-    ...     network, rule=ft.ONLINE, optimizer=optax.adam(1e-2), loss=ft.losses.squared_error
-    ... )
+    >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+    >>> learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adam(1e-2), loss=ft.losses.squared_error)
     >>> native = ft.native(learner)
     >>> native.step(np.ones(2), np.zeros(1)).accepted
     True

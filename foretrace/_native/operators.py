@@ -95,9 +95,7 @@ def helpers(dtype: Any) -> list[tuple[str, str]]:
         else {"t": "double", "u": "uint64_t", "mask": "0x7ff0000000000000u"}
     )
     f = suffix(dtype)
-    found = [
-        (name + f, "static inline " + text.format(f=f, **words)) for name, text in _HELPERS.items()
-    ]
+    found = [(name + f, "static inline " + text.format(f=f, **words)) for name, text in _HELPERS.items()]
     return found if f else [*found, ("clamped", _CLAMPED)]
 
 
@@ -112,9 +110,7 @@ def _plain(name: str, operands: Sequence[Expression], out: np.dtype) -> Apply | 
         text = operator.integer
     else:
         # The one of this type, such as 1.0f.
-        text = operator.text.replace("{1f}", "1.0f" if given == np.float32 else "1.0").replace(
-            "{f}", suffix(given)
-        )
+        text = operator.text.replace("{1f}", "1.0f" if given == np.float32 else "1.0").replace("{f}", suffix(given))
     if np.issubdtype(given, np.floating):
         # A power may have an integer for its exponent.
         operands = [_convert([one], {}, given) for one in operands]
@@ -137,9 +133,7 @@ def _select(operands: Sequence[Expression], params: dict[str, Any], out: np.dtyp
     return Apply(text, (which, *cases), out, 1)
 
 
-def _integer_power(
-    operands: Sequence[Expression], params: dict[str, Any], out: np.dtype
-) -> Expression:
+def _integer_power(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype) -> Expression:
     power, one = params["y"], Number(1, out)
     if power < 0:
         whole = _integer_power(operands, {"y": -power}, out)
@@ -172,9 +166,7 @@ def _clamp(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype
     return found
 
 
-def _one_minus_square(
-    operands: Sequence[Expression], params: dict[str, Any], out: np.dtype
-) -> Expression:
+def _one_minus_square(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype) -> Expression:
     one = Number(1, out)
     plus, minus = (Apply(f"({{0}} {sign} {{1}})", (one, operands[0]), out, 1) for sign in "+-")
     return Apply("({0} * {1})", (plus, minus), out, 1)
@@ -185,9 +177,7 @@ _OTHERS: dict[str, Callable[[Sequence[Expression], dict[str, Any], np.dtype], Ex
     "convert_element_type": _convert,
     "copy": lambda operands, params, out: operands[0],
     "integer_pow": _integer_power,
-    "log2": lambda operands, params, out: Apply(
-        f"log2{suffix(out)}({{0}})", tuple(operands), out, _FUNCTION
-    ),
+    "log2": lambda operands, params, out: Apply(f"log2{suffix(out)}({{0}})", tuple(operands), out, _FUNCTION),
     "one_minus_square": _one_minus_square,
     "round": lambda operands, params, out: Apply(
         ("rint" if params["rounding_method"] == 1 else "round") + suffix(out) + "({0})",
@@ -216,9 +206,7 @@ def _known(name: str, operands: Sequence[Expression], out: np.dtype) -> Expressi
     return operands[1] if numbers[0] == 0 and name != "sub" else None
 
 
-def element(
-    name: str, operands: Sequence[Expression], params: dict[str, Any], out: Any
-) -> Expression | None:
+def element(name: str, operands: Sequence[Expression], params: dict[str, Any], out: Any) -> Expression | None:
     """Return what an operation on single elements computes; None if it is no such operation."""
     out = np.dtype(out)
     if (known := _known(name, operands, out)) is not None:

@@ -59,9 +59,7 @@ class Program(NamedTuple):
     graph: Graph
 
 
-def learning_program(
-    learner: Learner, name: str, state: LearnerState | None, step: Graph
-) -> Program:
+def learning_program(learner: Learner, name: str, state: LearnerState | None, step: Graph) -> Program:
     """Return the program of a learner: `step`, `predict` and `reset`.
 
     Args:
@@ -134,9 +132,7 @@ def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
     def arguments(part: str) -> str:
         return ", ".join([f"{name} *ctx", *_arguments(graph, part)])
 
-    struct = [
-        f"    {kind} {field}{'' if field == 'now' else f'[{n}]'};" for field, kind, n in fields
-    ]
+    struct = [f"    {kind} {field}{'' if field == 'now' else f'[{n}]'};" for field, kind, n in fields]
     lines = [
         f"/* Written by foretrace: one step of a network{' that learns' if learns else ''}, in C99. */",
         f"#ifndef {upper}_H",
@@ -182,9 +178,7 @@ def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
     return "\n".join([*lines, "", "#endif", ""])
 
 
-def _source(
-    name: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]
-) -> str:
+def _source(name: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]) -> str:
     has = {field for field, _, _ in fields}
     lines = [f'#include "{name}.h"', "", "#include <math.h>", "#include <string.h>"]
     text = [*_initial(layout), *_init(name, layout)]
@@ -216,9 +210,7 @@ def _init(name: str, layout: Layout) -> list[str]:
     for place, leaf in enumerate(layout.leaves):
         if leaf.value.any():
             field = f"ctx->{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
-            lines.append(
-                f"    memcpy({field} + {leaf.offset}, initial{place}, sizeof initial{place});"
-            )
+            lines.append(f"    memcpy({field} + {leaf.offset}, initial{place}, sizeof initial{place});")
     return [*lines, "}"]
 
 
@@ -249,11 +241,7 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
     result = f"{name}_result" if part == "step" else "void"
     inner = ", ".join([*(text for text, _ in pointers.values()), *used.values()]) or "void"
     call = ", ".join([*(value for _, value in pointers.values()), *used])
-    constants = [
-        constant_text(word, array.value)
-        for word, array in one.constants.items()
-        if array.value is not None
-    ]
+    constants = [constant_text(word, array.value) for word, array in one.constants.items() if array.value is not None]
     lines = [*constants, f"static {result} run_{part}({inner})", "{"]
     lines += [f"    {line}" for line in one.body]
     if part == "step":
@@ -273,7 +261,5 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
             "    return result;",
         ]
     else:
-        lines.append(
-            f"    run_{part}({call});" if "ctx" in call else f"    (void)ctx; run_{part}({call});"
-        )
+        lines.append(f"    run_{part}({call});" if "ctx" in call else f"    (void)ctx; run_{part}({call});")
     return [*lines, "}"]

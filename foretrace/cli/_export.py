@@ -1,7 +1,6 @@
 """What `foretrace export` does."""
 
 import warnings
-from pathlib import Path
 
 from foretrace import experiment
 from foretrace._export.export import export
@@ -36,6 +35,6 @@ def write_graph(command: Export) -> int:
             settings = config.optimizer.settings(None) | {"learning_rate": rate, "warmup_steps": 0}
             model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)
     files = export(model, command.out, command.format, command.learn)
-    for path in files:
-        print(f"{Path(path)}: {path.stat().st_size / 1000:.0f} kB")
+    for path in filter(None, files):
+        print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
     return 0
