@@ -2,25 +2,22 @@
 
 import { readFile } from "node:fs/promises";
 import { gunzipSync } from "node:zlib";
-import * as ort from "onnxruntime-web";
 import { drawn, Learner, Pointer, readRows, Rows } from "./learner.mjs";
 
 const [file] = process.argv.slice(2);
-const here = (name) => readFile(new URL(name, import.meta.url));
-const [graph, state] = [await here("model.onnx"), await here("model.state.safetensors")];
-const learner = await Learner.load(ort, graph, new Uint8Array(state).buffer);
+const learner = await Learner.load(await readFile(new URL("model.wasm", import.meta.url)));
 
 async function* results() {
   if (file === undefined) {
     const pointer = new Pointer(learner);
     for (let sample = 0; sample < 3000; sample += 1) {
-      const answer = await pointer.push(drawn(sample));
+      const answer = pointer.push(drawn(sample));
       if (answer?.seen) yield answer.seen;
     }
   } else {
     const bytes = await readFile(file);
     const rows = new Rows(learner);
-    for (const row of readRows(String(file.endsWith(".gz") ? gunzipSync(bytes) : bytes))) yield await rows.push(row);
+    for (const row of readRows(String(file.endsWith(".gz") ? gunzipSync(bytes) : bytes))) yield rows.push(row);
   }
 }
 

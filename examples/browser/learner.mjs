@@ -1,52 +1,37 @@
-// A network that learns online: one call of its ONNX graph is one step of learning. No Python, no JAX, no foretrace.
-
-const ARRAYS = { F32: Float32Array, I32: Int32Array };
-const TYPES = { F32: "float32", I32: "int32" };
-
-// A safetensors file: the length of a JSON header (8 bytes), the header, then the bytes of all arrays.
-function readState(ort, buffer) {
-  const length = Number(new DataView(buffer).getBigUint64(0, true));
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
-  delete header.__metadata__;
-  const state = {};
-  for (const [name, { dtype, shape, data_offsets }] of Object.entries(header)) {
-    const [start, end] = data_offsets.map((offset) => offset + 8 + length);
-    state[name] = new ort.Tensor(TYPES[dtype], new ARRAYS[dtype](buffer.slice(start, end)), shape);
-  }
-  return state;
-}
+// A network that learns online, as WebAssembly made of C. No Python, no JAX, no foretrace.
 
 export class Learner {
-  // ort: the module onnxruntime-web; graph and state: contents of model.onnx and model.state.safetensors.
-  static async load(ort, graph, state) {
-    return new Learner(ort, await ort.InferenceSession.create(graph), readState(ort, state));
+  // bytes: contents of model.wasm. It asks nothing of its surroundings.
+  static async load(bytes) {
+    const { instance } = await WebAssembly.instantiate(bytes, { wasi_snapshot_preview1: {} });
+    return new Learner(instance.exports);
   }
 
-  constructor(ort, session, state) {
-    Object.assign(this, { ort, session, state });
-    this.memory = Object.keys(state).filter((name) => name.startsWith("carry.h"));
-    this.live = Object.fromEntries(this.memory.map((name) => [name, state[name]]));
+  constructor(model) {
+    this.model = model;
+    model._initialize?.();
+    model.begin();
   }
 
-  feeds(x, y) {
-    const { Tensor } = this.ort;
-    const inputs = { x: new Tensor("float32", Float32Array.from(x), [x.length]) };
-    return { ...this.state, ...inputs, y: new Tensor("int32", Int32Array.of(y), []) };
+  view(address) {
+    return new Float32Array(this.model.memory.buffer, address, 2);
   }
 
   // Learn from a row and its class; return the class that was expected, and the loss, both from before the update.
-  async learn(x, y) {
-    const out = await this.session.run(this.feeds(x, y));
-    for (const name in this.state) this.state[name] = out["next." + name];
-    return { expected: best(out.outputs.data), loss: out.loss.data[0] };
+  learn(x, label) {
+    this.view(this.model.inputs()).set(x);
+    const loss = this.model.learn(label);
+    return { expected: best(this.view(this.model.answers())), loss };
   }
 
-  // Answer for a row whose class is not known yet. The memory of the answers moves on; the network stays as it is.
-  async predict(x) {
-    const wanted = ["outputs", ...this.memory.map((name) => "next." + name)];
-    const out = await this.session.run({ ...this.feeds(x, 0), ...this.live }, wanted);
-    for (const name of this.memory) this.live[name] = out["next." + name];
-    return best(out.outputs.data);
+  // Answer for the last of some rows whose classes are not known yet, from what was learned so far.
+  predict(rows) {
+    this.model.copy();
+    for (const x of rows) {
+      this.view(this.model.inputs()).set(x);
+      this.model.predict();
+    }
+    return best(this.view(this.model.answers()));
   }
 }
 
@@ -80,8 +65,8 @@ export class Rows {
   }
 
   // Learn from a row; return its loss, and whether the network, and the last class again, were right.
-  async push({ numbers, label }) {
-    const { expected, loss } = await this.learner.learn(this.scaler.scale(numbers), label);
+  push({ numbers, label }) {
+    const { expected, loss } = this.learner.learn(this.scaler.scale(numbers), label);
     const seen = { loss, right: expected === label, baseline: this.last === label };
     this.last = label;
     return seen;
@@ -99,7 +84,7 @@ export class Pointer {
   }
 
   // Take a sample [x, y]; return what is expected of the future, and how the answer of `ahead` samples ago did.
-  async push(point) {
+  push(point) {
     const [before, now] = [this.last ?? point, (this.last = point)];
     const velocity = [now[0] - before[0], now[1] - before[1]];
     if (velocity[0] === 0 && velocity[1] === 0) return null; // nobody moves it
@@ -107,11 +92,11 @@ export class Pointer {
     let seen = null;
     if (this.waiting.length === this.ahead) {
       const then = this.waiting.shift();
-      const { loss } = await this.learner.learn(then.x, toTheRight);
+      const { loss } = this.learner.learn(then.x, toTheRight);
       seen = { loss, right: then.expected === toTheRight, baseline: then.toTheRight === toTheRight };
     }
     const x = this.scaler.scale(velocity);
-    const expected = await this.learner.predict(x);
+    const expected = this.learner.predict([...this.waiting.map((one) => one.x), x]);
     this.waiting.push({ x, expected, toTheRight });
     return { expected, seen };
   }

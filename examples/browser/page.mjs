@@ -1,9 +1,7 @@
 // What the page shows: the pointer, the prediction, and how accuracy climbs. The learning itself is in learner.mjs.
 
-import * as ort from "./node_modules/onnxruntime-web/dist/ort.wasm.min.mjs";
 import { drawn, Learner, Pointer, readRows, Rows } from "./learner.mjs";
 
-ort.env.wasm.numThreads = 1;
 const PAUSE = 33; // milliseconds between samples of the pointer
 const at = (id) => document.getElementById(id);
 const [field, chart] = [at("field"), at("chart")];
@@ -12,10 +10,9 @@ let [learner, pointer, history, spent] = [null, null, [], 0];
 const trail = [];
 
 async function begin() {
-  const [graph, state] = await Promise.all(
-    ["model.onnx", "model.state.safetensors"].map(async (name) => (await fetch(name)).arrayBuffer()),
-  );
-  learner = await Learner.load(ort, new Uint8Array(graph), state);
+  const file = await fetch("model.wasm");
+  if (!file.ok) throw new Error("there is no model.wasm here: run python write.py");
+  learner = await Learner.load(await file.arrayBuffer());
   [pointer, history, spent] = [new Pointer(learner), [], 0];
 }
 
@@ -29,7 +26,7 @@ function score(seen) {
   }
   at("loss").textContent = mean("loss").toFixed(3);
   at("status").textContent = `${history.length} learned`;
-  at("speed").textContent = `${(spent / history.length).toFixed(1)} ms for learning and answering once.`;
+  at("speed").textContent = `${((1000 * spent) / history.length).toFixed(0)} µs for learning and answering once.`;
 }
 
 function drawChart() {
@@ -58,17 +55,17 @@ function drawField(point, expected) {
   }
 }
 
-async function timed(work) {
+function timed(work) {
   const started = performance.now();
-  const result = await work();
+  const result = work();
   spent += performance.now() - started;
   return result;
 }
 
-async function follow() {
+function follow() {
   const point = drawing ? drawn(sample++) : position;
   if (point !== null && !reading) {
-    const answer = await timed(() => pointer.push(point));
+    const answer = timed(() => pointer.push(point));
     if (answer?.seen) score(answer.seen);
     drawField(point, answer?.expected ?? null);
     if (history.length % 10 === 0) drawChart();
@@ -85,7 +82,7 @@ async function read(file) {
     await begin();
     const learning = new Rows(learner);
     for (const [i, row] of rows.entries()) {
-      score(await timed(() => learning.push(row)));
+      score(timed(() => learning.push(row)));
       if (i % 100 === 99) {
         drawChart();
         await new Promise((resolve) => setTimeout(resolve)); // let the page be drawn
@@ -113,6 +110,10 @@ at("again").addEventListener("click", async () => {
   await begin();
 });
 
-await begin();
-at("status").textContent = "ready";
-follow();
+try {
+  await begin();
+  at("status").textContent = "ready";
+  follow();
+} catch (error) {
+  at("status").textContent = error.message;
+}

@@ -168,3 +168,19 @@ def test_its_code_fits_a_small_flash(microcontroller):
     folder, _ = microcontroller
     done = subprocess.run(["make", "sizes"], cwd=folder, capture_output=True, text=True, check=True)
     assert int(done.stdout.split("\n")[-2].split()[0]) <= 16 * 1024
+
+
+@pytest.mark.program
+def test_the_page_learns_in_webassembly(tmp_path):
+    pytest.importorskip("ziglang", reason="pip install 'foretrace[native]'")
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    folder = tmp_path / "browser"
+    shutil.copytree(FOLDER / "browser", folder)
+    subprocess.run([sys.executable, "write.py"], cwd=folder, check=True, capture_output=True, timeout=300)
+    assert (folder / "model.wasm").stat().st_size < 150_000
+    for arguments in ([], [str(FOLDER / "sensors.csv.gz")]):
+        command = ["node", "check.mjs", *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert numbers(done.stdout, r"accuracy ([\d.]+)")[-1] > 0.85
