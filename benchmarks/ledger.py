@@ -12,7 +12,6 @@ import platform
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -91,8 +90,6 @@ def command():
     if "--work" in given:
         at = given.index("--work")
         given = given[:at] + given[at + 2 :]
-    if "--against" in given:  # its commit is in the cell
-        given[given.index("--against") + 1] = "../old"
     running = getattr(sys.modules["__main__"], "__spec__", None)
     return shlex.join(["python", "-m", running.name if running else Path(sys.argv[0]).stem, *given])
 
@@ -102,29 +99,19 @@ def parser(doc):
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-def fresh(module, *arguments, package=ROOT, **environment):
-    """Run a script of the benchmarks in a process of its own; return the JSON that it prints last.
-
-    Args:
-        module: name of the script.
-        arguments: its arguments.
-        package: checkout of the project whose package it imports.
-        environment: further variables.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "foretrace").symlink_to((Path(package) / "foretrace").resolve())
-        variables = os.environ | {"PYTHONPATH": os.pathsep.join([folder, str(ROOT)]), **environment}
-        command = [sys.executable, "-m", module, *map(str, arguments)]
-        out = subprocess.run(command, cwd=folder, env=variables, check=True, stdout=subprocess.PIPE, text=True).stdout
+def fresh(module, *arguments):
+    """Run a script of the benchmarks in a process of its own; return the JSON that it prints last."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    out = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.splitlines()[-1])
 
 
 @cache
-def commit(tree=ROOT):
-    """Return the commit of a checkout, marked if it was modified; records that were written are no change."""
+def commit():
+    """Return the commit of the tree, marked if it was modified; records that were written are no change."""
 
     def git(*words):
-        return subprocess.run(["git", "-C", str(tree), *words], capture_output=True, text=True, check=False).stdout
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/records").strip()
     return (git("rev-parse", "--short=8", "HEAD").strip() or "unknown") + (" modified" if changed else "")

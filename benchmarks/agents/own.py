@@ -143,7 +143,7 @@ def window_cells(seeds):
     """Yield the cells of feed-forward agents and of rolling windows."""
     tasks = {("chain", 16): 60_000, ("maze", 10): 60_000, ("trace", 20): 60_000, ("chain", 64): 150_000}
     for (environment, length), steps in tasks.items():
-        place = {"part": "learn", "environment": environment, "length": length}
+        place = {"part": "windows", "environment": environment, "length": length}
         yield {**place, "way": "feed-forward", "reach": 1, "steps": steps, "seeds": seeds}
         # Those of 32 hold the cue of all tasks but the chain of 64.
         for reach in (EQUAL_COMPUTE, EQUAL_MEMORY, *((65,) if length == 64 else ())):

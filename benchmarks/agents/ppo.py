@@ -1,12 +1,10 @@
 """Recurrent PPO with backpropagation through time, as an upper reference: many environments, every rollout gone through
 four times, none of it online.
 
-    python -m benchmarks.agents.ppo learn            return on the memory chain of 64 and in the T-maze of 10
-    python -m benchmarks.agents.ppo table            the records as Markdown
-
-The network is that of the agents in `rl.py`; a rollout begins with the state that it had, and is differentiated as one.
+The network is that of the agents in `own.py`. A rollout begins with the state that the network had, and is
+differentiated as one.
 Options are the usual ones: GAE .95, clipping at .2, gradient norm .5, advantages normalised, a learning rate that falls
-to zero in a straight line. Steps are counted over all environments. Finished cells stay in records/rl_ppo.jsonl.
+to zero in a straight line. Steps are counted over all environments.
 
 Source: Schulman et al., Proximal policy optimization algorithms, arXiv 1707.06347; Huang et al., The 37 implementation
 details of PPO, ICLR blog, 2022.
@@ -22,10 +20,8 @@ import optax
 from jax import lax
 
 import foretrace as ft
-from benchmarks import ledger
 from foretrace.rl import MemoryChain, TMaze, step_or_reset
 
-PATH = ledger.RECORDS / "rl_ppo.jsonl"
 BLOCKS = 50
 CLIP, GAE, VALUE_WEIGHT, LARGEST_NORM = 0.2, 0.95, 0.5, 0.5
 
@@ -172,34 +168,9 @@ def learn(cell):
     return {"mean": round(statistics.mean(results), 4), "each": results, "curves": curves}
 
 
-def cells(seeds, steps):
-    """Yield the cells: two tasks with the same options."""
+def ppo_cells(seeds):
+    """Yield the cells: two tasks with the same options, steps counted over all environments."""
     for environment, length in (("maze", 10), ("chain", 64)):
         options = {"discount": 0.99, "entropy": 0.01, "learning_rate": 1e-3, "environments": 16, "rollout": 128}
-        options |= {"epochs": 4, "steps": steps}
-        yield {"environment": environment, "length": length, **options, "seeds": seeds}
-
-
-def table():
-    """Print the records as Markdown."""
-    records = ledger.read(PATH)
-    names = [name for name in records[0]["cell"] if name != "seeds"] if records else []
-    ledger.print_table(records, names, ["mean", "each"])
-
-
-def main():
-    """Learn, or print."""
-    parser = ledger.parser(__doc__)
-    parser.add_argument("part", choices=["learn", "table"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--only", choices=["chain", "maze"], help="environment; default: both")
-    parser.add_argument("--steps", type=int, default=512_000, help="steps over all environments")
-    given = parser.parse_args()
-    if given.part == "table":
-        return table()
-    chosen = [cell for cell in cells(given.seeds, given.steps) if given.only in (None, cell["environment"])]
-    ledger.each(PATH, chosen, learn)
-
-
-if __name__ == "__main__":
-    main()
+        options |= {"epochs": 4, "steps": 512_000}
+        yield {"task": "ppo", "environment": environment, "length": length, **options, "seeds": seeds}

@@ -9,16 +9,17 @@
     python -m benchmarks.agents.run control      return in CartPole and Acrobot of gymnax, with and without velocities
     python -m benchmarks.agents.run repeat       return in RepeatFirst and RepeatPrevious of POPGym, Easy
     python -m benchmarks.agents.run load         error of the discounted future load of ETTh1 (FORETRACE_DATA)
+    python -m benchmarks.agents.run ppo          recurrent PPO, an upper reference
     python -m benchmarks.agents.run time         microseconds of an environment step, and of the loop in Python
     python -m benchmarks.agents.run sizes        operations, memory and time of a step, by rule and reach of the window
     python -m benchmarks.agents.run memory       memory and live arrays over a million steps
     python -m benchmarks.agents.run table        the records as Markdown
 
-Finished cells stay in records/rl.jsonl, rl_baselines.jsonl and rl_tasks.jsonl.
+Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_ppo.jsonl.
 """
 
 from benchmarks import ledger
-from benchmarks.agents import costs, others, own
+from benchmarks.agents import costs, others, own, ppo
 
 PARTS = {
     "chain": ("rl", own.chain_cells, own.learn),
@@ -33,18 +34,15 @@ PARTS = {
     "control": ("rl_tasks", others.control_cells, others.control),
     "repeat": ("rl_tasks", others.repeat_cells, others.repeat),
     "load": ("rl_tasks", others.load_cells, others.load),
+    "ppo": ("rl_ppo", ppo.ppo_cells, ppo.learn),
 }
 
 
 def table():
     """Print the records as Markdown: what was measured, the means, and each seed."""
     for part, (file, *_) in PARTS.items():
-        named = {"windows": "learn"}.get(part, part)
-        records = [
-            record
-            for record in ledger.read(ledger.RECORDS / f"{file}.jsonl")
-            if named in (record["cell"].get("part"), record["cell"].get("task"))
-        ]
+        records = ledger.read(ledger.RECORDS / f"{file}.jsonl")
+        records = [record for record in records if part == (record["cell"].get("part") or record["cell"].get("task"))]
         inputs = dict.fromkeys(name for record in records for name in record["cell"])
         outputs = dict.fromkeys(name for record in records for name in record["found"] if name != "curves")
         print()

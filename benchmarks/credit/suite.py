@@ -1,8 +1,7 @@
 """A benchmark suite: five tasks, each by every rule, streamed in chunks.
 
-    FORETRACE_DATA=... python -m benchmarks.credit.suite                  everything at the scale small, one seed
+    FORETRACE_DATA=... python -m benchmarks.credit.suite                  everything, one seed
     python -m benchmarks.credit.suite --tasks copy randman --seeds 0 1    these need no data
-    python -m benchmarks.credit.suite --scale full --tasks digits         real lengths: days of CPU time
     python -m benchmarks.credit.suite --page                              docs/suite.md from the records
 
 The tasks digits and heart need `pip install soundfile pyarrow`. Finished cells are
@@ -29,7 +28,7 @@ CALLS, PARTS = 200, 10
 
 def measure(cell):
     """Return the scores, the costs and the losses on the way of a cell."""
-    task, costs = prepared(cell["task"], cell["scale"], cell["seed"])
+    task, costs = prepared(cell["task"], cell["seed"])
     spent = costs.of(cell["rule"])
     began = time.monotonic()
     network, parts, seconds, skipped = learn(task, cell, spent)
@@ -109,22 +108,21 @@ def _arrays(batch):
 
 
 @cache
-def prepared(name, scale, seed):
+def prepared(name, seed):
     """Return a task and its costs."""
-    task = TASKS[name](scale, seed)
+    task = TASKS[name](seed)
     return task, Costs(task)
 
 
 def asked_cells(asked):
     """Return the cells to measure: each rule on every task, then the next rule, then the next seed."""
-    cells = []
-    for seed in asked.seeds:
-        for rule in asked.rules:
-            for name in asked.tasks:
-                if runs(rule, name, asked.scale):
-                    batches = asked.steps or BATCHES[asked.scale][name]
-                    cells.append({"task": name, "rule": rule, "scale": asked.scale, "seed": seed, "batches": batches})
-    return cells
+    return [
+        {"task": name, "rule": rule, "seed": seed, "batches": asked.steps or BATCHES[name]}
+        for seed in asked.seeds
+        for rule in asked.rules
+        for name in asked.tasks
+        if runs(rule, name)
+    ]
 
 
 def main():
@@ -133,7 +131,6 @@ def main():
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--rules", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--scale", choices=("small", "full"), default="small")
     parser.add_argument("--steps", type=int, help="batches of sequences to learn from; default: the task's own number")
     parser.add_argument("--page", action="store_true", help="measure nothing: write docs/suite.md from the records")
     asked = parser.parse_args()

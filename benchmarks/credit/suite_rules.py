@@ -48,12 +48,12 @@ WAYS = {
 """Every rule, in the order in which they are measured."""
 
 
-def runs(name, task, scale):
+def runs(name, task):
     """Say whether a rule is run on a task: longer chunks on the text alone, and nothing that takes many minutes."""
     if WAYS[name].chunk:
         return task == "text"
     dear = {"d = 1": ("digits", "text"), "rolling BPTT, equal memory": ("text", "heart")}
-    return scale == "full" or task not in dear.get(name, ())
+    return task not in dear.get(name, ())
 
 
 def make_learner(network, task, name, settings, batch_size=None):

@@ -1,15 +1,12 @@
 """The five tasks of the suite: streams of sequences, one network, and what is scored.
 
-Each function returns a `Task` for a scale ("small" or "full") and a seed. A batch of sequences is a function of its
-index, so that nothing is stored.
+Each function returns a `Task` for a seed. A batch of sequences is a function of its index, so that nothing is stored.
 """
 
 import gzip
 import io
-import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import foretrace as ft
-from foretrace.tasks.copy import Copy
+from benchmarks.streams.sources import data
+from foretrace.experiment import Copy
 
 
 class Task(NamedTuple):
@@ -44,11 +42,10 @@ class Task(NamedTuple):
     joined: bool = False
 
 
-def copy(scale, seed):
+def copy(seed):
     """Recall a pattern of bits after a silence."""
-    small = scale == "small"
-    task = Copy(pattern_length=12, padding=15, bits=4) if small else Copy()
-    streams, size, depth = (20, 32, 4) if small else (50, 128, 4)
+    task = Copy(pattern_length=12, padding=15, bits=4)
+    streams, size, depth = 20, 32, 4
     test = task.batch(seed + 10_000, 0, 500)
 
     def score(network, parts):
@@ -59,15 +56,14 @@ def copy(scale, seed):
         return {"loss": float(losses[asked].mean()), "accuracy": float(right[asked].mean())} | cosine
 
     draw = jax.jit(lambda index: task.batch(seed, index, streams))
-    cell = ft.LRU.factory(state_size=32 if small else 64)
+    cell = ft.LRU.factory(state_size=size)
     make = maker(task.input_size, task.output_size, size, depth, cell)
     return Task(make, task.loss, streams, 8, task.length, draw, score)
 
 
-def digits(scale, seed):
+def digits(seed):
     """Say which digit was spoken, from the waveform; the label comes with the last chunk."""
-    small = scale == "small"
-    frame, streams, chunk = (16, 10, 16) if small else (1, 10, 256)
+    frame, streams, chunk = 16, 10, 16
     length = 4096 // frame
     sounds, labels = recordings("train")
     test, answers = recordings("test")
@@ -89,15 +85,13 @@ def digits(scale, seed):
         loss = jax.vmap(ft.losses.softmax_cross_entropy)(logits, answers).mean()
         return {"loss": float(loss), "accuracy": float((logits.argmax(-1) == answers).mean())}
 
-    cell = ft.LRU.factory(state_size=32 if small else 64, r_min=0.9, r_max=0.999)
-    make = maker(frame, 10, 32 if small else 64, 2 if small else 4, cell)
+    make = maker(frame, 10, 32, 2, ft.LRU.factory(state_size=32, r_min=0.9, r_max=0.999))
     return Task(make, ft.losses.softmax_cross_entropy, streams, chunk, length, batch, score)
 
 
-def text(scale, seed):
+def text(seed):
     """Predict the next byte of a book, in one stream."""
-    small = scale == "small"
-    length, chunk, size = 1024, 16, 64 if small else 256
+    length, chunk, size = 1024, 16, 64
     found = np.frombuffer(gzip.decompress((data() / "streams" / "war_and_peace.txt.gz").read_bytes()), np.uint8)
 
     def batch(index):
@@ -109,25 +103,24 @@ def text(scale, seed):
     def score(network, parts):
         return {"bits_per_byte": parts[-1] / np.log(2), "bits_per_byte_in_all": float(np.mean(parts)) / np.log(2)}
 
-    make = maker(256, 256, size, 2 if small else 4, ft.LRU.factory(state_size=size))
+    make = maker(256, 256, size, 2, ft.LRU.factory(state_size=size))
     loss = ft.losses.softmax_cross_entropy
     return Task(make, loss, 1, chunk, length, batch, score, joined=True)
 
 
-def randman(scale, seed):
+def randman(seed):
     """Say on which of ten random manifolds the spike times lie, with layers of integrate-and-fire units."""
-    small = scale == "small"
     classes, units, length, dimensions, chunk = 10, 50, 50, 2, 10
-    streams, size, depth = 32, 64 if small else 128, 3
+    streams, size, depth = 32, 64, 3
     manifolds = np.random.default_rng([seed, 99]).uniform(size=(3, classes, units, dimensions, 100))
 
     def sample(draw, count):
         labels = draw.integers(0, classes, count)
         points = draw.uniform(size=(count, 1, dimensions, 1))
-        scale, frequency, phase = manifolds[:, labels]
+        amplitude, frequency, phase = manifolds[:, labels]
         order = np.arange(1, 101)
         # A smooth function for each unit: a product over the dimensions of Fourier series whose terms fall as 1 / k^2.
-        times = (scale / order**2 * np.sin(2 * np.pi * (order * points * frequency + phase))).sum(-1).prod(-1)
+        times = (amplitude / order**2 * np.sin(2 * np.pi * (order * points * frequency + phase))).sum(-1).prod(-1)
         low, high = times.min(1, keepdims=True), times.max(1, keepdims=True)
         at = np.minimum((times - low) / (high - low) * length, length - 1).astype(int)
         xs = (np.arange(length)[:, None] == at[:, None]).astype(np.float32)
@@ -154,9 +147,9 @@ HORIZONS = 36
 """Predictions at every step: up to a second ahead, at 36 steps a second."""
 
 
-def heart(scale, seed):
+def heart(seed):
     """Predict an electrocardiogram up to a second ahead: learned on 20 minutes, scored on the ten after them."""
-    size, length, chunk = 32 if scale == "small" else 64, 720, 12
+    size, length, chunk = 32, 720, 12
     signal = electrocardiogram()
     count, first = len(signal) - HORIZONS, 20 * 60 * HORIZONS
     signal = ((signal - signal[:first].mean()) / signal[:first].std()).astype(np.float32)
@@ -187,11 +180,8 @@ def heart(scale, seed):
 
 
 TASKS = {"copy": copy, "digits": digits, "text": text, "randman": randman, "heart": heart}
-BATCHES = {
-    "small": {"copy": 1500, "digits": 810, "text": 250, "randman": 500, "heart": 180},
-    "full": {"copy": 10_000, "digits": 5400, "text": 3100, "randman": 10_000, "heart": 1200},
-}
-"""Batches of sequences that are learned from: three and twenty epochs of the digits, 8 % and all of the book."""
+BATCHES = {"copy": 1500, "digits": 810, "text": 250, "randman": 500, "heart": 180}
+"""Batches of sequences that are learned from: three epochs of the digits, 8 % of the book."""
 
 
 def maker(inputs, outputs, size, depth, cell, **options):
@@ -202,13 +192,6 @@ def maker(inputs, outputs, size, depth, cell, **options):
 def predict(network, xs):
     """Return the outputs for whole sequences."""
     return ft.forward(network, None, jnp.asarray(xs), keep_carry=False)[0]
-
-
-def data():
-    """Return the folder of the data sets."""
-    if "FORETRACE_DATA" not in os.environ:
-        raise SystemExit("set FORETRACE_DATA to the folder that holds fsdd/ and streams/ (docs/data.md)")
-    return Path(os.environ["FORETRACE_DATA"])
 
 
 @cache

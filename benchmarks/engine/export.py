@@ -1,4 +1,4 @@
-"""Parity and time of exported learning steps: `python -m benchmarks.engine.export [--steps 10000] [--out FILE.md]`.
+"""Parity and time of exported learning steps: `python -m benchmarks.engine.export [--steps 10000]`.
 
 Every cell learns to recall an input of three rows ago in onnxruntime on one thread. Every step is also done by
 `Learner.step`, from the same state, and what comes out (loss, parameters, states, sensitivities) is compared. Runs that
@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import onnx
 import onnxruntime
 import optax
 from safetensors.numpy import load_file
@@ -19,6 +20,7 @@ from safetensors.numpy import load_file
 import foretrace as ft
 from benchmarks import ledger
 
+FILE = ledger.RECORDS / "export.jsonl"
 CELLS = {
     "LRU": ft.LRU.factory(state_size=16),
     "S5": ft.S5.factory(state_size=16),
@@ -33,10 +35,6 @@ CELLS = {
     "IndRNN": ft.IndRNN.factory(),
     "LIF": ft.LIF.factory(),
 }
-COLUMNS = (
-    *("cell", "nodes", "learning, kB", "inference, kB", "StableHLO, kB", "loss, first 500", "loss, last 500"),
-    *("largest difference of a step", "onnxruntime, us", "JAX, us"),
-)
 
 
 def rows(steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -85,39 +83,38 @@ def learned(
     return losses, apart, float(np.median(times[0])), float(np.median(times[1]))
 
 
-def measured(cell: str, steps: int) -> list[str]:
-    network = ft.Network(1, 1, model_size=16, depth=2, cell=CELLS[cell], key=jax.random.key(0))
+def measure(cell):
+    """Return sizes, losses, largest difference and times of a cell's learning step."""
+    network = ft.Network(1, 1, model_size=16, depth=2, cell=CELLS[cell["cell"]], key=jax.random.key(0))
     learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=ft.losses.squared_error, warn=False)
-    xs, ys = rows(steps)
     with tempfile.TemporaryDirectory() as folder:
         learning = ft.export(learner, Path(folder) / "learning.onnx", "onnx", learn=True)
         inference = ft.export(learner, Path(folder) / "inference.onnx", "onnx")
         stablehlo = ft.export(learner, Path(folder) / "learning.stablehlo", learn=True)
-        sizes = [path.graph.stat().st_size / 1000 for path in (learning, inference, stablehlo)]
-        import onnx
-
+        sizes = [round(path.graph.stat().st_size / 1000) for path in (learning, inference, stablehlo)]
         nodes = len(onnx.load(learning.graph).graph.node)
-        losses, apart, there, here = learned(learner, learning, xs, ys)
-    ends = f"{np.mean(losses[:500]):.3f}", f"{np.mean(losses[-500:]):.3f}"
-    times = f"{there * 1e6:.0f}", f"{here * 1e6:.0f}"
-    return [cell, str(nodes), *(f"{size:.0f}" for size in sizes), *ends, f"{apart:.0e}", *times]
+        losses, apart, there, here = learned(learner, learning, *rows(cell["steps"]))
+    return {
+        "nodes": nodes,
+        **dict(zip(("learning, kB", "inference, kB", "StableHLO, kB"), sizes, strict=True)),
+        "loss, first 500": round(float(np.mean(losses[:500])), 3),
+        "loss, last 500": round(float(np.mean(losses[-500:])), 3),
+        "largest difference of a step": float(f"{apart:.0e}"),
+        "onnxruntime, us": round(there * 1e6),
+        "JAX, us": round(here * 1e6),
+    }
 
 
-def main() -> None:
+def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS))
-    parser.add_argument("--out", type=Path, help="Markdown file to write as well")
     parser.add_argument("--float64", action="store_true", help="export and compare in double precision")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", options.float64)
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-    print("\n".join(lines))
-    for cell in options.cells:
-        lines.append("| " + " | ".join(measured(cell, options.steps)) + " |")
-        print(lines[-1], flush=True)
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n")
+    asked = parser.parse_args()
+    jax.config.update("jax_enable_x64", asked.float64)
+    ledger.each(FILE, [{"cell": c, "steps": asked.steps, "float64": asked.float64} for c in asked.cells], measure)
+    if records := ledger.read(FILE):
+        ledger.print_table(records, list(records[0]["cell"]), list(records[0]["found"]))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,21 @@ one process, medians: run it on a machine that does nothing else. The step alone
 after a short run that compiles: reading, encoding, learning, scores and checkpoints.
 """
 
+import itertools
 import random
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from benchmarks import ledger
+from benchmarks.streams import rows
 
 FILE = ledger.RECORDS / "latency.jsonl"
 SIZES = {"tiny": (1, 16, 16), "small": (2, 32, 32), "paper": (4, 128, 64)}
 FEATURES, WARM = 8, 256
+PARTS = ("elec2", "beijing_pm25", "thirty numbers")
 
 
 def main():
@@ -27,6 +31,7 @@ def main():
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--repeats", type=int, default=200, help="rounds of one call each")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of the command that are timed")
+    parser.add_argument("--parts", action="store_true", help="instead, where the time of a row goes, part by part")
     asked = parser.parse_args()
     cells = [{"what": "one row", "size": size, "repeats": asked.repeats} for size in asked.sizes]
     cells += [
@@ -34,7 +39,11 @@ def main():
         for size in asked.sizes
         for chunk in asked.chunks
     ]
-    ledger.each(FILE, cells, lambda cell: one_row(cell) if cell["what"] == "one row" else command(cell))
+    if asked.parts:
+        pairs = itertools.product(PARTS, ("auto", "fast", "tiny", "small"), (1, 64))
+        cells = [{"what": "parts", "stream": s, "size": size, "chunk": c, "rows": 3000} for s, size, c in pairs]
+    measure = {"one row": one_row, "foretrace stream": command, "parts": parts}
+    ledger.each(FILE, cells, lambda cell: measure[cell["what"]](cell))
 
 
 def one_row(cell):
@@ -47,7 +56,7 @@ def one_row(cell):
     model = ft.stream.Classifier(size=cell["size"], features=2 * FEATURES, classes=2)
     paper = ft.stream.Classifier(size=cell["size"], features=2 * FEATURES, classes=2, credit_depth=0)
     draw = random.Random(0)
-    rows = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(20)]
+    given = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(20)]
     depth, model_size, state_size = SIZES[cell["size"]]
     network = ft.Network(
         2 * FEATURES,
@@ -61,9 +70,9 @@ def one_row(cell):
     state, x, y = learner.init(), jnp.ones((1, 2 * FEATURES)), jnp.zeros(1, int)
     turn = iter(range(10**9))
     calls = {
-        "learn_one": lambda: model.learn_one(*rows[next(turn) % len(rows)]),
-        "learn_one_paper_rule": lambda: paper.learn_one(*rows[next(turn) % len(rows)]),
-        "predict_one": lambda: model.predict_one(rows[0][0]),
+        "learn_one": lambda: model.learn_one(*given[next(turn) % len(given)]),
+        "learn_one_paper_rule": lambda: paper.learn_one(*given[next(turn) % len(given)]),
+        "predict_one": lambda: model.predict_one(given[0][0]),
         "step": lambda: jax.block_until_ready(learner.step(state, x, y)),
         "inference": lambda: jax.block_until_ready(learner.predict(state, x, sensitivity=False)),
     }
@@ -97,6 +106,22 @@ def command(cell):
         seconds = follow({"size": cell["size"]}, warm=WARM, source=str(path), target="y", chunk=cell["chunk"]).seconds
     jax.clear_caches()
     return {"cpu_us_per_row": 1e6 * seconds / cell["rows"], "rows_per_cpu_second": cell["rows"] / seconds}
+
+
+def parts(cell):
+    """Return the parts of a row in microseconds of CPU time; run it with XLA on one thread."""
+    import foretrace.stream._parts as timed
+    from benchmarks.streams.followed import follow
+
+    timed.time = SimpleNamespace(perf_counter=time.process_time)
+    path, count = rows.prepare(cell["stream"], Path(tempfile.gettempdir()) / "foretrace-streams"), cell["rows"]
+    given = {"source": str(path), "target": "target", "chunk": cell["chunk"], "log_every": count // 3}
+    result, lines, seconds, _ = follow({"size": cell["size"]}, rows=count, warm=WARM, **given)
+    spent = [line["microseconds"] for line in lines if line.get("microseconds")]
+    spent = {part: min(one.get(part, 0.0) for one in spent) for part in spent[-1]}
+    scores = {name: result.scores[name] for name in ("accuracy", "mae") if name in result.scores}
+    times = {"row": round(sum(spent.values()), 1), "with files": round(1e6 * seconds / count, 1)}
+    return {"now": {**times, **spent, **scores}}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from benchmarks.streams.cues import LABELS
 
 PAGE = ledger.ROOT / "docs" / "streams_compared.md"
 TEMPLATE = Path(__file__).with_name("compared.md")
-PARTS = (
+PARTS = [
     "reach",
     "memory",
     "what",
@@ -23,7 +23,7 @@ PARTS = (
     "row_parts",
     "soak",
     "provenance",
-)
+]
 FIRST = 5000
 
 
@@ -45,7 +45,7 @@ def text(records=ledger.RECORDS):
     """
     found = {name: ledger.read(records / f"{name}.jsonl") for name in NAMES}
     page = TEMPLATE.read_text()
-    for part in PARTS:
+    for part in (*PARTS, "provenance"):
         page = page.replace(f"<!-- {part} -->", globals()[part](found))
     return page
 
@@ -74,28 +74,16 @@ def reach(found):
 
 def memory(found):
     """Return what memory does over a million rows, and what a step of each kind takes."""
-    lines = []
-    for record in found["flat_memory"]:
-        cell, one = record["cell"], record["found"]
-        if cell["what"] == "foretrace stream":
-            lines.append(
-                f"`foretrace stream --size {cell.get('size', 'small')}` held "
-                f"{one['mib_at_first']:.1f} MiB after {one['mib'][0][0]:,} rows and "
-                f"{one['mib_at_last']:.1f} MiB after {one['mib'][-1][0]:,} (chunks of {cell['chunk']}): "
-                f"{one['growth']:+.2%}.\n"
-            )
-    steps = [r for r in found["flat_memory"] if r["cell"]["what"] == "one step"]
-    if steps:
-        names = [
-            "one step at a time",
-            "ms/step",
-            "kept, KiB",
-            "compiled temporary, KiB",
-            "resident of the process, MiB",
-        ]
-        lines += table_head(names)
-    for record in steps:
-        cell, one = record["cell"], record["found"]
+    lines = [
+        f"`foretrace stream --size {cell.get('size', 'small')}` held "
+        f"{one['mib_at_first']:.1f} MiB after {one['mib'][0][0]:,} rows and "
+        f"{one['mib_at_last']:.1f} MiB after {one['mib'][-1][0]:,} (chunks of {cell['chunk']}): "
+        f"{one['growth']:+.2%}.\n"
+        for cell, one in _pairs(found["flat_memory"], "foretrace stream")
+    ]
+    names = ["ms/step", "kept, KiB", "compiled temporary, KiB", "resident of the process, MiB"]
+    lines += table_head(["one step at a time", *names])
+    for cell, one in _pairs(found["flat_memory"], "one step"):
         way = f"rolling BPTT, reach {cell['reach']:,}" if cell["way"] == "rolling" else cell["way"]
         values = [f"{one['cpu_ms_per_step']:.2f}", f"{one['held_kib']:,.0f}", f"{one['compiled_kib']:,.0f}"]
         lines.append(table_row([way, *values, f"{one['resident_mib']:,.0f}"]))
@@ -200,60 +188,42 @@ def _tables(records, heading):
 
 def latency(found):
     """Return times of single rows and of the command."""
-    lines = []
-    ones = [r for r in found["latency"] if r["cell"]["what"] == "one row"]
-    if ones:
-        names = [
-            "size",
-            "`learn_one`, µs",
-            "by the paper's rule, µs",
-            "`predict_one`, µs",
-            "`Learner.step`, µs",
-            "inference, µs",
-            "step / inference",
-        ]
-        lines += table_head(names)
-    for record in ones:
-        one = record["found"]
-        values = [
-            number(one[f"{name}_us"])
-            for name in ("learn_one", "learn_one_paper_rule", "predict_one", "step", "inference")
-        ]
-        lines.append(table_row([record["cell"]["size"], *values, f"{one['step_over_inference']:.1f}"]))
-    commands = [r for r in found["latency"] if r["cell"]["what"] == "foretrace stream"]
-    if commands:
-        lines += ["", *table_head(["`foretrace stream`", "µs/row", "rows per CPU second"])]
-    for record in commands:
-        one, cell = record["found"], record["cell"]
+    columns = {
+        "learn_one": "`learn_one`, µs",
+        "learn_one_paper_rule": "by the paper's rule, µs",
+        "predict_one": "`predict_one`, µs",
+        "step": "`Learner.step`, µs",
+        "inference": "inference, µs",
+    }
+    lines = table_head(["size", *columns.values(), "step / inference"])
+    for cell, one in _pairs(found["latency"], "one row"):
+        values = [number(one[f"{name}_us"]) for name in columns]
+        lines.append(table_row([cell["size"], *values, f"{one['step_over_inference']:.1f}"]))
+    lines += ["", *table_head(["`foretrace stream`", "µs/row", "rows per CPU second"])]
+    for cell, one in _pairs(found["latency"], "foretrace stream"):
         what = f"{cell['size']}, `--chunk {cell['chunk']}`"
         lines.append(table_row([what, number(one["cpu_us_per_row"]), f"{one['rows_per_cpu_second']:,.0f}"]))
     return "\n".join(lines)
 
 
+def _pairs(records, what):
+    """Return what was measured and what was found, of one kind."""
+    return [(record["cell"], record["found"]) for record in records if record["cell"]["what"] == what]
+
+
 def row_parts(found):
-    """Return the parts of a row; before a change and after it where both were measured in turn."""
-    records = [r for r in found["latency"] if r["cell"]["what"] == "parts"]
-    if not records:
-        return ""
-    groups = {
-        "reading, encoding": ("reading", "encoding"),
-        "mixture, network": ("mixture", "network"),
-        "intervals, scores, records": ("intervals", "scores", "records"),
+    """Return the parts of a row, for each stream, size and chunk by the last record."""
+    records = {
+        f"{cell['stream']}, {cell['size']}, `--chunk {cell['chunk']}`": record["found"]["now"]
+        for record in found["latency"]
+        if (cell := record["cell"])["what"] == "parts"
     }
-    lines = table_head(
-        ["µs of CPU time a row", "", *groups, "row", "rows per CPU second", "dispatch of a call", "arrays"]
-    )
-    for record in records:
-        cell = record["cell"]
-        compared = "before" in record["found"]
-        for name in ("before", "now") if compared else ("now",):
-            one = record["found"][name]
-            parts = [sum(one.get(part, 0.0) for part in group) for group in groups.values()]
-            what = f"{cell['stream']}, {cell['size']}, `--chunk {cell['chunk']}`"
-            values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
-            passed = [f"{one['dispatch']:.0f}", str(one["arrays"])] if "dispatch" in one else ["", ""]
-            tree = f"`{cell['commits'][name]}`"
-            lines.append(table_row([what, f"{name}, {tree}" if compared else tree, *values, *passed]))
+    groups = ("reading", "encoding"), ("mixture", "network"), ("intervals", "scores", "records")
+    lines = table_head(["µs of CPU time a row", *(", ".join(group) for group in groups), "row", "rows per CPU second"])
+    for name, one in records.items():
+        parts = [sum(one.get(part, 0.0) for part in group) for group in groups]
+        values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
+        lines.append(table_row([name, *values]))
     return "\n".join(lines)
 
 

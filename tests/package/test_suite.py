@@ -26,7 +26,7 @@ def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(benchmark)
 
     def record(rule, seed, loss, time):
         found = {"loss": loss, "accuracy": 0.5, "memory_kib": 3.0, "operations": 2000.0, "cpu_us_per_step": time}
-        return {"cell": {"task": "copy", "rule": rule, "scale": "small", "seed": seed, "batches": 2}, "found": found}
+        return {"cell": {"task": "copy", "rule": rule, "seed": seed, "batches": 2}, "found": found}
 
     records = [record(page.ONLINE, 0, 1.0, 3.0), record(page.ONLINE, 1, 2.0, 5.0), record("spatial", 0, 3.0, 2.0)]
     spatial, online = page.table(records, "copy").split("\n")[2:]
@@ -44,7 +44,7 @@ def test_every_task_runs_for_two_batches(benchmark, monkeypatch, task):
         pytest.importorskip("soundfile")
     suite, scores = benchmark("credit.suite"), benchmark("credit.suite_page").SCORES[task]
     with jax.enable_x64(False):
-        cells = [{"task": task, "scale": "small", "seed": 0, "batches": 2, "rule": rule} for rule in suite.WAYS]
+        cells = [{"task": task, "seed": 0, "batches": 2, "rule": rule} for rule in suite.WAYS]
         for cell in (cells[0], cells[3]):
             found = suite.measure(cell)
             assert all(np.isfinite(found[key]) for key in scores)
