@@ -20,7 +20,6 @@ from jax.flatten_util import ravel_pytree
 import foretrace as ft
 from benchmarks import ledger
 from foretrace import experiment
-from foretrace.experiment import _program
 from foretrace.tasks.copy import Copy
 
 FILE = ledger.RECORDS / "module_noise.jsonl"
@@ -41,8 +40,9 @@ def trained(updates):
     task, learner = experiment.build(CONFIG)
 
     def one(state, step):
-        state, (loss, *_) = _program.learn(CONFIG, task, learner, state, step, CONFIG.seed)
-        return state, loss
+        batch = task.batch(CONFIG.seed, step, STREAMS)
+        state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
+        return state, info.loss
 
     state, losses = jax.jit(lambda state: lax.scan(one, state, jnp.arange(updates)))(learner.init())
     return state.network, float(np.mean(losses[-50:])) if updates else None

@@ -6,9 +6,7 @@ update by AdamW. Plain JAX is `lax.scan` and `jax.grad` with Optax, one compiled
 kernel, with fused AdamW, run eagerly.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,29 +14,27 @@ import numpy as np
 import optax
 from jax import lax
 
-from foretrace._network import Network
-from foretrace._rule import BPTT, ONLINE
-from foretrace._types import Array
+import foretrace as ft
 from foretrace.bench._parts import compiled_step
 from foretrace.bench._timing import DEPTH, SHAPES, data, learner, network
-from foretrace.experiment._cells import GRU
+from foretrace.experiment import GRU
 
 WIDTH, RATE, CLIP = 91, 1e-3, 1.0
 SHAPE = SHAPES["copy"]._replace(model=WIDTH)
 
 
-def calls() -> dict[str, Callable]:
+def calls():
     """Return a call for each; it makes one step from where the last one ended."""
-    return {"BPTT": _ours(BPTT), "SnAp-1": _ours(ONLINE), "plain JAX": _plain_jax(), "torch": _torch()}
+    return {"BPTT": _ours(ft.BPTT), "SnAp-1": _ours(ft.ONLINE), "plain JAX": _plain_jax(), "torch": _torch()}
 
 
-def _ours(rule: Any) -> Callable:
+def _ours(rule):
     made = learner(SHAPE, rule, cell=GRU().factory(), whole_sequences=True)
     xs, ys = data(SHAPE, SHAPE.batch, SHAPE.length)
     state = made.init()
     program = compiled_step(made, state, xs, ys).program
 
-    def call() -> Any:
+    def call():
         nonlocal state
         state, info = program(state, xs, ys, None, None)
         return info.loss
@@ -46,20 +42,20 @@ def _ours(rule: Any) -> Callable:
     return call
 
 
-def _plain_jax() -> Callable:
+def _plain_jax():
     parameters = parameters_of(network(SHAPE, GRU().factory()))
     xs, ys = data(SHAPE, SHAPE.batch, SHAPE.length)
     optimizer = optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(RATE, weight_decay=0.0))
 
     @jax.jit
-    def step(parameters: dict, moments: Any) -> tuple:
+    def step(parameters, moments):
         value, grads = jax.value_and_grad(loss)(parameters, xs, ys)
         updates, moments = optimizer.update(grads, moments, parameters)
         return optax.apply_updates(parameters, updates), moments, value
 
     state = parameters, optimizer.init(parameters)
 
-    def call() -> Any:
+    def call():
         nonlocal state
         *state, value = step(*state)
         return value
@@ -67,16 +63,16 @@ def _plain_jax() -> Callable:
     return call
 
 
-def parameters_of(network: Network) -> dict:
+def parameters_of(network):
     """Return the parameters of a network of GRUs as plain JAX has them: matrices on the right, gates side by side."""
 
-    def linear(layer: Any) -> dict:
+    def linear(layer):
         return {"W": layer.weight.T, "b": layer.bias}
 
-    def side_by_side(weights: Array) -> Array:
+    def side_by_side(weights):
         return jnp.transpose(weights, (2, 1, 0)).reshape(weights.shape[2], -1)
 
-    def layer(block: Any) -> dict:
+    def layer(block):
         cell = block.cell
         gru = {"W": side_by_side(cell.W_i), "U": side_by_side(cell.W_h), "b": cell.b_i.T.reshape(-1), "b_n": cell.b_hn}
         return {
@@ -89,7 +85,7 @@ def parameters_of(network: Network) -> dict:
     return {"encoder": linear(network.encoder), "layers": layers, "decoder": linear(network.decoder.linear)}
 
 
-def loss(parameters: dict, xs: Array, ys: Array) -> Array:
+def loss(parameters, xs, ys):
     """Return the mean over streams of the sum over steps, as ours is."""
     xs, ys = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
     x = xs @ parameters["encoder"]["W"] + parameters["encoder"]["b"]
@@ -104,7 +100,7 @@ def loss(parameters: dict, xs: Array, ys: Array) -> Array:
     return optax.softmax_cross_entropy_with_integer_labels(outputs, ys).sum() / xs.shape[1]
 
 
-def _gru(parameters: dict, h: Array, x: Array) -> tuple[Array, Array]:
+def _gru(parameters, h, x):
     now_r, now_z, now_n = jnp.split(x @ parameters["W"] + parameters["b"], 3, axis=-1)
     past_r, past_z, past_n = jnp.split(h @ parameters["U"], 3, axis=-1)
     r, z = jax.nn.sigmoid(now_r + past_r), jax.nn.sigmoid(now_z + past_z)
@@ -112,7 +108,7 @@ def _gru(parameters: dict, h: Array, x: Array) -> tuple[Array, Array]:
     return h, h
 
 
-def _torch() -> Callable:
+def _torch():
     import torch
     from torch import nn
 
@@ -120,12 +116,12 @@ def _torch() -> Callable:
     xs, ys = (torch.tensor(np.asarray(part)) for part in data(SHAPE, SHAPE.batch, SHAPE.length))
 
     class Block(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.norm, self.glu = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
             self.gru = nn.GRU(WIDTH, WIDTH, batch_first=True)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             hs, _ = self.gru(self.norm(x))
             return x + nn.functional.glu(self.glu(nn.functional.gelu(hs, approximate="tanh")), -1)
 
@@ -134,7 +130,7 @@ def _torch() -> Callable:
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
 
-    def call() -> Any:
+    def call():
         optimizer.zero_grad()
         outputs = model(xs)
         value = nn.functional.cross_entropy(outputs.flatten(0, 1), ys.long().flatten(), reduction="sum") / len(xs)

@@ -11,26 +11,18 @@ import json
 import random
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
 
+import foretrace as ft
 from benchmarks import ledger
 from benchmarks.engine import peer_steps
-from foretrace._engine.carry import init_carry
-from foretrace._engine.data import Data
-from foretrace._engine.gradient import evaluate
-from foretrace._rule import ONLINE
-from foretrace._types import Array
-from foretrace.bench._parts import Row
 from foretrace.bench._timing import DEPTH, SHAPES, data, network, ratio, timed
-from foretrace.losses import softmax_cross_entropy
 
 STREAMS, STEPS = 8, 64
 """Beside braintrace."""
@@ -41,7 +33,7 @@ FEATURES, ROWS = 8, 50
 """Beside deep-river: numbers of a row, and rows of a timed round."""
 
 
-def main() -> None:
+def main():
     """Record each comparison that is not there yet, and print all of them."""
     parser = ledger.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds, of which medians are reported")
@@ -56,7 +48,7 @@ def main() -> None:
             print(json.dumps(row))
 
 
-def _row(peer: str, what: str, seconds: Mapping[str, list[float]], ours: str, theirs: str, calls: int) -> Row:
+def _row(peer, what, seconds, ours, theirs, calls):
     return {
         "peer": f"{peer} {importlib.metadata.version(peer)}",
         "foretrace": what,
@@ -66,7 +58,7 @@ def _row(peer: str, what: str, seconds: Mapping[str, list[float]], ours: str, th
     }
 
 
-def beside_braintrace(rounds: int) -> Iterator[Row]:
+def beside_braintrace(rounds):
     """Compare the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step.
 
     Each call is one compiled program without an optimiser. Ours has norms and gated units between the layers,
@@ -80,7 +72,7 @@ def beside_braintrace(rounds: int) -> Iterator[Row]:
         yield _row("braintrace", name, seconds, name, f"braintrace, {name}", STEPS)
 
 
-def beside_plain_loops(rounds: int) -> Iterator[Row]:
+def beside_plain_loops(rounds):
     """Compare a training step of four GRU layers with the same network in plain JAX and in torch, per sequence."""
     seconds = timed(peer_steps.calls(), rounds)
     for theirs in ("plain JAX", "torch"):
@@ -89,30 +81,28 @@ def beside_plain_loops(rounds: int) -> Iterator[Row]:
             yield row if theirs == "torch" else row | {"peer": f"plain JAX {jax.__version__}"}
 
 
-def beside_deep_river(rounds: int) -> Iterator[Row]:
+def beside_deep_river(rounds):
     """Compare its LSTM with our `Classifier` of two layers of 32, by default and by the paper's rule.
 
     The LSTM has 32 units and goes through a window of 10 rows anew at each row. Rows have 8 numbers, two classes.
     """
     from deep_river.classification import LSTMClassifier
 
-    from foretrace.stream._river import Classifier
-
-    options: dict[str, Any] = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
+    options = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
     models = {
-        "": Classifier(size="small", features=2 * FEATURES, classes=2),
-        ", the paper's rule": Classifier(size="small", features=2 * FEATURES, classes=2, credit_depth=0),
+        "": ft.stream.Classifier(size="small", features=2 * FEATURES, classes=2),
+        ", the paper's rule": ft.stream.Classifier(size="small", features=2 * FEATURES, classes=2, credit_depth=0),
         "deep-river": LSTMClassifier(**options, lr=1e-3),
     }
     draw = random.Random(0)
     rows = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(ROWS)]
 
-    def both(model: Any) -> None:
+    def both(model):
         for x, y in rows:
             model.predict_one(x)  # waits for what was learned before
             model.learn_one(x, y)
 
-    def predict(model: Any) -> None:
+    def predict(model):
         for x, _ in rows:
             model.predict_one(x)
 
@@ -123,33 +113,34 @@ def beside_deep_river(rounds: int) -> Iterator[Row]:
                 yield _row("deep-river", name + kind, seconds, kind, "deep-river", ROWS)
 
 
-def _chunked(chunk: int) -> Callable:
+def _chunked(chunk):
     """Return our rule over the steps, one call of a compiled program for each chunk, as a stream is learned."""
     made, carry, xs, ys = _ours()
-    run = jax.jit(lambda *given: evaluate(*given, rule=ONLINE, loss=softmax_cross_entropy)[:3])
-    parts = [Data(xs[:, first : first + chunk], ys[:, first : first + chunk]) for first in range(0, STEPS, chunk)]
+    run = jax.jit(partial(ft.gradient, rule=ft.ONLINE, loss=ft.losses.softmax_cross_entropy))
+    parts = [(xs[:, first : first + chunk], ys[:, first : first + chunk]) for first in range(0, STEPS, chunk)]
 
-    def call() -> Any:
+    def call():
         now, gradients = carry, []
         for part in parts:
-            _, gradient, now = run(made, now, part)
+            _, gradient, now = run(made, now, *part)
             gradients.append(gradient)
         return gradients, now
 
     return call
 
 
-def _by_steps() -> Callable:
+def _by_steps():
     """Return our rule over the steps in one compiled program, as braintrace's driver is."""
     made, carry, xs, ys = _ours()
 
-    def step(now: tuple, row: tuple[Array, Array]) -> tuple[tuple, Array]:
+    def step(now, row):
         carry, total = now
         x, y = row
-        found = evaluate(made, carry, Data(x[:, None], y[:, None]), rule=ONLINE, loss=softmax_cross_entropy)
-        return (found.carry, optax.tree.add(total, found.grads)), found.loss
+        loss = ft.losses.softmax_cross_entropy
+        value, grads, carry = ft.gradient(made, carry, x[:, None], y[:, None], rule=ft.ONLINE, loss=loss)
+        return (carry, optax.tree.add(total, grads)), value
 
-    def run(carry: Any, xs: Array, ys: Array) -> Any:
+    def run(carry, xs, ys):
         rows = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
         return lax.scan(step, (carry, optax.tree.zeros_like(made)), rows)
 
@@ -157,13 +148,13 @@ def _by_steps() -> Callable:
     return lambda: compiled(carry, xs, ys)
 
 
-def _ours() -> tuple[Any, Any, Array, Array]:
+def _ours():
     shape = SHAPES["copy"]
     made = network(shape)
-    return made, init_carry(made, ONLINE, STREAMS), *data(shape, STREAMS, STEPS)
+    return made, ft.init_carry(made, ft.ONLINE, STREAMS), *data(shape, STREAMS, STEPS)
 
 
-def _braintrace(chunk: int | None) -> Callable:
+def _braintrace(chunk):
     """Return braintrace's exact rule on its own LRU cells, run over the steps, or chunks, by its own driver."""
     import brainstate
     import braintrace
@@ -172,13 +163,13 @@ def _braintrace(chunk: int | None) -> Callable:
     xs, ys = data(shape, STEPS, STREAMS)
 
     class Stack(brainstate.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.encoder = brainstate.nn.Linear(shape.inputs, shape.model)
             self.layers = [braintrace.nn.LRUCell(shape.model, shape.state) for _ in range(DEPTH)]
             self.decoder = braintrace.nn.Linear(shape.model, shape.outputs)
 
-        def update(self, x: Array) -> Array:
+        def update(self, x):
             x = self.encoder(x)
             for layer in self.layers:
                 x = layer(x)
@@ -190,12 +181,12 @@ def _braintrace(chunk: int | None) -> Callable:
         mode = "single-step" if chunk is None else "multi-step"
         learner = braintrace.compile(made, "d_rtrl", xs[0], batch_size=STREAMS, vjp_method=mode)
 
-    def loss(x: Array, y: Array) -> Array:
+    def loss(x, y):
         outputs = learner(x if chunk is None else braintrace.MultiStepData(x))
         return optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean(-1)
 
     @brainstate.transform.jit
-    def run(xs: Array, ys: Array) -> Any:
+    def run(xs, ys):
         return learner.etrace_grad(xs, ys, step_fn=loss, chunk_size=chunk, reduction="sum")
 
     return lambda: run(xs, ys)
