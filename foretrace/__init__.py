@@ -62,6 +62,7 @@ from foretrace._rule import SPATIAL as SPATIAL
 from foretrace._rule import TRUNCATED as TRUNCATED
 from foretrace._rule import UORO as UORO
 from foretrace._rule import LearningRule as LearningRule
+from foretrace._rule import rule as rule
 from foretrace._runs.checkpoint import CheckpointError as CheckpointError
 from foretrace._runs.checkpoint import load as load
 from foretrace._runs.checkpoint import read_extra as read_extra

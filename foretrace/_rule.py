@@ -6,6 +6,7 @@ each credit does.
 """
 
 import dataclasses
+import re
 from typing import Any, Literal, Self
 
 
@@ -261,21 +262,56 @@ RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, SNAP1, RTRL
 """Every rule by name, for command lines and records."""
 
 
-def as_rule(rule: LearningRule | str) -> LearningRule:
-    """Return the rule itself or the one of that name.
+def rule(text: str) -> LearningRule:
+    """Return the rule that a text names, with its options; `str` of a rule of the package gives such a text.
+
+    Args:
+        text: name of a rule in any case, alone or with options of its credit in parentheses.
 
     Raises:
-        ValueError: an unknown name; the message lists the known ones.
-        TypeError: neither a rule nor a name.
+        ValueError: an unknown name or option, or options that do not fit the rule; the message lists
+            the known ones.
+
+    >>> rule("online(depth=2, groups=1)") == ONLINE.with_depth(2).with_groups(1)
+    True
+    >>> rule("uoro(sketches=4)") == UORO.with_sketches(4)
+    True
     """
-    if isinstance(rule, LearningRule):
-        return rule
-    if not isinstance(rule, str):
-        raise TypeError(f"rule must be a LearningRule or one of {sorted(RULES)}, got {type(rule).__name__}")
-    try:
-        return RULES[rule.upper()]
-    except KeyError:
-        raise ValueError(f"rule={rule!r} is unknown; choose one of {', '.join(sorted(RULES))}") from None
+    form = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
+    if form is None or form[1].upper() not in RULES:
+        raise ValueError(f"rule={text!r} is unknown; choose one of {', '.join(sorted(RULES))}")
+    found = RULES[form[1].upper()]
+    return found if form[2] is None else _with_options(found, form[2], text)
+
+
+def _with_options(found: LearningRule, options: str, text: str) -> LearningRule:
+    known = ["sketches"] if isinstance(found.credit, Sketches) else [f.name for f in dataclasses.fields(Depth)]
+    given: dict[str, Any] = {}
+    for option in options.split(","):
+        pair = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+|True|False)\s*", option)
+        if pair is None or pair[1] not in known or pair[1] in given:
+            raise ValueError(
+                f"rule={text!r}: {option.strip()!r} is not an option of {found.name}; write each once, as "
+                f"{known[0]}=2, among {', '.join(known)}"
+            )
+        given[pair[1]] = pair[2] == "True" if pair[2] in ("True", "False") else int(pair[2])
+    if "sketches" in given:
+        return found.with_sketches(given["sketches"])
+    return found._with_depth_settings(**given)
+
+
+def as_rule(given: LearningRule | str) -> LearningRule:
+    """Return the rule itself, or the one that a text names.
+
+    Raises:
+        ValueError: as in `rule`.
+        TypeError: neither a rule nor a text.
+    """
+    if isinstance(given, LearningRule):
+        return given
+    if not isinstance(given, str):
+        raise TypeError(f"rule must be a LearningRule or one of {sorted(RULES)}, got {type(given).__name__}")
+    return rule(given)
 
 
 RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"]
