@@ -51,8 +51,15 @@ class Plan(NamedTuple):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what `to_json` was called on."""
-        return cls([Column(*column) for column in data["columns"]], data["names"], data["classes"])
+        """Return what `to_json` was called on.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return cls([Column(*column) for column in data["columns"]], data["names"], data["classes"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the plan of a run cannot be read ({error}); begin a new run") from error
 
 
 def open_source(config: StreamConfig) -> Source:

@@ -76,7 +76,7 @@ def predictions(
             found += intake.target.interval(output, context).T.ravel().tolist()
         yield [position.row, *(row.get(column) for column in member), *found]
     if bad:
-        _LOGGER.warning("%d rows of %s could not be read and were skipped", bad, reader.name)
+        _LOGGER.warning("%s: rows that could not be read and were skipped: %d", reader.name, bad)
 
 
 def _names(target: str, horizon: int, classes: int) -> list[str]:

@@ -59,6 +59,6 @@ class _Notice:
         self._show.say(
             f"waiting for the first {self._count} rows of {self._name}, of which {len(self._found)} have come; they "
             "decide the kinds of the columns and of the target, and are then learned like all later "
-            "rows; --look-ahead 20 begins after 20 rows"
+            "rows; a smaller --look-ahead begins earlier"
         )
         return None

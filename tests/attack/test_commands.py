@@ -71,7 +71,7 @@ def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):
     assert "line 4: 1 fields" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == there
     assert cli.main([*arguments, "--bad-rows", "skip"]) == 0  # as the message says
-    assert "1 rows of" in capsys.readouterr().err
+    assert "b.csv: rows that could not be read and were skipped: 1" in capsys.readouterr().err
     assert [line.split(",")[0] for line in out.read_text().splitlines()] == ["row", "1", "2", "3"]
     assert {path.name for path in tmp_path.iterdir()} == {*there, "out.csv"}
 

@@ -146,6 +146,37 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(whole, tm
         assert follow(config, run, resume=True, show_progress=False).position.row == 20
 
 
+def test_a_pipe_whose_first_rows_are_lost_goes_on_only_where_its_columns_are_named(whole, tmp_path, monkeypatch):
+    config, run = piped(whole[0]), tmp_path / "run"
+
+    def feed(text, end, **options):
+        (tmp_path / "in").write_text(text)
+        with open(tmp_path / "in") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            return end(config, run, **options)
+
+    feed("x,y\n" + "1,0\n2,1\n" * 15, lambda *_: kill_behind(config, run, 0))
+    for name in ("checkpoint.safetensors", "metrics.jsonl"):
+        (run / name).unlink()
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with pytest.raises(SourceError, match="has other columns"):
+        feed("71,0\n2,1\n" * 15, follow, resume=True, show_progress=False)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    result = feed("x,y\n" + "1,0\n2,1\n" * 15, follow, resume=True, show_progress=False)
+    assert result.position.row == 30
+
+
+def test_a_damaged_plan_is_said(whole, tmp_path):
+    config, run = whole[0], tmp_path / "run"
+    kill_behind(config, run, 0)
+    for name in ("checkpoint.safetensors", "metrics.jsonl"):
+        (run / name).unlink()
+    data = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(data | {"plan": {"columns": [1]}}))
+    with pytest.raises(ValueError, match="plan of a run cannot be read"):
+        follow(config, run, resume=True, show_progress=False)
+
+
 @given(stops=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=3), every=st.sampled_from([1e-9, 1e9]))
 def test_killed_anywhere_and_saved_at_any_time_it_ends_the_same(whole, tmp_path_factory, stops, every):
     config, expected = whole

@@ -396,7 +396,7 @@ def test_kill_9_of_a_pipe_loses_no_row_that_came_a_while_ago(start, files):
     while wait_for_checkpoint(files / "kill-9", process) < 40:  # no more rows come
         pass
     process.kill()
-    process.wait()
+    assert finish(process)[0] == -9
     process = start("stream", "-", "--format=csv", "--run-dir=kill-9", "--resume")
     code, _, err = finish(process, "".join(lines[41:]))
     assert code == 0, err
