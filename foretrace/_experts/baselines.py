@@ -2,7 +2,8 @@
 
     season_k <- season_k + (|y_t - y_{t-k}| - season_k) / n         mean absolute error at lag k
 
-The best seasonal lag is the one with the smallest error, raised where few labels were compared.
+The best seasonal lag is the one with the smallest error, raised where few labels were compared. Numbers are those that
+were seen, never clipped ones: at a new level the last number is right at once.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
-from foretrace._experts.changes import last_number
 from foretrace._experts.expert import AbstractExpert, Features
 from foretrace._types import Array, Bool, Float
 
@@ -54,7 +54,7 @@ class NumberBaselines(AbstractExpert):
 
     def predict(self, state: SeasonState, features: Features) -> Float[Array, "E O"]:
         """Return the three numbers for each step ahead."""
-        last = last_number(features)
+        last = jnp.nan_to_num(features.labels[0])
         # The error of a lag is believed when it was seen some times; a lag that was never compared is not chosen.
         doubt = jnp.where(state.counts > 0, 1 + 3 / jnp.sqrt(state.counts + 1), jnp.inf)
         usable = jnp.where(jnp.isnan(features.labels), jnp.inf, doubt)

@@ -5,13 +5,16 @@ import jax.numpy as jnp
 from foretrace._experts.expert import Features
 from foretrace._types import Array, Float
 
+FAR = 50.0
+"""Greatest distance from the mean, in standard deviations, of a last number from which an expert predicts a change."""
+
 RANGE = 20.0
 """Greatest distance from the mean or from the last number, in standard deviations."""
 
 
 def last_number(features: Features) -> Float[Array, ""]:
-    """Return the last known number in standard deviations; the mean if none is known."""
-    return jnp.nan_to_num(features.labels[0])
+    """Return the last known number in standard deviations, clipped at `FAR`; the mean if none is known."""
+    return jnp.clip(jnp.nan_to_num(features.labels[0]), -FAR, FAR)
 
 
 def changes_of(label: Float[Array, "O"], features: Features) -> Float[Array, "2*O"]:

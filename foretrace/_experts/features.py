@@ -26,10 +26,6 @@ _BOUND = 5.0
 that no error of one row should have."""
 
 
-FAR = 50.0
-"""Greatest distance of a known number from the mean, in standard deviations: a bad value is no answer to a row."""
-
-
 class Past(NamedTuple):
     """What is remembered of one stream.
 
@@ -175,7 +171,7 @@ def look(
             coded = jnp.asarray(maps.codes)[jnp.maximum(recent, 0)]
             parts.append(jnp.where((recent >= 0)[:, None], coded, 0.0).ravel())
     else:
-        known = jnp.clip((labels - moments[0]) / moments[1], -FAR, FAR)
+        known = (labels - moments[0]) / moments[1]
         if shape.code_size:
             parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
     network = jnp.clip(jnp.nan_to_num(network), -_BOUND, _BOUND)

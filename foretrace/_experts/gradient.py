@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from foretrace._experts.changes import RANGE, changes_of, numbers_of
+from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
 from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
 from foretrace._types import Array, Bool, Float
 
@@ -32,29 +33,29 @@ class NumberGradient(AbstractExpert):
         """Name of each expert."""
         return ("gradient from mean", "gradient from last")
 
-    def init(self) -> tuple[Float[Array, "F O"], Float[Array, "O"]]:
-        """Return the weights and the mean absolute error of each output."""
-        return jnp.zeros((self.size, 2 * self.outputs)), jnp.ones(2 * self.outputs)
+    def init(self) -> tuple[Float[Array, "F O"], ErrorScale]:
+        """Return the weights and the scale of the error of each output."""
+        return jnp.zeros((self.size, 2 * self.outputs)), new_error_scale(jnp.ones(2 * self.outputs))
 
-    def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
+    def predict(self, state: tuple[Array, ErrorScale], features: Features) -> Float[Array, "E O"]:
         """Return the numbers for each step ahead."""
         return numbers_of(jnp.clip(features.lags @ state[0], -RANGE, RANGE), features)
 
     def learn(
         self,
-        state: tuple[Array, Array],
+        state: tuple[Array, ErrorScale],
         features: Features,
         predicted: Float[Array, "E O"],
         label: Float[Array, "O"],
         known: Bool[Array, ""],
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, ErrorScale]:
         """Return the state after a label."""
         weights, scale = state
         f, taken = features.lags, known.astype(weights.dtype)
         error = changes_of(label, features) - f @ weights
-        size = jnp.minimum(jnp.abs(error), 5 * scale + 1e-9)
-        step = jnp.sign(error) * jnp.minimum(size, _CLIP * scale) * (self.rate * taken / (f @ f))
-        return weights + f[:, None] * step[None], scale + 0.01 * taken * (size - scale)
+        size = jnp.abs(error)
+        step = jnp.sign(error) * jnp.minimum(size, _CLIP * scale.size) * (self.rate * taken / (f @ f))
+        return weights + f[:, None] * step[None], learned_error(scale, size, 5.0, 0.01 * taken, jnp.array(True))
 
 
 class ClassGradient(AbstractExpert):

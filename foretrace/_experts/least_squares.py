@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._experts.changes import RANGE, changes_of, numbers_of
+from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
 from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
 from foretrace._types import Array, Bool, Float
 
@@ -35,13 +36,13 @@ class SquaresState(NamedTuple):
     Args:
         covariance: inverse of the weighted second moments of the features.
         weights: coefficients of each output.
-        scale: mean absolute error of each output.
+        scale: scale of the error of each output.
         num_labels: number of labels.
     """
 
     covariance: Float[Array, "F F"]
     weights: Float[Array, "F O"]
-    scale: Float[Array, "O"]
+    scale: ErrorScale
     num_labels: Float[Array, ""]
 
 
@@ -64,8 +65,8 @@ class Recursion(eqx.Module):
 
     def init(self) -> SquaresState:
         """Return the state before the first row."""
-        shape = (self.size, self.outputs)
-        return SquaresState(self.prior * jnp.eye(self.size), jnp.zeros(shape), jnp.zeros(self.outputs), jnp.zeros(()))
+        shape, scale = (self.size, self.outputs), new_error_scale(jnp.zeros(self.outputs))
+        return SquaresState(self.prior * jnp.eye(self.size), jnp.zeros(shape), scale, jnp.zeros(()))
 
     def learn(
         self, state: SquaresState, f: Float[Array, "F"], y: Float[Array, "O"], known: Bool[Array, ""]
@@ -76,7 +77,8 @@ class Recursion(eqx.Module):
         size = jnp.abs(error)
         taken = known.astype(P.dtype)
         count = state.num_labels + taken
-        limit = jnp.where(state.num_labels < 10, jnp.inf, _HUBER * state.scale)
+        is_settled = state.num_labels >= 10
+        limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
         inverse = jnp.maximum(size / jnp.maximum(limit, 1e-12), 1.0) if self.robust else jnp.ones_like(size)
         v = P @ f
         power = jnp.maximum(f @ v, 0.0)
@@ -93,8 +95,7 @@ class Recursion(eqx.Module):
         # computed once; this one is always taken.
         taken_out, grown = lax.cond(weight > 0, factors, lambda: (jnp.zeros_like(v), jnp.ones_like(v)))
         P = P * (grown[:, None] * grown[None]) - taken_out[:, None] * taken_out[None]
-        inside = jnp.minimum(size, jnp.where(state.num_labels < 10, jnp.inf, 5 * state.scale + 1e-12))
-        scale = state.scale + taken / jnp.clip(count, 1.0, 300.0) * (inside - state.scale)
+        scale = learned_error(state.scale, size, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled)
         return SquaresState(P, W, scale, count)
 
 

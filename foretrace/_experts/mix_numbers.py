@@ -6,7 +6,7 @@ Two ways of weighting, each at several rates and shares, are mixed once more at 
     own         v <- v exp(-rate l),   l_e = |p_e - y| / u                   (exponential weights)
     shared      v <- (1 - share) v + share prior                             (fixed share)
 
-u is the mean absolute error of the mixture, so that no unit matters. Half of the prior lies on the baselines. Where
+u is the scale of the mixture's error, so that no unit matters. Half of the prior lies on the baselines. Where
 labels come late, errors of the same sign follow each other, and weights would swing behind them: rates are divided by
 1 + delay, those of the first way by 1 + 16 delay, and shares by 1 + delay / 4. Each step ahead has a delay of its own.
 
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
 from foretrace._types import Array, Bool, Float
 
 RATES = (0.02, 0.1, 0.4, 1.0)
@@ -34,13 +35,14 @@ class NumberWeights(NamedTuple):
     Args:
         experts: logarithm of the weight of each expert in each combination, for each step ahead.
         top: logarithm of the weight of each combination, and of each baseline once more.
-        unit: mean absolute error of the mixture at each step ahead.
+        unit: scale of the error of the mixture at each step ahead, as a number: unlike all else it is not in standard
+            deviations, which may change from one row to the next by any factor.
         num_labels: number of labels of each step ahead.
     """
 
     experts: Float[Array, "M E O"]
     top: Float[Array, "T O"]
-    unit: Float[Array, "O"]
+    unit: ErrorScale
     num_labels: Float[Array, "O"]
 
 
@@ -81,7 +83,7 @@ class NumberMixture(eqx.Module):
         return NumberWeights(
             jnp.asarray(np.tile(experts[None, :, None], (combinations, 1, self.outputs))),
             jnp.asarray(np.tile(top[:, None], (1, self.outputs))),
-            jnp.zeros(self.outputs),
+            new_error_scale(jnp.zeros(self.outputs)),
             jnp.zeros(self.outputs),
         )
 
@@ -96,18 +98,31 @@ class NumberMixture(eqx.Module):
         return own + jnp.einsum("mo,meo->eo", top[self.baselines :], jax.nn.softmax(state.experts, axis=1))
 
     def learn(
-        self, state: NumberWeights, predicted: Float[Array, "E O"], label: Float[Array, "O"], known: Bool[Array, "*O"]
+        self,
+        state: NumberWeights,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, "*O"],
+        deviation: Float[Array, "*O"],
     ) -> NumberWeights:
-        """Return the state after labels; as it was for a step ahead whose label is not known."""
+        """Return the state after labels; as it was for a step ahead whose label is not known.
+
+        Args:
+            state: state before them.
+            predicted: predictions of the experts in standard deviations.
+            label: labels, likewise.
+            known: whether there is a label.
+            deviation: standard deviation, as it was when the row was predicted.
+        """
         mixed, candidates = self._mixed(state, predicted)
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
         error = jnp.abs(mixed - label)
         taken = known.astype(error.dtype)
         count = state.num_labels + taken
-        unit = jnp.where(state.num_labels > 0, state.unit, error)
-        unit = unit + taken / jnp.clip(count, 1.0, 200.0) * (jnp.minimum(error, 10 * unit + 1e-12) - unit)
-        scale = jnp.maximum(unit, 1e-9)
+        rate = taken / jnp.clip(count, 1.0, 200.0)
+        unit = learned_error(state.unit, error * deviation, 10.0, rate, state.num_labels > 0)
+        scale = jnp.maximum(unit.size / deviation, 1e-9)
         half = len(rates) // 2
         combined = candidates[self.baselines : self.baselines + half]
         gradient = jnp.sign(combined - label[None])[:, None] * (predicted[None] - combined[:, None])
@@ -123,7 +138,7 @@ class NumberMixture(eqx.Module):
         return NumberWeights(
             jnp.where(known[None, None], experts, state.experts),
             jnp.where(known[None], top, state.top),
-            jnp.where(known, unit, state.unit),
+            unit,
             count,
         )
 

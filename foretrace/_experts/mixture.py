@@ -17,10 +17,11 @@ import optax
 from jax import lax
 
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
+from foretrace._experts.changes import FAR
 from foretrace._experts.contexts import ORDERS, Contexts
 from foretrace._experts.events import OfEvents
 from foretrace._experts.expert import AbstractExpert, probabilities_of_seen
-from foretrace._experts.features import FAR, Maps, Past, Seen, expand, look, maps, new_past, new_seen
+from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.gradient import ClassGradient, NumberGradient
 from foretrace._experts.least_squares import ClassSquares, NumberSquares
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
@@ -254,8 +255,8 @@ class Mixture:
         )
         state = state._replace(experts=experts)
         if self.shape.first_delay is None:
-            classes = (features.num_classes,) if self.shape.classes else ()
-            weights = self.mixture.learn(state.weights, old.predicted, label, known, *classes)
+            scale_of = features.num_classes if self.shape.classes else old.seen.moments[1]
+            weights = self.mixture.learn(state.weights, old.predicted, label, known, scale_of)
             state = state._replace(weights=weights)
         return state, Mixed(newest, old.mixed, wrong)
 
@@ -268,9 +269,10 @@ class Mixture:
         mean, scale = rings.seen.moments[slot, places].T
         known = jnp.isfinite(row.came) & (row.slot < self.shape.slots) & (delays <= age)
         known = known & (rings.num_labels[slot, places] >= SETTLED)
-        label = jnp.where(known, (row.came - mean) / jnp.where(known, scale, 1.0), 0.0)
+        scale = jnp.where(known, scale, 1.0)
+        label = jnp.where(known, (row.came - mean) / scale, 0.0)
         predicted = rings.predicted[slot, places, :, steps].T
-        weights = self.mixture.learn(state.weights, predicted, label, known)
+        weights = self.mixture.learn(state.weights, predicted, label, known, scale)
         ages = state.ages.at[slot].set(jnp.minimum(age + 1, self.places).astype(jnp.int32))
         return state._replace(weights=weights, ages=ages)
 

@@ -8,10 +8,11 @@ No value makes the network infinite: a value that is not a finite number is mask
 outlier is clipped or masked, and both are counted.
 """
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -89,23 +90,34 @@ class Encoder:
 
         Args:
             row: values of the columns; a column without a value is missing.
-            learn: whether the row changes means, deviations and vocabularies, before it is encoded.
+            learn: whether the row changes means, deviations and vocabularies for good. The vector is the same either
+                way: that of the row after it was learned.
 
         Raises:
             EncodingError: a number is an outlier, and the policy is to stop.
         """
-        if learn:
-            self.look_at(row)
+        if not learn:
+            return self._draft()(row)
+        self.look_at(row)
         out = [0.0] * self.width  # a list takes single values faster than an array
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
             if kind == "numeric":
-                out[at], out[at + 1] = self._number(name, value, learn)
+                out[at], out[at + 1] = self._number(name, value)
             elif kind == "categorical":
-                out[at + self._category(name, value, learn)] = 1.0
+                out[at + self._category(name, value)] = 1.0
             else:
-                out[at : at + _TIME_SIZE] = self._time(value, learn)
+                out[at : at + _TIME_SIZE] = self._time(value)
         return np.array(out)
+
+    def _draft(self) -> Self:
+        """Return a copy that learns without changing this encoder, and refuses nothing."""
+        draft = copy.copy(self)
+        draft.outliers = "mask" if self.outliers == "stop" else self.outliers
+        draft.columns, draft.counts = dict(self.columns), Counter()
+        draft.numbers = {name: moments.copy() for name, moments in self.numbers.items()}
+        draft.words = {name: Vocabulary(words.capacity, words.values) for name, words in self.words.items()}
+        return draft
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
         """Add the columns of a row that are not there yet, if columns that appear later are added."""
@@ -138,53 +150,45 @@ class Encoder:
     def _size(self, kind: str) -> int:
         return {"numeric": 2, "categorical": self.categories, "time": _TIME_SIZE}[kind]
 
-    def _number(self, name: Any, value: Any, learn: bool) -> tuple[float, float]:
+    def _number(self, name: Any, value: Any) -> tuple[float, float]:
         # Most values are finite numbers, and no text that stands for a missing value is one.
         number = as_number(value)
         if (number is None or number != number) and is_missing(value):
-            self._count("missing", learn)
+            self.counts["missing"] += 1
             return 0.0, 1.0
         if number is None or not abs(number) < MAX_ABS_VALUE:
-            self._count("not a number" if number is None else "infinite", learn)
-            return self._refuse(name, value, learn)
+            self.counts["not a number" if number is None else "infinite"] += 1
+            return self._refuse(name, value)
         moments = self.numbers[name]
         inside = moments.within(number, self.bound)
         if inside != number:
-            self._count("outliers", learn)
+            self.counts["outliers"] += 1
             if self.outliers != "clip":
-                return self._refuse(name, value, learn)
-            number = inside
-        if learn:
-            moments.update(number)
-        return clip(moments.score(number), self.bound), 0.0
+                return self._refuse(name, value)
+        return clip(moments.score(moments.learn(number, self.bound)), self.bound), 0.0
 
-    def _count(self, what: str, learn: bool) -> None:
-        if learn:
-            self.counts[what] += 1
-
-    def _refuse(self, name: Any, value: Any, learn: bool) -> tuple[float, float]:
-        if self.outliers == "stop" and learn:
+    def _refuse(self, name: Any, value: Any) -> tuple[float, float]:
+        if self.outliers == "stop":
             raise EncodingError(
                 f"column {name!r} holds {str(value)[:80]!r}, which is not a number or more than {self.bound:g} "
                 "standard deviations from its mean; clean the source, or choose --outliers clip or mask"
             )
         return 0.0, 1.0
 
-    def _category(self, name: Any, value: Any, learn: bool) -> int:
+    def _category(self, name: Any, value: Any) -> int:
         if is_missing(value):
-            self._count("missing", learn)
+            self.counts["missing"] += 1
             return 0
-        words, word = self.words[name], as_text(value)
-        slot = words.add(word) if learn else words.get(word)
+        slot = self.words[name].add(as_text(value))
         if slot is None:
-            self._count("unknown categories", learn)
+            self.counts["unknown categories"] += 1
             return 0
         return 1 + slot
 
-    def _time(self, value: Any, learn: bool) -> list[float]:
+    def _time(self, value: Any) -> list[float]:
         seconds = None if is_missing(value) else as_time(value)
         if seconds is None:
-            self._count("missing", learn)
+            self.counts["missing"] += 1
             return [0.0] * (_TIME_SIZE - 1) + [1.0]
         angles = [2 * math.pi * (seconds % period) / period for period in (_DAY, _WEEK, _YEAR)]
         return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
@@ -209,7 +213,7 @@ class Encoder:
         if [[name, kind] for name, (kind, _) in self.columns.items()] != state["columns"]:
             raise ValueError(f"the columns are {list(self.columns)}, but were {[c[0] for c in state['columns']]}")
         for name, saved in zip(self.numbers, state["numbers"], strict=True):
-            self.numbers[name] = Moments.from_json(saved)
+            self.numbers[name].restore(saved)
         for name, values in zip(self.words, state["words"], strict=True):
             self.words[name] = Vocabulary(self.categories - 1, values)
         self.counts = Counter(state["counts"])

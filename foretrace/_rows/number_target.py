@@ -7,7 +7,6 @@ The weight is 0 ("value"), 1 ("change"), or that of the best linear prediction f
 near 1 where numbers move slowly, near 0 where the last number says nothing.
 """
 
-import math
 from collections import Counter
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from foretrace._rows.encode import MAX_ABS_VALUE, EncodingError, Outliers, clip
 from foretrace._rows.intervals import Intervals
-from foretrace._rows.running import SETTLED, Moments
+from foretrace._rows.running import MEMORY, Moments
 from foretrace._rows.schema import as_number
 from foretrace._rows.target import NumberContext
 
@@ -43,14 +42,14 @@ class Baseline:
         self.mode = mode
         self.bound = bound
         self.count = 0
-        self.square = [0.0] * outputs
+        self.residuals = [Moments(mean=0.0) for _ in range(outputs)]
         self.product = [0.0] * outputs
         self.power = 0.0
 
     @property
     def scale(self) -> list[float]:
         """The root mean square of the residual at each step ahead; 1 while it is zero."""
-        return [math.sqrt(square) or 1.0 for square in self.square]
+        return [moments.scale for moments in self.residuals]
 
     @property
     def weight(self) -> list[float]:
@@ -64,24 +63,24 @@ class Baseline:
 
         Args:
             residual: y - base, at each step ahead.
-            ahead: y - mean, likewise, for the weight.
-            last: last - mean.
+            ahead: y - mean in standard deviations, likewise, for the weight.
+            last: last - mean in standard deviations.
         """
-        if self.count >= SETTLED:
-            residual = [clip(r, self.bound * scale) for r, scale in zip(residual, self.scale, strict=True)]
-        self.count += 1
-        self.square = [old + (r * r - old) / self.count for r, old in zip(residual, self.square, strict=True)]
+        learned = [moments.learn(r, self.bound) for r, moments in zip(residual, self.residuals, strict=True)]
+        self.count = min(self.count + 1, MEMORY)
         self.product = [old + (a * last - old) / self.count for a, old in zip(ahead, self.product, strict=True)]
         self.power += (last**2 - self.power) / self.count
-        return [clip(r / scale, self.bound) for r, scale in zip(residual, self.scale, strict=True)]
+        return [clip(r / scale, self.bound) for r, scale in zip(learned, self.scale, strict=True)]
 
     def to_json(self) -> list[Any]:
         """Return what was learned."""
-        return [self.count, self.square, self.product, self.power]
+        return [self.count, [moments.to_json() for moments in self.residuals], self.product, self.power]
 
     def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned."""
-        self.count, self.square, self.product, self.power = state
+        """Restore what `to_json` returned of an object made with the same arguments."""
+        self.count, residuals, self.product, self.power = state
+        for moments, saved in zip(self.residuals, residuals, strict=True):
+            moments.restore(saved)
 
 
 class NumberTarget:
@@ -139,7 +138,7 @@ class NumberTarget:
                 )
             if self.outliers == "mask":
                 return None
-        self.moments.update(inside)
+        self.moments.learn(number, self.bound)
         self.last = number
         return number
 
@@ -193,19 +192,19 @@ class NumberTarget:
             return None
         if self.baseline is None or context.last is None:
             return [clip(self.moments.score(number), self.bound) for number in targets]
-        mean, base = self.moments.mean, context.base
-        low, high = mean - self.bound * self.moments.scale, mean + self.bound * self.moments.scale
-        bases = base if isinstance(base, list) else [base] * len(targets)
-        residual = [number - one for number, one in zip(targets, bases, strict=True)]
-        inside = [min(max(number, low), high) - mean for number in targets]
-        return self.baseline.learn(residual, inside, self._clip(context.last) - mean)
+        bases = context.base if isinstance(context.base, list) else [context.base] * len(targets)
+        residual = [number - base for number, base in zip(targets, bases, strict=True)]
+        *ahead, last = (clip(self.moments.score(number), self.bound) for number in (*targets, context.last))
+        return self.baseline.learn(residual, ahead, last)
 
     def context(self) -> NumberContext:
         """Return the mean, the last number, and base and scale of a prediction made now."""
         mean, deviation, margins = self.moments.mean, self.moments.scale, self._present_margins()
         if self.baseline is None or self.last is None:
             return NumberContext(mean, self.last, mean, deviation, deviation, margins)
-        ahead = self._clip(self.last) - mean
+        # A single outlier is no place to start from; two in a row may be a new level.
+        level = self.last if self.moments.excess > 1 else self._clip(self.last)
+        ahead = level - mean
         base = [mean + weight * ahead for weight in self.baseline.weight]
         return NumberContext(mean, self.last, base, self.baseline.scale, deviation, margins)
 
@@ -231,7 +230,7 @@ class NumberTarget:
         self._margins = None
         if self.baseline is not None:
             self.baseline.restore(baseline)
-        self.moments = Moments.from_json(moments)
+        self.moments.restore(moments)
         self.counts = Counter(counts)
 
     def _number(self, value: Any) -> float | None:
@@ -240,7 +239,7 @@ class NumberTarget:
         return number if number is not None and abs(number) < MAX_ABS_VALUE else None
 
     def _clip(self, number: float) -> float:
-        """Return a number, or the bound if it lies beyond: an outlier is no place to start from."""
+        """Return a number, or the bound if it lies beyond."""
         return self.moments.within(number, self.bound)
 
 

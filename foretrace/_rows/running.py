@@ -6,33 +6,77 @@ from typing import Any, Self
 SETTLED = 30
 """Number of samples before running statistics are used to detect outliers."""
 
+MEMORY = 3_000
+"""Number of samples over which running statistics average: an older level or scale is forgotten exponentially."""
 
-class Moments:
-    """Running mean and variance (Welford), the variance kept as such: a sum would grow without end.
+NEW_LEVEL = 30
+"""Number of outliers, less the number of others between them, that is a new level or scale."""
 
-        mean_n = mean + (x - mean) / n
+NEW_SCALE, NARROW = 300, 0.05
+"""Number of samples in a row that are a smaller scale, if all lie this close to each other, in standard deviations."""
+
+
+class Welford:
+    """Mean and variance of the last `MEMORY` numbers, the variance kept as such: a sum would grow without end.
+
+        mean_n = mean + (x - mean) / n                          n: count, at most MEMORY
         var_n  = var + ((x - mean) (x - mean_n) - var) / n
 
-    Source: Welford, Technometrics 4(3), 1962.
+    Source: Welford, Technometrics 4(3), 1962; with the bound on n, old numbers lose weight exponentially.
+
+    Args:
+        mean: mean that is known and never changes; None to learn it.
+    """
+
+    __slots__ = ("count", "fixed", "mean", "variance")
+
+    def __init__(self, mean: float | None = None) -> None:
+        self.fixed = mean is not None
+        self.count, self.mean, self.variance = 0, 0.0 if mean is None else mean, 0.0
+
+    def update(self, x: float) -> None:
+        """Count one more number; it must be finite."""
+        if self.count < MEMORY:
+            self.count += 1
+        delta = x - self.mean
+        if not self.fixed:
+            self.mean += delta / self.count
+        self.variance += (delta * (x - self.mean) - self.variance) / self.count
+
+    def clear(self) -> None:
+        """Forget all numbers."""
+        self.count, self.variance = 0, 0.0
+        if not self.fixed:
+            self.mean = 0.0
+
+    def to_json(self) -> list[Any]:
+        """Return the state; floats survive JSON exactly."""
+        return [self.count, self.mean, self.variance]
+
+    def restore(self, state: list[Any]) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments."""
+        self.count, self.mean, self.variance = state
+
+
+class Moments(Welford):
+    """Running mean and variance that outliers do not move far, and that begin again at a new level or scale.
+
+    A number beyond a bound is clipped. The numbers of a run that the scale does not fit are also counted apart: mostly
+    outliers, or numbers closer to each other than a small part of the scale. A run that is long enough replaces mean
+    and variance. So the time until a new level is accepted does not depend on how many numbers came before.
 
     >>> moments = Moments()
     >>> for x in (1.0, 2.0, 6.0):
-    ...     moments.update(x)
+    ...     clipped = moments.learn(x, bound=10.0)
     >>> moments.mean, round(moments.variance, 4)
     (3.0, 4.6667)
     """
 
-    __slots__ = ("count", "mean", "variance")
+    __slots__ = ("excess", "run")
 
-    def __init__(self) -> None:
-        self.count, self.mean, self.variance = 0, 0.0, 0.0
-
-    def update(self, x: float) -> None:
-        """Count one more number; it must be finite."""
-        self.count += 1
-        delta = x - self.mean
-        self.mean += delta / self.count
-        self.variance += (delta * (x - self.mean) - self.variance) / self.count
+    def __init__(self, mean: float | None = None) -> None:
+        super().__init__(mean)
+        self.run, self.excess = Welford(mean), 0
 
     @property
     def scale(self) -> float:
@@ -50,16 +94,51 @@ class Moments:
             return x
         return self.mean + math.copysign(bound, z) * self.scale
 
+    def learn(self, x: float, bound: float) -> float:
+        """Count one more number, clipped to the bound if it lies beyond; return it as it was counted."""
+        inside = self.within(x, bound)
+        self._follow(x, inside != x)
+        if self._is_replaced():
+            return x
+        self.update(inside)
+        return inside
+
+    def _follow(self, x: float, is_outlier: bool) -> None:
+        """Count a number to the present run, or begin a run with it."""
+        run, before = self.run, self.excess
+        self.excess = before + 1 if is_outlier else max(before - 1, 0)
+        is_far = not self.excess and abs(x - run.mean) > NARROW * self.scale
+        if is_far or bool(self.excess) != bool(before):
+            run.clear()
+        run.update(x)
+
+    def _is_replaced(self) -> bool:
+        """Return whether the run has become long enough, and now is what mean and variance are of."""
+        run = self.run
+        # A constant is no scale: streams that rest at one value, as rain does at zero, keep theirs.
+        is_new_scale = not self.excess and run.count >= NEW_SCALE and run.variance > 0
+        if self.excess < NEW_LEVEL and not is_new_scale:
+            return False
+        super().restore(run.to_json())
+        self.excess = 0
+        run.clear()
+        return True
+
+    def copy(self) -> Self:
+        """Return an object with the same state, which changes on its own."""
+        copied = type(self)(self.mean if self.fixed else None)
+        copied.restore(self.to_json())
+        return copied
+
     def to_json(self) -> list[Any]:
         """Return the state; floats survive JSON exactly."""
-        return [self.count, self.mean, self.variance]
+        return [*super().to_json(), self.excess, self.run.to_json()]
 
-    @classmethod
-    def from_json(cls, state: list[Any]) -> Self:
-        """Return what `to_json` was called on."""
-        moments = cls()
-        moments.count, moments.mean, moments.variance = state
-        return moments
+    def restore(self, state: list[Any]) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments."""
+        *own, self.excess, run = state
+        super().restore(own)
+        self.run.restore(run)
 
 
 class Vocabulary:

@@ -8,7 +8,7 @@ import pytest
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import Baseline, NumberTarget, number_predictions
-from foretrace._rows.running import SETTLED
+from foretrace._rows.running import MEMORY, SETTLED
 from foretrace._rows.scores import score_numbers
 from foretrace._rows.target import NumberContext
 
@@ -81,7 +81,7 @@ def test_an_outlier_is_no_baseline_and_its_residual_is_clipped():
     *_, outlier, missing, infinite, back = changes.pop_resolved(1000)
     assert 5 < outlier.label[0] <= 10 and missing.label is None and infinite.label is None
     assert abs(back.context.base[0]) < 1e3 and abs(back.label[0]) <= 10 and np.isfinite(back.context.scale).all()
-    assert np.isfinite(changes.target.baseline.square).all() and changes.target.baseline.scale[0] < 100
+    assert changes.target.baseline.scale[0] < 100
 
 
 @pytest.mark.parametrize("mode", ["change", "auto"])
@@ -98,6 +98,6 @@ def test_labels_of_changes_go_on_from_its_state(mode):
 
 def test_the_scale_stays_exact_after_a_billion_rows():
     baseline = Baseline(1, "auto", 10.0)
-    baseline.restore([3 * 10**9, [4.0], [2.0], 4.0])
-    baseline.learn(np.array([2.0]), np.array([1.0]), 2.0)
-    assert baseline.count == 3 * 10**9 + 1 and baseline.scale[0] == 2.0 and baseline.weight[0] == 0.5
+    baseline.restore([MEMORY, [[MEMORY, 0.0, 4.0, 0, [0, 0.0, 0.0]]], [2.0], 4.0])
+    baseline.learn([2.0], [1.0], 2.0)
+    assert baseline.count == MEMORY and baseline.scale[0] == 2.0 and baseline.weight[0] == 0.5

@@ -1,0 +1,61 @@
+"""Running scale of an error that outliers do not move far, and that begins again at a new scale.
+
+    s <- s + rate (min(|e|, bound s) - s)
+    s <- mean |e| of the last clipped errors, once `NEW_SCALE` errors in a row were clipped
+
+Without the second line, a scale that has fallen to zero in an exact stretch would grow by a small factor with each
+error, and take the longer the smaller it was.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from foretrace._types import Array, Bool, Float
+
+NEW_SCALE = 30
+"""Number of clipped errors in a row that are a new scale."""
+
+_LEAST = 1e-12
+"""Size of an error that a scale of zero lets through."""
+
+
+class ErrorScale(NamedTuple):
+    """Running scale of the error of each output.
+
+    Args:
+        size: mean absolute error.
+        run: number of the last errors that were clipped, all in a row.
+        run_size: their mean size.
+    """
+
+    size: Float[Array, "O"]
+    run: Float[Array, "O"]
+    run_size: Float[Array, "O"]
+
+
+def new_error_scale(size: Float[Array, "O"]) -> ErrorScale:
+    """Return the scale before the first error."""
+    return ErrorScale(size, jnp.zeros_like(size), jnp.zeros_like(size))
+
+
+def learned_error(
+    scale: ErrorScale, error: Float[Array, "O"], bound: float, rate: Float[Array, "*O"], settled: Bool[Array, "*O"]
+) -> ErrorScale:
+    """Return the scale after an error.
+
+    Args:
+        scale: scale before it.
+        error: absolute error of each output.
+        bound: multiple of the scale to which an error is clipped.
+        rate: weight of the error in the mean; 0 where it is not known.
+        settled: whether errors are clipped; at first no scale is known.
+    """
+    limit = jnp.where(settled, bound * scale.size + _LEAST, jnp.inf)
+    known, is_outlier = rate > 0, error > limit
+    run = jnp.where(is_outlier, scale.run + 1, 0.0)
+    run_size = jnp.where(is_outlier, scale.run_size + (error - scale.run_size) / jnp.maximum(run, 1.0), 0.0)
+    is_new = run >= NEW_SCALE
+    size = jnp.where(is_new, run_size, scale.size + rate * (jnp.minimum(error, limit) - scale.size))
+    run, run_size = jnp.where(is_new, 0.0, run), jnp.where(is_new, 0.0, run_size)
+    return ErrorScale(*(jnp.where(known, new, old) for new, old in zip((size, run, run_size), scale, strict=True)))

@@ -1,0 +1,90 @@
+"""A new level: the mixture follows it as the last value does, and what is predicted is what is scored."""
+
+import numpy as np
+import pytest
+
+from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._rows.encode import Encoder
+from foretrace._rows.number_target import NumberTarget, number_predictions
+from foretrace._rows.schema import Column
+from foretrace._rows.target import ClassTarget
+from foretrace.stream._intake import OneStream
+from foretrace.stream._learner import copy_state
+from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._saved import first_state
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+FEW = ModelConfig(experts=("row", "gradient"))
+ALONE = ModelConfig("tiny", depth=1, model_size=8, state_size=4)
+
+
+def make(target, config=FEW, **options):
+    columns = [Column("x", "numeric"), Column("c", "categorical")]
+    labels = DelayedLabels(Encoder(columns, width=24, adopt=True), target, **options)
+    shape = StreamShape(
+        labels.width,
+        target.output_size,
+        isinstance(target, ClassTarget),
+        delay=labels.total_delay,
+        row_size=labels.encoder.width,
+        lagged=labels.encoder.number_places,
+        used=labels.encoder.used,
+    )
+    intake = OneStream(labels, resolve(config, shape))
+    return intake, first_state(intake.learner)
+
+
+@pytest.mark.parametrize("shift", [1e3, -1e6])
+def test_the_mixture_follows_a_new_level_as_the_last_value_does(shift):
+    intake, state = make(NumberTarget())
+    ys = np.random.default_rng(0).normal(size=900)
+    ys[600:] += shift
+    errors = []
+    for y in ys.tolist():
+        state, step, resolved, _ = intake.learn(state, [({}, y)])
+        context = resolved[0].context
+        mixed = number_predictions(context, step.outputs[0])[0]
+        last = 0.0 if context.last is None else context.last
+        errors.append([abs(mixed - y), abs(last - y), step.errors[0, intake.ensemble.mixture.names.index("last")]])
+    mixed, last, expert = np.array(errors).T
+    np.testing.assert_allclose(expert[1:], last[1:], rtol=1e-6, atol=1e-6)
+    assert mixed[600:].mean() < 4 * last[600:].mean()  # the jump, and three rows until `last` has the weight
+    assert mixed[640:].mean() < 1.1 * last[640:].mean()
+    assert mixed[800:].mean() < 0.9 * last[800:].mean()  # the mean is known again
+
+
+def rows(count, classes):
+    draw = np.random.default_rng(1)
+    for i in range(count):
+        row = {"x": float(draw.normal() * 5), "c": "abcdef"[min(i // 9, int(draw.integers(6)))]}
+        if i == 30:
+            row["x"] = 1e9  # an outlier
+        if i % 7 == 3:
+            row["x"] = None
+        if i > 40:
+            row["late"] = float(draw.normal())  # a column that appears later
+        y = (row["x"] or 0.0) + "abcdef".index(row["c"])
+        yield row, ("up" if y > 0 else "down") if classes else y
+
+
+# One compiled program predicts and another learns: they round differently, experts in float64, a network in float32.
+@pytest.mark.parametrize(("config", "tolerance"), [(FEW, 1e-12), (ALONE, 1e-5)])
+@pytest.mark.parametrize("options", [{}, {"delay": 3}])
+@pytest.mark.parametrize("classes", [False, True])
+def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance):
+    intake, state = make(ClassTarget(4) if classes else NumberTarget(mode="auto"), config, **options)
+    predicted, scored = [], []
+    for row, value in rows(60, classes):
+        before = intake.to_json()
+        predicted.append(intake.predict(state, row))
+        assert intake.to_json() == before
+        output, *_ = intake.advance(copy_state(state), row, None)
+        np.testing.assert_allclose(output, predicted[-1], rtol=tolerance, atol=tolerance)
+        intake.restore(before)
+        state, step, resolved, _ = intake.learn(state, [(row, value)])
+        np.testing.assert_allclose(step.newest[0], predicted[-1], rtol=tolerance, atol=tolerance)
+        if resolved and resolved[0] is not None:
+            scored.append(np.asarray(step.outputs)[0])
+    assert len(scored) == 60 - options.get("delay", 0)
+    np.testing.assert_allclose(scored, predicted[: len(scored)], rtol=tolerance, atol=tolerance)
