@@ -6,11 +6,16 @@ For each tail, coverage and step ahead, with signed error e and miss rate a = (1
     q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking at several rates, in two running scales u of |e|
     w_k     <- w_k exp(-eta pinball_k), shared    the margins with the smaller quantile loss count more
     c       <- c + gamma (m - a)                  whatever the errors do, the share of misses tends to a
+               but no further down than the floor, the c at which the margin is the one of coverage 0
 
-By the last line, the share of misses in n rows differs from `a` by (c_n - c_0) / (gamma n), also where errors follow
-each other or drift. It is learned for the coverage in use; other coverages take a part of c in proportion to normal
-quantiles. Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022 (several
-rates); Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error integration).
+No interval is narrower than the one of coverage 0. Below this floor hits would lower c without end and
+without effect, so they do not. In a stretch of errors that are exactly zero, hits change neither c nor q_k:
+the margin shrinks with u alone, and is there again as soon as u is. Elsewhere, the share of misses in n rows
+differs from `a` by (c_n - c_0) / (gamma n), with c at both ends, also where errors follow each other or drift.
+
+The offset is learned for the coverage in use; other coverages take a part of c in proportion to normal quantiles.
+Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022 (several rates);
+Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error integration).
 """
 
 from bisect import bisect_left
@@ -27,6 +32,9 @@ COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 _RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
 _GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
+_EXACT = 0.01
+"""Ratio of the fast scale to the slow one below which a stretch is exact: after a hundred errors of zero."""
+
 _SIGNS = np.array([-1.0, 1.0])[:, None, None]
 
 
@@ -115,31 +123,36 @@ class Intervals:
         units = np.maximum(self.units, 1e-12)
         each = units[self._span][:, None, None]
         beyond = tails / each - self.quantiles
-        self.offsets += _GAMMA * ((tails[:, 0] > margins) - (1 - self.coverage) / 2)
+        moves = (errors != 0) | (self.units[0] > _EXACT * self.units[-1])
+        is_miss = tails[:, 0] > margins
+        offsets = self.offsets + _GAMMA * (is_miss - (moves | is_miss) * (1 - self.coverage) / 2)
         # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages learn equally fast.
         loss = np.where(beyond > 0, (1 - self._miss) * beyond, -self._miss * beyond) * each / (self._miss * units[-1])
         weights = self.weights * np.exp(-_ETA * np.minimum(loss, _MAX_LOSS))
         total = weights.sum(axis=0)
         weights = np.where(total > 0, weights / np.maximum(total, 1e-300), 1 / len(weights))
         self.weights = (1 - _SHARE) * weights + _SHARE / len(weights)
-        self.quantiles += self._rate * ((beyond > 0) - self._miss)
+        self.quantiles += self._rate * moves * ((beyond > 0) - self._miss)
         self.num_labels += 1
         size = np.minimum(np.abs(errors), np.maximum(_MAX_ERROR * self.units, scale))
         self.units += (size - self.units) / np.minimum(self.num_labels + 1, self._memory)
+        tracked, unit = self._tracked(), np.maximum(self.units[-1], 1e-300)
+        floor = (_least(tracked) - tracked[:, self._place]) / unit
+        self.offsets = np.maximum(offsets, np.minimum(self.offsets, floor))
 
-    def _margins(self) -> Float[np.ndarray, "2 C O"]:
+    def _tracked(self) -> Float[np.ndarray, "2 C O"]:
+        """Return the margins without the offset."""
         each = self.units[self._span][:, None, None]
-        return (self.weights * self.quantiles * each).sum(axis=0) + self._reach * (self.offsets * self.units[-1])[
-            :, None
-        ]
+        return (self.weights * self.quantiles * each).sum(axis=0)
 
     def _nested(self, scale: float) -> Float[np.ndarray, "2 C O"]:
         """Return the margins of all coverages, each at least that of the one before; no interval is empty."""
         if not self.num_labels:
             return np.broadcast_to(self._normal * scale, self.quantiles.shape[1:])
-        below, above = self._margins()
-        above[0] = np.maximum(above[0], -below[0])
-        return np.maximum.accumulate(np.stack([below, above]), axis=1)
+        tracked = self._tracked()
+        margins = tracked + self._reach * (self.offsets * self.units[-1])[:, None]
+        margins[:, 0] = _least(tracked)  # where the reach of the offset is zero
+        return np.maximum.accumulate(margins, axis=1)
 
     def to_json(self) -> list[Any]:
         """Return what was learned."""
@@ -152,6 +165,12 @@ class Intervals:
         like = (self.units, self.quantiles, self.weights, self.offsets)
         arrays = (np.array(values, np.float64).reshape(old.shape) for values, old in zip(state[1:], like, strict=True))
         self.units, self.quantiles, self.weights, self.offsets = arrays
+
+
+def _least(tracked: Float[np.ndarray, "2 C O"]) -> Float[np.ndarray, "2 O"]:
+    """Return the margins of the coverage 0, below which none may fall: the interval is not empty."""
+    below, above = tracked[:, 0]
+    return np.stack([below, np.maximum(above, -below)])
 
 
 def _normal(coverage: float) -> float:

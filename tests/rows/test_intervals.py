@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiers import fast
 
 from foretrace._rows.intervals import Intervals
@@ -100,3 +102,36 @@ def test_what_is_saved_goes_on_bit_for_bit():
         again.learn(np.array([error]), again.margins(1.0), 1.0)
     assert again.to_json() == whole.to_json()
     assert len(inside) == 300
+
+
+@pytest.mark.parametrize("exact", fast([20_000, 1000, 100]))
+@pytest.mark.parametrize("scale", fast([1.0, 1e-6]))
+def test_after_exact_rows_the_coverage_is_back_in_some_tens_of_rows(exact, scale):
+    inside, intervals = follow(np.zeros(exact), 0)
+    assert inside.mean() > 0.9
+    saved, found = intervals.to_json(), []
+    for errors in scale * np.random.default_rng(0).normal(size=(20, 160)):
+        intervals.restore(saved)
+        for error in errors:
+            margins = intervals.margins(1.0)
+            found.append(-margins[0, 0] <= error <= margins[1, 0])
+            intervals.learn(np.array([error]), margins, 1.0)
+    shares = np.array(found).reshape(20, 160).mean(axis=0)
+    assert shares[40:80].mean() > 0.75 and shares[60:].mean() > 0.82
+
+
+@pytest.mark.full
+def test_after_exact_rows_late_labels_bring_the_coverage_back():
+    inside, _ = follow(np.concatenate([np.zeros(20_000), errors_of("normal", 1000)]), 24)
+    assert inside[20_100:20_200].mean() > 0.8 and 0.8 < inside[20_000:].mean() < 0.97
+
+
+@given(st.lists(st.sampled_from([0.0, 0.0, 1.0, -1.0, 1e-9, 1e6]), min_size=1, max_size=300))
+def test_more_labels_lie_outside_than_asked_for_only_by_what_the_offset_has_grown(errors):
+    intervals, misses = Intervals(1), np.zeros(2)
+    for error in errors:
+        margins = intervals.margins(1.0)
+        misses += np.array([-error, error]) > margins[:, 0]
+        intervals.learn(np.array([error]), margins, 1.0)
+    share = 0.05 * len(errors)
+    assert (misses - share <= intervals.offsets[:, 0] / 0.02 + 1e-6).all()
