@@ -18,6 +18,10 @@ _BINS = 10
 """Number of bins of the probability of the predicted class, in which it is compared with its accuracy."""
 
 
+COMPARED = ("no_change_", "majority_")
+"""Beginnings of the names of the scores of baselines that predictions are to be better than."""
+
+
 class Scores:
     """Means over all rows and over those since the last report.
 
@@ -60,6 +64,46 @@ class Scores:
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
         self.rows, self.window_rows, self._total, self._window = state
+
+
+class Gains:
+    """By how much predictions were better than those of baselines, and whether that may be chance.
+
+    >>> gains = Gains()
+    >>> for right in (1.0, 0.0, 1.0, 1.0):
+    ...     gains.add({"accuracy": right, "majority_accuracy": 1.0, "no_change_accuracy": 0.0})
+    >>> gains.not_better()
+    ['majority_']
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, list[float]] = {}  # number of rows, sum of the gains, sum of their squares
+
+    def add(self, scores: dict[str, float]) -> None:
+        """Count the scores of a row."""
+        score, sign = ("accuracy", 1.0) if "accuracy" in scores else ("mae", -1.0)
+        for name in COMPARED:
+            if name + score in scores:
+                gain = sign * (scores[score] - scores[name + score])
+                rows, total, squares = self._sums.get(name, (0, 0.0, 0.0))
+                self._sums[name] = [rows + 1, total + gain, squares + gain * gain]
+
+    def not_better(self) -> list[str]:
+        """Return the baselines whose mean score is at least as good, or worse by less than two standard errors."""
+        found = []
+        for name, (rows, total, squares) in self._sums.items():
+            error = math.sqrt(max(squares - total * total / rows, 0.0))  # standard error of the sum
+            if total <= 2 * error:
+                found.append(name)
+        return found
+
+    def to_json(self) -> dict[str, list[float]]:
+        """Return the state."""
+        return self._sums
+
+    def restore(self, state: dict[str, list[float]]) -> None:
+        """Restore what `to_json` returned."""
+        self._sums = {name: list(sums) for name, sums in state.items()}
 
 
 class ArrayScores:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.scores import ArrayScores, Scores, score_class, score_numbers
+from foretrace._rows.scores import ArrayScores, Gains, Scores, score_class, score_numbers
 from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import Run
@@ -91,8 +91,9 @@ class StreamLoop:
         self.score = score_class if plan.classes else score_numbers
         self.scores = Scores()
         self.steps = Scores()
+        self.gains = Gains()
         self.experts = ArrayScores(self.names)
-        self.monitors = Monitors()
+        self.monitors = Monitors(config.coverage)
         self.pending = Pending[tuple[StreamStep, Sequence[LabelledRow | None]]]()
         self.position = Position()
         self.refused = 0
@@ -154,7 +155,7 @@ class StreamLoop:
             self._learn(chunk, last=True)
             self._record_steps(all=True)
         if not self.stop.asked and not self._has_result():
-            self._write("result", self.scores.total())
+            self._write("result", self.scores.total(), not_better_than=self.gains.not_better())
         found = {"experts": {}, "weights": {}} | self._of_experts()
         return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked, **found)
 
@@ -245,6 +246,7 @@ class StreamLoop:
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
                 self.scores.add(scores)
+                self.gains.add(scores)
                 self.monitors.observe_scores(scores)
                 if step.errors is not None and self.names:
                     self.experts.add(1 - step.errors[i] if self.plan.classes else step.errors[i])
@@ -292,7 +294,7 @@ class StreamLoop:
                 network.learner.network, self.intake.carry(network), steps.get("update_norm")
             )
             values |= {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
-        warnings = self.monitors.warnings(health)
+        warnings = self.monitors.warnings(health | self.monitors.recent_coverage())
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if warnings:
@@ -305,7 +307,7 @@ class StreamLoop:
         counts = {**self.intake.encoder.counts, **self.intake.target.counts, "bad rows": self.position.bad}
         counts = {name: count for name, count in counts.items() if count}
         values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": counts}
-        values |= self.intake.counts() | self._of_experts()
+        values |= self.intake.counts() | self._of_experts() | self.monitors.recent_coverage()
         self.log.write(kind, self.position.row, **values, seconds=self.clock.seconds)
         if self.board is not None:
             self.board.write(self.position.row, values)
@@ -326,6 +328,7 @@ class StreamLoop:
             "pipe": None if self.pipe is None else self.pipe.to_json(self.position.offset, end=end),
             "intake": self.intake.to_json(),
             "scores": self.scores.to_json(),
+            "gains": self.gains.to_json(),
             "steps": self.steps.to_json(),
             "experts": self.experts.to_json(),
             "monitors": self.monitors.to_json(),
@@ -356,6 +359,7 @@ class StreamLoop:
             self.position = self.position._replace(offset=0)  # every process counts its own bytes
         self.intake.restore(saved["intake"])
         self.scores.restore(saved["scores"])
+        self.gains.restore(saved["gains"])
         self.steps.restore(saved["steps"])
         self.experts.restore(saved["experts"])
         self.monitors.restore(saved["monitors"])

@@ -7,6 +7,7 @@
 | `sensitivity_norm` | norm of e, over all layers | up to 10^6: a change of 10^-6 would move states by more than 1 |
 | `update_ratio` | mean norm of an update over that of the parameters | 10^-8 (float32) to 10^-2 (new in 100 updates) |
 | `dead_units` | share of features to which a layer adds the same, whatever comes | up to 0.5: half the width is lost |
+| `recent_coverage` | share of the last `LABELS` labels in their intervals | at most ten standard errors too small |
 
 A unit is dead if what its block adds to it had a standard deviation below 10^-6 over the last `PROBE` inputs.
 """
@@ -42,6 +43,14 @@ RANGES = {
 PROBE = 32
 """Number of inputs over which a dead unit is looked for."""
 
+LABELS = 1000
+"""Number of labels over which the recent coverage of intervals is measured."""
+
+_ERRORS = 10.0
+"""Standard errors, of as many independent labels, by which this coverage may be too small: errors of
+forecasts follow each other, so a few are common. Too large is no fault: around exact predictions, an
+interval holds every label."""
+
 _DEAD = 1e-6
 
 _LEAST_RISE = 0.05
@@ -54,9 +63,15 @@ class Monitors:
     >>> monitors = Monitors()
     >>> monitors.warnings({"dead_units": 0.75}), monitors.warnings({"dead_units": 0.8})
     (['dead_units is 0.75, outside its range of 0 to 0.5'], [])
+
+    Args:
+        coverage: share of labels that intervals are to hold.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, coverage: float = 0.9) -> None:
+        lowest = coverage - _ERRORS * math.sqrt(coverage * (1 - coverage) / LABELS)
+        self.ranges = RANGES | {"recent_coverage": (max(lowest, 0.0), 1.0)}
+        self.inside: deque[float] = deque(maxlen=LABELS)
         self.inputs: deque[list[float]] = deque(maxlen=PROBE)
         self.outside: set[str] = set()
         self.watch = LossWatch(_LEAST_RISE)
@@ -67,7 +82,9 @@ class Monitors:
         self.inputs.extend(x.tolist() for x in xs)
 
     def observe_scores(self, scores: dict[str, float]) -> None:
-        """Count the scores of a row: log loss, or absolute error relative to that of the last known number."""
+        """Count the scores of a row: its coverage, and log loss, or error relative to that of the last known number."""
+        if "coverage" in scores:
+            self.inside.append(float(scores["coverage"]))
         name, weight = ("log_loss", 1.0) if "log_loss" in scores else ("mae", scores["no_change_mae"])
         if (lost := self.watch.add(scores[name], weight)) is not None:
             what = "log loss" if name == "log_loss" else "error, relative to that of the last known number,"
@@ -75,6 +92,12 @@ class Monitors:
                 f"the {what} was {lost[0]:.3g} in the last {BLOCK * HELD:,} rows with a label, and at most "
                 f"{lost[1]:.3g} for as long before: the stream has changed, or what was learned is lost"
             )
+
+    def recent_coverage(self) -> dict[str, float]:
+        """Return the share of the last labels in their intervals; nothing before there were `LABELS`."""
+        if len(self.inside) < LABELS:
+            return {}
+        return {"recent_coverage": round(math.fsum(self.inside) / LABELS, 6)}
 
     def measure(self, network: Network, carry: Carry, update_norm: float | None) -> dict[str, float]:
         """Return the present values of the monitors that exist for this network.
@@ -97,9 +120,10 @@ class Monitors:
 
     def warnings(self, values: dict[str, float]) -> list[str]:
         """Return a line for each monitor that has left its range since the last call, and for a lost level."""
-        out = {name for name, (low, high) in RANGES.items() if name in values and not low <= values[name] <= high}
+        ranges = self.ranges
+        out = {name for name, (low, high) in ranges.items() if name in values and not low <= values[name] <= high}
         lines = [
-            f"{name} is {values[name]:.4g}, outside its range of {RANGES[name][0]:g} to {RANGES[name][1]:g}"
+            f"{name} is {values[name]:.4g}, outside its range of {ranges[name][0]:.4g} to {ranges[name][1]:g}"
             for name in sorted(out - self.outside)
         ]
         self.outside = out | (self.outside - values.keys())
@@ -108,12 +132,13 @@ class Monitors:
 
     def to_json(self) -> list[Any]:
         """Return the state."""
-        return [list(self.inputs), sorted(self.outside), self.watch.to_json(), self.lost]
+        return [list(self.inputs), sorted(self.outside), self.watch.to_json(), self.lost, list(self.inside)]
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
         self.inputs, self.outside, self.lost = deque(state[0], maxlen=PROBE), set(state[1]), list(state[3])
         self.watch.restore(state[2])
+        self.inside = deque(state[4], maxlen=LABELS)
 
 
 @jax.jit

@@ -9,6 +9,7 @@ from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.escape import for_rich
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._monitors import LABELS
 
 BASELINES = {
     "no_change_": "predicting the last one known",
@@ -58,8 +59,9 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
         weight = f"expert {name}, weight {last['weights'][name]:.2f}"
         grid.add_row(weight, *(_shown(score, experts[name]) if other == score else "" for other in names))
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
-    intervals = f"The intervals are to hold {config.coverage:.0%} of the labels. " if "coverage" in total else ""
+    intervals = _intervals(config, last) if "coverage" in total else ""
     grid.caption = (
+        f"{_not_better(last, total)}"
         f"Each of {last['scored']} rows was predicted before its label was used. {intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: {last['refused']}. {_members(last)}"
         f"{last['seconds']:.0f} s. {_parts(records)}"
@@ -105,6 +107,24 @@ def typical_parts(records: list[dict[str, Any]]) -> dict[str, float]:
     lines = [record["microseconds"] for record in records if "microseconds" in record]
     names = dict.fromkeys(name for line in lines for name in line)
     return {name: median(line.get(name, 0.0) for line in lines) for name in names}
+
+
+def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
+    asked, recent = f"The intervals are to hold {config.coverage:.0%} of the labels", record.get("recent_coverage")
+    return f"{asked}. " if recent is None else f"{asked}; they held {recent:.1%} of the last {LABELS:,}. "
+
+
+def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
+    """Return a sentence if the run is not clearly better than a baseline, and what to try; empty if it is."""
+    names = record.get("not_better_than", [])
+    if not names:
+        return ""
+    score = main_score(total)
+    others = " and ".join(f"{BASELINES[name]} ({_shown(score, total[name + score])})" for name in names)
+    return (
+        f"The {SCORES[score]}, {_shown(score, total[score])}, is not better than {others} by two standard errors: "
+        "the inputs may not tell the target; try more rows, other inputs, or --size small for rows further back. "
+    )
 
 
 def _parts(records: list[dict[str, Any]]) -> str:

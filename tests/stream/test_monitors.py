@@ -9,7 +9,7 @@ import pytest
 
 import foretrace as ft
 from foretrace._learner.forgetting import BLOCK, HELD
-from foretrace.stream._monitors import PROBE, RANGES, Monitors
+from foretrace.stream._monitors import LABELS, PROBE, RANGES, Monitors
 
 LRU = ft.LRU.factory(state_size=3)
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -108,3 +108,27 @@ def test_a_level_of_the_scores_that_was_lost_is_told_once_and_survives_a_checkpo
     for _ in range(BLOCK * HELD):
         again.observe_scores(scores(True))
     assert again.warnings({}) == []
+
+
+def test_a_coverage_that_is_clearly_too_small_is_said_once():
+    monitors = Monitors(0.9)
+    for i in range(LABELS - 1):
+        monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": float(i % 10 > 0)})
+    assert monitors.recent_coverage() == {}
+    monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": 1.0})
+    assert monitors.recent_coverage() == {"recent_coverage": 0.9} and not monitors.warnings(monitors.recent_coverage())
+    for _ in range(150):
+        monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": 0.0})
+    again = Monitors(0.9)
+    again.restore(json.loads(json.dumps(monitors.to_json())))
+    for one in (monitors, again):
+        lines = one.warnings(one.recent_coverage())
+        assert lines == ["recent_coverage is 0.765, outside its range of 0.8051 to 1"]
+        assert not one.warnings(one.recent_coverage())
+
+
+def test_exact_predictions_hold_every_label_and_that_is_no_fault():
+    monitors = Monitors(0.5)
+    for _ in range(LABELS):
+        monitors.observe_scores({"mae": 0.0, "no_change_mae": 0.0, "coverage": 1.0})
+    assert not monitors.warnings(monitors.recent_coverage())
