@@ -1,0 +1,172 @@
+"""Forward-mode derivatives of a network in NumPy, by full Jacobians: an oracle that shares no code with foretrace.
+
+Every quantity is a pair of its value (n,) and its Jacobian (n, P) by all P parameters. A recurrent layer follows
+Eq. 12 to 17 of the paper, with `J` the part of dh_t/dh_{t-1} that a rule keeps and `past` the columns that it carries:
+
+    dh_t = J past + dh_t/dtheta + (dh_t/dx_t) dx_t
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Kept(NamedTuple):
+    """What a rule keeps of the derivative through time."""
+
+    theta: bool = True
+    """Parameters of the recurrent layers are trained."""
+    recurrent: bool = True
+    """dh_t / d(lam or A), with the state before it a constant."""
+    own: bool = False
+    """Diagonal of dh_t / dh_{t-1}."""
+    others: bool = False
+    """What is not on the diagonal."""
+    below: bool = False
+    """Columns of parameters below the layer, inside a chunk."""
+    across: bool = False
+    """Columns of the layer's own parameters, from chunk to chunk."""
+
+
+RULES = {
+    "RESERVOIR": Kept(theta=False, recurrent=False),
+    "SPATIAL": Kept(recurrent=False),
+    "TRUNCATED": Kept(),
+    "SNAP1": Kept(own=True, across=True),
+    "RTRL": Kept(own=True, others=True, across=True),
+    "HYBRID": Kept(own=True, below=True, across=True),
+    "BPTT": Kept(own=True, others=True, below=True),
+}
+
+
+class Oracle:
+    """The gradient of a sequence under a rule.
+
+    Args:
+        parameters: arrays by name; those of the blocks have the layers on the first axis.
+        depth: number of blocks.
+        rule: name of the rule.
+    """
+
+    def __init__(self, parameters, depth, rule):
+        self.parameters, self.depth, self.kept = parameters, depth, RULES[rule]
+        ends = np.cumsum([array.size for array in parameters.values()])
+        self.count = ends[-1]
+        self.columns = {name: np.arange(end - array.size, end).reshape(array.shape)
+                        for (name, array), end in zip(parameters.items(), ends, strict=True)}  # fmt: skip
+
+    def gradient(self, xs, ys, mask, reset, lengths):
+        """Return `sum_t mask_t loss_t` of softmax cross entropy, and its derivative by each parameter, by name."""
+        total, gradient = 0.0, np.zeros(self.count)
+        starts = set(np.cumsum([0, *lengths[:-1]]))
+        states = [(np.zeros(self._size(layer)), None) for layer in range(self.depth)]
+        for t, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            now = self._linear("encoder", None, (x, np.zeros((len(x), self.count))))
+            for layer in range(self.depth):
+                states[layer] = self._before(states[layer], layer, reset[t], t in starts)
+                now, states[layer] = self._block(layer, now, states[layer])
+            value, jacobian = self._linear("decoder.linear", None, now)
+            odds = np.exp(value - value.max())
+            chances = odds / odds.sum()
+            total -= mask[t] * np.log(chances[y])
+            gradient += mask[t] * (chances - np.eye(len(value))[y]) @ jacobian
+        return total, {name: gradient[columns] for name, columns in self.columns.items()}
+
+    def _value(self, name, layer):
+        return self.parameters[name] if layer is None else self.parameters[name][layer]
+
+    def _direct(self, jacobian, name, layer, derivative):
+        """Add the derivative (n, *shape) by a parameter itself."""
+        columns = self.columns[name] if layer is None else self.columns[name][layer]
+        jacobian[:, columns.ravel()] += derivative.reshape(len(jacobian), -1)
+
+    def _linear(self, name, layer, x):
+        weight, bias = (self._value(f"{name}.{part}", layer) for part in ("weight", "bias"))
+        jacobian = weight @ x[1]
+        self._direct(jacobian, f"{name}.weight", layer, np.einsum("ij,k->ijk", np.eye(len(weight)), x[0]))
+        self._direct(jacobian, f"{name}.bias", layer, np.eye(len(weight)))
+        return weight @ x[0] + bias, jacobian
+
+    def _norm(self, layer, x):
+        scale, bias = self._value("blocks.norm.scale", layer), self._value("blocks.norm.bias", layer)
+        away, d_away = x[0] - x[0].mean(), x[1] - x[1].mean(0)
+        width = np.sqrt(np.mean(away**2) + 1e-5)
+        d_width = np.mean(away[:, None] * d_away, axis=0) / width
+        jacobian = scale[:, None] * (d_away / width - np.outer(away, d_width) / width**2)
+        self._direct(jacobian, "blocks.norm.scale", layer, np.diag(away / width))
+        self._direct(jacobian, "blocks.norm.bias", layer, np.eye(len(away)))
+        return scale * away / width + bias, jacobian
+
+    def _size(self, layer):
+        return len(self._value("blocks.cell.B" if self._is_dense() else "blocks.cell.B_re", layer))
+
+    def _is_dense(self):
+        return "blocks.cell.A" in self.parameters
+
+    def _before(self, state, layer, starts_episode, starts_chunk):
+        """Return the state before a step, with the columns of its Jacobian that the rule carries to this step."""
+        h, jacobian = state
+        if jacobian is None or starts_episode:
+            return np.zeros_like(h) if starts_episode else h, np.zeros((len(h), self.count), complex)
+        own = np.zeros(self.count, bool)
+        for name, columns in self.columns.items():
+            own[columns[layer].ravel() if name.startswith("blocks.cell.") else []] = True
+        if starts_chunk:
+            return h, jacobian * (own & self.kept.across)
+        return h, jacobian * (own | self.kept.below)
+
+    def _block(self, layer, x, state):
+        z = self._norm(layer, x)
+        h, y = (self._dense if self._is_dense() else self._lru)(layer, z, state)
+        s = np.sqrt(2 / np.pi)
+        tanh = np.tanh(s * (y[0] + 0.044715 * y[0] ** 3))
+        slope = 0.5 * (1 + tanh) + 0.5 * y[0] * (1 - tanh**2) * s * (1 + 3 * 0.044715 * y[0] ** 2)
+        both, jacobian = self._linear("blocks.glu.linear", layer, (0.5 * y[0] * (1 + tanh), slope[:, None] * y[1]))
+        (value, gate), (d_value, d_gate) = np.split(both, 2), np.split(jacobian, 2)
+        gate = 1 / (1 + np.exp(-gate))
+        d_gate = (gate * (1 - gate))[:, None] * d_gate
+        return (x[0] + value * gate, x[1] + gate[:, None] * d_value + value[:, None] * d_gate), h
+
+    def _through_time(self, jacobian_of_past, past):
+        kept = np.diag(np.diag(jacobian_of_past)) * self.kept.own
+        return (kept + (jacobian_of_past - np.diag(np.diag(jacobian_of_past))) * self.kept.others) @ past
+
+    def _lru(self, layer, x, state):
+        """Eq. 8, 9 and 12 to 14, with lam, gamma and B as functions of the stored parameters."""
+        own = {name: self._value(f"blocks.cell.{name}", layer)
+               for name in ("nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D")}  # fmt: skip
+        lam = np.exp(-np.exp(own["nu_log"]) + 1j * np.exp(own["theta_log"]))
+        gamma, B, C = np.exp(own["gamma_log"]), own["B_re"] + 1j * own["B_im"], own["C_re"] + 1j * own["C_im"]
+        before, past = state
+        jacobian = self._through_time(np.diag(lam), past) + (gamma[:, None] * B) @ x[1]
+        outer = gamma[:, None, None] * np.einsum("ij,k->ijk", np.eye(len(lam)), x[0])
+        found = {"gamma_log": np.diag(gamma * (B @ x[0])), "B_re": outer, "B_im": 1j * outer}
+        if self.kept.recurrent:
+            found["nu_log"] = np.diag(-np.exp(own["nu_log"]) * lam * before)
+            found["theta_log"] = np.diag(1j * np.exp(own["theta_log"]) * lam * before)
+        self._direct_cell(jacobian, layer, found)
+        h = lam * before + gamma * (B @ x[0])
+        y = (C @ jacobian).real + own["D"][:, None] * x[1]
+        by_C = np.einsum("ij,k->ijk", np.eye(len(C)), h)
+        self._direct_cell(y, layer, {"C_re": by_C.real, "C_im": -by_C.imag, "D": np.diag(x[0])})
+        return (h, jacobian), ((C @ h).real + own["D"] * x[0], y)
+
+    def _dense(self, layer, x, state):
+        """`h_t = tanh(A h_{t-1} + B x_t)`, a dense layer."""
+        A, B, C, D = (self._value(f"blocks.cell.{name}", layer) for name in "ABCD")
+        before, past = state
+        h = np.tanh(A @ before + B @ x[0])
+        slope = (1 - h**2)[:, None]
+        jacobian = self._through_time(slope * A, past) + slope * (B @ x[1])
+        eye = np.diag(slope[:, 0])
+        found = {"B": np.einsum("ij,k->ijk", eye, x[0])}
+        if self.kept.recurrent:
+            found["A"] = np.einsum("ij,k->ijk", eye, before)
+        self._direct_cell(jacobian, layer, found)
+        y = (C @ jacobian).real + D[:, None] * x[1]
+        self._direct_cell(y, layer, {"C": np.einsum("ij,k->ijk", np.eye(len(C)), h), "D": np.diag(x[0])})
+        return (h, jacobian), (C @ h + D * x[0], y)
+
+    def _direct_cell(self, jacobian, layer, derivatives):
+        for name, derivative in derivatives.items() if self.kept.theta else ():
+            self._direct(jacobian, f"blocks.cell.{name}", layer, derivative)
