@@ -235,6 +235,24 @@ def _run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> t
         return function(key)
 
 
+def check_network(owner: str, network: Network) -> None:
+    """Raise a TypeError for what is not a network, or for parameters that are too narrow to be summed over time.
+
+    Args:
+        owner: name of what takes the network, for the error message.
+        network: the network.
+    """
+    if not isinstance(network, Network):
+        raise TypeError(f"{owner}(network={type(network).__name__}) must be a foretrace.Network")
+    for path, leaf in jax.tree.leaves_with_path(network):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and jnp.finfo(leaf.dtype).bits < 32:
+            raise TypeError(
+                f"{owner}: network.{jax.tree_util.keystr(path, simple=True, separator='.')} is {leaf.dtype}, expected "
+                "float32 or float64, because states and sensitivities add up over time; convert it with jax.tree.map("
+                "lambda p: p.astype(jnp.float32), network). Learner(sensitivity_dtype='bfloat16') saves memory"
+            )
+
+
 def parameter_count(network: eqx.Module) -> int:
     """Return the number of real parameters of a network or any part of it."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))

@@ -1,4 +1,4 @@
-"""The carry of a stream before its first step, its size, and its sensitivities set to zero."""
+"""The carry of a stream before its first step, its size, whether it is finite, and its sensitivities set to zero."""
 
 from functools import partial
 
@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 from foretrace._cells.parts import check_key
 from foretrace._credit.table import init_credit, sample_credit
-from foretrace._network import Network
+from foretrace._network import Network, check_network
 from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.sensitivity import init_sensitivity
 from foretrace._rule import LearningRule, as_rule
-from foretrace._types import PRNGKeyArray, PyTree
+from foretrace._types import Array, Bool, PRNGKeyArray, PyTree
 
 
 def init_carry(
@@ -41,8 +41,7 @@ def init_carry(
     (2, 4)
     """
     rule = as_rule(rule)
-    if not isinstance(network, Network):
-        raise TypeError(f"init_carry(network={type(network).__name__}) must be a foretrace.Network")
+    check_network("init_carry", network)
     if key is not None:
         check_key("init_carry", key)
     if batch_size is not None and batch_size < 1:
@@ -87,6 +86,25 @@ def carry_size(network: Network, rule: LearningRule | str) -> int:
 def cleared(carry: Carry) -> Carry:
     """Return a carry with a sensitivity of zero; the key is unchanged."""
     return carry._replace(e=jax.tree.map(jnp.zeros_like, carry.e))
+
+
+def is_finite(tree: PyTree[Array], *, of_streams: bool = False) -> Bool[Array, "*B"]:
+    """Return whether all floating-point numbers of a tree are finite; for each stream of a carry, if asked."""
+    found = jnp.array(True)
+    for leaf in jax.tree.leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            others = tuple(axis for axis in range(leaf.ndim) if axis != 1) if of_streams else None
+            found = found & jnp.isfinite(leaf).all(axis=others)
+    return found
+
+
+def choose_carry(accepted: Bool[Array, "*B"], after: Carry, before: Carry) -> Carry:
+    """Return one carry or the other; with a condition for each stream, stream by stream."""
+
+    def chosen(new: Array, old: Array) -> Array:
+        return jnp.where(accepted.reshape(accepted.shape + (1,) * (new.ndim - 2 if accepted.ndim else 0)), new, old)
+
+    return jax.tree.map(chosen, after, before)
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:

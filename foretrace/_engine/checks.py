@@ -30,7 +30,7 @@ def check_chunk(
         )
     if 0 in shape:
         raise ValueError(f"xs has shape {shape}: a chunk holds at least one step of at least one stream")
-    if not np.issubdtype(_dtype(xs), np.floating):
+    if not _is_floating(xs):
         raise TypeError(
             f"xs is {_dtype(xs)}, expected floating point; encode symbols first, e.g. jax.nn.one_hot(xs, {shape[-1]})"
         )
@@ -48,7 +48,7 @@ def check_chunk(
             raise ValueError(f"{name} has shape {have}, expected {want}{more}, because xs has shape {shape}{hint}")
     if reset is not None and _dtype(reset) != np.bool_:
         raise TypeError(f"reset is {_dtype(reset)}, expected booleans: True where an episode starts")
-    if mask is not None and not (_dtype(mask) == np.bool_ or np.issubdtype(_dtype(mask), np.floating)):
+    if mask is not None and not (_dtype(mask) == np.bool_ or _is_floating(mask)):
         raise TypeError(f"mask is {_dtype(mask)}, expected booleans or floating-point weights")
     check_finite("xs", xs)
     check_finite("mask", mask)
@@ -103,7 +103,7 @@ def _carry_shapes(structure: Any, shapes: tuple[Any, ...], rule: LearningRule, b
 
 def check_finite(name: str, value: Any) -> None:
     """Raise a ValueError that says where `value` holds NaN or infinity; traced arrays pass."""
-    if value is None or isinstance(value, jax.core.Tracer) or not np.issubdtype(_dtype(value), np.floating):
+    if value is None or isinstance(value, jax.core.Tracer) or not _is_floating(value):
         return
     # In float64, since NumPy does not know of every narrow type.
     finite = np.isfinite(np.asarray(value, dtype=np.float64))
@@ -113,6 +113,12 @@ def check_finite(name: str, value: Any) -> None:
             f"{name} holds {np.asarray(value)[where]} at {where} ({(~finite).sum()} values are NaN or infinite); "
             "clean it, or leave the step out with mask and a finite placeholder"
         )
+
+
+def _is_floating(value: Any) -> bool:
+    # NumPy does not know of bfloat16 and narrower types, and JAX takes longer to ask.
+    dtype = _dtype(value)
+    return np.issubdtype(dtype, np.floating) or jnp.issubdtype(dtype, jnp.floating)
 
 
 def _dtype(value: Any) -> np.dtype:

@@ -50,3 +50,8 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
         total = weights.sum(-1, keepdims=True)
         weights = weights / jnp.where(total == 0, jnp.ones_like(total), total)
     return data._replace(ys=ys, mask=weights)
+
+
+def counts_any(mask: Mask | None) -> Bool[Array, ""]:
+    """Return whether any step of a chunk counts, in any stream."""
+    return jnp.array(True) if mask is None else jnp.asarray(mask).astype(bool).any()

@@ -13,7 +13,7 @@ from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_carry, check_chunk
 from foretrace._engine.data import Data
 from foretrace._engine.layers import READOUT, batch_of_one, each_step_and_stream, each_stream, over_layers
-from foretrace._network import Block, Network
+from foretrace._network import Block, Network, check_network
 from foretrace._recurrence.chunk import Carry, Chunk
 from foretrace._recurrence.sensitivity import advance, attach, init_sensitivity
 from foretrace._recurrence.unroll import straight_through, unroll
@@ -123,6 +123,8 @@ def _run(
     flatten_batch: bool,
     accepted: bool | Bool[Array, ""],
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
+    # While a program is traced, so that a call pays nothing for it.
+    check_network("run", network)
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
     if differentiate_carry and not runs_in_parts(rule):
@@ -168,7 +170,8 @@ def _check_whole(carry: Carry | None) -> None:
 
 def _chunk(network: Network, data: Data) -> Chunk:
     """Return a chunk with time in front and streams behind it: scans and products then find operands in place."""
-    xs, reset, key = data.xs, data.reset, data.key
+    # Inputs of another width, such as bfloat16, are computed with as the parameters are.
+    xs, reset, key = data.xs.astype(network.encoder.weight.dtype), data.reset, data.key
     batched = xs.ndim == 3
     if batched:
         xs = jnp.swapaxes(xs, 0, 1)

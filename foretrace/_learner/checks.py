@@ -1,14 +1,19 @@
 """What a learner refuses: options that do not fit together, states and data that are not its own."""
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import jax
 import numpy as np
 
+from foretrace._cells.parts import is_key
 from foretrace._credit.table import carries_sensitivities, check_rule, runs_in_parts
 from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
+from foretrace._engine.untrained import untrained_parameters
 from foretrace._learner.mode import Whole
-from foretrace._learner.state import LearnerState
-from foretrace._network import Network
+from foretrace._learner.state import LearnerState, UntrainedParameters
+from foretrace._network import Network, check_network
+from foretrace._rule import LearningRule
 
 if TYPE_CHECKING:
     from foretrace._learner.learner import Learner
@@ -19,8 +24,7 @@ SensitivityDtype = Literal["bfloat16"]
 def check_options(learner: "Learner") -> None:
     """Raise a ValueError that names the option that is wrong, and what would be right."""
     batch_size, mesh, rule = learner.batch_size, learner.mesh, learner.rule
-    if not isinstance(learner.network, Network):
-        raise TypeError(f"Learner(network={type(learner.network).__name__}) must be a foretrace.Network")
+    check_network("Learner", learner.network)
     if not callable(getattr(learner.optimizer, "init", None)) or not callable(
         getattr(learner.optimizer, "update", None)
     ):
@@ -57,8 +61,21 @@ def check_options(learner: "Learner") -> None:
         )
 
 
+def warn_of_untrained(network: Network, rule: LearningRule) -> None:
+    """Warn the caller's caller of parameters that can receive no gradient under a rule."""
+    if names := untrained_parameters(network, rule):
+        warnings.warn(
+            f"under {rule} the gradient of {', '.join(names)} is structurally zero: these parameters stay "
+            "as they are (warn=False silences this)",
+            UntrainedParameters,
+            stacklevel=3,
+        )
+
+
 def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False) -> None:
     """Raise an error that names what is wrong with the state or the data of a call."""
+    if last and not learner.whole_sequences:
+        raise ValueError("step(last=True) is for sequences with one target: make the learner with whole_sequences=True")
     if not isinstance(state, LearnerState):
         raise TypeError(f"state is a {type(state).__name__}, expected what init() or the previous call returned")
     check_chunk(learner.network, x, y, mask, reset, last=last)
@@ -76,3 +93,34 @@ def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset:
             f"x has shape {np.shape(x)}: {learner.mesh.size} devices share the sequences of a batch evenly, "
             f"{learner.mesh.size} or a multiple of it"
         )
+
+
+def check_state(own: LearnerState, given: LearnerState) -> None:
+    """Raise a ValueError that names the first part of a state that a learner's own states do not have.
+
+    Args:
+        own: a state of the learner, or its shapes.
+        given: state of a call.
+    """
+    ours, theirs = _kinds(own), _kinds(given)
+    wrong = next((name for name in ours | theirs if ours.get(name) != theirs.get(name)), None)
+    if wrong is not None:
+        found = f"is {theirs.get(wrong, 'missing')}, expected {ours.get(wrong, 'nothing there')}"
+    else:
+        pairs = zip(LearnerState._fields, map(jax.tree.structure, own), map(jax.tree.structure, given), strict=True)
+        wrong = next((name for name, want, have in pairs if want != have), None)
+        found = "has the right arrays, but was made with other options"
+    if wrong is not None:
+        raise ValueError(
+            f"state.{wrong} {found}: it is not a state of this learner; use one that its own init(), step() or "
+            "ft.load(path, learner) returned"
+        )
+
+
+def _kinds(state: LearnerState) -> dict[str, str]:
+    """Return dtype and shape of each array by its name; PRNG keys of every kind are alike."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): ("key" if is_key(leaf) else str(leaf.dtype))
+        + str(list(leaf.shape))
+        for path, leaf in jax.tree.leaves_with_path(state)
+    }

@@ -1,6 +1,7 @@
 """Train a network on arrays: shuffled batches of whole sequences, a validation share, early stopping."""
 
 import math
+import warnings
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class Fit(NamedTuple):
 
     Args:
         network: network of the epoch with the lowest validation loss, or of the last epoch without validation.
-        losses: mean training loss of each epoch.
+        losses: mean training loss of the accepted updates of each epoch.
         validation_losses: validation loss after each epoch; empty without validation.
     """
 
@@ -72,8 +73,11 @@ def fit(
 
     Raises:
         TypeError: xs that are not floating point.
-        ValueError: shapes that do not fit, a number out of range, patience without validation, or a validation loss
-            that is not finite.
+        ValueError: shapes that do not fit, a number out of range, patience without validation, a validation loss
+            that is not finite, or an epoch of which every update was refused.
+
+    Warns:
+        RuntimeWarning: some updates of an epoch were refused, because loss, gradient or update was not finite.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> xs = jax.random.normal(jax.random.key(0), (20, 5, 1))
@@ -100,12 +104,12 @@ def fit(
         rows = train[np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))]
         # The last batch is filled up from the first, so that all have one shape.
         rows = np.resize(rows, -(-len(rows) // size) * size)
-        batches = []
+        infos = []
         for batch in np.split(rows, len(rows) // size):
             there = None if mask is None else mask[batch]
             state, info = learner.step(state, xs[batch], ys[batch], mask=there, last=last)
-            batches.append(info.loss)
-        losses.append(float(np.mean(batches)))
+            infos.append((info.loss, info.accepted))
+        losses.append(_mean_accepted(infos, epoch + 1))
         if not held:
             best = state.network
             continue
@@ -120,6 +124,19 @@ def fit(
         if patience is not None and epoch - int(np.argmin(scores)) >= patience:
             break
     return Fit(best, losses, scores)
+
+
+def _mean_accepted(infos: list[tuple[Array, Array]], epoch: int) -> float:
+    """Return the mean loss of the updates of an epoch; warn of those that were refused."""
+    losses = [float(loss) for loss, accepted in jax.device_get(infos) if accepted]
+    refused = f"fit: {len(infos) - len(losses)} of {len(infos)} updates of epoch {epoch} were refused, because loss"
+    refused += ", gradient or update was NaN or infinite; look for values that are far too large, scale xs and ys, or "
+    refused += "try a smaller learning rate"
+    if not losses:
+        raise ValueError(refused)
+    if len(losses) < len(infos):
+        warnings.warn(refused, RuntimeWarning, stacklevel=3)
+    return float(np.mean(losses))
 
 
 def _mean_loss(network: Network, data: Data, *, rule: LearningRule, loss: Loss, last: bool) -> Array:

@@ -1,9 +1,8 @@
 """The learner: gradient, optimiser and carry as one state that a stream is fed to."""
 
-import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,23 +12,24 @@ from jax.sharding import Mesh
 
 from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import advances_in_place, reaches_encoder
-from foretrace._engine.carry import cleared, init_carry
-from foretrace._engine.data import Data, weighted
+from foretrace._engine.carry import choose_carry, cleared, init_carry, is_finite
+from foretrace._engine.data import Data, counts_any, weighted
 from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss, advance_in_place, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
-from foretrace._engine.untrained import untrained_parameters
-from foretrace._learner.checks import SensitivityDtype, check_call, check_options
+from foretrace._learner.checks import SensitivityDtype, check_call, check_options, check_state, warn_of_untrained
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
 from foretrace._learner.mode import Mode, PerCall, PerSequence, Whole, make_mode
 from foretrace._learner.optimizer import norm
-from foretrace._learner.state import Info, LearnerState, UntrainedParameters
+from foretrace._learner.state import Info, LearnerState, choose
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
+
+MaybeCarry = TypeVar("MaybeCarry", Carry, Carry | None)
 
 
 class Learner:
@@ -108,13 +108,8 @@ class Learner:
         self.mode: Mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
         check_options(self)
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
-        if warn and (names := untrained_parameters(network, self.rule)):
-            warnings.warn(
-                f"under {self.rule} the gradient of {', '.join(names)} is structurally zero: these parameters stay "
-                "as they are (warn=False silences this)",
-                UntrainedParameters,
-                stacklevel=2,
-            )
+        if warn:
+            warn_of_untrained(network, self.rule)
         self._step = jax.jit(self._traced_step, static_argnames=("end", "last"))
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
 
@@ -151,6 +146,7 @@ class Learner:
             opt_state=self.optimizer.init(self.network),
             carry=self.fresh_carry(self.network, key),
             grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
+            counted=jnp.zeros((), bool) if self.accumulate else None,
             step=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
             key=key,
@@ -182,16 +178,14 @@ class Learner:
                 compared with; for whole_sequences=True.
 
         Returns:
-            The next state and what may be looked at. If loss, gradient or update is NaN or infinite, the state is
-            the previous one but for `skipped`, and `info.accepted` is False.
+            The next state and what may be looked at. If loss, gradient, update, states or sensitivities are NaN or
+            infinite, the state is the previous one but for `skipped`, and `info.accepted` is False; with end=True the
+            sequence has ended all the same, and its summed gradient is dropped. If no step counts, neither parameters
+            nor optimiser move.
 
         Raises:
-            TypeError, ValueError: as in `gradient`; the state is unharmed.
+            TypeError, ValueError: as in `gradient`, or the state of another learner; the state is unharmed.
         """
-        if last and not self.whole_sequences:
-            raise ValueError(
-                "step(last=True) is for sequences with one target: make the learner with whole_sequences=True"
-            )
         check_call(self, state, x, y, mask, reset, last=last)
         return self._step(state, x, y, mask, reset, end=end, last=last)
 
@@ -241,7 +235,8 @@ class Learner:
     ) -> tuple[Float[Array, "*B C O"], LearnerState]:
         """Return the outputs for the next chunk, and the state with the carry moved on; nothing is learned.
 
-        What stays as it is, such as the network, is shared by both states, not copied.
+        What stays as it is, such as the network, is shared by both states, not copied. If what is carried becomes NaN
+        or infinite, the carry of its stream stays as it was, and `skipped` counts the call.
 
         Args:
             state: state from `init` or `step`.
@@ -251,10 +246,12 @@ class Learner:
                 them a call costs only the forward pass; later gradients then lack what came before.
 
         Raises:
-            TypeError, ValueError: as in `gradient`.
+            TypeError, ValueError: as in `gradient`, or the state of another learner.
         """
         check_call(self, state, x, None, None, reset)
-        return self._moved(state, x, reset, sensitivity=sensitivity)
+        # What does not change is no result of the program: it would be copied, which takes as long as a row does.
+        outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
+        return outputs, state._replace(**changed)
 
     def fresh_carry(self, network: Network, key: PRNGKeyArray) -> Carry | None:
         """Return the carry before a sequence; None for a learner of whole sequences.
@@ -272,8 +269,8 @@ class Learner:
         """Return the carry of a stream before its first step, as this learner keeps it."""
         return self._rounded(init_carry(network, self.rule, batch_size, key=key), batch_size)
 
-    def _rounded(self, carry: Carry, batch_size: int | None) -> Carry:
-        if self.sensitivity_dtype is None:
+    def _rounded(self, carry: MaybeCarry, batch_size: int | None) -> MaybeCarry:
+        if carry is None or self.sensitivity_dtype is None:
             return carry
         # Stream by stream: the noise of one depends on no other, and on no other device.
         return rounded(carry) if batch_size is None else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
@@ -283,9 +280,6 @@ class Learner:
             return carry
         # Products are computed in the dtype of the parameters; only what lies between two calls is rounded.
         return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
-
-    def _store_carry(self, carry: Carry | None) -> Carry | None:
-        return None if carry is None else self._rounded(carry, self.batch_size)
 
     def _traced_step(
         self,
@@ -298,6 +292,7 @@ class Learner:
         end: bool = False,
         last: bool = False,
     ) -> tuple[LearnerState, Info]:
+        self._check_state(state)
         # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
@@ -312,64 +307,94 @@ class Learner:
             segment=self.mode.segment if isinstance(self.mode, Whole) else None,
             advance=not late,
         )
-        gradient_norm = norm(found.grads)
-        # Masked steps leave no trace in loss and gradient, so the states are asked as well.
-        states = () if found.carry is None else jax.tree.leaves(found.carry.h)
-        accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm)
-        for h in states:
-            accepted &= jnp.isfinite(h).all()
-        grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
-        network, opt_state, update_norm = state.network, state.opt_state, jnp.zeros_like(gradient_norm)
+        gradient_norm, carry = norm(found.grads), self._rounded(found.carry, self.batch_size)
+        # Masked steps leave no trace in loss and gradient, so what is carried is asked as well.
+        accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm) & is_finite(carry)
+        after = state._replace(carry=carry, step=optax.safe_increment(state.step), key=key)
+        if state.grads is not None:
+            after = after._replace(grads=jax.tree.map(jnp.add, state.grads, found.grads))
+        counted = counts_any(mask) if state.counted is None else state.counted | counts_any(mask)
+        update_norm = jnp.zeros_like(gradient_norm)
         if end or not self.accumulate:
-            # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
-            known = {} if self.accumulate else {"value": found.loss}
-            held = not self.trains_encoder(x.shape[-2])
-            optimizer = holding(self.optimizer, in_front_of_recurrences) if held else self.optimizer
-            optimizer = optax.with_extra_args_support(optimizer)
-            updates, opt_state = optimizer.update(grads, opt_state, network, **known)
-            network, update_norm = optax.apply_updates(network, updates), norm(updates)
+            grads = found.grads if after.grads is None else after.grads
+            network, opt_state, update_norm = self._updated(state, grads, found.loss, x.shape[-2])
+            update_norm = jnp.where(counted, update_norm, 0)
             accepted &= jnp.isfinite(update_norm)
-            grads = jax.tree.map(jnp.zeros_like, grads)
-        before, carry = state._replace(skipped=optax.safe_increment(state.skipped)), found.carry
+            after = after._replace(network=network, opt_state=opt_state)
+        before = state._replace(skipped=optax.safe_increment(state.skipped))
         if carried and late:
-            assert state.carry is not None
-            carry = advance_in_place(state.network, state.carry, data, rule=self.rule, accepted=accepted)
+            e, fine = self._advanced_late(state, data, accepted)
+            accepted &= fine
             # Chosen already, in place: to choose once more would keep a copy of what was overwritten.
-            before = before._replace(carry=state.carry._replace(e=carry.e))
-        after = state._replace(
-            network=network,
-            opt_state=opt_state,
-            carry=self.fresh_carry(network, key) if end else self._store_carry(carry),
-            grads=grads if self.accumulate else None,
-            step=optax.safe_increment(state.step),
+            after, before = (s._replace(carry=s.carry._replace(e=e)) for s in (after, before) if s.carry is not None)
+        if self.accumulate:
+            after = after._replace(counted=counted)
+        chosen = choose(accepted, counted, after, before._replace(carry=None) if end else before)
+        after = self._ended(chosen, key) if end else chosen
+        return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
+
+    def _updated(
+        self, state: LearnerState, grads: Network, loss: Array, steps: int
+    ) -> tuple[Network, optax.OptState, Array]:
+        """Return network, optimiser state and norm of the update."""
+        # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
+        known = {} if self.accumulate else {"value": loss}
+        optimizer = self.optimizer if self.trains_encoder(steps) else holding(self.optimizer, in_front_of_recurrences)
+        optimizer = optax.with_extra_args_support(optimizer)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.network, **known)
+        return optax.apply_updates(state.network, updates), opt_state, norm(updates)
+
+    def _ended(self, state: LearnerState, key: PRNGKeyArray) -> LearnerState:
+        """Return the state before the next sequence, which meets nothing of the last one, refused or not."""
+        return state._replace(
+            carry=self.fresh_carry(state.network, key),
+            grads=jax.tree.map(jnp.zeros_like, state.grads),
+            counted=jax.tree.map(jnp.zeros_like, state.counted),
             key=key,
         )
-        # A refused call leaves no trace: every leaf of the state is chosen, so that nothing depends on a branch.
-        after = optax.tree.where(accepted, after, before)
-        return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
+
+    def _advanced_late(self, state: LearnerState, data: Data, accepted: Array) -> tuple[Any, Array]:
+        """Return the sensitivities after a chunk, advanced in place, and whether they are finite.
+
+        What was overwritten cannot be restored: sensitivities that overflow begin anew at zero.
+        """
+        assert state.carry is not None
+        e = advance_in_place(state.network, state.carry, data, rule=self.rule, accepted=accepted).e
+        fine = is_finite(e)
+        return jax.tree.map(lambda leaf: jnp.where(fine, leaf, jnp.zeros_like(leaf)), e), fine
+
+    def _check_state(self, state: LearnerState) -> None:
+        # While a program is traced: that is once for each shape, so that a call pays nothing for it.
+        check_state(jax.eval_shape(self.init), state)
 
     def _advances_late(self, network: Network, steps: int) -> bool:
         """Return whether sensitivities are advanced in place, once it is known that the call is accepted."""
         plain = self.mesh is None and self.sensitivity_dtype is None
         return plain and advances_in_place(network, self.rule, steps)
 
-    def _moved(
-        self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
-    ) -> tuple[Array, LearnerState]:
-        # What does not change is no result of the program: it would be copied, which takes as long as a row does.
-        outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
-        return outputs, state._replace(**changed)
-
     def _traced_predict(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
     ) -> tuple[Array, dict[str, Any]]:
-        network, before = state.network, state.carry
-        if before is not None and not sensitivity:
+        self._check_state(state)
+        before, data = state.carry, Data(x, reset=reset)
+        if before is None:
+            return run(state.network, None, data, rule=self.rule, return_carry=False)[0], {}
+        if sensitivity:
+            late = self._advances_late(state.network, x.shape[-2])
+            outputs, moved = run(state.network, self._widened(before), data, rule=self.rule, accepted=not late)
+            after = self._rounded(moved, self.batch_size)
+        else:
             # The plain network: no sensitivities to advance, and a key that stays as it is.
-            outputs, after = run(network, Carry(before.h, None), Data(x, reset=reset), rule=BPTT)
-            assert after is not None
-            return outputs, {"carry": cleared(before._replace(h=after.h))}
-        kept = before is not None
-        data = Data(x, reset=reset)
-        outputs, after = run(network, self._widened(before), data, rule=self.rule, return_carry=kept)
-        return outputs, {"carry": self._store_carry(after)}
+            late = False
+            outputs, moved = run(state.network, Carry(before.h, None), data, rule=BPTT)
+            assert moved is not None
+            after, before = (cleared(before._replace(h=h)) for h in (moved.h, before.h))
+        assert after is not None
+        # Streams do not mix here, so that one which overflows is no reason to hold up the others.
+        accepted = is_finite(after, of_streams=x.ndim == 3 and not late)
+        if late:
+            e, fine = self._advanced_late(state, data, accepted)
+            accepted &= fine
+            after, before = after._replace(e=e), before._replace(e=e)
+        skipped = jnp.where(accepted.all(), state.skipped, optax.safe_increment(state.skipped))
+        return outputs, {"carry": choose_carry(accepted, after, before), "skipped": skipped}

@@ -1,4 +1,4 @@
-"""What a learner changes and what it tells: `LearnerState` and `Info`."""
+"""What a learner changes and what it tells: `LearnerState`, how the next one is chosen, and `Info`."""
 
 from typing import NamedTuple
 
@@ -17,8 +17,9 @@ class LearnerState(NamedTuple):
         opt_state: state of the optimiser.
         carry: states and sensitivities of the streams; None for a learner of whole sequences.
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
-        step: number of calls of `Learner.step` that learned; it stays at 2^31 - 1, as does the count of Optax.
-        skipped: number of calls that were refused because loss, gradient or update was NaN or infinite.
+        counted: whether any step of the sequence so far counts; None unless the learner accumulates.
+        step: number of accepted calls of `Learner.step`; it stays at 2^31 - 1, as does the count of Optax.
+        skipped: number of calls that were refused because something they would have kept was NaN or infinite.
         key: PRNG key of the dropout masks, and of what a rule samples for the next sequence.
     """
 
@@ -26,6 +27,7 @@ class LearnerState(NamedTuple):
     opt_state: optax.OptState
     carry: Carry | None
     grads: Network | None
+    counted: Bool[Array, ""] | None
     step: Int[Array, ""]
     skipped: Int[Array, ""]
     key: PRNGKeyArray
@@ -38,8 +40,8 @@ class Info(NamedTuple):
         loss: `sum_t mask_t * loss_t`, the mean over streams.
         outputs: outputs of the network before the update, for progressive validation.
         gradient_norm: global norm of this call's gradient, before any clipping.
-        update_norm: global norm of the change of the parameters, zero if none was made.
-        accepted: False if the call was refused: loss, gradient or update not finite, state as before.
+        update_norm: global norm of the change of the parameters; zero if no step counts or the call was refused.
+        accepted: False if the call was refused: loss, gradient, update or carry not finite, state as before.
     """
 
     loss: Float[Array, ""]
@@ -47,6 +49,23 @@ class Info(NamedTuple):
     gradient_norm: Float[Array, ""]
     update_norm: Float[Array, ""]
     accepted: Bool[Array, ""]
+
+
+def choose(
+    accepted: Bool[Array, ""], counted: Bool[Array, ""], after: LearnerState, before: LearnerState
+) -> LearnerState:
+    """Return the next state; every leaf is chosen, so that a refused call leaves no trace, and without a branch.
+
+    Args:
+        accepted: whether the call is accepted.
+        counted: whether any step counts: without one there is nothing to learn, though momentum or decay would move
+            the weights.
+        after: state if it is accepted.
+        before: state if it is refused.
+    """
+    learned = (after.network, after.opt_state), (before.network, before.opt_state)
+    network, opt_state = optax.tree.where(accepted & counted, *learned)
+    return optax.tree.where(accepted, after, before)._replace(network=network, opt_state=opt_state)
 
 
 class UntrainedParameters(UserWarning):

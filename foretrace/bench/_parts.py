@@ -148,7 +148,8 @@ def _stream(streams: int, chunk: int, rate: float, rounds: int) -> Row:
     def infer() -> Any:
         now, y = state, None
         for _ in range(calls):
-            y, now = made._moved(now, xs, None, sensitivity=False)
+            y, changed = made._predict(now, xs, None, sensitivity=False)
+            now = now._replace(**changed)
         return y
 
     found = timed({"learn": learn, "infer": infer, "copy": copy_of(bytes_of(state))}, rounds)

@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._network import Network
+from foretrace._network import check_network
 from foretrace.rl._overshoot import ObGD
 
 
 def check_options(agent: Any) -> None:
     """Raise an error that names the option that is wrong, and what would be right."""
     name, optimizer = type(agent).__name__, agent.optimizer
-    if not isinstance(agent.network, Network):
-        raise TypeError(f"{name}(network={type(agent.network).__name__}) must be a foretrace.Network")
+    check_network(name, agent.network)
     if agent.network.cumulative_mean:
         raise ValueError(f"{name}: a network with cumulative_mean runs on whole sequences only; leave it out")
     if agent.network.blocks.dropout:

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
 from foretrace._learner.state import Info, LearnerState
-from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.stream._calibration import Calibration, calibrated, new_calibration, with_labels
 from foretrace.stream._model import Model, StreamShape, build_learner, made_once
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
@@ -152,7 +151,7 @@ class StreamLearner:
 
     def _traced_step(self, state: StreamState, xs: Array, ys: Array, mask: Array) -> tuple[StreamState, StreamStep]:
         if state.pending is None:
-            after, info = learn(self.learner, state.learner, xs, ys, mask)
+            after, info = self.learner.step(state.learner, xs, ys, mask=mask)
             outputs = self._calibrated(state, info.outputs)
             calibration = calibration_after(state, info.outputs, ys, mask)
             after_it = state._replace(learner=after, calibration=calibration)
@@ -160,13 +159,13 @@ class StreamLearner:
         newest, ahead = self.learner.predict(state.learner, xs)
         newest = self._calibrated(state, newest)
         before = state.learner.carry
-        assert before is not None and ahead.carry is not None
+        assert before is not None
         new = PendingSteps(before, jnp.asarray(xs, state.pending.xs.dtype), newest)
         pending = self.ring.write(state.pending, state.turn, new)
         turn = self.ring.next_turn(state.turn)
         old = self.ring.read(pending, turn)
-        learned, info = learn(self.learner, state.learner._replace(carry=old.carry), old.xs, ys, mask)
-        after = learned._replace(carry=optax.tree.where(_is_finite(ahead.carry.h), ahead.carry, before))
+        learned, info = self.learner.step(state.learner._replace(carry=old.carry), old.xs, ys, mask=mask)
+        after = learned._replace(carry=ahead.carry)
         calibration = calibration_after(state, info.outputs, ys, mask)
         step = StreamStep(old.outputs, newest, stack_measures(info))
         return StreamState(after, pending, turn, calibration), step
@@ -195,15 +194,6 @@ def stream_learner(model: Model) -> StreamLearner:
     return StreamLearner(learner, chunk=shape.chunk, delay=shape.delay, num_calibrated=model.num_calibrated)
 
 
-def learn(learner: Learner, state: LearnerState, xs: Array, ys: Array, mask: Array) -> tuple[LearnerState, Info]:
-    """Return the state after a chunk, and what may be looked at; without a label nothing is learned."""
-    after, info = learner.step(state, xs, ys, mask=mask)
-    # An optimiser with momentum moves even without a gradient; without a label nothing is to be learned.
-    network = optax.tree.where(mask.any(), after.network, state.network)
-    opt_state = optax.tree.where(mask.any(), after.opt_state, state.opt_state)
-    return after._replace(network=network, opt_state=opt_state), info
-
-
 def calibration_after(state: StreamState, outputs: Array, ys: Array, mask: Array) -> Calibration | None:
     """Return the calibration behind the labels of a step, whose rows have these outputs of the network."""
     if state.calibration is None:
@@ -226,7 +216,3 @@ def empty_labels(shape: StreamShape) -> np.ndarray:
 def stack_measures(info: Info) -> Float[Array, "4"]:
     """Return the fields of `Measures` as one array."""
     return jnp.stack([info.loss, info.gradient_norm, info.update_norm, info.accepted.astype(info.loss.dtype)])
-
-
-def _is_finite(tree: Any) -> Bool[Array, ""]:
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

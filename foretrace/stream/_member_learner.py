@@ -26,7 +26,6 @@ from foretrace.stream._learner import (
     StreamStep,
     calibration_after,
     copy_state,
-    learn,
     stack_measures,
 )
 from foretrace.stream._model import Model, build_learner, made_once
@@ -130,7 +129,7 @@ class MemberLearner:
         weights = _mean_of(jnp.asarray(mask) & here)
         ready = state.learner._replace(carry=self._to_batch(before))
         if state.pending is None:
-            learned, info = learn(self.learner, ready, self._rows(xs), self._rows(ys), self._rows(weights))
+            learned, info = self.learner.step(ready, self._rows(xs), self._rows(ys), mask=self._rows(weights))
             ahead, outputs = self._from_batch(learned.carry), self._calibrated(state, self._unrows(info.outputs))
             calibration = calibration_after(state, self._unrows(info.outputs), ys, jnp.asarray(mask) & here)
             carry = self._put(state.learner.carry, slots, _where_each(here, ahead, before))
@@ -146,9 +145,9 @@ class MemberLearner:
         # Until the ring of a member has been filled once, it may hold steps of the member that had the slot before.
         old = _where_each(turn >= self.ring.delay, oldest, jax.tree.map(jnp.zeros_like, oldest))
         late = ready._replace(carry=self._to_batch(old.carry))
-        learned, info = learn(self.learner, late, self._rows(old.xs[:, 0]), self._rows(ys), self._rows(weights))
+        learned, info = self.learner.step(late, self._rows(old.xs[:, 0]), self._rows(ys), mask=self._rows(weights))
         ahead = self._from_batch(passed.carry)
-        carry = self._put(state.learner.carry, slots, _where_each(here & _is_finite_each(ahead.h), ahead, before))
+        carry = self._put(state.learner.carry, slots, _where_each(here, ahead, before))
         turns = state.turn.at[slots].set(jnp.where(here, self.ring.next_turn(turn, laps=2), 0).astype(jnp.int32))
         step = StreamStep(old.outputs[:, 0], newest, stack_measures(info))
         calibration = calibration_after(state, self._unrows(info.outputs), ys, jnp.asarray(mask) & here)
@@ -225,11 +224,6 @@ def _mean_of(counts: Bool[Array, "K"]) -> Float[Array, "K"]:
     """Return weights that turn a learner's mean over K streams into the mean over the streams that count."""
     weight = counts.size / jnp.maximum(counts.sum(), 1)
     return jnp.where(counts, weight, 0).astype(jnp.result_type(float))
-
-
-def _is_finite_each(states: Any) -> Bool[Array, "K"]:
-    leaves = [jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(states)]
-    return jnp.stack(leaves).all(axis=0)
 
 
 def _where_each(condition: Array, yes: Any, no: Any) -> Any:

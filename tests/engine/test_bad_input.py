@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import foretrace as ft
@@ -186,3 +187,35 @@ def test_what_a_learner_is_called_with_is_checked(network):
         learner.predict(state, [[1.0, 1.0]])
     with pytest.raises(TypeError, match=r"init_carry\(network=Learner\) must be a foretrace.Network"):
         ft.init_carry(learner, ft.ONLINE)
+
+
+NARROW = [jnp.bfloat16, jnp.float16]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_inputs_of_another_width_are_computed_with_as_the_parameters_are(network, dtype, standard_promotion):
+    """Their values are exact in float64, so the result is that of the same values."""
+    xs, mask = (jnp.linspace(-1, 1, 2 * C).reshape(shape).astype(dtype) for shape in ((C, 2), (2, C)))
+    found = gradient(network, xs=xs, mask=mask[0])
+    wide = gradient(network, xs=xs.astype(float), mask=mask[0].astype(float))
+    for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(wide), strict=True):
+        np.testing.assert_array_equal(got, want)
+    with pytest.raises(ValueError, match=r"xs holds nan at \(1, 0\)"):
+        gradient(network, xs=xs.at[1, 0].set(jnp.nan))
+    with pytest.raises(ValueError, match=r"mask holds inf at \(3,\)"):
+        gradient(network, mask=jnp.ones(C, dtype).at[3].set(jnp.inf))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_networks_too_narrow_to_sum_over_time_are_refused(network, dtype):
+    narrow = jax.tree.map(lambda leaf: leaf.astype(dtype), network)
+    name = jnp.dtype(dtype).name
+    takes = {
+        "run": lambda: gradient(narrow),
+        "init_carry": lambda: ft.init_carry(narrow, ft.ONLINE),
+        "Learner": lambda: ft.Learner(narrow, rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=LOSS),
+        "QLearning": lambda: ft.rl.QLearning(narrow, rule=ft.ONLINE),
+    }
+    for owner, take in takes.items():
+        with pytest.raises(TypeError, match=rf"{owner}: network.encoder.weight is {name}, expected float32 or float64"):
+            take()

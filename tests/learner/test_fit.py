@@ -94,3 +94,15 @@ def test_help_lists_the_public_names():
 def test_a_validation_loss_that_is_not_finite_is_an_error():
     with pytest.raises(ValueError, match="validation loss of epoch 1 is nan"):
         fitted(XS, loss=lambda output, y: jnp.nan * jnp.sum(output), validation=0.99, epochs=1)
+
+
+def test_an_epoch_of_which_every_update_is_refused_is_an_error():
+    with pytest.raises(ValueError, match=r"fit: 3 of 3 updates of epoch 1 were refused.*smaller learning rate"):
+        fitted(jnp.full_like(XS, 1e200), validation=0)
+
+
+def test_an_update_that_is_refused_is_not_passed_over():
+    ys = XS.at[0].set(1e200)
+    with pytest.warns(RuntimeWarning, match=r"fit: 1 of 3 updates of epoch 1 were refused"):
+        found = fitted(ys, validation=0, epochs=1)
+    assert np.isfinite(found.losses).all()
