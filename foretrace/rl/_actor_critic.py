@@ -89,8 +89,5 @@ class ActorCritic(AbstractAgent):
     def _value(self, output: Float[Array, "O"], noise: Float[Array, "A"]) -> Float[Array, ""]:
         return output[0]
 
-    def _last_value(self, output: Float[Array, "O"]) -> Float[Array, ""]:
-        return output[0]
-
     def _entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
         return self._policy.entropy(output[1:])

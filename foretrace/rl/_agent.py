@@ -14,7 +14,7 @@ from jax import lax
 
 from foretrace._cells.parts import check_key, is_key
 from foretrace._credit.table import check_rule
-from foretrace._engine.carry import init_carry
+from foretrace._engine.carry import init_carry, is_finite
 from foretrace._network import Network
 from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, Float, PRNGKeyArray
@@ -116,7 +116,7 @@ class AbstractAgent(LearningStep):
             trace=trace,
             entropy_grads=trace if self._entropy_bonus else None,
             value=zeros,
-            outcome=Outcome(zeros, zeros, zeros, no, jnp.ones(self._front, bool), no),
+            outcome=Outcome(zeros, zeros, zeros, no, ~no, no, no),
             observations=Moments.zero((self.network.input_size,), dtype) if self.normalize_observations else None,
             rewards=RewardScale.zero(self._front, dtype) if self.scale_rewards else None,
             step=counter,
@@ -136,7 +136,9 @@ class AbstractAgent(LearningStep):
         Returns:
             The action of each environment, and the next state. If an observation, an error or an update is NaN or
             infinite where that is known only inside a compiled program, the state is the previous one but for
-            `skipped`.
+            `skipped`, and within an episode the step before it is not learned from: its next observation is missing.
+            What is taken instead, and its reward, belong to no observation that the agent has seen, so that `learn`
+            leaves them out until an observation is accepted.
 
         Raises:
             TypeError: not a state of this agent.
@@ -159,8 +161,9 @@ class AbstractAgent(LearningStep):
     ) -> tuple[AgentState, AgentInfo]:
         """Note what followed the last action; the next `act` learns from it.
 
-        After the end of an episode, further calls change nothing until `act` has accepted the first observation of the
-        next one, which learns from the last reward.
+        Each action has one outcome. After the end of an episode, further calls change nothing until `act` has accepted
+        the first observation of the next one, which learns from the last reward. A second call for one action within
+        an episode is an error; inside a compiled program, where nothing can be raised, the first reward is kept.
 
         Args:
             state: state from `act`; it is not changed.
@@ -177,8 +180,8 @@ class AbstractAgent(LearningStep):
 
         Raises:
             TypeError: flags that are not boolean.
-            ValueError: another shape, a reward that is NaN or infinite, a discount outside [0, 1], or a truncated
-                episode without its last observation; the state is unharmed.
+            ValueError: another shape, a reward that is NaN or infinite, a discount outside [0, 1], a truncated
+                episode without its last observation, or a second call for one action; the state is unharmed.
         """
         number = partial(check_numbers, shape=self._front, dtype=self._dtype)
         reward, discount = number("reward", reward), number("discount", discount, low=0.0, high=1.0)
@@ -194,28 +197,26 @@ class AbstractAgent(LearningStep):
                 "truncated is True without a final_observation: the value of the last observation stands for the rest "
                 "of the episode; give learn(..., final_observation=observation), or terminated=True for a value of zero"
             )
-        pending = state.outcome.done
-        given = (reward, discount, terminated, truncated, pending)
+        old = state.outcome
+        given = (reward, discount, terminated, truncated, old.done)
         xp: Any = jnp if any(isinstance(x, jax.core.Tracer) for x in given) else np
-        outcome = Outcome(
+        noted = Outcome(
             reward=reward,
             discount=xp.where(terminated, xp.zeros_like(discount), discount * discount.dtype.type(self.discount)),
             final_value=final_value,
             truncated=truncated,
             done=terminated | truncated,
             known=xp.ones(self._front, bool),
+            awaited=xp.zeros(self._front, bool),
         )
-        if xp is jnp:
-            # Inside a program nothing can be raised: a reward that is not finite is refused here.
-            fine = jnp.isfinite(reward).all() & jnp.isfinite(discount).all() & jnp.isfinite(final_value).all()
-            # Its episodes end all the same, and what an older outcome says of a next observation is not of another one.
-            done, old = outcome.done, state.outcome
-            refused = old._replace(done=old.done | done, known=old.known & ~done)
-            outcome = optax.tree.where(fine, outcome, refused)
-            state = state._replace(skipped=jnp.where(fine, state.skipped, optax.safe_increment(state.skipped)))
-        if xp is jnp or np.any(pending):
-            outcome = jax.tree.map(partial(xp.where, pending), state.outcome, outcome)
-        return state._replace(outcome=outcome), state.info
+        if xp is np:
+            return state._replace(outcome=_noted(old, noted)), state.info
+        # Inside a program nothing can be raised: a reward that is not finite is refused here.
+        fine = is_finite((noted.reward, noted.discount, noted.final_value))
+        # Its episodes end all the same.
+        noted = optax.tree.where(fine, noted, old._replace(done=old.done | noted.done))
+        skipped = jnp.where(fine, state.skipped, optax.safe_increment(state.skipped))
+        return state._replace(outcome=_kept(old, noted, jnp), skipped=skipped), state.info
 
     def _final_value_if(self, truncated: Array, state: AgentState, observation: Array) -> Float[Array, "*B"]:
         """Run the network on last observations if an episode was truncated."""
@@ -223,3 +224,27 @@ class AbstractAgent(LearningStep):
             none = jnp.zeros(self._front, self._dtype)
             return lax.cond(truncated.any(), lambda: self._traced_final_value(state, observation), lambda: none)
         return self._final_value(state, observation) if truncated.any() else state.outcome.final_value
+
+
+def _noted(old: Outcome, new: Outcome) -> Outcome:
+    """Return what is known of the last actions.
+
+    Raises:
+        ValueError: an action within an episode has an outcome already.
+    """
+    if np.all(np.asarray(old.awaited) & ~np.asarray(old.done)):
+        return new
+    if np.any(np.asarray(old.known) & ~np.asarray(old.done)):
+        raise ValueError(
+            "learn() was called twice for one action: each action has one outcome; give the next observation to act() "
+            "first, with finite numbers in place of those that are not"
+        )
+    return _kept(old, new, np)
+
+
+def _kept(old: Outcome, new: Outcome, xp: Any) -> Outcome:
+    """Return the new outcomes of those actions that wait for one."""
+    # Of other actions only the end of the episode counts; what is known then says nothing of the next observation.
+    ends = new.done & ~old.done
+    others = old._replace(done=old.done | ends, known=old.known & ~ends)
+    return jax.tree.map(partial(xp.where, old.awaited & ~old.done), new, others)

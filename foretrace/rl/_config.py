@@ -99,6 +99,18 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        positive = {"learning_rate": self.learning_rate, "kappa": self.kappa}
+        for name, value in positive.items():
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"agent.{name}={value} must be a finite number above 0")
+        for name in ("actor_weight", "entropy"):
+            if not 0 <= (value := getattr(self, name)) < float("inf"):
+                raise ValueError(f"agent.{name}={value} must be a finite number of at least 0")
+        for name in ("discount", "trace_decay", "epsilon"):
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise ValueError(f"agent.{name}={value} must lie in [0, 1]")
+        if self.epsilon_steps < 1:
+            raise ValueError(f"agent.epsilon_steps={self.epsilon_steps} must be at least 1")
 
     @property
     def step_size(self) -> float:

@@ -51,7 +51,7 @@ def interact(
     observation, _ = _parts("reset", environment.reset(seed=seed), "observation, info")
     if not bool(state.outcome.done):
         # The state was kept within an episode, which the environment has now left: its last step is not learned from.
-        end = state.outcome._replace(done=jnp.array(True), known=jnp.array(False))
+        end = state.outcome._replace(done=jnp.array(True), known=jnp.array(False), awaited=jnp.array(False))
         state = state._replace(outcome=end)
     total = 0.0
     for _ in range(steps):

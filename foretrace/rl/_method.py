@@ -41,12 +41,8 @@ class AbstractMethod(abc.ABC):
         """Return the value that the temporal-difference error is of."""
 
     def _next_value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the value of what follows a step. Default: the same."""
+        """Return the value of what follows a step, also at a last observation. Default: the same."""
         return self._value(output, noise)
-
-    @abc.abstractmethod
-    def _last_value(self, output: Float[Array, "O"]) -> Float[Array, ""]:
-        """Return the value of the last observation of a truncated episode, where no action is chosen."""
 
     def _entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
         """Return the entropy of the policy."""

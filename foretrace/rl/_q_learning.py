@@ -18,6 +18,7 @@ class QLearning(AbstractAgent):
         SARSA(lambda)    delta = reward + discount * q(s', a') - q(s, a) with the action a' that is taken
 
     The action a' of SARSA is the one before the update; where the update makes another action the best, that is taken.
+    At the last observation of a truncated episode it is drawn in the same way, though it is not taken.
 
     Args:
         network: network with one output for each action.
@@ -78,9 +79,6 @@ class QLearning(AbstractAgent):
 
     def _next_value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
         return self._value(output, noise) if self.on_policy else output.max()
-
-    def _last_value(self, output: Float[Array, "O"]) -> Float[Array, ""]:
-        return output.max()
 
     def _cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Bool[Array, ""]:
         if self.on_policy:

@@ -20,6 +20,7 @@ class Outcome(NamedTuple):
         truncated: whether `final_value` stands for the value of the next observation.
         done: whether an episode has ended, so that the next observation begins another.
         known: whether `learn` was called since the last action.
+        awaited: whether an action was taken that `learn` has not been called for.
     """
 
     reward: Float[Array, "*B"]
@@ -28,6 +29,7 @@ class Outcome(NamedTuple):
     truncated: Bool[Array, "*B"]
     done: Bool[Array, "*B"]
     known: Bool[Array, "*B"]
+    awaited: Bool[Array, "*B"]
 
 
 class AgentInfo(NamedTuple):

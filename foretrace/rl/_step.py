@@ -27,7 +27,7 @@ from foretrace._learner.optimizer import norm
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule
-from foretrace._types import Array, Float
+from foretrace._types import Array, Float, PRNGKeyArray
 from foretrace.rl._method import AbstractMethod
 from foretrace.rl._moments import Moments
 from foretrace.rl._overshoot import ObGD
@@ -55,7 +55,14 @@ class LearningStep(AbstractMethod):
         return observation if observations is None else observations.normalised(observation)
 
     def _traced_final_value(self, state: AgentState, observation: Array) -> Float[Array, "*B"]:
-        return self._each(self._last_value)(self._ahead(state, self._seen(state.observations, observation)))
+        outputs = self._ahead(state, self._seen(state.observations, observation))
+        # Not the draw of the next action, which belongs to another observation.
+        return self._each(self._next_value)(outputs, self._noises(jax.random.fold_in(state.key, 2), state))
+
+    def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
+        """Draw what the next action of each stream depends on beside the outputs."""
+        keys = key if self.batch_size is None else jax.random.split(key, self.batch_size)
+        return self._each(partial(self._noise, step=state.step))(keys)
 
     def _ahead(self, state: AgentState, x: Array) -> Float[Array, "*B O"]:
         """Return the outputs for the next inputs; nothing is differentiated or carried on."""
@@ -92,13 +99,12 @@ class LearningStep(AbstractMethod):
         return evaluate(network, carry, Data(x[None], noise[None], reset=reset[None]), rule=self.rule, loss=loss)
 
     def _traced_act(self, state: AgentState, observation: Array) -> tuple[Array, AgentState]:
-        outcome, observations = state.outcome, state.observations
+        outcome, observations, none = state.outcome, state.observations, jnp.zeros_like(state.outcome.known)
         if observations is not None:
             observations = observations.including(observation.reshape(-1, self.network.input_size))
         x = self._seen(observations, observation)
         key, draw = jax.random.split(state.key)
-        keys = draw if self.batch_size is None else jax.random.split(draw, self.batch_size)
-        noise = self._each(partial(self._noise, step=state.step))(keys)
+        noise = self._noises(draw, state)
         rewards, reward = state.rewards, outcome.reward
         if rewards is not None:
             moved = rewards.including(reward, self.discount)
@@ -116,7 +122,9 @@ class LearningStep(AbstractMethod):
         found, entropy_grads = self._each(of_stream, (1, 0, 0, 0), (axes, 0))(state.carry, x, noise, outcome.done)
         output = found.outputs[..., 0, :]
         keep = outcome.discount * self.trace_decay
-        keep = jnp.where(outcome.done | self._each(self._cuts_trace)(output, noise), 0.0, keep)
+        # Where an error is missing, later ones say nothing of what came before it.
+        cut = outcome.done | ~outcome.known | self._each(self._cuts_trace)(output, noise)
+        keep = jnp.where(cut, 0.0, keep)
         after = state._replace(
             network=network,
             opt_state=opt_state,
@@ -124,7 +132,7 @@ class LearningStep(AbstractMethod):
             trace=jax.tree.map(lambda z, g: self._along(keep, z) * z + g, trace, found.grads),
             entropy_grads=entropy_grads,
             value=self._each(self._value)(output, noise),
-            outcome=outcome._replace(known=jnp.zeros_like(outcome.known), done=jnp.zeros_like(outcome.done)),
+            outcome=outcome._replace(known=none, done=none, awaited=~none),
             observations=observations,
             rewards=rewards,
             step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
@@ -135,7 +143,9 @@ class LearningStep(AbstractMethod):
         accepted = jnp.isfinite(update_norm) & jnp.isfinite(norm(after.trace)) & jnp.isfinite(sensitivity_norm)
         for values in (output, td_error, *jax.tree.leaves(found.carry.h)):
             accepted &= jnp.isfinite(values).all()
-        before = state._replace(skipped=optax.safe_increment(state.skipped))
+        # What has ended needs no further observation to be learned from; of the rest, the next one is missing.
+        missing = outcome._replace(known=outcome.known & outcome.done, awaited=none)
+        before = state._replace(outcome=missing, skipped=optax.safe_increment(state.skipped))
         # A refused call leaves no trace: every leaf of the state is chosen, so that nothing depends on a branch.
         info = AgentInfo(
             td_error=td_error,

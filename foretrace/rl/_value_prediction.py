@@ -58,6 +58,3 @@ class ValuePrediction(AbstractAgent):
 
     def _value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
         return output[0]
-
-    def _last_value(self, output: Float[Array, "1"]) -> Float[Array, ""]:
-        return output[0]

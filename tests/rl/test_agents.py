@@ -289,7 +289,8 @@ def test_what_is_not_finite_is_refused():
     assert int(after.skipped) == 1 and not bool(after.outcome.known)
     _, refused = jax.jit(lambda state: agent.act(state, jnp.full(2, jnp.nan) + state.value))(state)
     assert int(refused.skipped) == 1 and not bool(refused.info.accepted)
-    kept = refused._replace(key=None, skipped=state.skipped, info=state.info)
+    assert not bool(refused.outcome.awaited)
+    kept = refused._replace(key=None, skipped=state.skipped, info=state.info, outcome=state.outcome)
     for a, b in zip(before, jax.tree.leaves(kept), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -412,3 +413,105 @@ def test_every_rule_runs_in_a_batch(rule):
         _, state = agent.act(state, np.stack([OBSERVATIONS[t]] * 3))
         state, info = agent.learn(state, REWARDS[t], np.array([False, True, False]))
     assert bool(info.accepted) and int(state.step) == 2 and float(info.update_norm) > 0
+
+
+def frozen(method, **options):
+    """Return an agent whose optimiser adds gradients up, so that what it has learned can be read."""
+    defaults = {"rule": ft.ONLINE, "discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
+    return method(make_network(2 if method is rl.QLearning else 1), **(defaults | options))
+
+
+def refused(agent, state):
+    """Let a compiled program refuse an observation that is not finite."""
+    return jax.jit(lambda state: agent.act(state, jnp.nan + 0 * state.value[..., None] + jnp.zeros(2)))(state)[1]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_refused_observation_joins_no_two_steps(compiled):
+    """Within an episode, the steps before and after it are learned from as if the stream had a gap there."""
+    agent = frozen(rl.ValuePrediction)
+    note = jax.jit(agent.learn) if compiled else agent.learn
+    state = agent.init()
+    for t in range(2):
+        _, state = agent.act(state, OBSERVATIONS[t])
+        state, _ = note(state, REWARDS[t])
+    gap = refused(agent, state)
+    assert int(gap.skipped) == 1
+    # Its action is not one of the agent's; neither it nor the reward that follows belongs to an observation.
+    gap, _ = note(gap, 100.0)
+    _, after = agent.act(gap, OBSERVATIONS[2])
+    assert float(after.info.td_error) == 0
+    assert_same(after.opt_state, state.opt_state)
+    after, _ = note(after, REWARDS[2])
+    _, last = agent.act(after, OBSERVATIONS[3])
+    values = [float(v) for v in outputs_of(agent.network, OBSERVATIONS[[0, 1, 2, 3]])[:, 0]]
+    delta = REWARDS[2] + DISCOUNT * values[3] - values[2]
+    np.testing.assert_allclose(last.info.td_error, delta, atol=1e-12)
+    grads = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:3])[2, 0])(agent.network)
+    learned = jax.tree.map(jnp.subtract, last.opt_state, state.opt_state)
+    assert_same(exact_part(ft.ONLINE, learned), exact_part(ft.ONLINE, jax.tree.map(lambda g: -delta * g, grads)))
+
+
+@pytest.mark.full
+def test_an_episode_that_ends_behind_a_refused_observation_ends():
+    agent = frozen(rl.ValuePrediction)
+    _, state = agent.act(agent.init(), OBSERVATIONS[0])
+    state, _ = agent.learn(state, REWARDS[0])
+    ended, _ = agent.learn(refused(agent, state), 1.0, terminated=True)
+    _, after = agent.act(ended, OBSERVATIONS[0])
+    _, fresh = agent.act(agent.init(), OBSERVATIONS[0])
+    assert_same((after.carry, after.trace, after.value), (fresh.carry, fresh.trace, fresh.value))
+    assert float(after.info.td_error) == 0
+
+
+def test_each_action_has_one_outcome():
+    agent = frozen(rl.ValuePrediction)
+    _, state = agent.act(agent.init(), OBSERVATIONS[0])
+    once, _ = agent.learn(state, REWARDS[0])
+    with pytest.raises(ValueError, match="learn.. was called twice for one action.*act"):
+        agent.learn(once, REWARDS[1])
+    # Inside a program the first one is kept, and the end of the episode is not overlooked.
+    twice, _ = jax.jit(agent.learn)(once, REWARDS[1])
+    assert_same(twice.outcome, once.outcome)
+    ended, _ = jax.jit(agent.learn)(once, REWARDS[1], True)
+    assert bool(ended.outcome.done) and not bool(ended.outcome.known)
+
+
+@pytest.mark.full
+def test_one_stream_of_a_batch_may_wait_while_another_goes_on():
+    agent = frozen(rl.ValuePrediction, batch_size=2)
+    _, state = agent.act(agent.init(), OBSERVATIONS[:2])
+    state, _ = agent.learn(state, REWARDS[:2], np.array([True, False]))
+    with pytest.raises(ValueError, match="twice"):
+        agent.learn(state, REWARDS[:2])
+    _, state = agent.act(refused(agent, state), OBSERVATIONS[2:4])
+    errors = np.asarray(state.info.td_error)
+    assert errors[0] != 0 == errors[1]
+
+
+def test_sarsa_bootstraps_a_cut_episode_by_the_action_that_its_policy_would_choose():
+    """With an epsilon of 1 it is random, so the mean over draws is that of the actions, and not the best of them."""
+    found = {}
+    for on_policy in (True, False):
+        agent = frozen(rl.QLearning, epsilon=1.0, on_policy=on_policy)
+        values = np.asarray(outputs_of(agent.network, OBSERVATIONS[[0, 5]]))[1]
+        assert np.ptp(values) > 1e-3
+        _, state = agent.act(agent.init(), OBSERVATIONS[0])
+        cut = [
+            agent.learn(state._replace(key=jax.random.key(i)), 0.0, truncated=True, final_observation=OBSERVATIONS[5])
+            for i in range(40)
+        ]
+        found[on_policy] = np.array([float(state.outcome.final_value) for state, _ in cut])
+        hits = np.abs(found[on_policy][:, None] - values).min(axis=1)
+        np.testing.assert_allclose(hits, 0, atol=1e-12)
+    assert 10 < (found[True] == found[True].max()).sum() < 30
+    np.testing.assert_allclose(found[False], values.max(), atol=1e-12)
+
+
+@pytest.mark.full
+def test_the_error_of_a_cut_episode_under_sarsa_by_hand():
+    agent = frozen(rl.QLearning, epsilon=0.0, on_policy=True)
+    q = np.asarray(outputs_of(agent.network))
+    actions, state = episode(agent, agent.init(), terminated=False)
+    expected = REWARDS[-1] + DISCOUNT * q[T].max() - q[T - 1, actions[-1]]
+    np.testing.assert_allclose(state.info.td_error, expected, atol=1e-12)
