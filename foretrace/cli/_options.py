@@ -157,7 +157,8 @@ class Predict:
 class Align:
     """Compare the gradient of every rule with that of backpropagation through time, by layer and by parameter.
 
-    The network is a new one, or that of a checkpoint.
+    The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. The network is a new one, or that
+    of a checkpoint.
 
     Args:
         task: task whose sequences are used.
@@ -165,7 +166,8 @@ class Align:
         network: network whose gradients are compared.
         rule: learning rule whose gradient is shown for each parameter.
         batch_size: number of sequences.
-        chunk: number of steps of the chunks that the rules run in; default: whole sequences.
+        chunk: number of steps of the chunks that the rules run in. On whole sequences (None), HYBRID, BPTT and UORO are
+            exact. Default: 8.
         seed: seed of the initialisation and the data.
         checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and settings to use;
             default: a new network.
@@ -176,7 +178,7 @@ class Align:
     network: NetworkConfig = NetworkConfig()
     rule: RuleName = "online"
     batch_size: int = 20
-    chunk: int | None = None
+    chunk: int | None = 8
     seed: int = 0
     checkpoint: Path | None = None
 

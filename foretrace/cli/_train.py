@@ -69,8 +69,10 @@ def _report_run(run_dir: Path) -> int:
 def _align(command: Align) -> int:
     from rich.console import Console
 
-    settings = {name: getattr(command, name) for name in ("network", "rule", "batch_size", "chunk", "seed")}
-    config = _pinned(Config(task=command.data, **settings))
+    settings = {name: getattr(command, name) for name in ("network", "rule", "batch_size", "seed")}
+    # A network that decodes a mean over time has no chunks.
+    chunk = None if command.network.cumulative_mean else command.chunk
+    config = _pinned(Config(task=command.data, chunk=chunk, **settings))
     with warnings.catch_warnings():
         # What a rule leaves untrained is in the table.
         warnings.simplefilter("ignore", UntrainedParameters)
@@ -83,7 +85,8 @@ def _align(command: Align) -> int:
         if rule != "snap1":  # another name of the online rule
             print(f"aligning {rule}", file=sys.stderr)
             found[rule] = align(config, task, network, rule)
-    for grid in report.alignment_tables(found, "online" if command.rule == "snap1" else command.rule):
+    shown = "online" if command.rule == "snap1" else command.rule
+    for grid in report.alignment_tables(found, shown, config):
         Console().print(grid)
     return 0
 

@@ -140,18 +140,26 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     return str(run.figure)
 
 
-def alignment_tables(found: dict[str, Alignment], rule: str) -> list[Any]:
+def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> list[Any]:
     """Return two tables for rich: every rule by layer, and the parameters under one rule.
 
     Args:
-        found: the alignment of each rule.
-        rule: the rule whose parameters are shown.
+        found: alignment of each rule.
+        rule: rule whose parameters are shown.
+        config: configuration that they were measured with.
     """
     from rich.table import Column, Table
 
+    ways = "whole sequences" if config.chunk is None else f"chunks of {config.chunk} steps"
+    how = (
+        f"The gradient of each rule in {ways}, summed over {config.batch_size} validation sequences of "
+        f"{config.task.length} steps, beside that of BPTT on whole sequences; seed {config.seed}. UORO samples; this "
+        "is one draw."
+    )
     depth = len(found[rule].layer_cosine)
     layers = [f"layer {i + 1}" for i in range(depth)]
     rules = Table("rule", *layers, "whole gradient", title="cosine with BPTT, recurrent coefficients of each layer")
+    rules.caption = how
     for name, one in found.items():
         rules.add_row(name, *map(_number, one.layer_cosine), _number(one.total))
     one = found[rule]

@@ -147,7 +147,6 @@ def test_report_and_align_read_a_run(start, whole):
     code, out, _ = finish(align)
     assert code == 0 and "cell.nu_log" in out
     rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in out.splitlines() if line.count("│") > 3}
-    assert [float(x) for x in rows["hybrid"]] == pytest.approx([1, 1, 1], abs=1e-3)  # whole sequences, LRU
     assert [float(x) for x in rows["reservoir"]][:2] == [0, 0]
     assert float(rows["online"][1]) == pytest.approx(1, abs=1e-3)  # the last layer is exact
 
@@ -159,6 +158,23 @@ def run(capsys, *arguments):
     except SystemExit as stop:  # tyro's own errors and --help
         code = stop.code
     return code, *capsys.readouterr()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("chunk", [(), ("--chunk", "None")])
+@pytest.mark.usefixtures("standard_promotion")
+def test_align_runs_the_rules_in_chunks_and_says_so(capsys, chunk):
+    """Whole sequences would show the rules that use the chunk, among them UORO, as exact."""
+    sizes = ["--network.depth", "2", "--network.model-size", "6", "--state-size", "4", "--batch-size", "2"]
+    code, out, err = run(capsys, "align", "copy", "--pattern-length", "6", *sizes, *chunk)
+    assert code == 0, err
+    rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in out.splitlines() if line.count("│") > 3}
+    whole, said = bool(chunk), " ".join(out.split())
+    assert ("in whole sequences," in said) == whole and ("in chunks of 8 steps," in said) == (not whole)
+    for rule in ("hybrid", "bptt", "uoro"):
+        assert (rows[rule][0].strip() == "1.0000") == whole, rule
+    assert rows["uoro"] != rows["hybrid"] or whole
+    assert rows["online"][1].strip() == "1.0000"  # the last layer is exact
 
 
 def test_version(capsys):
