@@ -44,9 +44,11 @@ class RunBatchState(NamedTuple):
     """The state of all runs; every leaf has an axis of runs in front.
 
     Args:
-        config: configuration that the runs share.
-        members: seed and learning rate of each run.
-        devices: devices that the runs are distributed over; default: all local devices.
+        learner: state of the learner.
+        best: network with the highest validation score so far.
+        score: validation score of `best`: accuracy of sequences, or minus the loss where steps are recalled.
+        best_step: step at which `best` was evaluated.
+        sums: sums of loss, accuracy and one over the accepted steps since the last evaluation.
     """
 
     learner: LearnerState
@@ -60,9 +62,9 @@ class RunBatch:
     """Runs of one configuration that are trained in one compiled program.
 
     Args:
-        config: what they share.
-        members: what they do not.
-        devices: where they run; all local devices if not given.
+        config: configuration that the runs share.
+        members: seed and learning rate of each run.
+        devices: devices that the runs are distributed over. Default: all local devices.
 
     Raises:
         ValueError: no members, a configuration that makes no network, or a negative rate.
