@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._rows.encode import Encoder
-from foretrace._rows.schema import MAX_TEXT, as_text
 from foretrace._rows.target import Context, NumberContext, Target
+from foretrace._rows.values import MAX_TEXT, as_label, as_text
 
 _PLAIN = str | int | float | None
-"""What JSON can hold; other values, such as decimals of a parquet file, are saved as their text."""
+"""What JSON can hold; other values, such as decimals of a parquet file, are saved as their label."""
 
 
 def _short(value: Any) -> Any:
@@ -74,7 +74,12 @@ class DelayedLabels:
         return self.delay + self.horizon
 
     def push(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
-        """Take the next row and its target; return the inputs. Rows whose label came with it are in `resolved`."""
+        """Take the next row and its target; return the inputs. Rows whose label came with it are in `resolved`.
+
+        Raises:
+            ValueError, TypeError: the target is refused; nothing has changed.
+        """
+        self.target.check(value)
         self.target.last = self.last
         came = self._receive(value) if self.horizon else None
         x = self.encode(row, learn=True)
@@ -121,7 +126,7 @@ class DelayedLabels:
         """Return what belongs to this stream alone."""
         return {
             "last": self.last,
-            "pending_labels": [value if isinstance(value, _PLAIN) else str(value) for value in self.pending_labels],
+            "pending_labels": [v if isinstance(v, _PLAIN) else as_label(v) for v in self.pending_labels],
             "contexts": list(self.contexts),
             "recent": list(self.recent),
             "num_labels": self.num_labels,

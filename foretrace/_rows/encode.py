@@ -3,6 +3,7 @@
     numeric      the number in standard deviations from its running mean, and 1 if it is missing
     categorical  one-hot in the order of appearance; the first place is for missing and unknown categories
     time         sine and cosine of the time of day, the day of the week and the day of the year, and 1 if it is missing
+    undecided    as a missing number, until the first value decides the kind
 
 No value makes the network infinite: a value that is not a finite number is masked (0, and 1 in its "missing" place), an
 outlier is clipped or masked, and both are counted.
@@ -17,15 +18,34 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from foretrace._rows.running import Moments, Vocabulary
-from foretrace._rows.schema import Column, as_number, as_text, as_time, infer_kind, is_missing
+from foretrace._rows.schema import Column, Kind, infer_kind
+from foretrace._rows.values import as_number, as_text, as_time, is_absent, is_missing
 
 Outliers = Literal["clip", "mask", "stop"]
 
 MAX_ABS_VALUE = 1e30
 """Absolute value from which a number counts as infinite, whatever was seen before."""
 
+CATEGORIES = 16
+"""Number of inputs of a categorical column, unless another is given."""
+
 _DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
 _TIME_SIZE = 7
+
+
+def room(columns: Iterable[Column], categories: int = CATEGORIES) -> int:
+    """Return the number of inputs that columns need, whatever those without a value turn out to be.
+
+    >>> room([Column("x", "numeric"), Column("c", "categorical"), Column("u", "undecided")])
+    36
+    """
+    spare = max(categories, _TIME_SIZE)
+    return sum(_size(c.kind, categories) + spare * (c.kind == "undecided") for c in columns)
+
+
+def _size(kind: Kind, categories: int) -> int:
+    """Return the number of inputs of a column of a kind."""
+    return {"numeric": 2, "undecided": 2, "categorical": categories, "time": _TIME_SIZE}[kind]
 
 
 class EncodingError(ValueError):
@@ -36,7 +56,7 @@ class Encoder:
     """Turn rows into vectors of a fixed width, learning as it goes.
 
     Args:
-        columns: columns that are encoded.
+        columns: columns that are encoded. The first value of an undecided one decides its kind.
         width: number of features; by default as many as the columns need. Columns that appear later take the rest.
         categories: number of features of a categorical column, the first of them for missing and unknown categories.
         outliers: what happens to a number more than `bound` standard deviations from its mean: "clip" moves it to the
@@ -44,6 +64,8 @@ class Encoder:
         bound: number of standard deviations beyond which a number is an outlier.
         adopt: whether columns that appear later are added, as long as there is room.
         ignore: columns that are never added.
+
+    `news` holds a sentence for the first value of each kind that could not be used, to be said and removed.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -59,7 +81,7 @@ class Encoder:
         columns: Iterable[Column] = (),
         *,
         width: int | None = None,
-        categories: int = 16,
+        categories: int = CATEGORIES,
         outliers: Outliers = "clip",
         bound: float = 10.0,
         adopt: bool = False,
@@ -74,14 +96,16 @@ class Encoder:
         self.bound = bound
         self.adopt = adopt
         self.ignore = frozenset(ignore)
-        self.columns: dict[Any, tuple[str, int]] = {}
+        self.given = list(columns)
+        self.columns: dict[Any, tuple[Kind, int]] = {}
+        self.undecided: dict[Any, None] = {}
         self.numbers: dict[Any, Moments] = {}
         self.words: dict[Any, Vocabulary] = {}
         self.counts: Counter[str] = Counter()
+        self.news: list[str] = []
         self.used = 0
-        columns = list(columns)
-        self.width = sum(self._size(column.kind) for column in columns) if width is None else width
-        for column in columns:
+        self.width = room(self.given, categories) if width is None else width
+        for column in self.given:
             if not self._add(column):
                 raise ValueError(f"width={width} has no room for column {column.name!r}; make it larger")
 
@@ -106,49 +130,83 @@ class Encoder:
                 out[at], out[at + 1] = self._number(name, value)
             elif kind == "categorical":
                 out[at + self._category(name, value)] = 1.0
-            else:
+            elif kind == "time":
                 out[at : at + _TIME_SIZE] = self._time(value)
+            else:
+                out[at + 1] = 1.0
+                self.counts["missing"] += 1
         return np.array(out)
 
     def _draft(self) -> Self:
         """Return a copy that learns without changing this encoder, and refuses nothing."""
         draft = copy.copy(self)
         draft.outliers = "mask" if self.outliers == "stop" else self.outliers
-        draft.columns, draft.counts = dict(self.columns), Counter()
+        draft.columns, draft.undecided = dict(self.columns), dict(self.undecided)
+        draft.counts, draft.news = Counter(), []
         draft.numbers = {name: moments.copy() for name, moments in self.numbers.items()}
         draft.words = {name: Vocabulary(words.capacity, words.values) for name, words in self.words.items()}
         return draft
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
-        """Add the columns of a row that are not there yet, if columns that appear later are added."""
+        """Decide undecided columns that have a value, and add columns that appear later, if asked for."""
+        for name in [name for name in self.undecided if not is_missing(row.get(name))]:
+            self._decide(name, row[name])
         if self.adopt and not row.keys() <= self.columns.keys() | self.ignore:
             self._adopt(row)
 
     @property
     def number_places(self) -> tuple[int, ...]:
-        """Places of the numbers in a row's vector."""
-        return tuple(at for kind, at in self.columns.values() if kind == "numeric")
+        """Places of the numbers in a row's vector, and of what may turn out to be one."""
+        return tuple(at for kind, at in self.columns.values() if kind in ("numeric", "undecided"))
 
     def _adopt(self, row: Mapping[Any, Any]) -> None:
         # Sorted by name: the order of the row's keys must not matter.
         for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):
-            if not self._add(Column(name, infer_kind([row[name]]))):
-                self.counts["columns without room"] += 1
+            column = Column(name, infer_kind([row[name]]))
+            # A column without a value loses nothing yet.
+            if not self._add(column) and column.kind != "undecided":
+                self._tell_no_room(name)
+
+    def _decide(self, name: Any, value: Any) -> None:
+        """Give an undecided column the kind of its first value; a number stays where the column is."""
+        kind = infer_kind([value])
+        at = self.columns[name][1] if kind == "numeric" else self._take(kind)
+        if at is None:
+            self._tell_no_room(name)
+        else:
+            self._place(Column(name, kind), at)
 
     def _add(self, column: Column) -> bool:
-        size = self._size(column.kind)
-        if self.used + size > self.width:
-            return False
-        self.columns[column.name] = (column.kind, self.used)
-        self.used += size
-        if column.kind == "numeric":
-            self.numbers[column.name] = Moments()
-        elif column.kind == "categorical":
-            self.words[column.name] = Vocabulary(self.categories - 1)
-        return True
+        at = self._take(column.kind)
+        if at is not None:
+            self._place(column, at)
+        return at is not None
 
-    def _size(self, kind: str) -> int:
-        return {"numeric": 2, "categorical": self.categories, "time": _TIME_SIZE}[kind]
+    def _take(self, kind: Kind) -> int | None:
+        """Return the place of a new column of a kind; None if there is no room."""
+        at, size = self.used, _size(kind, self.categories)
+        if at + size > self.width:
+            return None
+        self.used += size
+        return at
+
+    def _place(self, column: Column, at: int) -> None:
+        name, kind = column
+        self.columns[name] = (kind, at)
+        self.undecided.pop(name, None)
+        if kind == "numeric":
+            self.numbers[name] = Moments()
+        elif kind == "categorical":
+            self.words[name] = Vocabulary(self.categories - 1)
+        elif kind == "undecided":
+            self.undecided[name] = None
+
+    def _tell_no_room(self, name: Any) -> None:
+        self._tell(
+            "columns without room",
+            f"{_shown(name)} finds no room in {self.width} inputs and is left out, as is every later "
+            "column that needs more; raise `features`",
+        )
 
     def _number(self, name: Any, value: Any) -> tuple[float, float]:
         # Most values are finite numbers, and no text that stands for a missing value is one.
@@ -157,7 +215,14 @@ class Encoder:
             self.counts["missing"] += 1
             return 0.0, 1.0
         if number is None or not abs(number) < MAX_ABS_VALUE:
-            self.counts["not a number" if number is None else "infinite"] += 1
+            if number is not None:
+                self.counts["infinite"] += 1
+            else:
+                self._tell(
+                    "not a number",
+                    f"{_shown(name)} is a column of numbers and holds {_shown(value)}, which counts as "
+                    "missing, as does every later value that is no number",
+                )
             return self._refuse(name, value)
         moments = self.numbers[name]
         inside = moments.within(number, self.bound)
@@ -166,6 +231,12 @@ class Encoder:
             if self.outliers != "clip":
                 return self._refuse(name, value)
         return clip(moments.score(moments.learn(number, self.bound)), self.bound), 0.0
+
+    def _tell(self, what: str, news: str) -> None:
+        """Count what could not be used, and say so the first time."""
+        self.counts[what] += 1
+        if self.counts[what] == 1:
+            self.news.append(news)
 
     def _refuse(self, name: Any, value: Any) -> tuple[float, float]:
         if self.outliers == "stop":
@@ -176,7 +247,7 @@ class Encoder:
         return 0.0, 1.0
 
     def _category(self, name: Any, value: Any) -> int:
-        if is_missing(value):
+        if is_absent(value):
             self.counts["missing"] += 1
             return 0
         slot = self.words[name].add(as_text(value))
@@ -195,10 +266,12 @@ class Encoder:
 
     def to_json(self) -> dict[str, Any]:
         """Return what was learned, as JSON."""
+        kinds = {name: kind for name, (kind, _) in self.columns.items()}
         return {
-            "columns": [[name, kind] for name, (kind, _) in self.columns.items()],
-            "numbers": [moments.to_json() for moments in self.numbers.values()],
-            "words": [words.values for words in self.words.values()],
+            "columns": [[name, kind, at] for name, (kind, at) in self.columns.items()],
+            "used": self.used,
+            "numbers": [self.numbers[name].to_json() for name in kinds if kinds[name] == "numeric"],
+            "words": [self.words[name].values for name in kinds if kinds[name] == "categorical"],
             "counts": dict(self.counts),
         }
 
@@ -208,15 +281,27 @@ class Encoder:
         Raises:
             ValueError: it had other columns.
         """
-        for name, kind in state["columns"][len(self.columns) :]:
-            self._add(Column(name, kind))
-        if [[name, kind] for name, (kind, _) in self.columns.items()] != state["columns"]:
-            raise ValueError(f"the columns are {list(self.columns)}, but were {[c[0] for c in state['columns']]}")
-        for name, saved in zip(self.numbers, state["numbers"], strict=True):
-            self.numbers[name].restore(saved)
-        for name, values in zip(self.words, state["words"], strict=True):
-            self.words[name] = Vocabulary(self.categories - 1, values)
+        self._check_given([Column(name, kind) for name, kind, _ in state["columns"]])
+        self.columns, self.undecided, self.numbers, self.words = {}, {}, {}, {}
+        numbers, words = iter(state["numbers"]), iter(state["words"])
+        for name, kind, at in state["columns"]:
+            self._place(Column(name, kind), at)
+            if kind == "numeric":
+                self.numbers[name].restore(next(numbers))
+            elif kind == "categorical":
+                self.words[name] = Vocabulary(self.categories - 1, next(words))
+        self.used = state["used"]
         self.counts = Counter(state["counts"])
+
+    def _check_given(self, saved: list[Column]) -> None:
+        """Check that a state begins with the columns that were given; undecided ones may be decided there."""
+        same = [a.name == b.name and a.kind in (b.kind, "undecided") for a, b in zip(self.given, saved, strict=False)]
+        if not all(same) or len(saved) < len(self.given) or (len(saved) > len(self.given) and not self.adopt):
+            raise ValueError(f"the columns are {self.given}, but were {saved}"[:1000])
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
 
 
 def clip(x: float, bound: float) -> float:

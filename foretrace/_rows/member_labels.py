@@ -46,7 +46,9 @@ class MemberLabels:
 
         Raises:
             NoFreeSlotError: all slots are taken, and no member may lose its own.
+            ValueError, TypeError: the target is refused; nothing has changed.
         """
+        self.shared.target.check(value)
         slot, stream = self._enter(name, reset)
         inputs = stream.push(row, value)
         return MemberRow(slot, inputs, next(iter(stream.pop_resolved(1)), None), stream.newest)

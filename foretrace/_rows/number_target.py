@@ -15,8 +15,8 @@ import numpy as np
 from foretrace._rows.encode import MAX_ABS_VALUE, EncodingError, Outliers, clip
 from foretrace._rows.intervals import Intervals
 from foretrace._rows.running import MEMORY, Moments
-from foretrace._rows.schema import as_number
 from foretrace._rows.target import NumberContext
+from foretrace._rows.values import as_number, check_number, is_missing
 
 TargetMode = Literal["auto", "change", "value"]
 
@@ -96,6 +96,7 @@ class NumberTarget:
         outliers: what happens to an outlier: "clip" learns it as if it lay at the bound and scores it as it is, "mask"
             treats it as missing, "stop" raises an error.
         coverage: share of the numbers that prediction intervals are to hold.
+        strict: whether a target that is neither a number nor missing is refused, in place of counted.
     """
 
     def __init__(
@@ -106,17 +107,29 @@ class NumberTarget:
         mode: TargetMode = "value",
         outliers: Outliers = "clip",
         coverage: float = 0.9,
+        strict: bool = False,
     ):
         self.output_size = outputs
         self.features = 2
         self.bound = bound
         self.outliers = outliers
+        self.strict = strict
         self.moments = Moments()
         self.counts = Counter[str]()
+        self.news: list[str] = []
         self.baseline = None if mode == "value" else Baseline(outputs, mode, bound)
         self.intervals = Intervals(outputs, coverage)
         self._margins: list[list[float]] | None = None  # of now, until the next error is learned
         self.last: float | None = None
+
+    def check(self, value: Any, name: str = "the target") -> None:
+        """Raise an error if a target is neither a number nor missing, and such a one is refused.
+
+        Raises:
+            ValueError: the target is something else.
+        """
+        if self.strict:
+            check_number(value, name)
 
     def learn(self, value: Any) -> float | None:
         """Return a target as a number; None if it is missing, not a number, or a masked outlier.
@@ -126,7 +139,7 @@ class NumberTarget:
         """
         number = self._number(value)
         if number is None:
-            self.counts["missing targets"] += 1
+            self._count_unusable(value)
             return None
         inside = self._clip(number)
         if inside != number:
@@ -237,6 +250,19 @@ class NumberTarget:
         """Return a number; None if the value is missing or not a finite number."""
         number = as_number(value)  # no text that stands for a missing value is a finite number
         return number if number is not None and abs(number) < MAX_ABS_VALUE else None
+
+    def _count_unusable(self, value: Any) -> None:
+        if is_missing(value):
+            self.counts["missing targets"] += 1
+        elif as_number(value) is not None:
+            self.counts["infinite targets"] += 1
+        else:
+            self.counts["targets that are no number"] += 1
+            if self.counts["targets that are no number"] == 1:
+                self.news.append(
+                    f"the target holds {repr(value)[:80]}, which is no number: nothing is learned from "
+                    "this row, nor from later ones like it"
+                )
 
     def _clip(self, number: float) -> float:
         """Return a number, or the bound if it lies beyond."""

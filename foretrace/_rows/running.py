@@ -1,6 +1,7 @@
 """Mean and variance of a stream that never ends, in float64 on the host."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Self
 
 SETTLED = 30
@@ -144,27 +145,34 @@ class Moments(Welford):
 class Vocabulary:
     """Slots for values in the order of their first appearance, up to a capacity.
 
-    >>> words = Vocabulary(2)
-    >>> [words.add(word) for word in ("a", "b", "a", "c")]
-    [0, 1, 0, None]
+    Args:
+        capacity: maximum number of values.
+        values: first values.
+        key: what values are compared by. Default: the value itself.
+
+    >>> words = Vocabulary(2, key=str.lower)
+    >>> [words.add(word) for word in ("a", "b", "A", "c")], words.values
+    ([0, 1, 0, None], ['a', 'b'])
     """
 
-    def __init__(self, capacity: int, values: list[Any] | None = None):
+    def __init__(self, capacity: int, values: list[Any] | None = None, *, key: Callable[[Any], Any] | None = None):
         self.capacity = capacity
         self.values: list[Any] = list(values or [])
-        self._slots = {value: i for i, value in enumerate(self.values)}
+        self._key = key
+        self._slots = {value if key is None else key(value): i for i, value in enumerate(self.values)}
 
     def __len__(self) -> int:
         return len(self.values)
 
     def get(self, value: Any) -> int | None:
         """Return the slot of a value; None if it has none."""
-        return self._slots.get(value)
+        return self._slots.get(value if self._key is None else self._key(value))
 
     def add(self, value: Any) -> int | None:
         """Return the slot of a value, a new one if it has none; None if all are taken."""
-        slot = self._slots.get(value)
+        key = value if self._key is None else self._key(value)
+        slot = self._slots.get(key)
         if slot is None and len(self.values) < self.capacity:
-            slot = self._slots[value] = len(self.values)
+            slot = self._slots[key] = len(self.values)
             self.values.append(value)
         return slot

@@ -1,12 +1,13 @@
 """What is predicted: a class out of a set that grows, or numbers in a running scale."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from foretrace._rows.running import Vocabulary
-from foretrace._rows.schema import as_text, is_missing
+from foretrace._rows.values import as_label, check_hashable, is_absent, only_element
 
 
 class ClassContext(NamedTuple):
@@ -57,12 +58,22 @@ class Target(Protocol):
         features: number of inputs that tell the last known target.
         last: last known target of the stream that is read; `DelayedLabels` sets it to the one of its stream.
         counts: number of targets that could not be used, by reason.
+        news: a sentence for the first of them of some reasons, to be said and removed.
     """
 
     output_size: int
     features: int
     last: Any
     counts: Counter[str]
+    news: list[str]
+
+    def check(self, value: Any, name: str = "the target") -> None:
+        """Raise an error if a target is refused; nothing has changed then.
+
+        Args:
+            value: target that comes now, and may be learned later.
+            name: name of the target in the error.
+        """
 
     def learn(self, value: Any) -> Any:
         """Learn a target that has come; return it as scores need it, None if it is missing."""
@@ -109,42 +120,63 @@ class Target(Protocol):
         """Restore what `to_json` returned."""
 
 
+def class_room(values: Iterable[Any]) -> int:
+    """Return the maximum number of classes of a stream whose first labels are given.
+
+    >>> class_room(["a", "b", None]), class_room(range(20))
+    (16, 40)
+    """
+    return max(16, 2 * len({as_label(value) for value in values if not is_absent(value)}))
+
+
 class ClassTarget:
     """A class; classes are numbered in the order of their appearance, up to a capacity.
+
+    Every value is a class as it is, such as " " or "?", but for None, NaN and the empty text: these are missing.
 
     Args:
         capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted; they are not
             learned.
-        verbatim: whether every value is a class, even an empty one or "?": for the characters of a text.
-        as_text: whether classes are compared by their text, as a checkpoint holds them.
+        as_text: whether classes are compared by their text, `as_label`, as for rows of files: the number 1 is also the
+            text "1". Otherwise they are compared as keys of a dictionary. Either way 1, 1.0 and True are one class,
+            which is predicted as it came first.
 
     >>> target = ClassTarget(4)
-    >>> [target.learn(y) for y in ("up", "down", "up", None)]
+    >>> [target.learn(y) for y in ("up", "-", "up", None)]
     [0, 1, 0, None]
     >>> target.context()
     ClassContext(num_classes=2, last=0, majority=0)
     """
 
-    def __init__(self, capacity: int, *, verbatim: bool = False, as_text: bool = True):
+    def __init__(self, capacity: int, *, as_text: bool = True):
         if capacity < 2:
             raise ValueError(f"classes={capacity} must be at least 2")
         self.output_size = self.features = capacity
-        self.verbatim = verbatim
         self.as_text = as_text
-        self.classes = Vocabulary(capacity)
+        self.classes = self._vocabulary()
         self.counts = Counter[str]()
+        self.news: list[str] = []
         self.frequency = [0] * capacity
         self.last: int | None = None
         self.majority: int | None = None
 
+    def check(self, value: Any, name: str = "the target") -> None:
+        """Raise an error if a value cannot be a class.
+
+        Raises:
+            TypeError: it cannot be hashed, and classes are not compared by their text.
+        """
+        if not self.as_text:
+            check_hashable(value, name)
+
     def learn(self, value: Any) -> int | None:
         """Return the index of a class: -1 if there is no room for it, None if the value is missing."""
-        if not self.verbatim and is_missing(value):
+        if is_absent(value):
             self.counts["missing targets"] += 1
             return None
-        index = self.classes.add(as_text(value) if self.as_text else value)
+        index = self.classes.add(self._plain(value))
         if index is None:
-            self.counts["classes without room"] += 1
+            self._count_without_room(value)
             return -1
         self.last = index
         self.frequency[index] += 1
@@ -154,8 +186,28 @@ class ClassTarget:
 
     def observe(self, value: Any) -> None:
         """Set the last class, if it is a known one."""
-        index = self.classes.get(as_text(value) if self.as_text else value)
+        index = None if is_absent(value) else self.classes.get(self._plain(value))
         self.last = self.last if index is None else index
+
+    def _plain(self, value: Any) -> Any:
+        """Return a class as it is kept: as JSON can hold it, if classes are compared by their text."""
+        value = only_element(value)
+        if isinstance(value, np.generic) and value.dtype.kind not in "mM":
+            value = value.item()  # NumPy's own numbers do not compare with all of Python's
+        if not self.as_text or (isinstance(value, bool | int | float) and abs(value) < 2**53):
+            return value
+        return as_label(value)
+
+    def _vocabulary(self, values: list[Any] | None = None) -> Vocabulary:
+        return Vocabulary(self.output_size, values, key=as_label if self.as_text else None)
+
+    def _count_without_room(self, value: Any) -> None:
+        self.counts["classes without room"] += 1
+        if self.counts["classes without room"] == 1:
+            self.news.append(
+                f"the class {repr(value)[:80]} is one more than the {self.output_size} there is room for, "
+                "so it is neither learned nor predicted, as are all later ones; raise `classes`"
+            )
 
     def probabilities(self, output: np.ndarray) -> np.ndarray:
         """Return the probabilities of the known classes."""
@@ -200,5 +252,5 @@ class ClassTarget:
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
         values, self.frequency, self.last, self.majority, counts = state
-        self.classes = Vocabulary(self.output_size, values)
+        self.classes = self._vocabulary(values)
         self.counts = Counter(counts)

@@ -1,10 +1,10 @@
 """What a run says before it learns: the kind of every column and of the target, and what looks like a mistake."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from foretrace._rows.schema import is_missing
 from foretrace._rows.source import SYMBOL
+from foretrace._rows.values import is_absent, is_missing
 from foretrace._runs.escape import for_terminal
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._plan import Plan
@@ -12,7 +12,12 @@ from foretrace.stream._plan import Plan
 MIN_ROWS = 20
 """Number of rows from which a column is called constant or unique."""
 
-_KINDS = {"numeric": "numbers", "categorical": "categories", "time": "times"}
+_KINDS = {
+    "numeric": "numbers",
+    "categorical": "categories",
+    "time": "times",
+    "undecided": "without a value so far",
+}
 _SHOWN = 12
 
 
@@ -41,7 +46,8 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     """Return a line for each column of the first rows that looks like a mistake.
 
     A category with a new value in almost every row may be a number with a unit or a decimal comma, or an identifier. A
-    constant says nothing, and its first change counts as an outlier. Classes that hardly repeat cannot be learned.
+    constant says nothing, and its first change counts as an outlier. Classes that hardly repeat cannot be learned. A
+    class named "NA" may be a missing label.
     """
     lines = []
     for column in plan.columns:
@@ -55,7 +61,14 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
             )
         elif len(set(values)) == 1:
             lines.append(f"column {column.name!r} is {values[0][:40]!r} in all of the first {len(values)} rows")
-    values = [] if config.target is None else _present(rows, config.target)
+    if config.target is None:
+        return lines
+    values = _present(rows, config.target, is_absent if plan.classes else is_missing)
+    if unclear := [value for value in values if plan.classes and is_missing(value)]:
+        lines.append(
+            f"the target {config.target!r} is {unclear[0]!r} in {unclear.count(unclear[0])} of the first "
+            f"{len(values)} rows, and this is a class of its own; leave the field empty where a label is missing"
+        )
     if len(values) >= MIN_ROWS:
         if len(set(values)) == 1:
             lines.append(f"the target {config.target!r} is {values[0][:40]!r} in all of the first {len(values)} rows")
@@ -67,8 +80,8 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     return lines
 
 
-def _present(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    return [str(row[name]) for row in rows if not is_missing(row.get(name))]
+def _present(rows: Sequence[Mapping[str, Any]], name: str, lacks: Callable[[Any], bool] = is_missing) -> list[str]:
+    return [str(row[name]) for row in rows if not lacks(row.get(name))]
 
 
 def _is_mostly_unique(values: Sequence[str]) -> bool:

@@ -122,6 +122,12 @@ class AbstractIntake(abc.ABC):
         """Return what is counted beside the encoder and the target."""
         return {}
 
+    def pop_news(self) -> list[str]:
+        """Return what encoder and target could not use for the first time, a sentence each, and forget it."""
+        news = [*self.encoder.news, *self.target.news]
+        self.encoder.news, self.target.news = [], []
+        return news
+
     def _own_inputs(self, xs: np.ndarray) -> np.ndarray:
         """Return inputs without those of the last known label."""
         return xs[..., : self.encoder.width]

@@ -208,6 +208,8 @@ class StreamLoop:
         rows = [(row, row.get(self.target)) for row, _ in chunk]
         self.state, step, resolved, inputs = self._learn_or_undo(rows)
         self.position = chunk[-1][1]
+        for line in self.intake.pop_news():
+            self.show.say(f"warning: row {self.position.row}: {line}")
         if self.pipe is not None:
             self.pipe.release(self.position.offset)
         self.monitors.observe(inputs)

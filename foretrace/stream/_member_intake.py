@@ -11,9 +11,9 @@ import numpy as np
 from foretrace._recurrence.chunk import Carry
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.member_labels import MemberLabels
-from foretrace._rows.schema import as_flag, as_text
 from foretrace._rows.slots import Slot, SlotTable, WhenFull
 from foretrace._rows.target import Context
+from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
 from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, Row, State
 from foretrace.stream._learner import StreamState
@@ -60,19 +60,14 @@ class Members(AbstractIntake):
         """Return the name of the member that a row belongs to.
 
         Raises:
-            ValueError: the row names no member, and names are not compared by their text.
+            ValueError, TypeError: as for `member_name`, unless names are compared by their text.
         """
         if self.member is None:
             return ""
-        value = row.get(self.member)
         if self.as_text:
+            value = row.get(self.member)
             return "" if value is None else as_text(str(value).strip())
-        if value is None or value != value:
-            raise ValueError(
-                f"the row has no {self.member!r}, which says whose row it is: its features are "
-                f"{', '.join(sorted(map(str, row)))[:200]}; give it, or make the model without `member`"
-            )
-        return value
+        return member_name(row, self.member)
 
     def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
         """Return whether a row belongs to another member than the rows before it."""
@@ -171,6 +166,27 @@ class Members(AbstractIntake):
                 "episode starts, and false, 0 or empty elsewhere"
             )
         return flag
+
+
+def member_name(row: Row, member: Hashable) -> Hashable:
+    """Return the name of the member that a row belongs to, as it is.
+
+    Args:
+        row: features of the row.
+        member: feature that names the member.
+
+    Raises:
+        ValueError: the row names no member.
+        TypeError: the name cannot be hashed.
+    """
+    value = row.get(member)
+    if not isinstance(value, str) and is_absent(value):
+        raise ValueError(
+            f"the row has no {member!r}, which says whose row it is: its features are "
+            f"{', '.join(sorted(map(str, row)))[:200]}; give it, or make the model without `member`"
+        )
+    check_hashable(value, repr(member))
+    return value
 
 
 def _slot_arrays(slot: Slot) -> tuple[np.ndarray, np.ndarray]:

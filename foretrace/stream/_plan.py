@@ -8,9 +8,10 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.lines import SourceError
 from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes, is_missing
+from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes
 from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
-from foretrace._rows.target import ClassTarget, Target
+from foretrace._rows.target import ClassTarget, Target, class_room
+from foretrace._rows.values import as_label, as_number, is_missing
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import AbstractIntake, OneStream
 from foretrace.stream._member_intake import Members
@@ -154,7 +155,7 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     """Return the maximum number of classes; 0 if the target is a number.
 
     Raises:
-        ValueError: no row has a label that tells.
+        ValueError: no row has a label that tells, or none is a number where numbers are to be predicted.
     """
     if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
         raise ValueError(
@@ -162,8 +163,20 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
             "or a number: say --task classification or --task regression, or raise --look-ahead"
         )
     if config.task == "regression" or config.horizon or (config.task == "auto" and not is_classes(values)):
+        _check_numbers(config, values)
         return 0
-    return config.classes or max(16, 2 * len(set(map(str, values))))
+    return config.classes or class_room(values)
+
+
+def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
+    """Check that some target is a number, unless all are missing."""
+    present = [value for value in values if not is_missing(value)]
+    if present and all(as_number(value) is None for value in present):
+        raise ValueError(
+            f"the first {len(values)} rows have no number in {config.target!r}, but texts such as "
+            f"{as_label(present[0])[:40]!r}; write numbers as 1234.5, or say --task classification and "
+            "leave out --horizon"
+        )
 
 
 def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
@@ -189,6 +202,7 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
         row_size=encoder.width,
         lagged=encoder.number_places,
         previous=config.previous,
+        used=encoder.used,
     )
     model = resolve(config.model, shape)
     if not config.has_members:
@@ -198,7 +212,7 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:
     """Check what the host keeps before it keeps it; the learners check what is on the device."""
-    categorical = sum(column.kind == "categorical" for column in plan.columns)
+    categorical = sum(column.kind in ("categorical", "undecided") for column in plan.columns)
     if categorical * config.categories > MAX_INPUTS:
         raise ValueError(
             f"categories={config.categories} for each of {categorical} columns are more than {MAX_INPUTS} inputs; "
@@ -216,7 +230,7 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
 
 def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
-        return ClassTarget(plan.classes, verbatim=plan.names == [SYMBOL] and not plan.columns)
+        return ClassTarget(plan.classes)
     steps = max(config.horizon, 1)
     return NumberTarget(
         steps, bound=config.bound, mode=config.target_mode, outliers=config.outliers, coverage=config.coverage

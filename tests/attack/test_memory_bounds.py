@@ -16,9 +16,10 @@ from foretrace._rows import source as sources
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.lines import MAX_LINE, SourceError
-from foretrace._rows.schema import MAX_TEXT, Column, as_text
+from foretrace._rows.schema import Column
 from foretrace._rows.source import MAX_COLUMNS, Source
 from foretrace._rows.target import ClassTarget
+from foretrace._rows.values import MAX_TEXT, as_text
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, build, make_plan

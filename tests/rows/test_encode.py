@@ -10,7 +10,8 @@ from hypothesis import given
 
 from foretrace._rows.encode import Encoder, EncodingError
 from foretrace._rows.running import MEMORY, SETTLED, Moments, Vocabulary
-from foretrace._rows.schema import Column, as_time, check_column, infer_columns, infer_kind, is_classes, is_missing
+from foretrace._rows.schema import Column, check_column, infer_columns, infer_kind, is_classes
+from foretrace._rows.values import as_time, is_missing
 
 X = [Column("x", "numeric")]
 
@@ -60,7 +61,7 @@ def test_types_come_from_the_first_rows_and_can_be_overridden():
     ]
     kinds = dict(infer_columns(rows, {}))
     assert kinds == dict(
-        zip("abcdef", ["numeric", "numeric", "time", "categorical", "numeric", "numeric"], strict=True)
+        zip("abcdef", ["numeric", "numeric", "time", "categorical", "numeric", "undecided"], strict=True)
     )
     assert dict(infer_columns(rows, {"a": "categorical", "b": None}))["a"] == "categorical"
     assert "b" not in dict(infer_columns(rows, {"b": None}))
@@ -68,7 +69,7 @@ def test_types_come_from_the_first_rows_and_can_be_overridden():
         infer_columns(rows, {"e1": "numeric"})
     with pytest.raises(ValueError, match="and 28 more"):
         check_column("x", [str(i) for i in range(40)])
-    assert infer_kind([]) == "numeric" and infer_kind(["0x10"]) == "categorical"
+    assert infer_kind([]) == "undecided" and infer_kind(["0x10"]) == "categorical"
 
 
 def test_targets_are_classes_if_they_are_few_whole_numbers_or_text():

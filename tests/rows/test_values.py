@@ -1,0 +1,181 @@
+"""What a value means: missing, a number, a time, a class; and columns whose first value is missing."""
+
+import datetime
+import itertools
+import json
+from decimal import Decimal
+
+import hypothesis.strategies as st
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+
+from foretrace._rows.encode import Encoder
+from foretrace._rows.schema import Column, infer_kind
+from foretrace._rows.target import ClassTarget
+from foretrace._rows.values import as_number, as_time, is_absent, is_missing
+
+pd = pytest.importorskip("pandas")
+
+NOTHING = [
+    None,
+    *(kind("nan") for kind in (float, np.float16, np.float32, np.float64, Decimal, ml_dtypes.bfloat16)),
+    Decimal("sNaN"),
+    np.datetime64("NaT"),
+    np.datetime64("NaT", "ns"),
+    np.timedelta64("NaT"),
+    pd.NaT,
+    pd.NA,
+    np.ma.masked,
+    np.array(np.nan),
+    np.array([[np.nan]], np.float32),
+]
+"""Values of any type that stand for no value."""
+
+TEXTS = ["", " ", "?", "-", "NA", "n/a", "NaN", "NaT", "<NA>", "null", "None"]
+"""Texts that stand for no number and no time."""
+
+missing = st.sampled_from([*NOTHING, *TEXTS])
+numbers = st.one_of(
+    st.integers(-(10**6), 10**6),
+    st.floats(-1e6, 1e6),
+    st.booleans(),
+    st.floats(-60000, 60000, width=16).map(np.float16),
+    st.floats(-1e6, 1e6, width=32).map(np.float32),
+    st.integers(-100, 100).map(np.int8),
+    st.decimals(-1000, 1000, places=2),
+    st.timedeltas(),
+    st.integers(0, 10**6).map(lambda n: np.timedelta64(n, "ms")),
+    st.floats(-1e6, 1e6).map(lambda x: np.array([x])),
+    st.floats(-1e6, 1e6).map(repr),
+)
+times = st.one_of(
+    st.datetimes(),
+    st.dates(),
+    st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)).map(pd.Timestamp),
+    st.integers(-(10**9), 10**10).map(lambda n: np.datetime64(n, "s")),
+    st.integers(-(10**18), 10**18).map(lambda n: np.datetime64(n, "ns")),
+    st.datetimes().map(lambda time: time.isoformat(" ")),
+)
+categories = st.text(min_size=1).filter(lambda text: infer_kind([text]) == "categorical")
+VALUES = {"numeric": numbers, "time": times, "categorical": categories}
+
+
+def test_every_kind_of_nothing_is_missing():
+    assert [is_absent(value) for value in NOTHING] == [True] * len(NOTHING)
+    assert [is_missing(text) for text in TEXTS] == [True] * len(TEXTS)
+    assert [is_absent(text) for text in TEXTS] == [True] + [False] * (len(TEXTS) - 1)
+    for value in (0, "0", False, np.float32(0), np.array([1, 2]), datetime.date(2024, 1, 1), [], b""):
+        assert not is_absent(value) and not is_missing(value)
+
+
+@pytest.mark.parametrize("kind", ["numeric", "time", "categorical"])
+@given(data=st.data())
+def test_any_kind_of_nothing_is_encoded_as_missing(kind, data):
+    encoder = Encoder([Column("c", kind)])
+    texts = [] if kind == "categorical" else TEXTS
+    vector = encoder({"c": data.draw(st.sampled_from([*NOTHING, *texts]))})
+    assert encoder.counts == {"missing": 1} and vector.sum() == 1
+    assert vector[0 if kind == "categorical" else -1] == 1
+
+
+@given(data=st.data())
+def test_the_kind_is_that_of_the_first_value_that_is_there(data):
+    """Whatever was missing before, in any column and at any row: the rows behind it are encoded alike."""
+    kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
+    late = [data.draw(st.lists(missing, max_size=4)) for _ in kinds]
+    values = [data.draw(st.lists(VALUES[kind], min_size=3, max_size=3)) for kind in kinds]
+    encoder, sure = Encoder(width=200, adopt=True), Encoder([Column(i, kind) for i, kind in enumerate(kinds)])
+    columns = [[*before, *after] for before, after in zip(late, values, strict=True)]
+    for t in range(7):
+        row = {i: column[t] for i, column in enumerate(columns) if t < len(column)}
+        a, b = encoder(row), sure({i: None if t < len(late[i]) else value for i, value in row.items()})
+        for i, (kind, at) in encoder.columns.items():
+            if t >= len(late[i]):
+                assert kind == kinds[i]
+                place, size = sure.columns[i][1], {"numeric": 2, "time": 7, "categorical": 16}[kind]
+                np.testing.assert_array_equal(a[at : at + size], b[place : place + size])
+    assert not encoder.undecided and np.isfinite(a).all()
+    again = Encoder(width=200, adopt=True)
+    again.restore(json.loads(json.dumps(encoder.to_json())) | {"columns": encoder.to_json()["columns"]})
+    np.testing.assert_array_equal(again(row), encoder(row))
+
+
+def test_a_column_of_a_file_without_values_in_its_first_rows():
+    columns = [Column("x", "numeric"), Column("late", "undecided")]
+    for value, kind in (("7", "numeric"), ("red", "categorical"), ("2024-01-31", "time")):
+        encoder = Encoder(columns)
+        assert encoder({"x": 1, "late": "NA"})[2:4].tolist() == [0, 1] and encoder.number_places == (0, 2)
+        before = json.loads(json.dumps(encoder.to_json()))
+        vector = encoder({"x": 1, "late": value})
+        assert encoder.columns["late"][0] == kind and not encoder.counts["not a number"]
+        saved, again = json.loads(json.dumps(encoder.to_json())), Encoder(columns)
+        again.restore(saved)
+        np.testing.assert_array_equal(again({"x": 1, "late": value}, learn=False), vector)
+        encoder.restore(before)  # a refused row is undone
+        assert encoder.to_json() == before and list(encoder.undecided) == ["late"]
+
+
+def test_a_value_that_cannot_be_used_is_told_once():
+    encoder = Encoder(width=2, adopt=True)
+    encoder({"x": 1.0})
+    for row in ({"x": "abc", "y": 1}, {"x": "abd", "z": 1}, {"x": "abc", "y": None}):
+        encoder(row)
+    assert len(encoder.news) == 2
+    assert "'x' is a column of numbers and holds 'abc'" in encoder.news[1]
+    assert "'y' finds no room in 2 inputs" in encoder.news[0]
+
+
+@pytest.mark.parametrize("text", ["1_000", "2%", "2,5", "1 000", "0x10", b"1", 1j, np.complex64(1), [1], np.ones(2)])
+def test_what_is_no_number(text):
+    assert as_number(text) is None and infer_kind([text]) == "categorical"
+
+
+def test_dates_are_no_numbers_and_durations_are():
+    for unit in ("D", "s", "ms", "us", "ns"):
+        date = np.datetime64("1970-01-02", unit)
+        assert as_number(date) is None and as_time(date) == 86400
+        assert as_number(np.timedelta64(1, "D").astype(f"timedelta64[{unit}]")) == 86400
+    assert as_number(pd.Timedelta("1 min")) == as_number(datetime.timedelta(minutes=1)) == 60
+    assert as_time(pd.Timestamp("1970-01-02", tz="Europe/Berlin")) == 82800
+    assert [as_time(value) for value in NOTHING] == [None] * len(NOTHING)
+
+
+@given(st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=8, unique=True))
+def test_labels_are_taken_as_they_are(labels):
+    for as_text in (True, False):
+        target = ClassTarget(16, as_text=as_text)
+        assert [target.learn(label) for label in (*labels, *TEXTS[1:])][: len(labels)] == [*range(len(labels))]
+        assert target.classes.values[: len(labels)] == labels and not target.counts["missing targets"]
+        assert target.learn("") is None and all(target.learn(nothing) is None for nothing in NOTHING)
+
+
+EQUAL = [1, 1.0, True, np.int64(1), np.float32(1), np.bool_(True), Decimal("1.0"), np.array([1])]
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_equal_values_are_one_class_and_have_the_name_of_the_first(as_text):
+    for a, b in itertools.permutations(EQUAL, 2):
+        target = ClassTarget(4, as_text=as_text)
+        assert [target.learn(label) for label in (a, b, 2, 0)] == [0, 0, 1, 2]
+        target.observe(b)
+        assert target.last == 0
+        if as_text:
+            again = ClassTarget(4)
+            again.restore(json.loads(json.dumps(target.to_json())))
+            assert again.learn(b) == 0 and again.classes.values == target.classes.values
+    target = ClassTarget(4, as_text=as_text)
+    # Rows of a file tell no number from its text; values of Python do.
+    assert [target.learn(label) for label in (True, "1", "1.0")] == ([0, 0, 1] if as_text else [0, 1, 2])
+    assert target.describe(np.array([9.0, 0, 0, 0]))[0] is True
+
+
+def test_a_class_without_room_is_told_once():
+    target = ClassTarget(2)
+    for label in "abcdcd":
+        target.learn(label)
+    assert target.news == [
+        "the class 'c' is one more than the 2 there is room for, so it is neither learned nor predicted, "
+        "as are all later ones; raise `classes`"
+    ]

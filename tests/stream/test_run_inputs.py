@@ -1,0 +1,75 @@
+"""What the rows of a file hold: labels as they are, columns that begin empty, and targets that are no numbers."""
+
+import json
+
+import pytest
+
+from foretrace._runs.checkpoint import read_extra
+from foretrace._runs.metrics import read_metrics
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._predict import predictions
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+MODEL = ModelConfig(experts=("baselines", "row"))
+LABELS = [1, 1.0, True, "1", "", None, 0, False, 0.0, "?", "none", " ", "-"]
+
+
+def run(path, rows, **options):
+    """Return directory, last record and saved state of a run over rows of JSON or, as texts, of CSV."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        lines = [",".join(f'"{value}"' for value in row.values()) for row in rows]
+        path.write_text("\n".join([",".join(rows[0]), *lines]) + "\n")
+    options = {"target": "y", "model": MODEL, "look_ahead": 20} | options
+    out = follow(StreamConfig(str(path), **options), path.parent / "run").run_dir
+    saved = read_extra(path.parent / "run" / "checkpoint.safetensors")["intake"]["labels"]
+    return out, read_metrics(path.parent / "run" / "metrics.jsonl")[-1], saved
+
+
+def test_labels_of_json_are_classes_as_they_are_and_equal_ones_are_one(tmp_path):
+    rows = [{"x": i, "y": label} for i, label in enumerate(LABELS * 4)]
+    run_dir, last, saved = run(tmp_path / "a.jsonl", rows, task="classification")
+    classes, counts, *_ = saved["target"]
+    assert classes == [1, 0, "?", "none", " ", "-"] and counts[:3] == [16, 12, 4]
+    assert last["counts"] == {"missing targets": 8}
+    found = [row[1] for row in predictions(run_dir, str(tmp_path / "a.jsonl"))][1:]
+    assert set(map(str, found)) <= {str(label) for label in classes}
+
+
+def test_labels_of_csv_are_classes_and_what_looks_missing_is_told(tmp_path, capsys):
+    rows = [{"x": i, "y": ["up", "NA", "", "down"][i % 4]} for i in range(40)]
+    _, last, saved = run(tmp_path / "a.csv", rows)
+    assert saved["target"][0] == ["up", "NA", "down"] and last["counts"] == {"missing targets": 10}
+    assert "the target 'y' is 'NA' in 5 of the first 15 rows" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_column_that_begins_empty_takes_the_kind_of_its_first_value(tmp_path, capsys):
+    rows = [
+        {"x": i, "late": "NA" if i < 30 else ["red", "green"][i % 2], "empty": "", "y": i % 7 / 2} for i in range(60)
+    ]
+    _, last, saved = run(tmp_path / "a.csv", rows)
+    kinds = {name: kind for name, kind, _ in saved["encoder"]["columns"]}
+    assert kinds == {"x": "numeric", "late": "categorical", "empty": "undecided"}
+    assert saved["encoder"]["words"] == [["red", "green"]] and "not a number" not in last["counts"]
+    assert "without a value so far: late, empty" in " ".join(capsys.readouterr().err.split())
+
+
+def test_targets_that_are_no_numbers_are_told_or_refused(tmp_path, capsys):
+    rows = [{"x": i, "y": i / 7 if i < 30 else "2%"} for i in range(40)]
+    _, last, _ = run(tmp_path / "a.csv", rows, task="regression")
+    assert last["counts"]["targets that are no number"] == 10
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("the target holds '2%', which is no number") == 1 and "row 31: the target" in said
+    with pytest.raises(ValueError, match=r"first 10 rows have no number in 'y', but texts such as '2%'"):
+        run(tmp_path / "b.csv", rows[30:], task="regression")
+
+
+def test_a_class_without_room_is_told(tmp_path, capsys):
+    rows = [{"x": i, "y": f"c{i // 4}"} for i in range(100)]
+    _, last, _ = run(tmp_path / "a.csv", rows)
+    said = " ".join(capsys.readouterr().err.split())
+    assert last["counts"]["classes without room"] == 36
+    assert said.count("the class 'c16' is one more than the 16 there is room for") == 1
