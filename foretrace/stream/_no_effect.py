@@ -84,7 +84,7 @@ def _reasons(config: StreamConfig, plan: Plan, format: str) -> list[tuple[Sequen
     has_network = "network" in config.model.expert_names()
     is_text = format == "text"
     return [
-        (["target_mode", "coverage"], bool(plan.classes), "the target is a class"),
+        (["target_mode"], bool(plan.classes), "the target is a class"),
         (
             ["target_mode"],
             not plan.classes and not has_network,

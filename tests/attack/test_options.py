@@ -147,6 +147,19 @@ def test_an_option_does_something_or_is_said_to_do_nothing(source, tmp_path, cap
     assert (found != expected) or said, f"{name} of {base}: neither an effect nor a word"
 
 
+@pytest.mark.parametrize("base", sorted(BASES))
+def test_an_option_alone_is_named_at_most_once(source, base):
+    for name, value in OTHER.items():
+        try:
+            config = StreamConfig(str(source), **BASES[base] | {name: value})
+            reader = open_source(config)
+            plan = make_plan(config, reader, [row for row, _ in reader.rows()])
+        except ValueError:
+            continue
+        found = [one for options in without_effect(config, plan, reader.format) for one in options.names]
+        assert found.count(name) <= 1, name
+
+
 @given(st.data())
 def test_whatever_is_given_each_option_without_effect_is_named_once(source, data):
     """Drawn together: the lines are those of each option alone, and no default is ever named."""
