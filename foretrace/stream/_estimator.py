@@ -1,8 +1,9 @@
 """What the river estimators share, without river: a model made at the first row, and its state."""
 
+import copy
 import dataclasses
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,24 +11,34 @@ import numpy as np
 
 from foretrace._cells.parts import is_key
 from foretrace._rows.delayed_labels import DelayedLabels
-from foretrace._rows.encode import Encoder
+from foretrace._rows.encode import Encoder, room
 from foretrace._rows.number_target import TargetMode
+from foretrace._rows.schema import infer_columns
 from foretrace._rows.target import ClassTarget, Target
 from foretrace._rule import RuleName
+from foretrace._runs.lock import Lock, locked
 from foretrace._runs.signals import Uninterrupted
 from foretrace.experiment._cells import CellName
+from foretrace.stream._arrays import Row, check_lengths
 from foretrace.stream._intake import AbstractIntake, OneStream, State
 from foretrace.stream._learner import copy_state
-from foretrace.stream._member_intake import Members
+from foretrace.stream._member_intake import Members, member_name
 from foretrace.stream._model import StreamShape, resolve
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 from foretrace.stream._no_effect import NO_NETWORK, NoEffect, without_effect_on_model
 from foretrace.stream._saved import first_state
 
-Row = Mapping[Any, Any]
-
 MEMBERS = 64
 """Maximum number of members, unless another is given."""
+
+MIN_FEATURES = 64
+"""Minimum number of inputs, unless it is given: what is left takes the features that appear later."""
+
+SPARE_FEATURES = 32
+"""Number of inputs for features that appear later, where the first row needs more than the minimum."""
+
+_LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1}
+"""Least value of each option that is a number of something."""
 
 _DEFAULT = ModelConfig(rule="online")
 
@@ -40,27 +51,34 @@ def _option(name: str) -> Any:
 class OnlineEstimator:
     """Learn row by row, from one stream or from many; the model is made when the first row comes.
 
+    A row or target that is refused changes nothing. Several threads may share an estimator: each call is done as a
+    whole, so that the result is that of the calls in some order.
+
     Args:
         config: options of the model.
-        features: number of inputs.
+        features: number of inputs; None for as many as the first row needs, and some for later features.
         previous: whether the last known target is an input; None for yes with a mixture, no for a network alone.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
         target_mode: baseline from which a number is predicted; None for classes.
 
     Options that have no effect are warned of.
+
+    Raises:
+        ValueError: an option is out of range.
     """
 
     def __init__(
         self,
         config: ModelConfig,
         *,
-        features: int,
+        features: int | None,
         previous: bool | None,
         member: Hashable | None,
         members: int,
         target_mode: TargetMode | None = None,
     ) -> None:
+        self._lock = Lock()
         self.config = config
         self.features = features
         self.previous = previous
@@ -68,9 +86,16 @@ class OnlineEstimator:
         self.members = members
         if target_mode is not None:
             self.target_mode = target_mode
+        self._check_options()
         for options in self._without_effect(target_mode):
             warnings.warn(f"{type(self).__name__}: {options}", stacklevel=3)
         self._forget()
+
+    def _check_options(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name, None)
+            if value is not None and not (isinstance(value, int | np.integer) and value >= least):
+                raise ValueError(f"{name}={value!r}, expected a whole number, at least {least}")
 
     def _without_effect(self, target_mode: TargetMode | None) -> list[NoEffect]:
         # River sets the seed of whatever it clones, whether or not it needs one.
@@ -93,6 +118,7 @@ class OnlineEstimator:
     credit_depth: int | None = _option("credit_depth")
     seed: int = _option("seed")
 
+    @locked
     def leave(self, name: Hashable) -> None:
         """Forget a member: its slot is free, and if it comes again it is a new one.
 
@@ -101,6 +127,7 @@ class OnlineEstimator:
         """
         self._members(name).labels.leave(name)
 
+    @locked
     def reset(self, name: Hashable) -> None:
         """Let a member start anew with its next row, as if it had just joined.
 
@@ -109,11 +136,16 @@ class OnlineEstimator:
         """
         self._members(name).labels.table.reset(name)
 
-    def _new_target(self) -> Target:
+    def _new_target(self, labels: Sequence[Any]) -> Target:
+        """Return a target that knows nothing yet.
+
+        Args:
+            labels: labels that are known to come.
+        """
         raise NotImplementedError
 
-    def _new_labels(self, encoder: Encoder) -> DelayedLabels:
-        return DelayedLabels(encoder, self._new_target(), previous=self._has_previous)
+    def _new_labels(self, encoder: Encoder, labels: Sequence[Any]) -> DelayedLabels:
+        return DelayedLabels(encoder, self._new_target(labels), previous=self._has_previous)
 
     @property
     def _has_previous(self) -> bool:
@@ -123,18 +155,18 @@ class OnlineEstimator:
         self._intake: AbstractIntake | None = None
         self._state: State | None = None
 
-    def _begin(self, x: Row) -> tuple[AbstractIntake, State]:
-        """Return intake and state; they are made at the first row."""
-        if self._intake is None or self._state is None:
-            self._intake = self._new_intake(x)
-            self._state = first_state(self._intake.learner)
-        return self._intake, self._state
+    def _begun(self, x: Row, labels: Sequence[Any]) -> tuple[AbstractIntake, State]:
+        """Return intake and state; before the first row, new ones, which are kept once it is learned."""
+        if self._intake is not None and self._state is not None:
+            return self._intake, self._state
+        intake = self._new_intake(x, labels)
+        return intake, first_state(intake.learner)
 
-    def _new_intake(self, x: Row) -> AbstractIntake:
+    def _new_intake(self, x: Row, known: Sequence[Any]) -> AbstractIntake:
         ignore = () if self.member is None else (self.member,)
-        encoder = Encoder(width=self.features, adopt=True, ignore=ignore)
+        encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
         encoder.look_at(x)  # earlier values of the numbers of the first row are features of the experts
-        labels = self._new_labels(encoder)
+        labels = self._new_labels(encoder, known)
         shape = StreamShape(
             input_size=labels.width,
             output_size=labels.target.output_size,
@@ -151,15 +183,56 @@ class OnlineEstimator:
             return OneStream(labels, model)
         return Members(labels, model, member=self.member, as_text=False)
 
-    def _learn(self, x: Row, y: Any) -> np.ndarray:
-        """Learn from a row; return the outputs for it. Ctrl-C waits until the row is learned."""
-        _check_row(x)
+    def _width(self, x: Row) -> int:
+        """Return the number of inputs of a stream that begins with this row."""
+        if self.features is not None:
+            return self.features
+        needed = room(column for column in infer_columns([x], {}) if column.name != self.member)
+        return MIN_FEATURES if needed <= MIN_FEATURES else needed + SPARE_FEATURES
+
+    def _check(self, rows: Sequence[Row], targets: Sequence[Any]) -> None:
+        """Raise an error if a row or its target is refused; nothing has changed then."""
+        check_lengths(rows, targets)
+        target = self._new_target(()) if self._intake is None else self._intake.target
+        for i, (x, y) in enumerate(zip(rows, targets, strict=True)):
+            _check_row(x)
+            if self.member is not None:
+                member_name(x, self.member)
+            target.check(y, "y" if len(rows) == 1 else f"y[{i}]")
+
+    def _learn(self, x: Row, y: Any, labels: Sequence[Any] = ()) -> np.ndarray:
+        """Learn from a row that `_check` allows; return the outputs for it. Ctrl-C waits until the row is learned.
+
+        Args:
+            x: features of the row.
+            y: its target.
+            labels: labels that are known to come.
+        """
         # The old state is donated: without the new one in its place the model would be lost.
         with Uninterrupted():
-            intake, state = self._begin(x)
+            intake, state = self._begun(x, labels)
             result = intake.learn(state, [(x, y)])
-            self._state = result.state
+            self._intake, self._state = intake, result.state
         return np.asarray(result.step.newest)[0]
+
+    def _learn_all(self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()) -> None:
+        """Learn from rows in their order; if one is refused, from none.
+
+        Args:
+            rows: features of the rows.
+            targets: their targets.
+            labels: labels that are known to come, beside these.
+        """
+        self._check(rows, targets)
+        known = [*targets, *labels]
+        for x, y in zip(rows, targets, strict=True):
+            self._learn(x, y, known)
+        self._say_news()
+
+    def _say_news(self, stacklevel: int = 5) -> None:
+        """Warn of what could not be used for the first time; all of it was counted, and the rows are learned."""
+        for news in [] if self._intake is None else self._intake.pop_news():
+            warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _outputs(self, x: Row) -> np.ndarray | None:
         """Return the outputs for a row if it came next; None before anything was learned."""
@@ -173,11 +246,14 @@ class OnlineEstimator:
             raise KeyError(f"{name!r} is no member: none has come yet, or the model was made without `member`")
         return self._intake
 
+    @locked
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
+        # A copy: what is pickled later must not change meanwhile in another thread.
+        state = copy.deepcopy({name: value for name, value in self.__dict__.items() if name != "_state"})
         # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as NumPy's.
+        leaves = jax.tree.leaves(self._state)
+        state["_state"] = None
         if self._state is not None:
-            leaves = jax.tree.leaves(self._state)
             state["_state"] = [np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves]
         return state
 
@@ -202,8 +278,3 @@ def _check_row(x: Any) -> None:
             f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an array go to "
             "partial_fit and predict"
         )
-
-
-def array_rows(X: Any) -> Iterable[dict[Any, Any]]:
-    """Return the rows of an array; features are named by their column."""
-    return (dict(enumerate(row)) for row in np.asarray(X).tolist())

@@ -1,6 +1,6 @@
 """The river estimator `ft.stream.Forecaster`: the next steps of a series, value by value or a series at a time."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import Context, NumberContext
 from foretrace._rule import RuleName
+from foretrace._runs.lock import locked
 from foretrace._runs.signals import Uninterrupted
 from foretrace.experiment._cells import CellName
-from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row
+from foretrace.stream._arrays import Row
+from foretrace.stream._estimator import MEMBERS, OnlineEstimator
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 from foretrace.stream._series import SeriesMethods
 
@@ -40,8 +42,8 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
-        features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
-            ignored.
+        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
+            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
         seed: seed of the initial network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
             goes through all layers, else no, because that was seen to undo in long runs what was learned.
@@ -68,7 +70,7 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
-        features: int = 64,
+        features: int | None = None,
         seed: int = 0,
         train_encoder: bool | None = None,
         credit_depth: int | None = None,
@@ -89,10 +91,10 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             train_encoder=train_encoder,
             credit_depth=credit_depth,
         )
+        self.horizon = horizon
         super().__init__(
             config, features=features, previous=True, member=member, members=members, target_mode=target_mode
         )
-        self.horizon = horizon
 
     def _forget(self) -> None:
         super()._forget()
@@ -105,34 +107,45 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         yield {}
         yield {"size": "tiny"}
 
-    def _new_target(self) -> NumberTarget:
-        return NumberTarget(self.horizon, mode=self.target_mode)
+    def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
+        return NumberTarget(self.horizon, mode=self.target_mode, strict=True)
 
-    def _new_labels(self, encoder: Encoder) -> DelayedLabels:
-        return DelayedLabels(encoder, self._new_target(), horizon=self.horizon)
+    def _new_labels(self, encoder: Encoder, labels: Sequence[Any]) -> DelayedLabels:
+        return DelayedLabels(encoder, self._new_target(labels), horizon=self.horizon)
 
+    @locked
     def leave(self, name: Hashable) -> None:
         """Forget a member: its slot is free, and if it comes again it is a new one."""
         super().leave(name)
         self._newest.pop(name, None)
 
+    @locked
     def learn_one(self, y: float, x: Row | None = None) -> None:
-        """Learn the next value of the series (of the member that x names), with what else is known of its step."""
+        """Learn the next value of the series (of the member that x names), with what else is known of its step.
+
+        Raises:
+            TypeError: x is no dictionary.
+            ValueError: y is neither a number nor missing, or x names no member; nothing has changed.
+        """
+        x = {} if x is None else x
+        self._check([x], [y])
         with Uninterrupted():
             form = self._form_of_next()
             self._learn_value(y, x)
             self._form = form
+        self._say_news(4)
 
-    def _learn_value(self, y: float, x: Row | None) -> None:
+    def _learn_value(self, y: Any, x: Row) -> None:
         with Uninterrupted():
-            outputs = self._learn({} if x is None else x, y)
-            name = None if x is None or self.member is None else x[self.member]
+            outputs = self._learn(x, y)
+            name = None if self.member is None else x[self.member]
             self._newest.pop(name, None)
             assert self._intake is not None
             self._newest[name] = outputs, self._intake.target.context()  # the latest one last
             if len(self._newest) > self.members:
                 del self._newest[next(iter(self._newest))]
 
+    @locked
     def forecast(
         self, horizon: int, xs: list[dict[Any, Any]] | None = None, *, member: Hashable | None = None
     ) -> list[float]:
@@ -144,11 +157,12 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             member: name of the member. Default: the one that was learned last.
 
         Raises:
-            ValueError: more values are asked for than are learned, or a member of a model without members.
+            ValueError: more values are asked for than are learned, or none, or a member of a model without members.
         """
         found = self._newest_ahead(horizon, member)
         return [0.0] * horizon if found is None else found[0].describe(*found[1:])[:horizon]
 
+    @locked
     def forecast_interval(
         self, horizon: int, coverage: float = 0.9, *, member: Hashable | None = None
     ) -> list[tuple[float, float]]:
@@ -178,8 +192,11 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         self, horizon: int, member: Hashable | None
     ) -> tuple[NumberTarget, np.ndarray, NumberContext] | None:
         """Return target, outputs and context of the newest row of a member; None before anything was learned."""
-        if horizon > self.horizon:
-            raise ValueError(f"forecast(horizon={horizon}): only {self.horizon} steps are learned; raise `horizon`")
+        if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= self.horizon:
+            raise ValueError(
+                f"forecast(horizon={horizon!r}): steps 1 to {self.horizon} are learned; choose a whole "
+                "number among these, or make the model with a greater `horizon`"
+            )
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
         name = next(reversed(self._newest), None) if member is None else member

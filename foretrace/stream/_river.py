@@ -10,22 +10,25 @@ do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with drift 
         model.learn_one(x, y)
 
 `learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if this row came next,
-and changes nothing. The first row decides the width of the network; features that appear later take the room that is
-left (`features`).
+and changes nothing. The first row decides how many inputs there are; features that appear later take the room that is
+left (`features`), and a warning names the first one without room. A feature's first value decides whether it is a
+number, a date or a category. What is refused changes nothing, and threads may share a model.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget, TargetMode
-from foretrace._rows.target import ClassTarget
+from foretrace._rows.target import ClassTarget, class_room
 from foretrace._rule import RuleName
+from foretrace._runs.lock import locked
 from foretrace.experiment._cells import CellName
-from foretrace.stream._estimator import MEMBERS, OnlineEstimator, Row, array_rows
+from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
+from foretrace.stream._estimator import MEMBERS, OnlineEstimator
 from foretrace.stream._model_config import ExpertName, ModelConfig, Size
 
 if TYPE_CHECKING:
@@ -55,9 +58,10 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
-        features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
-            ignored.
-        classes: maximum number of classes.
+        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
+            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
+        classes: maximum number of classes. A warning names the first label without room. Default: 16, or twice the
+            number of labels in the first call of `learn_many` or `partial_fit`, if that is more.
         previous: whether the last known label is an input. Default: yes with a mixture, no for a network alone.
         seed: seed of the initial network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
@@ -82,8 +86,8 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
-        features: int = 64,
-        classes: int = 16,
+        features: int | None = None,
+        classes: int | None = None,
         previous: bool | None = None,
         seed: int = 0,
         train_encoder: bool | None = None,
@@ -104,8 +108,8 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             train_encoder=train_encoder,
             credit_depth=credit_depth,
         )
-        super().__init__(config, features=features, previous=previous, member=member, members=members)
         self.classes = classes
+        super().__init__(config, features=features, previous=previous, member=member, members=members)
 
     @property
     def _multiclass(self) -> bool:
@@ -116,13 +120,23 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         yield {}
         yield {"size": "tiny"}
 
-    def _new_target(self) -> ClassTarget:
-        return ClassTarget(self.classes, as_text=False)
+    def _new_target(self, labels: Sequence[Any]) -> ClassTarget:
+        room = class_room(labels) if self.classes is None else self.classes
+        return ClassTarget(room, as_text=False)
 
+    @locked
     def learn_one(self, x: Row, y: Any) -> None:
-        """Learn from the next row and its label."""
-        self._learn(x, y)
+        """Learn from the next row and its label.
 
+        Every label is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal labels are one class,
+        which is predicted as it came first: 1, 1.0 and True.
+
+        Raises:
+            TypeError: the row is no dictionary, or the label cannot be hashed; nothing has changed.
+        """
+        self._learn_all([x], [y])
+
+    @locked
     def predict_proba_one(self, x: Row, **_: Any) -> dict[Any, float]:
         """Return the probability of every label seen so far, if this row came next."""
         outputs = self._outputs(x)
@@ -130,23 +144,40 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             return {}
         return dict(zip(target.classes.values, target.probabilities(outputs).tolist(), strict=True))
 
+    @locked
     def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
-        """Learn from rows in their order, as `learn_one` does."""
-        for x, label in zip(X.to_dict("records"), y, strict=True):
-            self.learn_one(x, label)
+        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
 
+        Raises:
+            ValueError: X and y do not fit each other.
+            TypeError: a label cannot be hashed.
+        """
+        self._learn_all(frame_rows(X), targets_of(y))
+
+    @locked
     def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
         """Return the probabilities for rows, each as if it came next."""
         import pandas as pd
 
         return pd.DataFrame([self.predict_proba_one(x) for x in X.to_dict("records")], index=X.index)
 
+    @locked
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from the rows of an array, in their order; features are named by their column."""
-        for x, label in zip(array_rows(X), np.asarray(y).tolist(), strict=True):
-            self.learn_one(x, label)
+        """Learn from the rows of an array, in their order; features are named by their column.
+
+        Args:
+            X: rows.
+            y: their labels.
+            classes: labels to come, for which the first call makes room.
+
+        Raises:
+            ValueError: X and y do not fit each other.
+            TypeError: a label cannot be hashed.
+        """
+        self._learn_all(array_rows(X), targets_of(y), () if classes is None else list(classes))
         return self
 
+    @locked
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable label for rows of an array, each as if it came next."""
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
@@ -165,8 +196,8 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         rule: learning rule: which gradients are computed through time.
         learning_rate: learning rate of AdamW.
         clip: maximum norm of a gradient; None for no clipping.
-        features: number of inputs of the network: a number takes 2, a text 16, a date 7. Features that find no room are
-            ignored.
+        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
+            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
         previous: whether the last known target is an input. Default: yes with a mixture, no for a network alone.
         seed: seed of the initial network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
@@ -193,7 +224,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         rule: RuleName = "online",
         learning_rate: float = 1e-3,
         clip: float | None = 1.0,
-        features: int = 64,
+        features: int | None = None,
         previous: bool | None = None,
         seed: int = 0,
         train_encoder: bool | None = None,
@@ -224,18 +255,26 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         yield {}
         yield {"size": "tiny"}
 
-    def _new_target(self) -> NumberTarget:
-        return NumberTarget(mode=self.target_mode)
+    def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
+        return NumberTarget(mode=self.target_mode, strict=True)
 
+    @locked
     def learn_one(self, x: Row, y: float) -> None:
-        """Learn from the next row and its target."""
-        self._learn(x, y)
+        """Learn from the next row and its target.
 
+        Raises:
+            TypeError: the row is no dictionary.
+            ValueError: the target is neither a number nor missing; nothing has changed.
+        """
+        self._learn_all([x], [y])
+
+    @locked
     def predict_one(self, x: Row) -> float:
         """Return the prediction if this row came next; 0 before anything was learned."""
         outputs = self._outputs(x)
         return 0.0 if outputs is None or self._intake is None else float(self._intake.target.describe(outputs)[0])
 
+    @locked
     def predict_interval_one(self, x: Row, coverage: float = 0.9) -> tuple[float, float]:
         """Return the ends of an interval that holds the target with this probability, if this row came next.
 
@@ -258,23 +297,33 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         low, high = target.interval(outputs, coverage=coverage)[:, 0].tolist()
         return low, high
 
+    @locked
     def learn_many(self, X: "pd.DataFrame", y: Iterable[float]) -> None:
-        """Learn from rows in their order, as `learn_one` does."""
-        for x, target in zip(X.to_dict("records"), y, strict=True):
-            self.learn_one(x, target)
+        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
 
+        Raises:
+            ValueError: X and y do not fit each other, or a target is neither a number nor missing.
+        """
+        self._learn_all(frame_rows(X), targets_of(y))
+
+    @locked
     def predict_many(self, X: "pd.DataFrame") -> "pd.Series":
         """Return the predictions for rows, each as if it came next."""
         import pandas as pd
 
         return pd.Series([self.predict_one(x) for x in X.to_dict("records")], index=X.index, dtype="float64")
 
+    @locked
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn from the rows of an array, in their order; features are named by their column."""
-        for x, target in zip(array_rows(X), np.asarray(y).tolist(), strict=True):
-            self.learn_one(x, target)
+        """Learn from the rows of an array, in their order; features are named by their column.
+
+        Raises:
+            ValueError: X and y do not fit each other, or a target is neither a number nor missing.
+        """
+        self._learn_all(array_rows(X), targets_of(y))
         return self
 
+    @locked
     def predict(self, X: Any) -> np.ndarray:
         """Return the predictions for rows of an array, each as if it came next."""
         return np.asarray([self.predict_one(x) for x in array_rows(X)])

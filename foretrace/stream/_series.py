@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from foretrace._rows.intervals import check_coverage
+from foretrace._runs.lock import locked
 from foretrace._runs.signals import Uninterrupted
+from foretrace.stream._arrays import check_lengths, frame_rows, targets_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +38,7 @@ class Form(NamedTuple):
     step: Any
 
 
-_Row = tuple[float, dict | None, Any]
+_Row = tuple[Any, dict[Any, Any], Any]
 """A value, what else is known of its step, and its index; None for an array."""
 
 
@@ -49,7 +51,9 @@ class SeriesMethods:
     if TYPE_CHECKING:
 
         def _forget(self) -> None: ...
-        def _learn_value(self, y: float, x: Any) -> None: ...
+        def _check(self, rows: Sequence[Any], targets: Sequence[Any]) -> None: ...
+        def _learn_value(self, y: Any, x: Any) -> None: ...
+        def _say_news(self, stacklevel: int = 5) -> None: ...
         def forecast(self, horizon: int) -> list[float]: ...
         def forecast_interval(self, horizon: int, coverage: float) -> list[tuple[float, float]]: ...
 
@@ -57,6 +61,7 @@ class SeriesMethods:
         self._form: Form | None = None
         self._fh: Any = None
 
+    @locked
     def fit(self, y: Any, X: Any = None, fh: Any = None) -> Self:
         """Begin anew and learn a series.
 
@@ -69,14 +74,14 @@ class SeriesMethods:
             ValueError: y and X do not fit each other, or more steps ahead are asked for than are learned; or the model
                 was made with `member`. What was learned before is then as it was.
         """
-        self._check_one_stream()
-        rows, form = _rows_of(y, X, None)
+        rows, form = self._rows_of(y, X, None)
         if fh is not None:
             self._steps(fh, form)
         self._forget()
         self._fh = fh
         return self._learn_rows(rows, form)
 
+    @locked
     def update(self, y: Any, X: Any = None) -> Self:
         """Learn the values that follow those so far; each value is learned once.
 
@@ -88,10 +93,10 @@ class SeriesMethods:
             ValueError: y and X do not fit each other, or y does not begin behind the last value; or the model was made
                 with `member`.
         """
-        self._check_one_stream()
-        rows, form = _rows_of(y, X, self._form)
+        rows, form = self._rows_of(y, X, self._form)
         return self._learn_rows(rows, form)
 
+    @locked
     def predict(self, fh: Any = None, X: Any = None) -> Any:
         """Return the values at steps ahead of the last one, of the kind that y was.
 
@@ -115,6 +120,7 @@ class SeriesMethods:
             return pd.Series(values, index=index, name=form.name)
         return pd.DataFrame({form.name: values}, index=index)
 
+    @locked
     def predict_interval(self, fh: Any = None, X: Any = None, coverage: float | Sequence[float] = 0.9) -> Any:
         """Return intervals that hold the values at steps ahead with the given probabilities.
 
@@ -163,7 +169,15 @@ class SeriesMethods:
             with Uninterrupted():  # whatever ends this early, the cutoff is that of the last value that was learned
                 self._learn_value(value, x)
                 self._form = form._replace(last=index)
+        self._say_news()
         return self
+
+    def _rows_of(self, y: Any, X: Any, before: Form | None) -> tuple[list[_Row], Form]:
+        """Return what `_rows_of` of this file does, once no row of it is refused."""
+        self._check_one_stream()
+        rows, form = _rows_of(y, X, before)
+        self._check([x for _, x, _ in rows], [value for value, *_ in rows])
+        return rows, form
 
     def _form_of_next(self) -> Form | None:
         """Return the form behind a value that comes alone: one step on, where the step is known."""
@@ -208,39 +222,48 @@ def _rows_of(y: Any, X: Any, before: Form | None) -> tuple[list[_Row], Form]:
     """Return values with their features and indices, and the form of the series behind them.
 
     Raises:
-        ValueError: y has other columns than one or an index of text, X other rows than y, or y goes back behind the
-            last value.
+        ValueError: y has other columns than one, an index of text or one that does not rise, X has other rows than
+            y, or y goes back behind the last value.
     """
-    form = _form_of(y)
-    values = np.asarray(y, np.float64)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1 or not len(values):
-        raise ValueError(f"y has the shape {values.shape}, expected one column with at least one value")
+    values, form = targets_of(y), _form_of(y)
+    if not values:
+        raise ValueError(f"y has the shape {np.shape(y)}, expected one column with at least one value")
     if before is not None:
         form = _behind(form, y, before, len(values))
     indices = [None] * len(values) if form.kind == "array" else list(y.index)
-    if X is None:
-        return [(value, None, index) for value, index in zip(values.tolist(), indices, strict=True)], form
-    if len(X) != len(values):
-        raise ValueError(f"X has {len(X)} rows and y {len(values)}; give one row of X for each value of y")
-    if hasattr(X, "to_dict"):
-        frame = X.to_frame() if np.ndim(X) == 1 else X
-        if form.kind != "array" and not frame.index.equals(y.index):
-            raise ValueError("X has another index than y; give both the same index")
-        features = frame.to_dict("records")
-    else:
-        features = [dict(enumerate(row)) for row in np.asarray(X).reshape(len(values), -1).tolist()]
-    return list(zip(values.tolist(), features, indices, strict=True)), form
+    features = [{}] * len(values) if X is None else _features_of(y, X, form)
+    check_lengths(features, values)
+    return list(zip(values, features, indices, strict=True)), form
+
+
+def _features_of(y: Any, X: Any, form: Form) -> list[dict[Any, Any]]:
+    """Return what is known of each step.
+
+    Raises:
+        ValueError: X has no columns, or another index than y.
+    """
+    if hasattr(X, "to_frame"):
+        X = X.to_frame()
+    elif np.ndim(X) == 1:
+        X = np.reshape(X, (-1, 1))
+    if len(X) == len(y) and form.kind != "array" and hasattr(X, "index") and not X.index.equals(y.index):
+        raise ValueError("X has another index than y; give both the same index")
+    return frame_rows(X)
 
 
 def _form_of(y: Any) -> Form:
     if not hasattr(y, "index") or isinstance(y, list | tuple):
         return Form("array", None, None, None)
-    if len(y) and y.index.inferred_type in ("string", "mixed", "mixed-integer"):
+    if len(y) and y.index.inferred_type in ("string", "mixed", "mixed-integer", "categorical"):
         raise ValueError(
             f"the index of y is text or mixed, such as {y.index[0]!r}, which has no order in time; make dates of it, "
             "y.index = pd.to_datetime(y.index), or give an array"
+        )
+    back = np.flatnonzero(~np.asarray(y.index[1:] > y.index[:-1], bool))
+    if len(back):
+        raise ValueError(
+            f"the index of y does not rise from {y.index[back[0]]} to {y.index[back[0] + 1]}; sort it by "
+            "y.sort_index(), and leave out what is repeated: each value is learned once"
         )
     kind = "frame" if np.ndim(y) == 2 else "series"
     name = y.columns[0] if kind == "frame" else y.name

@@ -1,5 +1,6 @@
 """The river estimators: river's own checks, pickling, evaluation, arrays."""
 
+import contextlib
 import copy
 import importlib.util
 import os
@@ -103,7 +104,7 @@ def test_arrays():
 def test_forecasts_are_bounded_by_what_is_learned():
     model = stream.Forecaster(3, "tiny")
     assert model.forecast(2) == [0.0, 0.0]
-    with pytest.raises(ValueError, match=r"forecast\(horizon=4\): only 3"):
+    with pytest.raises(ValueError, match=r"forecast\(horizon=4\): steps 1 to 3 are learned"):
         model.forecast(4)
     for i in range(60):
         model.learn_one(float(i % 2))
@@ -115,7 +116,9 @@ def test_bad_values_do_not_poison():
     model = stream.Regressor("tiny")
     for i in range(60):
         x = {"x": [1.0, 2.0, np.nan, np.inf, 1e300, None, "text"][i % 7]}
-        model.learn_one(x, [1.0, np.nan, 2.0, np.inf][i % 4])
+        said = pytest.warns(UserWarning, match="'x' is a column of numbers and holds 'text'")
+        with said if i == 6 else contextlib.nullcontext():  # once
+            model.learn_one(x, [1.0, np.nan, 2.0, np.inf][i % 4])
         assert np.isfinite(model.predict_one(x))
 
 

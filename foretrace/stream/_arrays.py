@@ -1,0 +1,67 @@
+"""Rows and targets out of arrays, frames and lists: as many of one as of the other, or nothing is learned."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Row = Mapping[Any, Any]
+
+
+def array_rows(X: Any) -> list[dict[Any, Any]]:
+    """Return the rows of an array; features are named by their column.
+
+    Raises:
+        ValueError: it is no array of rows and columns.
+    """
+    if np.ndim(X) != 2:
+        raise ValueError(f"X has the shape {np.shape(X)}, expected rows and columns; one column is X[:, None]")
+    return [dict(enumerate(row)) for row in _elements(X)]
+
+
+def frame_rows(X: Any) -> list[dict[Any, Any]]:
+    """Return the rows of a frame by the names of its columns, or of an array.
+
+    Raises:
+        ValueError: it is neither a frame nor an array of rows and columns.
+    """
+    return X.to_dict("records") if hasattr(X, "to_dict") and np.ndim(X) == 2 else array_rows(X)
+
+
+def targets_of(y: Any) -> list[Any]:
+    """Return targets one by one: those of a list, an array, a series, or a frame or array of one column.
+
+    Raises:
+        ValueError: there is more than one column.
+    """
+    if isinstance(y, str) or not hasattr(y, "__iter__"):
+        raise ValueError(f"y is {str(y)[:80]!r}, expected one target for each row")
+    if not hasattr(y, "ndim"):
+        y = list(y)
+        if not any(isinstance(value, list) for value in y):
+            return y
+        y = np.array(y, object)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y.iloc[:, 0] if hasattr(y, "iloc") else y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(f"y has the shape {tuple(y.shape)}, expected one column: one target for each row")
+    if hasattr(y, "iloc"):
+        return y.tolist()
+    return _elements(y)
+
+
+def _elements(values: Any) -> list[Any]:
+    """Return the elements of an array as Python's own; masked ones are None."""
+    array = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+    # Dates of nanoseconds would become whole numbers.
+    return list(array) if array.dtype.kind in "mM" else array.tolist()
+
+
+def check_lengths(rows: Sequence[Any], targets: Sequence[Any]) -> None:
+    """Raise an error if there is not one target for each row.
+
+    Raises:
+        ValueError: the numbers differ.
+    """
+    if len(rows) != len(targets):
+        raise ValueError(f"X has {len(rows)} rows and y {len(targets)}; give one row of X for each value of y")
