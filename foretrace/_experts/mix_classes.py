@@ -2,9 +2,16 @@
 
     product    p(c) ~ prod_e p_e(c)^{w_e},    w <- w - rate (E_p[log p_e] - log p_e(y))      at several rates
     mean       p(c) = sum_e v_e p_e(c),       v <- (1 - share) v p_e(y) / p(y) + share / E
-    top        p(c) = sum_m q_m p_m(c),       q likewise, over these and the mean
+    top        p(c) = sum_m q_m p_m(c),       q likewise, over these, the mean and the baselines
 
-Sources: Mattern, Mixing strategies in data compression, DCC 2012; Herbster and Warmuth, Machine Learning 32, 1998.
+Labels may arrive late. A product is then judged at the top by its own prediction of that row. Its
+present exponents have seen the labels of the rows in between, which the prediction had not: judged
+by them, the product that follows the last labels most closely would win. Classes of `delay` rows in
+a row are one piece of evidence: at the top, the logarithm of a probability is divided by 1 + delay.
+The rates of the products are divided by 1 + delay / 4.
+
+Sources: Mattern, Mixing strategies in data compression, DCC 2012; Herbster and Warmuth, Machine
+Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML 2013.
 """
 
 from typing import NamedTuple
@@ -31,7 +38,7 @@ class ClassWeights(NamedTuple):
     Args:
         exponents: exponent of each expert in each product.
         means: logarithm of the weight of each expert in the weighted mean.
-        top: logarithm of the weight of each product, and of the mean.
+        top: logarithm of the weight of each product, of the mean, and of each baseline once more.
     """
 
     exponents: Float[Array, "M E"]
@@ -43,57 +50,73 @@ class ClassMixture(eqx.Module):
     """The mixture of the head of this module.
 
     Args:
-        experts: number of experts.
+        experts: number of experts; the first ones are the baselines.
+        baselines: number of baselines.
         classes: maximum number of classes.
         delay: number of rows after which a label comes.
     """
 
     experts: int = eqx.field(static=True)
+    baselines: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
     delay: int = eqx.field(static=True)
 
     def init(self) -> ClassWeights:
         """Return the state before the first row."""
+        candidates = len(RATES) + 1 + self.baselines
         return ClassWeights(
             jnp.full((len(RATES), self.experts), 1 / self.experts),
             jnp.full(self.experts, -np.log(self.experts)),
-            jnp.full(len(RATES) + 1, -np.log(len(RATES) + 1.0)),
+            jnp.full(candidates, -np.log(candidates)),
         )
 
     def predict(
         self, state: ClassWeights, predicted: Float[Array, "E O"], num_classes: Int[Array, ""]
-    ) -> Float[Array, "O"]:
-        """Return the logarithms of the mixed probabilities; those of classes never seen share a small rest."""
+    ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
+        """Return the logarithms of the mixed probabilities, and the candidates of the top.
+
+        Classes never seen share a small rest.
+        """
         seen = jnp.arange(self.classes, dtype=jnp.int32) < num_classes
-        p = self._candidates(state, predicted, num_classes)[1]
-        p = jax.nn.softmax(state.top) @ p
-        return jnp.log((1 - _ESCAPE) * jnp.where(seen, p, 0.0) + _ESCAPE / self.classes)
+        candidates = self._candidates(state, predicted, num_classes)[1]
+        p = jax.nn.softmax(state.top) @ candidates
+        return jnp.log((1 - _ESCAPE) * jnp.where(seen, p, 0.0) + _ESCAPE / self.classes), candidates
 
     def weights(self, state: ClassWeights) -> Float[Array, "E"]:
         """Return the weight of each expert: its share in the mean, and of the absolute exponents in the products."""
-        top = jax.nn.softmax(state.top)
+        products, mean, own = jnp.split(jax.nn.softmax(state.top), [len(RATES), len(RATES) + 1])
         size = jnp.abs(state.exponents)
-        return top[:-1] @ (size / jnp.maximum(size.sum(axis=1, keepdims=True), 1e-30)) + top[-1] * jax.nn.softmax(
-            state.means
-        )
+        of_products = products @ (size / jnp.maximum(size.sum(axis=1, keepdims=True), 1e-30))
+        return (of_products + mean * jax.nn.softmax(state.means)).at[: self.baselines].add(own)
 
     def learn(
         self,
         state: ClassWeights,
         predicted: Float[Array, "E O"],
+        candidates: Float[Array, "T O"],
         label: Float[Array, "O"],
         known: Bool[Array, ""],
         num_classes: Int[Array, ""],
     ) -> ClassWeights:
-        """Return the state after a label; as it was if it is not known, or was never seen before."""
-        logs, candidates = self._candidates(state, predicted, num_classes)
+        """Return the state after a label; as it was if it is not known, or was never seen before.
+
+        Args:
+            state: state of the mixture.
+            predicted: predictions that the experts made of the row of this label.
+            candidates: what `predict` returned with them.
+            label: class as a one-hot vector.
+            known: whether it is known.
+            num_classes: number of classes that had been seen when the row was predicted.
+        """
+        logs, now = self._candidates(state, predicted, num_classes)
         known = known & (jnp.argmax(label).astype(num_classes.dtype) < num_classes)
         of_label = logs @ label
         rates = np.asarray(RATES)[:, None] / (1 + self.delay / 4)
-        gradient = of_label[None] - candidates[:-1] @ logs.T
+        gradient = of_label[None] - now[: len(RATES)] @ logs.T
         exponents = jnp.clip(state.exponents + rates * gradient, -8.0, 8.0)
         means = _shared(state.means + of_label, SHARE)
-        top = _shared(state.top + jnp.log(jnp.maximum(candidates @ label, 1e-12)), TOP_SHARE)
+        evidence = jnp.log(jnp.maximum(candidates @ label, 1e-12)) / (1 + self.delay)
+        top = _shared(state.top + evidence, TOP_SHARE)
         return ClassWeights(
             jnp.where(known, exponents, state.exponents),
             jnp.where(known, means, state.means),
@@ -103,14 +126,15 @@ class ClassMixture(eqx.Module):
     def _candidates(
         self, state: ClassWeights, predicted: Float[Array, "E O"], num_classes: Int[Array, ""]
     ) -> tuple[Float[Array, "E O"], Float[Array, "T O"]]:
-        """Return the logarithms of the experts' probabilities, and what each product and the mean predict."""
+        """Return the logarithms of the experts' probabilities, and the candidates of the top."""
         known = jnp.maximum(num_classes, 1)
         seen = jnp.arange(self.classes, dtype=jnp.int32) < known
         safe = jnp.where(seen[None], (1 - _FLOOR) * predicted + _FLOOR / known.astype(predicted.dtype), 1.0)
         logs = jnp.log(safe)
         products = jax.nn.softmax(jnp.where(seen[None], state.exponents @ logs, -jnp.inf), axis=1)
         mean = jnp.where(seen, jax.nn.softmax(state.means) @ safe, 0.0)
-        return logs, jnp.concatenate([products, mean[None]])
+        baselines = jnp.where(seen[None], safe[: self.baselines], 0.0)
+        return logs, jnp.concatenate([products, mean[None], baselines])
 
 
 def _shared(logits: Array, share: float) -> Array:

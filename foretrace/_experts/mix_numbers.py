@@ -6,11 +6,17 @@ Two ways of weighting, each at several rates and shares, are mixed once more at 
     own         v <- v exp(-rate l),   l_e = |p_e - y| / u                   (exponential weights)
     shared      v <- (1 - share) v + share prior                             (fixed share)
 
-u is the scale of the mixture's error, so that no unit matters. Half of the prior lies on the baselines. Where
-labels come late, errors of the same sign follow each other, and weights would swing behind them: rates are divided by
-1 + delay, those of the first way by 1 + 16 delay, and shares by 1 + delay / 4. Each step ahead has a delay of its own.
+u is the scale of the mixture's error, so that no unit matters. Half of the prior lies on the
+baselines.
 
-Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth, Machine Learning 32, 1998.
+Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
+Its present weights have seen the labels of the rows in between, which the prediction had not: judged
+by them, the combination that follows the last labels most closely would win. Errors of `delay` rows
+in a row are one piece of evidence: the rates of the top and of the first way, and all shares, are
+divided by 1 + delay. Each step ahead has a delay of its own.
+
+Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth, Machine
+Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML 2013.
 """
 
 from typing import NamedTuple
@@ -62,18 +68,16 @@ class NumberMixture(eqx.Module):
     delays: tuple[int, ...] = eqx.field(static=True)
 
     @property
-    def late(self) -> tuple[Float[np.ndarray, "O"], Float[np.ndarray, "O"]]:
-        """Divisors of rates and of shares at each step ahead."""
-        delays = np.array(self.delays)
-        return 1 + delays, 1 + delays / 4
+    def late(self) -> Float[np.ndarray, "O"]:
+        """Number of labels that count as one at each step ahead."""
+        return 1.0 + np.array(self.delays)
 
     @property
     def settings(self) -> tuple[Float[np.ndarray, "M O"], Float[np.ndarray, "M O"]]:
         """Rate and share of each combination, those of both ways behind each other, at each step ahead."""
         rates, shares = (np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES))
-        of_rates, of_shares = self.late
-        both_ways = np.repeat(np.stack([1 + 16 * np.array(self.delays), of_rates]), len(rates) // 2, axis=0)
-        return rates / both_ways, shares / of_shares
+        both_ways = np.repeat(np.stack([self.late, np.ones(self.outputs)]), len(rates) // 2, axis=0)
+        return rates / both_ways, shares / self.late
 
     def init(self) -> NumberWeights:
         """Return the state before the first row."""
@@ -87,9 +91,13 @@ class NumberMixture(eqx.Module):
             jnp.zeros(self.outputs),
         )
 
-    def predict(self, state: NumberWeights, predicted: Float[Array, "E O"]) -> Float[Array, "O"]:
-        """Return the mixed prediction for each step ahead."""
-        return self._mixed(state, predicted)[0]
+    def predict(
+        self, state: NumberWeights, predicted: Float[Array, "E O"]
+    ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
+        """Return the mixed prediction for each step ahead, and the candidates of the top."""
+        combinations = (jax.nn.softmax(state.experts, axis=1) * predicted[None]).sum(axis=1)
+        candidates = jnp.concatenate([predicted[: self.baselines], combinations])
+        return (jax.nn.softmax(state.top, axis=0) * candidates).sum(axis=0), candidates
 
     def weights(self, state: NumberWeights) -> Float[Array, "E O"]:
         """Return the weight of each expert in the mixture."""
@@ -101,6 +109,7 @@ class NumberMixture(eqx.Module):
         self,
         state: NumberWeights,
         predicted: Float[Array, "E O"],
+        candidates: Float[Array, "T O"],
         label: Float[Array, "O"],
         known: Bool[Array, "*O"],
         deviation: Float[Array, "*O"],
@@ -109,12 +118,13 @@ class NumberMixture(eqx.Module):
 
         Args:
             state: state before them.
-            predicted: predictions of the experts in standard deviations.
-            label: labels, likewise.
-            known: whether there is a label.
+            predicted: predictions that the experts made of the rows of these labels, in standard deviations.
+            candidates: what `predict` returned with them.
+            label: label of each step ahead, likewise.
+            known: whether it is known.
             deviation: standard deviation, as it was when the row was predicted.
         """
-        mixed, candidates = self._mixed(state, predicted)
+        mixed, now = self.predict(state, predicted)
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
         error = jnp.abs(mixed - label)
@@ -124,31 +134,23 @@ class NumberMixture(eqx.Module):
         unit = learned_error(state.unit, error * deviation, 10.0, rate, state.num_labels > 0)
         scale = jnp.maximum(unit.size / deviation, 1e-9)
         half = len(rates) // 2
-        combined = candidates[self.baselines : self.baselines + half]
+        combined = now[self.baselines : self.baselines + half]
         gradient = jnp.sign(combined - label[None])[:, None] * (predicted[None] - combined[:, None])
         gradient = jnp.clip(gradient / scale[None, None], -_CLIP, _CLIP)
         own = jnp.minimum(jnp.abs(predicted - label[None]) / scale[None], _CLIP)
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[None], gradient.shape)])
         prior = _prior(self.baselines, self.experts - self.baselines)[None, :, None]
         experts = _shared(state.experts - rates[:, None] * losses, shares[:, None], prior)
-        of_rates, of_shares = self.late
-        top_losses = (TOP_RATE / of_rates)[None] * jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
+        missed = jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
+        top_losses = (TOP_RATE / self.late)[None] * missed
         top_prior = _prior(self.baselines, 2 * half)[:, None]
-        top = _shared(state.top - top_losses, (TOP_SHARE / of_shares)[None], top_prior, axis=0)
+        top = _shared(state.top - top_losses, (TOP_SHARE / self.late)[None], top_prior, axis=0)
         return NumberWeights(
             jnp.where(known[None, None], experts, state.experts),
             jnp.where(known[None], top, state.top),
             unit,
             count,
         )
-
-    def _mixed(
-        self, state: NumberWeights, predicted: Float[Array, "E O"]
-    ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the mixed prediction, and those of the baselines and combinations that it is made of."""
-        combinations = (jax.nn.softmax(state.experts, axis=1) * predicted[None]).sum(axis=1)
-        candidates = jnp.concatenate([predicted[: self.baselines], combinations])
-        return (jax.nn.softmax(state.top, axis=0) * candidates).sum(axis=0), candidates
 
 
 def _prior(baselines: int, others: int) -> np.ndarray:

@@ -52,12 +52,14 @@ class Waiting(NamedTuple):
         seen: what the features follow from.
         num_labels: number of labels that had come, at most `SETTLED`.
         predicted: predictions of the experts.
+        candidates: predictions between which the mixture chose at its top.
         mixed: predictions of the mixture.
     """
 
     seen: Seen
     num_labels: Int[Array, ""]
     predicted: Float[Array, "E O"]
+    candidates: Float[Array, "T O"]
     mixed: Float[Array, "O"]
 
 
@@ -113,12 +115,12 @@ class Mixture:
         self.experts, self.left_out = _experts(shape, experts)
         outside = tuple(f"network {i}" if i else "network" for i in range(shape.outside))
         self.names = (*(name for expert in self.experts for name in expert.names), *outside)
-        count = len(self.names)
+        count, baselines = len(self.names), len(self.experts[0].names)
         if shape.classes:
-            self.mixture: Any = ClassMixture(count, shape.outputs, shape.delay)
+            self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
         else:
             delays = tuple(shape.delays.tolist())
-            self.mixture = NumberMixture(count, len(self.experts[0].names), shape.outputs, delays)
+            self.mixture = NumberMixture(count, baselines, shape.outputs, delays)
         self.places = shape.delay + 1 if shape.delay else 0
         with jax.enable_x64(True):
             self._maps = jax.tree.map(jnp.asarray, maps(shape))
@@ -132,11 +134,12 @@ class Mixture:
     def init(self) -> MixtureState:
         """Return the state before the first row."""
         with jax.enable_x64(True):
-            count = self.shape.slots + 1
+            count, weights = self.shape.slots + 1, self.mixture.init()
             waiting = Waiting(
                 new_seen(self.shape),
                 jnp.zeros((), jnp.int32),
                 jnp.zeros((len(self.names), self.shape.outputs)),
+                jnp.zeros((len(weights.top), self.shape.outputs)),
                 jnp.zeros(self.shape.outputs),
             )
             rings = jax.tree.map(lambda leaf: jnp.zeros((count, self.places, *leaf.shape), leaf.dtype), waiting)
@@ -146,7 +149,7 @@ class Mixture:
                 jnp.zeros(count, jnp.int32),
                 jnp.zeros(count, jnp.int32),
                 tuple(expert.init() for expert in self.experts),
-                self.mixture.init(),
+                weights,
                 jnp.zeros((), jnp.int32),
             )
             return jax.tree.map(jnp.copy, state)
@@ -202,10 +205,11 @@ class Mixture:
             predicted.append(self._outside(row, features.num_classes))
         found = jnp.concatenate(predicted)
         if self.shape.classes:
-            mixed = self.mixture.predict(state.weights, found, features.num_classes)
+            mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
         else:
-            mixed = row.moments[0] + row.moments[1] * self.mixture.predict(state.weights, found)
-        return Waiting(seen, state.num_labels, found, mixed), after, features
+            mixed, candidates = self.mixture.predict(state.weights, found)
+            mixed = row.moments[0] + row.moments[1] * mixed
+        return Waiting(seen, state.num_labels, found, candidates, mixed), after, features
 
     def _row(self, maps: Maps, learning: bool, state: MixtureState, row: Row) -> tuple[MixtureState, Mixed]:
         slot = row.slot.astype(jnp.int32)
@@ -256,7 +260,8 @@ class Mixture:
         state = state._replace(experts=experts)
         if self.shape.first_delay is None:
             scale_of = features.num_classes if self.shape.classes else old.seen.moments[1]
-            weights = self.mixture.learn(state.weights, old.predicted, label, known, scale_of)
+            made = old.predicted, old.candidates
+            weights = self.mixture.learn(state.weights, *made, label, known, scale_of)
             state = state._replace(weights=weights)
         return state, Mixed(newest, old.mixed, wrong)
 
@@ -271,8 +276,8 @@ class Mixture:
         known = known & (rings.num_labels[slot, places] >= SETTLED)
         scale = jnp.where(known, scale, 1.0)
         label = jnp.where(known, (row.came - mean) / scale, 0.0)
-        predicted = rings.predicted[slot, places, :, steps].T
-        weights = self.mixture.learn(state.weights, predicted, label, known, scale)
+        made = (leaf[slot, places, :, steps].T for leaf in (rings.predicted, rings.candidates))
+        weights = self.mixture.learn(state.weights, *made, label, known, scale)
         ages = state.ages.at[slot].set(jnp.minimum(age + 1, self.places).astype(jnp.int32))
         return state._replace(weights=weights, ages=ages)
 
