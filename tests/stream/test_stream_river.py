@@ -135,7 +135,7 @@ def test_x_is_a_dictionary():
 @pytest.mark.program
 @pytest.mark.parametrize(("size", "member"), [("tiny", None), ("tiny", "c"), ("auto", None), ("auto", "c")])
 def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member):
-    model = stream.Classifier(size, features=4, member=member)
+    model = stream.Classifier(size, member=member)
     xs, ys = rows(30)
     for x, y in zip(xs, ys, strict=True):
         model.learn_one(x, y)
