@@ -121,7 +121,10 @@ def _of_run(command: str, path: Path) -> Subcommand:
 
 def _of_checkpoint(path: Path) -> Align:
     config = config_in(checkpoint_file(path))
-    settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "chunk", "seed")}
+    settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "seed")}
+    if config.chunk is not None:
+        # A run on whole sequences says nothing of the chunks of a stream.
+        settings["chunk"] = config.chunk
     return Align(task_name(config.task), config.task, **settings)
 
 

@@ -160,21 +160,18 @@ def run(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("chunk", [(), ("--chunk", "None")])
-@pytest.mark.usefixtures("standard_promotion")
-def test_align_runs_the_rules_in_chunks_and_says_so(capsys, chunk):
-    """Whole sequences would show the rules that use the chunk, among them UORO, as exact."""
-    sizes = ["--network.depth", "2", "--network.model-size", "6", "--state-size", "4", "--batch-size", "2"]
-    code, out, err = run(capsys, "align", "copy", "--pattern-length", "6", *sizes, *chunk)
-    assert code == 0, err
-    rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in out.splitlines() if line.count("│") > 3}
-    whole, said = bool(chunk), " ".join(out.split())
-    assert ("in whole sequences," in said) == whole and ("in chunks of 8 steps," in said) == (not whole)
-    for rule in ("hybrid", "bptt", "uoro"):
-        assert (rows[rule][0].strip() == "1.0000") == whole, rule
-    assert rows["uoro"] != rows["hybrid"] or whole
-    assert rows["online"][1].strip() == "1.0000"  # the last layer is exact
+@pytest.mark.parametrize(("words", "chunk", "said"), [("", 8, "chunks of 8 steps"), ("--chunk None", None, "whole")])
+def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
+    """Whole sequences show the rules that use the chunk, among them UORO, as exact."""
+    from foretrace._engine.alignment import Alignment
+    from foretrace.experiment._config import Config
+    from foretrace.experiment._report import alignment_tables
+
+    command = cli._parse(f"align copy {words}".split())
+    assert command.chunk == chunk
+    found = {"online": Alignment({"decoder.linear.weight": 1.0}, {"decoder.linear.weight": 1.0}, np.ones(2), 1.0)}
+    caption = str(alignment_tables(found, "online", Config(chunk=command.chunk))[0].caption)
+    assert f"in {said}" in caption and "20 validation sequences" in caption
 
 
 def test_version(capsys):
