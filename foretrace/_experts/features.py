@@ -1,7 +1,7 @@
 """From a row and the past of its stream to the features that all experts share.
 
     row       the inputs, the last known label, a constant
-    lags      the row, earlier values of some inputs, earlier labels; `short` has the first of each
+    lags      the row, earlier numbers and categories, earlier labels; `short` has the first of each
     wide      tanh(A lags)                  A: random, so that each feature sees few numbers or all of them
     waves     cos(B row + b)                B: random, at several length scales
     events    the row, the last unusual rows and their ages; `wide_events` is tanh(C events)
@@ -18,7 +18,7 @@ from jax import lax
 
 from foretrace._experts.events import Events, event_features, has_events, is_unusual, new_events, remember
 from foretrace._experts.expert import Features
-from foretrace._experts.shape import FOLDED, LABELS, WIDE, Shape, codes
+from foretrace._experts.shape import FOLDED, LABELS, WIDE, Shape, category_codes, codes
 from foretrace._types import Array, Bool, Float, Int
 
 _BOUND = 5.0
@@ -30,7 +30,7 @@ class Past(NamedTuple):
     """What is remembered of one stream.
 
     Args:
-        rows: lagged inputs of the last rows, the newest first.
+        rows: numbers and codes of the categories of the last rows, the newest first.
         labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1 where none is known.
         events: last unusual rows.
     """
@@ -67,7 +67,7 @@ class Maps(NamedTuple):
 
     Args:
         row: projection of the inputs; of no columns where they are used as they are.
-        lagged: projection of the lagged inputs, likewise.
+        lagged: map from the lagged inputs to the features of an earlier row, likewise.
         wide: from the lags.
         wide_events: from the row and the unusual rows.
         waves: from the row.
@@ -87,14 +87,12 @@ class Maps(NamedTuple):
 def maps(shape: Shape) -> Maps:
     """Return the random matrices of a shape, always the same."""
     draw = np.random.default_rng(0)
-    lagged = len(shape.lagged)
     row = shape.size(0) + shape.code_size
-    project_lagged = shape.lagged_size < lagged
     wide = _wide(draw, shape.size(shape.depth))
     scales = np.exp(draw.uniform(np.log(0.3), np.log(3.0), (WIDE - 1, 1))) / np.sqrt(row)
     return Maps(
         _row_projection(shape),
-        draw.normal(size=(shape.lagged_size * project_lagged, lagged)) / np.sqrt(max(lagged, 1)),
+        _lagged_map(shape, draw),
         wide,
         _wide(np.random.default_rng(3), shape.events_size),
         draw.normal(size=(WIDE - 1, row)) * scales,
@@ -123,6 +121,23 @@ def _row_projection(shape: Shape) -> np.ndarray:
     places = np.arange(inputs)
     out[np.where(places < shape.used, places, shape.used + (places - shape.used) % FOLDED), places] = 1.0
     return out
+
+
+def _lagged_map(shape: Shape, draw: np.random.Generator) -> np.ndarray:
+    """Return the map to the features of an earlier row: numbers, and codes of categories.
+
+    It has no rows if there are only numbers, and few enough; more features are projected at random.
+    """
+    numbers, values = len(shape.lagged), shape.lagged_values
+    out = np.zeros((values, len(shape.lagged_places)))
+    out[:numbers, :numbers] = np.eye(numbers)
+    row, column, size = numbers, numbers, shape.category_size
+    for _, count in shape.categories:
+        out[row : row + size, column : column + count] = category_codes(count, size).T
+        row, column = row + size, column + count
+    if shape.lagged_size < values:
+        return draw.normal(size=(shape.lagged_size, values)) / np.sqrt(values) @ out
+    return out if shape.categories else out[:0]
 
 
 def new_past(shape: Shape) -> Past:
@@ -177,7 +192,8 @@ def look(
     network = jnp.clip(jnp.nan_to_num(network), -_BOUND, _BOUND)
     events = event_features(past.events)
     seen = Seen(row, jnp.concatenate(parts), events, network, has_events(past.events), known, moments)
-    now = x[np.asarray(shape.lagged, np.int32)] if shape.lagged else jnp.zeros(0)
+    places = np.asarray(shape.lagged_places, np.int32)
+    now = x[places] if len(places) else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
     return seen, Past(rows, labels, remember(past.events, row, is_unusual(x)))
 

@@ -113,6 +113,7 @@ class Mixture:
     def __init__(self, shape: Shape, experts: tuple[str, ...] = EXPERTS):
         self.shape = shape
         self.experts, self.left_out = _experts(shape, experts)
+        self.groups = tuple(name for name in experts if name not in self.left_out)
         outside = tuple(f"network {i}" if i else "network" for i in range(shape.outside))
         self.names = (*(name for expert in self.experts for name in expert.names), *outside)
         count, baselines = len(self.names), len(self.experts[0].names)
@@ -130,6 +131,15 @@ class Mixture:
         self._advance = jax.jit(keeping(partial(self._traced_step, learning=False)), donate_argnums=0)
         self._predict = jax.jit(taking(self._traced_predict))
         self._weights = jax.jit(taking(lambda state: self.mixture.weights(state.weights)))
+
+    @property
+    def reach(self) -> int:
+        """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
+        shape = self.shape
+        if any(name in self.groups for name in ("lags", "wide", "gradient")):
+            return shape.depth
+        few = any(name in self.groups for name in ("short", "neighbours"))
+        return shape.short_depth if few else 0
 
     def init(self) -> MixtureState:
         """Return the state before the first row."""

@@ -29,7 +29,10 @@ FOLDED = 8
 """Number of inputs into which those are folded that nobody used at first: columns that appear later."""
 
 MAX_LAGGED = 24
-"""Number of inputs whose earlier values are used as they are, and the size of the random projection of more."""
+"""Maximum number of features of an earlier row: more are projected at random."""
+
+CATEGORIES, MAX_CATEGORY = 8, 4
+"""Features of an earlier row that its columns of categories share, and the maximum for one column."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Shape:
 
     Args:
         inputs: number of inputs of a row.
-        lagged: places of the inputs whose earlier values are features.
+        lagged: places of the numbers whose earlier values are features.
         outputs: number of numbers that are predicted, or maximum number of classes.
         classes: whether a class is predicted.
         delay: number of rows after which a label comes.
@@ -49,6 +52,8 @@ class Shape:
         used: number of inputs, the first ones, that were in use when the stream began; None for all.
         first_delay: number of rows after which the label of the first step ahead comes; that of each further step comes
             one row later. None if all labels of a row come together.
+        categories: place and number of the indicators of each column of categories. Each earlier value is
+            a few features.
     """
 
     inputs: int
@@ -62,6 +67,7 @@ class Shape:
     network_features: int = 0
     used: int | None = None
     first_delay: int | None = None
+    categories: tuple[tuple[int, int], ...] = ()
 
     @property
     def delays(self) -> np.ndarray:
@@ -77,9 +83,24 @@ class Shape:
         return size if size <= MAX_ROW else PROJECTED_ROW
 
     @property
+    def category_size(self) -> int:
+        """Number of features of an earlier category; columns share `CATEGORIES`, with at least one each."""
+        return min(max(CATEGORIES // max(len(self.categories), 1), 1), MAX_CATEGORY)
+
+    @property
+    def lagged_places(self) -> tuple[int, ...]:
+        """Places of the inputs whose earlier values are features: numbers, then indicators."""
+        return (*self.lagged, *(at + i for at, count in self.categories for i in range(count)))
+
+    @property
+    def lagged_values(self) -> int:
+        """Number of features of an earlier row before the projection."""
+        return len(self.lagged) + len(self.categories) * self.category_size
+
+    @property
     def lagged_size(self) -> int:
-        """Number of inputs of which earlier values are features, after the projection."""
-        return min(len(self.lagged), MAX_LAGGED)
+        """Number of features of an earlier row, after the projection."""
+        return min(self.lagged_values, MAX_LAGGED)
 
     @property
     def code_size(self) -> int:
@@ -130,4 +151,15 @@ def codes(shape: Shape) -> np.ndarray:
         out[:, 0] = 0.0
         out[:2] = 0.0
         out[:2, 0] = [-1.0, 1.0]
+    return out
+
+
+def category_codes(count: int, size: int) -> np.ndarray:
+    """Return the features of each category: zeros for none, unit vectors, then random vectors.
+
+    >>> category_codes(4, 2)[:3].tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    """
+    out = np.random.default_rng(4).uniform(-1, 1, (count, size))
+    out[: size + 1] = np.eye(size + 1, size, -1)[:count]
     return out

@@ -159,6 +159,12 @@ class Encoder:
         """Places of the numbers in a row's vector, and of what may turn out to be one."""
         return tuple(at for kind, at in self.columns.values() if kind in ("numeric", "undecided"))
 
+    @property
+    def category_places(self) -> tuple[tuple[int, int], ...]:
+        """Place and number of the indicators of each column of categories in a row's vector."""
+        places = (at for kind, at in self.columns.values() if kind == "categorical")
+        return tuple((at, self.categories) for at in places)
+
     def _adopt(self, row: Mapping[Any, Any]) -> None:
         # Sorted by name: the order of the row's keys must not matter.
         for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):

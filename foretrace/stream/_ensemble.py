@@ -216,6 +216,7 @@ def ensemble(model: Model) -> Ensemble:
     asked = Shape(
         inputs=shape.input_size if shape.row_size is None else shape.row_size,
         lagged=shape.lagged,
+        categories=shape.categories,
         outputs=shape.output_size,
         classes=shape.classes,
         delay=shape.delay,

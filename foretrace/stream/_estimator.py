@@ -175,6 +175,7 @@ class OnlineEstimator:
             members=None if self.member is None else self.members,
             row_size=encoder.width,
             lagged=encoder.number_places,
+            categories=encoder.category_places,
             previous=labels.previous,
             used=encoder.used,
         )

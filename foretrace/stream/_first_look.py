@@ -42,6 +42,12 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
     return [for_terminal(line) for line in lines]
 
 
+def reach(rows: int) -> str:
+    """Return how far back the experts see the rows, as a line."""
+    unseen = "no expert sees the inputs of an ordinary row further back"
+    return f"the lags reach back {rows} rows; {unseen}"
+
+
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each column of the first rows that looks like a mistake.
 

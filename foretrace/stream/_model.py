@@ -39,6 +39,7 @@ class StreamShape:
         together: number of rows of distinct members that are learned in one step.
         row_size: number of inputs without those of the last known label; None for all.
         lagged: places of the inputs that are numbers, whose earlier values the experts of a mixture see.
+        categories: place and number of the indicators of each column of categories, likewise.
         previous: whether the last known label is an input.
         used: number of inputs in use from the first row on, without those of the last known label; None for all.
     """
@@ -52,6 +53,7 @@ class StreamShape:
     together: int = 1
     row_size: int | None = None
     lagged: tuple[int, ...] = ()
+    categories: tuple[tuple[int, int], ...] = ()
     previous: bool = True
     used: int | None = None
 

@@ -201,6 +201,7 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
         together=config.together,
         row_size=encoder.width,
         lagged=encoder.number_places,
+        categories=encoder.category_places,
         previous=config.previous,
         used=encoder.used,
     )

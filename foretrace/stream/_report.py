@@ -64,6 +64,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
         f"{_not_better(last, total)}"
         f"Each of {last['scored']} rows was predicted before its label was used. {intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: {last['refused']}. {_members(last)}"
+        f"{_reach(last)}"
         f"{last['seconds']:.0f} s. {_parts(records)}"
     )
     return grid
@@ -131,6 +132,10 @@ def _parts(records: list[dict[str, Any]]) -> str:
     parts = typical_parts(records)
     each = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
     return f"Time of a row: {sum(parts.values()):.0f} µs ({each})." if parts else ""
+
+
+def _reach(record: dict[str, Any]) -> str:
+    return f"The lags reach back {record['reach']} rows. " if "reach" in record else ""
 
 
 def _members(record: dict[str, Any]) -> str:

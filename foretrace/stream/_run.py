@@ -15,7 +15,7 @@ from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import ensemble
-from foretrace.stream._first_look import describe
+from foretrace.stream._first_look import describe, reach
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model import Model
@@ -152,9 +152,13 @@ def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
 def _describe_model(model: Model) -> list[str]:
     """Return what a run says of its experts and its network."""
     experts = [name for name in model.experts if name != "contexts" or model.shape.classes]
-    lines = [f"experts: {', '.join(experts)}"] if experts else []
-    if experts and (left_out := ensemble(model).mixture.left_out):
-        lines.append(f"left out, with {model.shape.output_size} outputs: {', '.join(left_out)}")
+    lines = []
+    if experts:
+        mixture = ensemble(model).mixture
+        lines += [f"experts: {', '.join(experts)}", reach(mixture.reach)]
+        if mixture.left_out:
+            left_out = ", ".join(mixture.left_out)
+            lines.append(f"left out, with {model.shape.output_size} outputs: {left_out}")
     return [*lines, _describe_network(model)] if model.has_network else lines
 
 
