@@ -9,25 +9,38 @@
 A file is complete or absent: it is written beside its name, synced and renamed.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from foretrace._cells.parts import is_key
+from foretrace._runs.config_json import Kind, from_json, parse
 from foretrace._runs.files import write_atomically
 
 FORMAT = 2
 _HEADER = "foretrace"
 _EXTRA = "__extra__"
+
+
+class _Header(NamedTuple):
+    """What a header says beside its digest's other fields, for the check of its types."""
+
+    format: int
+    version: str
+    prng: dict[str, str]
+    complex: list[str]
+    sha256: str
 
 
 class HasInit(Protocol):
@@ -115,8 +128,10 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
     for name, leaf in want.items():
         # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32 without a word.
         array = arrays[name]
-        if name in header["prng"]:  # the user may have chosen another kind of key than the default
-            array = jax.random.wrap_key_data(jnp.asarray(array), impl=header["prng"][name])
+        if is_key(leaf) != (name in header["prng"]):
+            raise _differs(path, name, array, leaf)
+        if is_key(leaf):  # the user may have chosen another kind of key than the default
+            array = _wrapped(path, name, array, header["prng"][name])
         elif array.dtype != leaf.dtype:
             raise _differs(path, name, array, leaf)
         if array.shape != leaf.shape:
@@ -136,6 +151,42 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
     return _read(Path(path))[0]["extra"]
 
 
+def read_extra_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
+    """Return what `save` was given as `extra`, as a NamedTuple whose type hints it must follow.
+
+    Raises:
+        FileNotFoundError: no such file.
+        CheckpointError: as in `load`, or a value is missing, unknown or of another type.
+    """
+    extra = read_extra(path)
+    with restoring(path):
+        return from_json(kind, extra)
+
+
+@contextlib.contextmanager
+def restoring(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong while values of a checkpoint are put to use into one error.
+
+    Raises:
+        CheckpointError: a value is missing, or is not what the program that reads it has written.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        text = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
+        raise CheckpointError(f"{path} holds values that `foretrace` does not write: {text[:500]}") from error
+
+
+def _wrapped(path: str | os.PathLike[str], name: str, data: np.ndarray, kind: str) -> Any:
+    """Return a key of random numbers."""
+    try:
+        return jax.random.wrap_key_data(jnp.asarray(data), impl=kind)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {name} is no key of random numbers ({error})") from error
+
+
 def _differs(path: str | os.PathLike[str], name: str, array: Any, leaf: Any) -> CheckpointError:
     wide = array.dtype in (np.float64, np.complex128, np.int64) and not jax.config.read("jax_enable_x64")
     return CheckpointError(
@@ -152,35 +203,50 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         with safe_open(path, framework="np") as file:
             text = (file.metadata() or {}).get(_HEADER)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except Exception as error:  # whatever safetensors and NumPy say to a damaged file
         raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from error
     if text is None:
         raise CheckpointError(f"{path} is a safetensors file, but not one that foretrace.save wrote")
     header = _parse(path, text)
     if _digest({name: value for name, value in header.items() if name != "sha256"}, arrays) != header["sha256"]:
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
-    if _EXTRA not in arrays:
-        raise CheckpointError(f"{path} has an incomplete header")
-    header["extra"] = json.loads(arrays.pop(_EXTRA).tobytes())
+    header["extra"] = _extra(path, arrays)
     for name in header["complex"]:
-        pair = arrays[name]
+        pair = arrays.get(name)
+        if pair is None or pair.dtype not in (np.float32, np.float64) or pair.shape[-1:] != (2,):
+            raise CheckpointError(f"{path}: {name} is not the two parts of complex numbers")
         arrays[name] = np.ascontiguousarray(pair).view(np.result_type(pair.dtype, np.complex64))[..., 0]
     return header, arrays
 
 
+def _extra(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Take what is kept beside the state out of the arrays."""
+    if _EXTRA not in arrays:
+        raise CheckpointError(f"{path} has an incomplete header: there is no {_EXTRA}")
+    try:
+        extra = parse(arrays.pop(_EXTRA).tobytes())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {_EXTRA} cannot be read ({error})") from error
+    if not isinstance(extra, dict):
+        raise CheckpointError(f"{path}: {_EXTRA} is a {type(extra).__name__}, expected an object")
+    return extra
+
+
 def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
-        header = json.loads(text)
+        header = parse(text)
         number = header["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} has a header that cannot be read") from error
+        raise CheckpointError(f"{path} has a header that cannot be read ({error})") from error
     if number != FORMAT:
         raise CheckpointError(
-            f"{path} has format {number}, this version of foretrace reads {FORMAT}; "
-            f"it was written by foretrace {header.get('version')}"
+            f"{path} has format {str(number)[:40]}, this version of foretrace reads {FORMAT}; "
+            f"it was written by foretrace {str(header.get('version'))[:40]}"
         )
-    if not {"prng", "complex", "sha256"} <= set(header):
-        raise CheckpointError(f"{path} has an incomplete header")
+    try:
+        from_json(_Header, header)
+    except ValueError as error:
+        raise CheckpointError(f"{path} has an incomplete header: {error}") from error
     return header
 
 

@@ -1,12 +1,23 @@
-"""Configurations as JSON: every dataclass is an object that names its type, and is read back along its type hints."""
+"""Configurations and saved values as JSON, read back along their type hints: the one place that checks what is read.
+
+A dataclass is an object that names its type. A NamedTuple is a list, or an object without a type.
+"""
 
 import dataclasses
+import json
+import reprlib
 import types
 import typing
 from collections.abc import Collection
 from typing import Any
 
 Kind = typing.TypeVar("Kind")
+_LARGEST = 2**1023
+"""Whole numbers beyond it are no floats."""
+
+_SHORT = reprlib.Repr()
+"""What a message shows of a value: a damaged file may hold one without end."""
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 _PLAIN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
 
 
@@ -24,10 +35,10 @@ def to_json(config: Any) -> Any:
 
 
 def from_json(kind: type[Kind], data: Any, *, skip_unused: bool = False) -> Kind:
-    """Return the configuration that `to_json` wrote; settings that the data lack have their default.
+    """Return a configuration, or a NamedTuple, from JSON; settings that the data lack have their default.
 
     Args:
-        kind: dataclass that is expected.
+        kind: dataclass or NamedTuple that is expected.
         data: parsed JSON.
         skip_unused: ignore settings that `kind` does not have if they are None, False or 0. This reads configurations
             of earlier versions, whose settings may have been deleted since.
@@ -37,6 +48,18 @@ def from_json(kind: type[Kind], data: Any, *, skip_unused: bool = False) -> Kind
             names the place, the value and what is expected there.
     """
     return _read(kind, data, "", skip_unused)
+
+
+def parse(text: str | bytes) -> Any:
+    """Return parsed JSON.
+
+    Raises:
+        ValueError: it is not JSON, or is nested more deeply than anything that is written here.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def check_types(config: Any) -> None:
@@ -73,7 +96,12 @@ def differences(a: Any, b: Any, place: str = "", *, but: Collection[str] = ()) -
 
 def _hints(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    names = kind._fields if _is_named_tuple(kind) else [field.name for field in dataclasses.fields(kind)]
+    return {name: hints[name] for name in names}
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def _read(kind: Any, value: Any, place: str, skip_unused: bool) -> Any:
@@ -84,6 +112,19 @@ def _read(kind: Any, value: Any, place: str, skip_unused: bool) -> Any:
                 return value
             if isinstance(value, dict) and value.get("type") == member.__name__:  # type: ignore[union-attr]
                 return _read_object(member, value, place, skip_unused)
+        elif _is_named_tuple(member):
+            if isinstance(value, dict):
+                return _read_object(member, value, place, skip_unused)
+            if isinstance(value, list | tuple) and len(value) <= len(member._fields):
+                return _read_object(member, dict(zip(member._fields, value, strict=False)), place, skip_unused)
+        elif member is Any:
+            return value
+        elif typing.get_origin(member) is dict and isinstance(value, dict):
+            each = typing.get_args(member)[1]
+            return {name: _read(each, part, f"{place}.{name}", skip_unused) for name, part in value.items()}
+        elif typing.get_origin(member) is list and isinstance(value, list):
+            one = typing.get_args(member)[0]
+            return [_read(one, part, f"{place}[{i}]", skip_unused) for i, part in enumerate(value)]
         elif typing.get_origin(member) is tuple and isinstance(value, list | tuple):
             each = typing.get_args(member)
             each = each[:1] * len(value) if each[-1] is ... else each
@@ -91,13 +132,14 @@ def _read(kind: Any, value: Any, place: str, skip_unused: bool) -> Any:
                 parts = zip(each, value, strict=True)
                 return tuple(_read(one, part, f"{place}[{i}]", skip_unused) for i, (one, part) in enumerate(parts))
         elif typing.get_origin(member) is typing.Literal:
-            if value in typing.get_args(member):
+            if any(type(value) is type(each) and value == each for each in typing.get_args(member)):
                 return value
         elif member in _PLAIN and type(value) is member:
             return value
-        elif member is float and type(value) is int:
+        elif member is float and type(value) is int and abs(value) <= _LARGEST:
             return float(value)
-    raise ValueError(f"{place or 'configuration'}={value!r} must be {' or '.join(map(_described, members))}")
+    expected = " or ".join(map(_described, members))
+    raise ValueError(f"{place or 'configuration'}={_SHORT.repr(value)} must be {expected}")
 
 
 def _read_object(kind: Any, data: dict[str, Any], place: str, skip_unused: bool) -> Any:
@@ -107,7 +149,8 @@ def _read_object(kind: Any, data: dict[str, Any], place: str, skip_unused: bool)
         if name in hints:
             values[name] = _read(hints[name], value, where, skip_unused)
         elif name != "type" and not (skip_unused and not value):
-            raise ValueError(f"{where}={value!r} is not a setting of {kind.__name__}; expected {', '.join(hints)}")
+            known = ", ".join(hints)
+            raise ValueError(f"{where}={_SHORT.repr(value)} is not a setting of {kind.__name__}; expected {known}")
     try:
         return kind(**values)
     except TypeError as error:  # a setting without a default is missing
@@ -124,5 +167,9 @@ def _described(kind: Any) -> str:
         return "one of " + ", ".join(map(str, typing.get_args(kind)))
     if typing.get_origin(kind) is tuple:
         each = typing.get_args(kind)
-        return f"a list, each item {_described(each[0])}" if each[-1] is ... else f"a pair, such as {(1, 1000)}"
+        if each[-1] is ...:
+            return f"a list, each item {_described(each[0])}"
+        return f"a pair, such as {(1, 1000)}" if len(each) == 2 else f"a list of {len(each)} values"
+    if typing.get_origin(kind) in (list, dict):
+        return {list: "a list", dict: "an object"}[typing.get_origin(kind)]
     return _PLAIN.get(kind) or kind.__name__

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foretrace._runs.config_json import Kind, differences, from_json, to_json
+from foretrace._runs.config_json import Kind, differences, from_json, parse, to_json
 from foretrace._runs.files import create_atomically, remove_temporaries, write_atomically
 from foretrace._runs.machine import surroundings
 
@@ -234,11 +234,12 @@ def changed_packages(path: str | os.PathLike[str]) -> list[str]:
 
 def _read(run: Run) -> dict[str, Any]:
     try:
-        data = json.loads(run.config.read_text())
+        data = parse(run.config.read_text())
         if not isinstance(data["config"]["type"], str):
             raise ValueError("no configuration in it")
+        from_json(dict[str, str], data.get("surroundings", {}).get("packages", {}))
         return data
     except OSError as error:
         raise RunError(f"no run at {run.path}: {run.config.name} cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run.config} is damaged: {error}") from error

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from foretrace._runs.config_json import parse
 from foretrace._runs.files import not_through_links
 
 
@@ -140,6 +142,19 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [record for _, record in _parse(path, path.read_bytes())]
 
 
+def numbers_of(path: Path, record: dict[str, Any], names: Iterable[str]) -> list[float]:
+    """Return some values of a line, which must be numbers.
+
+    Raises:
+        MetricsError: one is missing, or is something else.
+    """
+    values = {name: record.get(name) for name in names}
+    for name, value in values.items():
+        if type(value) not in (int, float):
+            raise MetricsError(f"{path}, step {record['step']}: {name}={value!r} must be a number")
+    return list(values.values())  # type: ignore[arg-type]
+
+
 def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
     lines = whole.splitlines(keepends=True)
     found = []
@@ -147,8 +162,8 @@ def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
         if not line.endswith(b"\n"):
             break  # only the last line can be torn
         try:
-            record = json.loads(line)
-            if not isinstance(record["step"], int) or not isinstance(record["kind"], str):
+            record = parse(line)
+            if type(record["step"]) is not int or not isinstance(record["kind"], str):
                 raise TypeError("step or kind")
         except (ValueError, KeyError, TypeError) as error:
             raise MetricsError(f"{path}, line {number} is not a line of metrics ({error})") from error

@@ -2,8 +2,10 @@
 
 import dataclasses
 import importlib.metadata
+import inspect
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
@@ -30,13 +31,14 @@ from foretrace._cells.rtu import RTU
 from foretrace._cells.s5 import S5
 from foretrace._cells.selective_ssm import SelectiveSSM
 from foretrace._cells.set_reset import SetReset
-from foretrace._engine.forward import forward
 from foretrace._network import Network
 from foretrace._runs.checkpoint import CheckpointError
+from foretrace._runs.config_json import parse
 from foretrace._runs.files import write_atomically
 
 FORMAT = 1
 CONFIG, MODEL = "config.json", "model.safetensors"
+DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _CELLS: dict[str, type[AbstractCell]] = {
     cell.__name__: cell
     for cell in (
@@ -66,7 +68,7 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
         folder: folder for `config.json` and `model.safetensors`; it is made if it is missing.
 
     Raises:
-        TypeError: not a network, or one with a cell of the user's own.
+        TypeError: not a network, one with a cell of the user's own, or of another type than float32 or float64.
         OSError: a file cannot be written; an existing one is unharmed.
 
     >>> import foretrace as ft, jax, os, tempfile
@@ -102,6 +104,8 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
         "cell": {"type": type(cell).__name__, **{name: getattr(cell, name) for name in _fields(type(cell), True)}},
     }
     arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(network)}
+    if others := sorted({str(array.dtype) for array in arrays.values() if array.dtype not in DTYPES}):
+        raise TypeError(f"save_pretrained writes float32 or float64, not {', '.join(others)}; cast the network first")
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     write_atomically(path / MODEL, to_bytes(arrays))
@@ -120,45 +124,56 @@ def from_pretrained(folder: str | os.PathLike[str]) -> Network:
         if not (path / name).is_file():
             raise FileNotFoundError(f"no {name} in {path}: give the folder that foretrace.save_pretrained wrote")
     try:
-        config = json.loads((path / CONFIG).read_text())
+        config = parse((path / CONFIG).read_text())
         arrays = load_file(path / MODEL)
-    except (SafetensorError, UnicodeDecodeError, ValueError) as error:
+    except Exception as error:  # whatever safetensors, NumPy and JSON say to a damaged file
         raise CheckpointError(f"{path} cannot be read ({error})") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise CheckpointError(f"{path / CONFIG} is not of format {FORMAT}, which this version of foretrace reads")
     try:
         return _assembled(config["network"], config["cell"], arrays)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:  # a network says in many ways that it cannot be made
         raise CheckpointError(f"{path}: {CONFIG} and {MODEL} do not make a network ({error})") from error
 
 
 def _assembled(settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str, np.ndarray]) -> Network:
-    kind = _CELLS.get(cell["type"])
-    if kind is None:
-        raise ValueError(f"the cell {cell['type']!r} is unknown; the cells are {', '.join(_CELLS)}")
-    # A network of another cell, whose parts but for the cells are those that are wanted.
-    like = eqx.filter_eval_shape(lambda key: Network(**settings, cell=MinGRU.factory(), key=key), jax.random.key(0))
-    made = object.__new__(kind)
-    for name in _fields(kind, static=True):
-        object.__setattr__(made, name, cell[name])
-    prefix = "blocks.cell."
-    for name in _fields(kind, static=False):
-        # A field may be None, such as a part of the readout that an option leaves out.
-        found = arrays.get(prefix + name)
-        shape = None if found is None else jax.ShapeDtypeStruct(found.shape, found.dtype)
-        object.__setattr__(made, name, shape)
-    like = eqx.tree_at(lambda network: network.blocks.cell, like, made)
+    like = eqx.filter_eval_shape(
+        lambda key: Network(**settings, cell=_factory(cell, arrays), key=key), jax.random.key(0)
+    )
+    for name in _fields(type(like.blocks.cell), static=True):
+        made = getattr(like.blocks.cell, name)
+        if type(cell[name]) is not type(made) or cell[name] != made:
+            raise ValueError(f"cell.{name}={cell[name]!r} does not fit the network, which needs {made!r}")
     want = dict(_named(like))
     if set(want) != set(arrays):
         raise ValueError(f"the parameters differ: {', '.join(sorted(set(want) ^ set(arrays)))}")
+    dtype = arrays[min(arrays)].dtype
+    if dtype not in DTYPES:
+        raise ValueError(f"the parameters are {dtype}, expected float32 or float64")
+    if dtype == np.float64 and not jax.config.read("jax_enable_x64"):
+        raise ValueError("the parameters are float64; set jax_enable_x64 before the network is read")
     for name, leaf in want.items():
         found = arrays[name]
-        if found.shape != leaf.shape or not np.issubdtype(found.dtype, np.floating):
-            raise ValueError(f"{name} is {found.dtype}{list(found.shape)}, expected real numbers of {list(leaf.shape)}")
+        if found.shape != leaf.shape or found.dtype != dtype:
+            raise ValueError(f"{name} is {found.dtype}{list(found.shape)}, expected {dtype}{list(leaf.shape)}")
     network: Network = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(arrays[name]) for name in want])
-    xs = jax.ShapeDtypeStruct((1, network.input_size), network.encoder.weight.dtype)
-    jax.eval_shape(lambda network, xs: forward(network, None, xs), network, xs)  # says what does not fit in a cell
     return network
+
+
+def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
+    """Return what makes a cell with the static fields in a configuration."""
+    kind = _CELLS.get(cell["type"])
+    if kind is None:
+        raise ValueError(f"the cell {cell['type']!r} is unknown; the cells are {', '.join(_CELLS)}")
+    taken = inspect.signature(kind).parameters
+    options = {name: cell[name] for name in _fields(kind, static=True) if name in taken and name != "input_size"}
+    if "states_per_channel" in taken:  # its number of states is a product
+        options["states_per_channel"] = cell["state_size"] // cell["input_size"]
+    if "timescales" in taken:
+        options["timescales"] = (cell["shortest"], cell["longest"])
+    if "products" in taken:
+        options["products"] = "blocks.cell.W_o" in parameters
+    return kind.factory(**options)
 
 
 def _fields(kind: type, static: bool) -> list[str]:

@@ -8,10 +8,9 @@ from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
-from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import RunError, is_run_of
 from foretrace.cli._options import Export
-from foretrace.cli._recorded import checkpoint_file, config_in
+from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.experiment._config import Config
 
 
@@ -26,13 +25,13 @@ def write_graph(command: Export) -> int:
     config = config_in(checkpoint)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedParameters)
-        task, trained = experiment.build(config)
-        network: Network = load(checkpoint, trained).network
+        network = network_in(checkpoint, config)
         model: Network | Learner = network
         if command.learn:
             # The run learned from batches on a schedule that ends; the graph learns from one stream without end.
             rate = config.optimizer.learning_rate if command.learning_rate is None else command.learning_rate
             settings = config.optimizer.settings(None) | {"learning_rate": rate, "warmup_steps": 0}
+            task, trained = experiment.build(config)
             model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)
     files = export(model, command.out, command.format, command.learn)
     for path in filter(None, files):

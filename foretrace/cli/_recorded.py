@@ -6,11 +6,15 @@ that is given is laid over the recorded ones, and the run itself says whether it
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from foretrace._runs.checkpoint import CheckpointError, read_extra
+from foretrace._learner.state import LearnerState
+from foretrace._network import Network
+from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, is_run_of, read_config_as
 from foretrace.cli._options import RL, Align, Stream, Subcommand, Sweep, Train
+from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config, task_name
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import RLConfig
@@ -100,6 +104,26 @@ def config_in(checkpoint: Path) -> Config:
         raise CheckpointError(
             f"{checkpoint} does not say how its network is made; `foretrace train` writes one that does ({error})"
         ) from error
+
+
+def network_in(checkpoint: Path, config: Config) -> Network:
+    """Return the network of a checkpoint that has the configuration, which is checked before anything is allocated.
+
+    Raises:
+        CheckpointError: the arrays are not those of the configuration.
+    """
+    with restoring(checkpoint):
+        return load(checkpoint, _Described(config)).network
+
+
+class _Described(NamedTuple):
+    """The learner of a configuration, made only where its shapes are asked for: nothing is allocated for it."""
+
+    config: Config
+
+    def init(self) -> LearnerState:
+        """Return a state before its first step."""
+        return build(self.config).learner.init()
 
 
 def _of_run(command: str, path: Path) -> Subcommand:

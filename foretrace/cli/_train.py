@@ -12,12 +12,11 @@ from foretrace._distributed.processes import is_first, join, loss_explained
 from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import RuleName
-from foretrace._runs.checkpoint import load
 from foretrace._runs.config_json import differences
 from foretrace._runs.directory import default_path, files, is_run_of
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import Align, Train
-from foretrace.cli._recorded import checkpoint_file, config_in
+from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.cli._rl import report_grid, report_rl
 from foretrace.cli._stream import report_stream
 from foretrace.cli._sweep import report_sweep
@@ -76,15 +75,15 @@ def _align(command: Align) -> int:
     with warnings.catch_warnings():
         # What a rule leaves untrained is in the table.
         warnings.simplefilter("ignore", UntrainedParameters)
-        task, learner = experiment.build(config)
-    network = learner.network
-    if command.checkpoint is not None:
-        network = _network_in(checkpoint_file(command.checkpoint), config)
+        if command.checkpoint is None:
+            network = experiment.build(config).learner.network
+        else:
+            network = _network_in(checkpoint_file(command.checkpoint), config)
     found = {}
     for rule in get_args(RuleName):
         if rule != "snap1":  # another name of the online rule
             print(f"aligning {rule}", file=sys.stderr)
-            found[rule] = align(config, task, network, rule)
+            found[rule] = align(config, config.task, network, rule)
     shown = "online" if command.rule == "snap1" else command.rule
     for grid in report.alignment_tables(found, shown, config):
         Console().print(grid)
@@ -100,7 +99,7 @@ def _network_in(checkpoint: Path, asked: Config) -> Network:
             f"{checkpoint} holds a network of another size or task; recorded and asked for are {'; '.join(changed)}; "
             "leave these options out"
         )
-    return load(checkpoint, experiment.build(config).learner).network
+    return network_in(checkpoint, config)
 
 
 def _pinned(config: Config) -> Config:

@@ -154,8 +154,9 @@ class Config:
         counts = ("steps", "batch_size", "chunk", "segment", "validation_sequences", "final_sequences")
         intervals = ("log_every", "evaluate_every", "align_every", "checkpoint_every")
         for name in (*counts, *intervals):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
+            if (value := getattr(self, name)) is not None and not 1 <= value < 2**31:
+                limit = "at least 1" if value < 1 else "below 2^31"
+                raise ValueError(f"{name}={value} must be {limit}")
         parts = ("credit_groups", "credit_modules")
         for name in ("credit_depth", *parts):
             if (value := getattr(self, name)) < 0:

@@ -22,7 +22,7 @@ from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import schedule
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
-from foretrace._runs.checkpoint import load, read_extra, save
+from foretrace._runs.checkpoint import CheckpointError, load, read_extra_as, save
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import (
     Run,
@@ -36,7 +36,7 @@ from foretrace._runs.directory import (
 )
 from foretrace._runs.files import locked
 from foretrace._runs.loop import Clock, Pending, Refusals, Schedule
-from foretrace._runs.metrics import MetricsLog, NullMetricsLog, RecordMark, read_metrics
+from foretrace._runs.metrics import MetricsLog, NullMetricsLog, RecordMark, numbers_of, read_metrics
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 from foretrace._types import Array
@@ -48,6 +48,10 @@ from foretrace.tasks import EvaluationSplit, Task
 
 MAY_GROW = ("steps",)
 """Counts that a resumed run may raise."""
+
+
+Level = tuple[float | None, list[float], list[float], float | None, bool, tuple[int, float, float, float]]
+"""State of a `LossWatch`."""
 
 
 class Progress(NamedTuple):
@@ -65,21 +69,27 @@ class Progress(NamedTuple):
     step: int = -1
     seconds: float = 0.0
     refused: int = 0
-    window: tuple[tuple[float, ...], ...] = ()
+    window: tuple[StepMetrics, ...] = ()
     record: RecordMark | None = None
-    level: list[Any] | None = None
+    level: Level | None = None
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds beside the learner's state."""
+
+    config: dict[str, Any]
+    progress: Progress
 
 
 def begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[LearnerState, Progress]:
     """Return where a run stands: at its checkpoint if it goes on and has one, else at its beginning."""
     if not resume or not run.checkpoint.exists():
         return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), Progress()
-    extra = read_extra(run.checkpoint)
-    check_unchanged(run, config, extra["config"], may_change=MAY_GROW)
-    kept = extra["progress"]
-    window = tuple(tuple(row) for row in kept.pop("window"))
-    record = RecordMark(*kept.pop("record"))
-    return load(run.checkpoint, learner), Progress(**kept, window=window, record=record)
+    saved = read_extra_as(run.checkpoint, Saved)
+    check_unchanged(run, config, saved.config, may_change=MAY_GROW)
+    if not 0 <= saved.progress.step <= config.steps:
+        raise CheckpointError(f"{run.checkpoint} is at step {saved.progress.step}, expected 0 to {config.steps}")
+    return load(run.checkpoint, learner), saved.progress
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -216,8 +226,8 @@ def _finished(run: Run, steps: int, progressed: Progress) -> Result | None:
         return None
     for record in read_metrics(run.metrics):
         if record["kind"] == "result" and record["step"] == steps:
-            scores = Scores(*(record[name] for name in Scores._fields))
-            return Result(run, record["step"], scores, record["seconds"])
+            *scores, seconds = numbers_of(run.metrics, record, (*Scores._fields, "seconds"))
+            return Result(run, steps, Scores(*scores), seconds)
     return None
 
 
@@ -240,7 +250,7 @@ class _Training:
         self.config, self.task, self.learner, self.devices = config, task, learner, devices
         self.run, self.log, self.show = run, log, show
         self.fresh, self.step = progressed.step < 0, max(progressed.step, 0)
-        self.window = [StepMetrics(*row) for row in progressed.window]
+        self.window = list(progressed.window)
         self.watch, self.enough = watch, False
         self.schedule, self.pending, self.clock = Schedule(config.steps), Pending[Array](), Clock(progressed.seconds)
         advice = (
@@ -250,7 +260,7 @@ class _Training:
         self.refusals = Refusals(advice, progressed.refused)
         self.level = LossWatch()
         if progressed.level is not None:
-            self.level.restore(progressed.level)
+            self.level.restore(list(progressed.level))
         given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
         self.learn = Steps(devices, partial(learn, config, task, learner, **given), stop)
         self.evaluate = devices.compile(partial(evaluate, config, task, **given), static_argnames="split")
@@ -339,7 +349,7 @@ class _Training:
             return
         self.log.sync()
         window, record = tuple(self.window), self.log.mark()
-        level = self.level.to_json()
+        level: Any = self.level.to_json()
         progressed = Progress(self.step, self.clock.seconds, self.refusals.in_a_row, window, record, level)
         extra = {"config": to_json(self.config), "progress": progressed._asdict()}
         save(self.run.checkpoint, self.devices.unreplicate(state), extra=extra)

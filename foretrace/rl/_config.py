@@ -158,8 +158,9 @@ class RLConfig:
     def __post_init__(self) -> None:
         check_types(self)
         for name in ("steps", "environments", "log_every", "checkpoint_every"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
+            if not 1 <= (value := getattr(self, name)) < 2**31:
+                limit = "at least 1" if value < 1 else "below 2^31"
+                raise ValueError(f"{name}={value} must be {limit}")
         if self.checkpoint_every % self.log_every:
             raise ValueError(
                 f"checkpoint_every={self.checkpoint_every} must be a multiple of log_every={self.log_every}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from foretrace._runs.checkpoint import load, read_extra, save
+from foretrace._runs.checkpoint import CheckpointError, load, read_extra_as, save
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import (
     Run,
@@ -49,6 +49,13 @@ class RLProgress(NamedTuple):
     step: int = -1
     seconds: float = 0.0
     record: RecordMark | None = None
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds beside agent and environments."""
+
+    config: dict[str, Any]
+    progress: RLProgress
 
 
 class RLResult(NamedTuple):
@@ -133,10 +140,12 @@ def _restored(run: Run, loadable: _Loadable, resume: bool) -> tuple[World, RLPro
     """Return where a run stands: at its checkpoint if it goes on and has one, else at its beginning."""
     if not resume or not run.checkpoint.exists():
         return jax.jit(loadable.init)(), RLProgress()
-    extra = read_extra(run.checkpoint)
-    check_unchanged(run, loadable.config, extra["config"], may_change=MAY_GROW)
-    kept = extra["progress"]
-    return load(run.checkpoint, loadable), RLProgress(kept["step"], kept["seconds"], RecordMark(*kept["record"]))
+    saved = read_extra_as(run.checkpoint, Saved)
+    config, step = loadable.config, saved.progress.step
+    check_unchanged(run, config, saved.config, may_change=MAY_GROW)
+    if not 0 <= step <= config.steps:
+        raise CheckpointError(f"{run.checkpoint} is at step {step}, expected 0 to {config.steps}")
+    return load(run.checkpoint, loadable), saved.progress
 
 
 def _finished(run: Run, steps: int, progress: RLProgress) -> RLResult | None:

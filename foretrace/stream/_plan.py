@@ -12,7 +12,8 @@ from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is
 from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
 from foretrace._rows.target import ClassTarget, Target, class_room
 from foretrace._rows.values import as_label, as_number, is_missing
-from foretrace.stream._config import StreamConfig
+from foretrace._runs.config_json import from_json
+from foretrace.stream._config import MOST, StreamConfig
 from foretrace.stream._intake import AbstractIntake, OneStream
 from foretrace.stream._member_intake import Members
 from foretrace.stream._model import StreamShape, resolve
@@ -55,12 +56,17 @@ class Plan(NamedTuple):
         """Return what `to_json` was called on.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: a value of another type, or more columns or classes than a stream may have.
         """
-        try:
-            return cls([Column(*column) for column in data["columns"]], data["names"], data["classes"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"the plan of a run cannot be read ({error}); begin a new run") from error
+        plan = from_json(cls, data)
+        for name, count, most in (
+            ("columns", len(plan.columns), MAX_COLUMNS),
+            ("names", len(plan.names), MAX_COLUMNS),
+            ("classes", plan.classes, MOST["classes"]),
+        ):
+            if not 0 <= count <= most:
+                raise ValueError(f"plan.{name}: {count} must lie between 0 and {most}")
+        return plan
 
 
 def open_source(config: StreamConfig) -> Source:
@@ -165,7 +171,7 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     if config.task == "regression" or config.horizon or (config.task == "auto" and not is_classes(values)):
         _check_numbers(config, values)
         return 0
-    return config.classes or class_room(values)
+    return config.classes or min(class_room(values), MOST["classes"])
 
 
 def _check_numbers(config: StreamConfig, values: list[Any]) -> None:

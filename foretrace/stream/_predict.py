@@ -11,6 +11,7 @@ from foretrace._rows.lines import Encoding
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.source import SYMBOL, BadRows, Format, Source, check_row_count
 from foretrace._rows.target import NumberContext
+from foretrace._runs.checkpoint import restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._plan import Plan, build, check_columns
@@ -54,7 +55,8 @@ def predictions(
         raise RunError(f"{run.path} has no checkpoint yet")
     plan = Plan.from_json(saved["plan"])
     intake = build(config, plan)
-    intake.restore(saved["intake"])
+    with restoring(run.checkpoint):
+        intake.restore(saved["intake"])
     state = load_state(run.checkpoint, intake.learner)
     name = SYMBOL if config.target is None else config.target
     member = [] if config.member is None else [config.member]

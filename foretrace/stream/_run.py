@@ -2,11 +2,12 @@
 
 import dataclasses
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import chain
 from typing import Any
 
 from foretrace._rows.source import Position, Source, check_row_count
+from foretrace._runs.checkpoint import restoring
 from foretrace._runs.directory import changed_packages, create, read_config_as, read_plan, reopen
 from foretrace._runs.files import locked
 from foretrace._runs.metrics import MetricsLog, RecordMark
@@ -86,7 +87,8 @@ def follow(
             without = without_effect(config, plan, source.format)
             for line in (*(options.on_command_line() for options in without), *warnings):
                 show.say(f"warning: {line}")
-            loop = StreamLoop(config, plan, intake, source, saved, run, log, board, stop, show)
+            with restoring(run.checkpoint) if saved is not None else nullcontext():
+                loop = StreamLoop(config, plan, intake, source, saved, run, log, board, stop, show)
             return loop.follow(stream, rows)
 
 

@@ -3,13 +3,17 @@
 import os
 from typing import Any
 
-from foretrace._runs.checkpoint import load, read_extra, save
+from foretrace._rows.source import Position
+from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring, save
+from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, RunError, check_unchanged, read_config_as
+from foretrace._runs.metrics import RecordMark
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import Ensemble
 from foretrace.stream._intake import State
 from foretrace.stream._learner import StreamLearner, copy_state
 from foretrace.stream._member_learner import MemberLearner
+from foretrace.stream._plan import Plan
 
 MAY_CHANGE = (
     *("bad_rows", "outliers", "when_full"),
@@ -18,6 +22,37 @@ MAY_CHANGE = (
 """Options that a resumed run may change: what to do about bad data, and when to write."""
 
 StateLearner = StreamLearner | MemberLearner | Ensemble
+
+
+BESIDE: dict[str, Any] = {
+    "config": dict[str, Any],
+    "plan": dict[str, Any],
+    "position": Position,
+    "pipe": dict[str, Any] | None,
+    "intake": dict[str, Any],
+    "record": RecordMark,
+    "refused": tuple[int, int],
+    "seconds": float,
+}
+"""Types of what a checkpoint holds beside the state. What the parts of a run write is checked as they restore it."""
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what `save_state` was given as `extra`, with the types of `BESIDE` and a plan within its limits.
+
+    Raises:
+        CheckpointError: as for `load`, or a value is missing or of another type.
+    """
+    saved = read_extra(path)
+    with restoring(path):
+        for name, kind in BESIDE.items():
+            if name not in saved:
+                raise CheckpointError(f"{path} has no {name}, which `foretrace stream` writes")
+            from_json(kind, saved[name])
+        Plan.from_json(saved["plan"])
+        if min(saved["position"][:4]) < 0:
+            raise CheckpointError(f"{path} has the position {saved['position']}, which cannot be negative")
+    return saved
 
 
 def first_state(learner: StateLearner) -> State:
@@ -39,7 +74,7 @@ def read_saved(run: Run) -> dict[str, Any] | None:
     """
     config = read_config_as(run.path, StreamConfig)
     if run.checkpoint.exists():
-        saved = read_extra(run.checkpoint)
+        saved = _read(run.checkpoint)
         check_unchanged(run, config, saved["config"], saved["plan"], MAY_CHANGE)
         return saved
     # The first checkpoint is written before the first line of the record.

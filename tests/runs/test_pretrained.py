@@ -38,7 +38,14 @@ def folder(tmp_path):
     [
         (lambda c: c.update(format=2), "not of format 1"),
         (lambda c: c["cell"].update(type="Evil"), "the cell 'Evil' is unknown"),
-        (lambda c: c["network"].update(model_size=5), "expected real numbers of"),
+        (lambda c: c["network"].update(model_size=5), "puts out 4 features"),
+        (lambda c: c["network"].update(depth=10**9), r"is float64\[1, 4\], expected float64\[1000000000, 4\]"),
+        (lambda c: c["cell"].update(state_size=5), "puts out 5 features"),
+        (lambda c: c["cell"].update(state_size=10**12), "puts out"),
+        (lambda c: c["cell"].update(state_size=4.0), "state_size=4.0.* must be a whole number"),
+        (lambda c: c["cell"].update(input_size=3), "cell.input_size=3 does not fit the network, which needs 4"),
+        (lambda c: c["cell"].pop("input_size"), "input_size"),
+        (lambda c: c.update(network=[]), "do not make a network"),
         (lambda c: c["network"].update(depth="2"), "must be a whole number"),
         (lambda c: c["network"].update(key=1), "key"),
         (lambda c: c.pop("cell"), "'cell'"),
@@ -51,6 +58,44 @@ def test_a_changed_configuration_is_refused(folder, change, message):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ft.CheckpointError, match=message):
         ft.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["lru", "selective"])
+@pytest.mark.parametrize("field", ["state_size", "input_size"])
+def test_a_wrong_size_of_a_cell_is_refused(tmp_path, name, field):
+    cell = {"lru": ft.LRU.factory(state_size=3), "selective": ft.SelectiveSSM.factory(states_per_channel=2)}[name]
+    ft.save_pretrained(ft.Network(2, 3, model_size=4, depth=1, cell=cell, key=KEY), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for wrong in (0, -1, 5, 8, 10**30, "4", None, True):
+        if wrong != config["cell"][field]:
+            other = config | {"cell": config["cell"] | {field: wrong}}
+            (tmp_path / "config.json").write_text(json.dumps(other))
+            with pytest.raises(ft.CheckpointError, match="do not make a network"):
+                ft.from_pretrained(tmp_path)
+
+
+def test_numbers_of_another_type_are_refused(folder):
+    arrays = load_file(folder / "model.safetensors")
+    with jax.enable_x64(False), pytest.raises(ft.CheckpointError, match=r"are float64; set jax_enable_x64"):
+        ft.from_pretrained(folder)
+    for dtype in (np.float16, np.int32):
+        save_file({name: array.astype(dtype) for name, array in arrays.items()}, folder / "model.safetensors")
+        with pytest.raises(ft.CheckpointError, match=f"the parameters are {np.dtype(dtype)}, expected float32"):
+            ft.from_pretrained(folder)
+    mixed = arrays | {"decoder.linear.bias": arrays["decoder.linear.bias"].astype(np.float32)}
+    save_file(mixed, folder / "model.safetensors")
+    with pytest.raises(ft.CheckpointError, match=r"decoder.linear.bias is float32\[3\], expected float64\[3\]"):
+        ft.from_pretrained(folder)
+    save_file({name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors")
+    assert ft.from_pretrained(folder).decoder.linear.bias.dtype == np.float32
+
+
+def test_a_network_of_another_type_is_not_written(tmp_path):
+    network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=KEY)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), network)
+    with pytest.raises(TypeError, match="writes float32 or float64, not bfloat16"):
+        ft.save_pretrained(half, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
 
 
 def test_damaged_and_missing_files_are_named(folder):

@@ -1,0 +1,270 @@
+"""Checkpoints and configurations that are forged, with a digest that is right: one error, nothing is allocated.
+
+A real file is taken, one value of it is replaced or removed at a drawn place, and the digest is computed anew.
+"""
+
+import copy
+import functools
+import json
+import shutil
+import struct
+from contextlib import contextmanager, suppress
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+import foretrace as ft
+from foretrace import experiment
+from foretrace._runs.checkpoint import _EXTRA, _HEADER, _digest
+from foretrace._runs.directory import RunError
+from foretrace._runs.machine import peak_bytes
+from foretrace._runs.metrics import MetricsError
+from foretrace.cli import _main as cli
+from foretrace.experiment._train import begin
+from foretrace.rl import MemoryChain
+from foretrace.rl import _run as agents
+from foretrace.rl._config import RLConfig
+from foretrace.rl._program import build as build_agent
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._predict import predictions
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("as_a_user")
+
+TINY = experiment.NetworkConfig(depth=1, model_size=4, cell=experiment.LRU(state_size=3))
+TRAINED = experiment.Config(
+    task=experiment.Copy(pattern_length=2, padding=1, bits=2),
+    network=TINY,
+    steps=4,
+    batch_size=2,
+    log_every=3,
+    evaluate_every=4,
+    align_every=None,
+    checkpoint_every=2,
+    validation_sequences=2,
+    final_sequences=2,
+)
+AGENT = RLConfig(environment=MemoryChain(2), network=TINY, steps=4, log_every=2, checkpoint_every=2)
+MODEL = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
+DEEP = "a text in whose place a list of 100,000 lists comes"
+VALUES = (None, True, -1, 0, 1, 2, 10**9, 10**30, 1e308, float("nan"), "", "x", DEEP, [], [[]], {}, {"a": 1})
+MOST_BYTES = 5e8
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_a_user():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return the folder of three finished runs and of the file of the stream."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "a.csv").write_text("x,c,y\n" + "".join(f"{i % 3},{'ab'[i % 2]},{i % 2}\n" for i in range(40)))
+    stream = StreamConfig(str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=20)
+    experiment.train(TRAINED, folder / "train", show_progress=False)
+    agents.train(AGENT, folder / "rl", show_progress=False)
+    follow(stream, folder / "stream", show_progress=False)
+    return folder
+
+
+def places(value, place=()):
+    """Yield the place of every value in a tree of JSON."""
+    yield place
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        yield from places(part, (*place, name))
+
+
+def forged(tree, place, value):
+    """Return a tree with another value at a place, or without it if the value is `places`."""
+    if not place:
+        return value
+    tree = copy.deepcopy(tree)
+    at = tree
+    for name in place[:-1]:
+        at = at[name]
+    if value is places:
+        del at[place[-1]]
+    else:
+        at[place[-1]] = value
+    return tree
+
+
+def text_of(tree):
+    return json.dumps(tree).replace(json.dumps(DEEP), "[" * 100_000 + "]" * 100_000)
+
+
+def read_raw(path):
+    with safe_open(path, framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header = json.loads(file.metadata()[_HEADER])
+    return header, arrays, json.loads(arrays[_EXTRA].tobytes())
+
+
+def write_raw(path, header, arrays, extra):
+    arrays = {**arrays, _EXTRA: np.frombuffer(text_of(extra).encode(), np.uint8)}
+    if isinstance(header, dict):
+        header = dict(header)
+        if "sha256" in header and isinstance(header["sha256"], str) and len(header["sha256"]) == 64:
+            header["sha256"] = _digest({k: v for k, v in header.items() if k != "sha256"}, arrays)
+    save_file(arrays, path, metadata={_HEADER: text_of(header)})
+
+
+@contextmanager
+def nothing_but(*errors):
+    """Let some errors pass, and no other; and check that little memory was asked for."""
+    before = peak_bytes()
+    with suppress(errors):
+        yield
+    assert peak_bytes() - before < MOST_BYTES
+
+
+LEARNER = functools.cache(lambda: experiment.build(TRAINED).learner)
+LOADABLE = functools.cache(lambda: agents._Loadable(AGENT, build_agent(AGENT)))
+
+
+def open_train(run, folder):
+    _ = begin(experiment.Run(run), TRAINED, LEARNER(), True)
+
+
+def open_rl(run, folder):
+    agents._restored(experiment.Run(run), LOADABLE(), True)
+
+
+def open_stream(run, folder):
+    next(rows := predictions(run, str(folder / "a.csv")))
+    next(rows)
+
+
+OPENED = {"train": open_train, "rl": open_rl, "stream": open_stream}
+
+
+def open_forged(runs, folder, kind, part, place, value):
+    """Open a run whose checkpoint has another value at a place."""
+    run = shutil.copytree(runs / kind, folder / "run")
+    header, arrays, extra = read_raw(run / "checkpoint.safetensors")
+    changed = {"header": header, "extra": extra}
+    changed[part] = forged(changed[part], place, value)
+    write_raw(run / "checkpoint.safetensors", changed["header"], arrays, changed["extra"])
+    OPENED[kind](run, runs)
+    return run
+
+
+@pytest.mark.parametrize("kind", OPENED)
+@given(data=st.data())
+def test_a_value_that_is_forged_is_one_error_or_none(runs, tmp_path_factory, kind, data):
+    header, _, extra = read_raw(runs / kind / "checkpoint.safetensors")
+    part = data.draw(st.sampled_from(["header", "extra", "extra", "extra"]))
+    place = data.draw(st.sampled_from(list(places({"header": header, "extra": extra}[part]))))
+    value = data.draw(st.sampled_from([*VALUES, *([places] if place else [])]))
+    folder = tmp_path_factory.mktemp("forged")
+    with nothing_but(ft.CheckpointError, RunError):
+        open_forged(runs, folder, kind, part, place, value)
+    with nothing_but():
+        assert cli.main(["check", str(folder / "run")]) in (0, 1)
+
+
+FORGERIES = [
+    ("train", "header", (), DEEP),
+    ("train", "header", (), []),
+    ("train", "header", ("format",), DEEP),
+    ("train", "header", ("complex",), ["absent"]),
+    ("train", "header", ("complex",), ["key"]),
+    ("train", "header", ("complex",), None),
+    ("train", "header", ("prng",), ["key"]),
+    ("train", "header", ("prng",), {"key": "absent"}),
+    ("train", "header", ("prng",), {}),
+    ("train", "header", ("prng",), {"key": "threefry2x32", "step": "threefry2x32"}),
+    ("train", "header", ("sha256",), None),
+    ("train", "extra", (), DEEP),
+    ("train", "extra", (), []),
+    ("train", "extra", ("config",), places),
+    ("train", "extra", ("config",), DEEP),
+    ("train", "extra", ("progress",), places),
+    ("train", "extra", ("progress", "step"), 10**30),
+    ("train", "extra", ("progress", "step"), 3.5),
+    ("train", "extra", ("progress", "window"), [[1.0]]),
+    ("train", "extra", ("progress", "level"), [1, 2]),
+    ("train", "extra", ("progress", "record"), [1]),
+    ("train", "extra", ("progress", "other"), 1),
+    ("train", "extra", ("config", "optimizer", "clip"), 10**400),
+    ("rl", "extra", ("progress",), places),
+    ("rl", "extra", ("progress", "record"), [1]),
+    ("stream", "extra", ("plan", "classes"), 10**9),
+    ("stream", "extra", ("plan", "classes"), -1),
+    ("stream", "extra", ("plan", "columns"), [["x", "colour"]]),
+    ("stream", "extra", ("plan", "columns"), [["x"] * 5]),
+    ("stream", "extra", ("plan",), places),
+    ("stream", "extra", ("intake",), []),
+    ("stream", "extra", ("intake",), {}),
+    ("stream", "extra", ("position",), [0, 0, -5]),
+]
+
+
+@pytest.mark.parametrize(("kind", "part", "place", "value"), FORGERIES)
+def test_it_is_refused(runs, tmp_path, kind, part, place, value):
+    before = peak_bytes()
+    with pytest.raises((ft.CheckpointError, RunError)) as caught:
+        open_forged(runs, tmp_path, kind, part, place, value)
+    assert len(str(caught.value)) < 2000 and peak_bytes() - before < MOST_BYTES
+
+
+def test_arrays_of_types_that_numpy_does_not_have_are_refused(tmp_path):
+    for name in ("BF16", "F8_E4M3"):
+        header = {"a": {"dtype": name, "shape": [4], "data_offsets": [0, 8 if name == "BF16" else 4]}}
+        text = json.dumps(header | {"__metadata__": {_HEADER: "{}"}}).encode()
+        (tmp_path / name).write_bytes(struct.pack("<Q", len(text)) + text + bytes(8 if name == "BF16" else 4))
+        with pytest.raises(ft.CheckpointError):
+            ft.read_extra(tmp_path / name)
+
+
+@pytest.mark.parametrize("command", ["align --checkpoint {}", "export {} --out {}/graph"])
+def test_a_configuration_of_a_huge_network_allocates_nothing(runs, tmp_path, capsys, command):
+    run = shutil.copytree(runs / "train", tmp_path / "run")
+    header, arrays, extra = read_raw(run / "checkpoint.safetensors")
+    for size in (10**7, 10**30):
+        huge = forged(extra, ("config", "network", "model_size"), size)
+        write_raw(run / "checkpoint.safetensors", header, arrays, huge)
+        before = peak_bytes()
+        assert cli.main(command.format(run / "checkpoint.safetensors", tmp_path).split()) in (1, 2)
+        assert peak_bytes() - before < MOST_BYTES
+        assert "unexpected" not in capsys.readouterr().err
+
+
+CONFIGS = ["{", "[]", "null", DEEP, {"config": []}, {"config": {"type": 3}}]
+CONFIGS += [{"config": {"type": "Config", "steps": value}} for value in (DEEP, 10**30, "x")]
+
+
+@pytest.mark.parametrize("data", CONFIGS)
+def test_a_configuration_that_is_forged_is_a_run_error(runs, tmp_path, data):
+    run = shutil.copytree(runs / "train", tmp_path / "run")
+    (run / "config.json").write_text(data if isinstance(data, str) and data != DEEP else text_of(data))
+    with pytest.raises(RunError):
+        experiment.read_config(run)
+    recorded = json.loads((runs / "train" / "config.json").read_text())
+    for packages in (3, [1], {"jax": 3}):
+        (run / "config.json").write_text(json.dumps(recorded | {"surroundings": {"packages": packages}}))
+        with pytest.raises(RunError, match="is damaged"):
+            experiment.read_config(run)
+
+
+def test_a_record_that_is_forged_is_a_metrics_error(runs, tmp_path):
+    run = shutil.copytree(runs / "train", tmp_path / "run")
+    whole = (run / "metrics.jsonl").read_text()
+    for old, new in (
+        ('"loss"', '"less"'),
+        ('"seconds": ', '"seconds": "x", "s": '),
+        ('{"kind": "train"', "[" * 100_000),
+    ):
+        assert old in whole
+        (run / "metrics.jsonl").write_text(whole.replace(old, new))
+        with pytest.raises(MetricsError):
+            experiment.train(TRAINED, run, resume=True, show_progress=False)
