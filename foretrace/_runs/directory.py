@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foretrace._runs.config_json import Kind, differences, from_json, parse, to_json
-from foretrace._runs.files import create_atomically, remove_temporaries, write_atomically
+from foretrace._runs.files import create_atomically, is_temporary, remove_temporaries, write_atomically
 from foretrace._runs.machine import surroundings
 
 
@@ -99,7 +99,8 @@ def check_free(path: str | os.PathLike[str]) -> None:
     """
     run = Run(Path(path))
     try:
-        if run.path.exists() and any(run.path.iterdir()):
+        # Another process that begins a run here at this moment may yet fail; the first one wins in `create`.
+        if run.path.exists() and not all(is_temporary(file, run.config) for file in run.path.iterdir()):
             raise _taken(run)
     except OSError as error:
         raise _unwritable(run, error) from error
@@ -161,7 +162,7 @@ def record_config(run: Run, config: Any) -> None:
 
 def _remove_temporaries(run: Run) -> None:
     """Remove what killed processes left: some files are not written again, so that nothing else would remove it."""
-    for path in (run.path.resolve(), run.checkpoint, run.figure):
+    for path in (run.config, run.checkpoint, run.figure):
         remove_temporaries(path)
 
 

@@ -45,15 +45,16 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def create_atomically(path: Path, data: bytes) -> None:
-    """Write a new file so that whoever finds it finds all of it; `remove_temporaries` of its folder finds what is left.
+    """Write a new file so that a reader who finds it finds all of it.
+
+    Its temporary file is in the same folder, which may be a mount point; `is_temporary` tells it from others.
 
     Raises:
         FileExistsError: there is such a file; it stays as it is.
         OSError: the file cannot be written.
     """
-    # Beside the folder, because others may look into it and take it for one in use.
     folder = path.parent.resolve()
-    temporary = _temporary(folder)
+    temporary = _temporary(folder / path.name)
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -92,6 +93,11 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
 
 
+def is_temporary(file: Path, path: Path) -> bool:
+    """Say whether a file is a temporary one of a path."""
+    return file.name.startswith(f".{path.name}.") and file.name.endswith(_TEMPORARY)
+
+
 def _sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk; Windows does not open folders."""
     if os.name != "posix":
@@ -104,7 +110,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Remove what killed processes left beside a file when they wrote it, or beside a folder when they began it."""
+    """Remove what killed processes left beside a file when they wrote it."""
     start = f".{path.name}."
     for file in path.parent.glob(f"{glob.escape(start)}*-*{_TEMPORARY}"):
         host, _, process = file.name.removeprefix(start).removesuffix(_TEMPORARY).rpartition("-")

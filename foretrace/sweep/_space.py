@@ -1,6 +1,7 @@
 """What a sweep searches: options of `foretrace train`, each with some values or a range."""
 
 import contextlib
+import dataclasses
 import functools
 import io
 import itertools
@@ -8,7 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import tyro
 
@@ -131,11 +132,29 @@ def _complaint(said: str) -> str:
     return "; ".join(shown)
 
 
+def short_names(config: Any, place: str = "") -> dict[str, str]:
+    """Return the options of a configuration that have a short name, by that name.
+
+    >>> short_names(Config())["lr"], short_names(Config())["cell"]
+    ('optimizer.learning-rate', 'network.cell')
+    """
+    found = {} if place else {"cell": _CELL}
+    hints = get_type_hints(type(config), include_extras=True)
+    for field in dataclasses.fields(config):
+        option = f"{place}{field.name.replace('_', '-')}"
+        for mark in getattr(hints[field.name], "__metadata__", ()):
+            found |= {alias.removeprefix("--"): option for alias in getattr(mark, "aliases", None) or ()}
+        if dataclasses.is_dataclass(value := getattr(config, field.name)):
+            found |= short_names(value, f"{option}.")
+    return found
+
+
 def _each(argument: str, texts: Sequence[str], config: Config, read: Callable[..., Any]) -> list[Any]:
     found = list[Dimension]()
     for text in texts:
         option, equals, rest = text.partition("=")
         option = option.strip().removeprefix("--").replace("_", "-")
+        option = short_names(config).get(option, option)
         try:
             if not equals:
                 raise ValueError("expected OPTION=VALUES")

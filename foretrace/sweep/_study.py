@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretrace._runs.directory import Run
-from foretrace._runs.escape import without_password
+from foretrace._runs.escape import without_secrets
 from foretrace._runs.files import LockedError, locked
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._space import Choice, Dimension, Value
@@ -102,7 +102,8 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
             load_if_exists=True,
         )
     except (SQLAlchemyError, ImportError, optuna.exceptions.StorageInternalError) as error:
-        text = without_password(" ".join(str(error).split()))
+        # A driver may say the address in words of its own, so that its secrets are looked for by themselves.
+        text = without_secrets(" ".join(str(error).split()), storage)
         raise ValueError(f"--storage: no database there: {text[:300]}") from error
 
 

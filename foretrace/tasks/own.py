@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import math
+import zipfile
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -15,6 +17,17 @@ from foretrace.tasks import Batch, Labels, Loss
 from foretrace.tasks._files import DataError, sha256
 from foretrace.tasks._formats import import_extra
 from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, shuffled
+
+MOST_CLASSES = 2**16
+"""Maximum number of classes: each is an output of the network."""
+
+MOST_NUMBER = 1e18
+"""Largest absolute value of an input or a target: its square must stay finite in float32."""
+
+SMALL, EXPANSION = 2**26, 200
+"""Bytes that any file may take in memory, and the factor on its size that a larger one may take."""
+
+_NAMES = tuple(f"{name}{end}" for name in ("xs", "ys", "lengths") for end in ("", "_test"))
 
 _PADDED = "xs of shape (sequences, steps, features), and lengths if they are padded"
 
@@ -192,8 +205,8 @@ class _Stored:
 
 def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     wide = rows.astype(np.float64)
-    deviation = np.nanstd(wide, axis=0)
-    return np.nanmean(wide, axis=0).astype(np.float32), np.where(deviation > 0, deviation, 1).astype(np.float32)
+    deviation = np.nanstd(wide, axis=0).astype(np.float32)
+    return np.nanmean(wide, axis=0).astype(np.float32), np.where(deviation > 0, deviation, np.float32(1))
 
 
 @functools.lru_cache(maxsize=4)
@@ -225,11 +238,25 @@ def _read(path: Path, modified: int, size: int, digest: str | None) -> _Stored:
         "test": np.arange(count, len(xs), dtype=np.int32) if test else own,
     }
     is_class = np.issubdtype(ys.dtype, np.integer)
+    _check_targets(path, ys[members["training"]], is_class)
     each = int(np.prod(ys.shape[2:] if each_step else ys.shape[1:], dtype=int))
-    classes = int(ys.max(initial=0)) + 1
+    classes = int(ys.max(initial=0)) + 1 if is_class else 0
     if is_class and classes < 2:
         raise DataError(f"{path}: every label is {classes - 1}; at least two classes are needed")
     return _Stored(xs, ys, lengths, members, each * max(classes, 2) if is_class else each, each_step, is_class)
+
+
+def _check_targets(path: Path, ys: np.ndarray, is_class: bool) -> None:
+    """Check that there is something to learn from for each output.
+
+    Raises:
+        DataError: no training sequence has a target.
+    """
+    known = ys >= 0 if is_class else ~np.isnan(ys)
+    outputs = known if is_class else known.reshape(-1, ys.shape[-1])
+    if not (outputs.any() if is_class else outputs.any(axis=0).all()):
+        missing = "-1" if is_class else "NaN"
+        raise DataError(f"{path}: the targets of all training sequences are {missing}, so that nothing is asked")
 
 
 def _checked(path: Path, arrays: dict[str, Any], end: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
@@ -241,16 +268,20 @@ def _checked(path: Path, arrays: dict[str, Any], end: str) -> tuple[np.ndarray, 
     xs, ys = np.asarray(arrays["xs"]), np.asarray(arrays["ys"])
     if not (np.issubdtype(xs.dtype, np.number) or xs.dtype == bool) or np.iscomplexobj(xs) or xs.ndim not in (2, 3):
         raise DataError(f"{path}: xs{end} is {xs.dtype}{list(xs.shape)}, expected {_PADDED}")
-    xs = (xs[..., None] if xs.ndim == 2 else xs).astype(np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        xs = (xs[..., None] if xs.ndim == 2 else xs).astype(np.float32)
     count, length = xs.shape[:2]
     lengths = np.asarray(arrays.get("lengths", np.full(count, length)))
     if lengths.shape != (count,) or not np.issubdtype(lengths.dtype, np.integer):
         raise DataError(f"{path}: lengths{end} is {lengths.dtype}{list(lengths.shape)}, expected {count} whole numbers")
     if count and (lengths.min() < 1 or lengths.max() > length):
         raise DataError(f"{path}: lengths{end} reach from {lengths.min()} to {lengths.max()}, expected 1 to {length}")
-    wrong = ~np.isfinite(xs).all(-1) & (np.arange(length)[None] < lengths[:, None])
+    wrong = ~(np.abs(xs) <= MOST_NUMBER).all(-1) & (np.arange(length)[None] < lengths[:, None])
     if wrong.any():
-        raise DataError(f"{path}: xs{end} holds NaN or infinity in sequence {np.argwhere(wrong)[0][0]}; clean it first")
+        raise DataError(
+            f"{path}: xs{end} holds NaN, infinity or a number beyond {MOST_NUMBER:g} in sequence "
+            f"{np.argwhere(wrong)[0][0]}; clean it first"
+        )
     ys, each_step = _targets(path, ys, end, count, length)
     return xs, ys, lengths.astype(np.int32), each_step
 
@@ -267,12 +298,22 @@ def _targets(path: Path, ys: np.ndarray, end: str, count: int, length: int) -> t
         raise DataError(f"{path}: ys{end} has shape {list(ys.shape)}, expected {length} steps on its second axis")
     if is_class and int(ys.min(initial=0)) < -each_step:
         raise DataError(f"{path}: ys{end} holds the label {ys.min()}; classes are counted from 0")
+    if is_class and int(ys.max(initial=0)) >= MOST_CLASSES:
+        raise DataError(
+            f"{path}: ys{end} holds the label {ys.max()}, but at most {MOST_CLASSES} classes are learned, counted from "
+            "0; number the classes one after another, or give real numbers to predict a number"
+        )
     if is_class and not each_step:
         if ys.ndim == 2 and ys.shape[1] > 1:
             raise DataError(f"{path}: ys{end} has shape {list(ys.shape)}: one class for each sequence is expected")
         return ys.reshape(count).astype(np.int32), False
     if is_class:
         return ys.astype(np.int32), True
+    if (np.abs(ys) > MOST_NUMBER).any():
+        raise DataError(
+            f"{path}: ys{end} holds infinity or a number beyond {MOST_NUMBER:g} in sequence "
+            f"{np.argwhere(np.abs(ys) > MOST_NUMBER)[0][0]}; clean it first, with NaN where nothing is known"
+        )
     # A number needs an axis of outputs.
     return (ys if ys.ndim == 2 + each_step else ys[..., None]).astype(np.float32), each_step
 
@@ -280,16 +321,47 @@ def _targets(path: Path, ys: np.ndarray, end: str, count: int, length: int) -> t
 def _npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            _check_expansion(path, sum(_bytes_of(file.zip, f"{name}.npy") for name in _NAMES if name in file.files))
+            # Of the others, the names alone are told.
+            return {name: file[name] if name in _NAMES else np.empty(0) for name in file.files}
+    except DataError:
+        raise
     except Exception as error:  # whatever NumPy says to a damaged file, or to one that holds objects
         raise DataError(f"cannot read {path}: {error}; write it with numpy.savez(path, xs=…, ys=…)") from error
+
+
+def _bytes_of(archive: zipfile.ZipFile, name: str) -> int:
+    """Return the number of bytes of an array in an archive, by its header alone."""
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, _, dtype = read[version](file)
+    return math.prod(shape) * max(dtype.itemsize, 4)  # inputs become float32, targets int32 or float32
+
+
+def _check_expansion(path: Path, needed: int) -> None:
+    """Refuse a file that would fill the memory: a few bytes may stand for as many as somebody likes.
+
+    Raises:
+        DataError: it needs too much memory for its size.
+    """
+    size = path.stat().st_size
+    if needed > max(SMALL, EXPANSION * size):
+        raise DataError(
+            f"{path} has {size:,} bytes and would take {needed:,} in memory, more than {EXPANSION} times as many; if "
+            "that is right, write it without compression, with numpy.savez"
+        )
 
 
 def _parquet(path: Path) -> dict[str, np.ndarray]:
     if path.suffix != ".parquet":
         raise DataError(f"{path} is neither .npz nor .parquet; for rows of a table, use foretrace stream")
     try:
-        table = import_extra("pyarrow.parquet").read_table(path).to_pydict()
+        parquet = import_extra("pyarrow.parquet")
+        about = parquet.read_metadata(path)
+        groups = [about.row_group(i) for i in range(about.num_row_groups)]
+        _check_expansion(path, 8 * sum(g.column(j).num_values for g in groups for j in range(g.num_columns)))
+        table = parquet.read_table(path).to_pydict()
     except DataError:
         raise
     except Exception as error:  # whatever Arrow says to a damaged file

@@ -14,7 +14,7 @@ from foretrace import read_extra
 from foretrace._rows import pipe as pipes
 from foretrace._rows.lines import SourceError
 from foretrace._rows.source import Source
-from foretrace._runs.escape import without_password
+from foretrace._runs.escape import without_password, without_secrets
 from foretrace.cli import _main as cli
 from foretrace.cli import _stream as commands
 from foretrace.cli import _sweep as sweeps
@@ -140,6 +140,12 @@ def test_no_password_is_printed():
     address = "postgresql://me:p@ss:word@host:5432/name"
     shown = sweeps._again(Sweep("copy", storage=address), Path("folder"))
     assert "p@ss" not in shown and "word" not in shown and "me:***@host:5432/name" in shown
+    in_query = "postgresql://host/name?user=me&password=p%40ss&connect_timeout=3"
+    shown = sweeps._again(Sweep("copy", storage=in_query), Path("folder"))
+    assert "p%40ss" not in shown and "user=me" in shown and "connect_timeout=3" in shown
+    said = "no route: host=host user=me password=p@ss"
+    assert without_secrets(said, in_query) == "no route: host=host user=me password=***"
+    assert "word" not in without_secrets("invalid dsn: ss:word", address.replace("p@ss:word", "ss:word"))
     assert without_password("sqlite:///a:b.db and http://host/a") == "sqlite:///a:b.db and http://host/a"
 
 

@@ -1,18 +1,24 @@
 """Run directories that were cut, edited or linked elsewhere: `foretrace check` says so, and `--resume` notices."""
 
 import dataclasses
+import errno
 import json
+import os
 import shutil
+import socket
+import subprocess
 
 import numpy as np
 import pytest
 
 from foretrace import CheckpointError, read_extra
+from foretrace._runs import directory
 from foretrace._runs.directory import RunError
 from foretrace._runs.escape import for_markdown
 from foretrace._runs.files import LinkError
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
+from foretrace.experiment._config import Config
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
@@ -193,3 +199,32 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused(run, tmp_path):
 
 def test_a_record_from_elsewhere_is_no_html():
     assert "<script>" not in for_markdown("<script>alert(1)</script>")
+
+
+def test_a_run_directory_may_be_a_mount_point(tmp_path, monkeypatch):
+    """No file is linked or renamed into another folder, which may be on another disk."""
+
+    def within(function):
+        def checked(source, target, **options):
+            if os.path.dirname(source) != os.path.dirname(target):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            return function(source, target, **options)
+
+        return checked
+
+    for name in ("link", "rename", "replace"):
+        monkeypatch.setattr(os, name, within(getattr(os, name)))
+    (tmp_path / "mounted").mkdir()
+    run = directory.create(tmp_path / "mounted", Config())
+    assert directory.read_config_as(run.path, Config) == Config()
+    assert [path.name for path in run.path.iterdir()] == ["config.json"]
+
+
+def test_what_a_process_left_that_was_killed_as_it_began_is_no_run(tmp_path):
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    (tmp_path / f".config.json.{socket.gethostname()}-{killed.pid}.tmp").write_bytes(b"{")
+    run = directory.create(tmp_path, Config())
+    assert [path.name for path in run.path.iterdir()] == ["config.json"]
+    with pytest.raises(RunError, match="holds a run already"):
+        directory.create(tmp_path, Config())

@@ -493,3 +493,12 @@ def test_what_was_planned_for_a_trial_survives_that_it_never_asked_for_it():
     again = study.trials[-1]
     assert again.system_attrs["fixed_params"] == {"rule": "bptt"}
     assert again.user_attrs == {"number": 0}
+
+
+def test_short_names_of_options_are_searched_like_long_ones():
+    short = sweep.Sweep(grid=("lr=1e-3,2e-3", "--depth=1,2", "cell=gru,lru"))
+    long = sweep.Sweep(grid=("optimizer.learning-rate=1e-3,2e-3", "network.depth=1,2", "network.cell=gru,lru"))
+    assert short.dimensions == long.dimensions and short.combinations == long.combinations
+    assert sweep.Sweep(search=("lr=log:1e-4:1e-2",)).dimensions[0].option == "optimizer.learning-rate"
+    with pytest.raises(ValueError, match="named twice"):
+        sweep.Sweep(grid=("lr=1e-3", "optimizer.learning-rate=2e-3"))
