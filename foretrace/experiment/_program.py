@@ -89,13 +89,31 @@ def evaluate(
     """Return the mean scores over the sequences of the first batches of a split."""
 
     def add(index: Array, total: _Tally) -> _Tally:
-        batch = shard(task.evaluation(split, seed, index, config.batch_size))
-        with matrix_products(config.matmul_precision):
-            outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
-        return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))
+        return tally_batch(config, task, network, total, index, seed, split, shard)
 
-    zero = jnp.zeros(())
-    return lax.fori_loop(0, batches, add, _Tally(zero, zero, zero, zero)).scores()
+    return lax.fori_loop(0, batches, add, empty_tally()).scores()
+
+
+def empty_tally() -> _Tally:
+    """Return the sums over no sequences."""
+    return _Tally(*[jnp.zeros(())] * 4)
+
+
+def tally_batch(
+    config: Config,
+    task: Task,
+    network: Network,
+    total: _Tally,
+    index: Array,
+    seed: int | Array,
+    split: EvaluationSplit = "validation",
+    shard: Callable[[Batch], Batch] = _unchanged,
+) -> _Tally:
+    """Return the sums over the sequences of a split with those of one more batch."""
+    batch = shard(task.evaluation(split, seed, index, config.batch_size))
+    with matrix_products(config.matmul_precision):
+        outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
+    return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))
 
 
 def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, sequences: int) -> int:

@@ -42,7 +42,7 @@ from foretrace._runs.signals import Stop
 from foretrace._types import Array
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
-from foretrace.experiment._program import align, evaluate, evaluation_batches, learn
+from foretrace.experiment._program import align, empty_tally, evaluation_batches, learn, tally_batch
 from foretrace.experiment._scores import Scores, StepMetrics
 from foretrace.tasks import EvaluationSplit, Task
 
@@ -64,6 +64,7 @@ class Progress(NamedTuple):
         window: metrics of the steps since the last line of the record.
         record: size and digest of the record; None before the first checkpoint.
         level: state of the watch over the training loss; None before the first checkpoint.
+        measured: whether the evaluation that is due at this step is recorded; if not, it comes first.
     """
 
     step: int = -1
@@ -72,6 +73,7 @@ class Progress(NamedTuple):
     window: tuple[StepMetrics, ...] = ()
     record: RecordMark | None = None
     level: Level | None = None
+    measured: bool = True
 
 
 class Saved(NamedTuple):
@@ -252,6 +254,7 @@ class _Training:
         self.fresh, self.step = progressed.step < 0, max(progressed.step, 0)
         self.window = list(progressed.window)
         self.watch, self.enough = watch, False
+        self.stop, self.measured = stop, progressed.measured
         self.schedule, self.pending, self.clock = Schedule(config.steps), Pending[Array](), Clock(progressed.seconds)
         advice = (
             f"try a smaller optimizer.learning_rate (now {config.optimizer.learning_rate}) or a smaller optimizer.clip "
@@ -263,16 +266,17 @@ class _Training:
             self.level.restore(list(progressed.level))
         given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
         self.learn = Steps(devices, partial(learn, config, task, learner, **given), stop)
-        self.evaluate = devices.compile(partial(evaluate, config, task, **given), static_argnames="split")
+        self.add_batch = devices.compile(partial(tally_batch, config, task, **given), static_argnames="split")
 
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""
         state = self.devices.replicate(state)
         self.show.compiling()
         if self.fresh:
-            if self.learn.stopped:
+            if self.learn.stopped or not self._measure(state.network):
                 return Result(self.run, 0, None, self.clock.seconds)
-            self._measure(state.network)
+        elif not self.measured:
+            self.measured = self._measure(state.network)
         while self.step < self.config.steps and not (self.learn.stopped or self.enough):
             state, row = self.learn(state, np.int32(self.step))
             self.step += 1
@@ -282,13 +286,15 @@ class _Training:
             if due:
                 self._do_what_is_due(state)
         self._read_metrics(all=True)
-        if self.step < self.config.steps:
+        if self.step < self.config.steps or not self.measured:
             self._save(state)
             return Result(self.run, self.step, None, self.clock.seconds)
         return self._finish(state)
 
     def _finish(self, state: LearnerState) -> Result:
         scores = self._score(state.network, "test", self.config.final_sequences)
+        if scores is None:  # the checkpoint of the last step is written; the evaluation is done again
+            return Result(self.run, self.step, None, self.clock.seconds)
         seconds = self.clock.seconds
         self.log.write("result", self.step, **scores._asdict(), seconds=seconds)
         return Result(self.run, self.step, scores, seconds)
@@ -317,7 +323,7 @@ class _Training:
         """Write what is due; the checkpoint last, so that it never knows less than the record."""
         if self._due(self.config.log_every):
             self._log_window()
-        self._measure(state.network)
+        self.measured = self._measure(state.network)
         if self._due(self.config.checkpoint_every):
             self._save(state)
 
@@ -330,19 +336,32 @@ class _Training:
         self.log.write("train", self.step, **values, seconds=self.clock.seconds)
         self.window.clear()
 
-    def _measure(self, network: Network) -> None:
+    def _measure(self, network: Network) -> bool:
+        """Write the measurements that are due; return False if a stop request came before they were complete."""
         if self._due(self.config.evaluate_every):
             scores = self._score(network, "validation", self.config.validation_sequences)
+            if scores is None:
+                return False
             self.log.write("validation", self.step, **scores._asdict(), seconds=self.clock.seconds)
             self.enough = self.watch is not None and self.watch(self.step, scores)
         if self._due(self.config.align_every) and self.devices.is_main_process:
             found = align(self.config, self.task, self.devices.unreplicate(network), self.learner.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
             self.log.write("alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
+        return True
 
-    def _score(self, network: Network, split: EvaluationSplit, sequences: int) -> Scores:
-        batches = evaluation_batches(self.config, self.task, split, sequences)
-        return Scores(*map(float, self.evaluate(network, np.int32(batches), split=split)))
+    def _score(self, network: Network, split: EvaluationSplit, sequences: int) -> Scores | None:
+        """Return the scores on a split; None if a stop request came first.
+
+        Several processes evaluate to the end, because they would not agree on the batch to stop after.
+        """
+        total = empty_tally()
+        for index in range(evaluation_batches(self.config, self.task, split, sequences)):
+            if self.stop.asked and not self.devices.several:
+                return None
+            # Waiting for each batch keeps a device from being asked for all of them at once.
+            total = jax.block_until_ready(self.add_batch(network, total, np.int32(index), split=split))
+        return Scores(*map(float, total.scores()))
 
     def _save(self, state: LearnerState) -> None:
         if not self.devices.is_main_process:
@@ -350,6 +369,8 @@ class _Training:
         self.log.sync()
         window, record = tuple(self.window), self.log.mark()
         level: Any = self.level.to_json()
-        progressed = Progress(self.step, self.clock.seconds, self.refusals.in_a_row, window, record, level)
+        progressed = Progress(
+            self.step, self.clock.seconds, self.refusals.in_a_row, window, record, level, self.measured
+        )
         extra = {"config": to_json(self.config), "progress": progressed._asdict()}
         save(self.run.checkpoint, self.devices.unreplicate(state), extra=extra)

@@ -19,6 +19,7 @@ from foretrace._runs.directory import default_path
 from foretrace._runs.loop import IN_FLIGHT
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
+from foretrace.experiment import _train
 from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import CELLS
 from foretrace.experiment._config import TASKS
@@ -180,6 +181,27 @@ def resume(run):
 
 def test_a_stopped_run_is_resumed_bit_for_bit(stopped, finished):
     assert_same_run(resume(stopped), finished)
+
+
+@pytest.mark.parametrize(("batch", "step"), [(1, 0), (3, 20), (5, 40), (8, 40)])
+def test_an_evaluation_ends_at_sigterm_and_is_done_again(tmp_path, monkeypatch, finished, batch, step):
+    """Two batches are evaluated at the steps 0, 20 and 40, and five at the end."""
+    calls = []
+    with monkeypatch.context() as patch:
+        evaluation_batches = _train.evaluation_batches
+
+        def batches(*arguments):
+            for index in range(evaluation_batches(*arguments)):
+                calls.append(index)
+                if len(calls) == batch:
+                    signal.raise_signal(signal.SIGTERM)
+                yield index
+
+        patch.setattr(_train, "evaluation_batches", batches)
+        patch.setattr(_train, "range", lambda them: them, raising=False)
+        stopped = experiment.train(CONFIG, tmp_path / "run", show_progress=False)
+    assert stopped.scores is None and stopped.step == step and len(calls) == batch
+    assert_same_run(resume(stopped.run), finished)
 
 
 @pytest.mark.program

@@ -29,7 +29,7 @@ from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper import _vmapped_runs
 from foretrace.paper._fairness import gradient_mode
-from foretrace.paper._jobs import best_rate, records_of
+from foretrace.paper._jobs import best_rate, planned_jobs, records_of
 from foretrace.paper._page import read_all, write_report
 from foretrace.paper._records import append_records, identity_of, read_records, recorded
 from foretrace.paper._tables import collect, markdown
@@ -474,3 +474,12 @@ def test_a_bar_in_a_name_does_not_end_its_cell():
     from foretrace.paper._tables import _row
 
     assert _row(["|lam| from 0", "1"]) == r"| \|lam\| from 0 | 1 |"
+
+
+def test_the_scale_smoke_has_an_entry_of_each_kind_and_one_program_for_search_and_report():
+    smoke, whole = (paper.load("table1", scale) for scale in ("smoke", "paper"))
+    names = [entry.name for entry in smoke.entries]
+    assert len(names) == 3 and set(names) <= {entry.name for entry in whole.entries}
+    for entry in smoke.entries:
+        search, report = planned_jobs(smoke, entry)
+        assert search.config == report.config
