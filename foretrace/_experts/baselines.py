@@ -11,7 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
-from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._experts.expert import AbstractExpert, Features, counted
 from foretrace._types import Array, Bool, Float
 
 _MEMORY = 1000.0
@@ -120,4 +120,4 @@ class ClassBaselines(AbstractExpert):
         last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(counts.dtype)
         hit = (last * label).sum()
         now = jnp.stack([hit, 1 - hit]) * (known & (last.sum() > 0)).astype(counts.dtype)
-        return counts + label * known.astype(counts.dtype), right + now
+        return counted(counts, label * known.astype(counts.dtype)), counted(right, now)

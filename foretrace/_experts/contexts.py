@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._engine.rounding import mixed_bits
-from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._experts.expert import AbstractExpert, Features, counted
 from foretrace._types import Array, Bool, Float, UInt32
 
 ORDERS = 5
@@ -74,7 +74,7 @@ class Contexts(AbstractExpert):
         counts, table = state
         # All that was read of the table stands before what is written: the compiler then writes in place.
         known = known & jnp.isfinite(predicted).all()
-        counts = counts + label * known.astype(counts.dtype)
+        counts = counted(counts, label * known.astype(counts.dtype))
         if self.orders:
             hashes = self._hashes(features, jnp.argmax(label).astype(jnp.uint32)[None])[:, 0]
             orders, places = jnp.arange(self.orders, dtype=jnp.int32), self._places(hashes)

@@ -52,6 +52,17 @@ def probabilities_of_seen(logits: Float[Array, "*E O"], num_classes: Int[Array, 
     return jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)
 
 
+MEMORY = 10_000.0
+"""Number of labels that counts of classes remember: of more labels, older ones lose weight exponentially."""
+
+
+def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, "K"]:
+    """Return counts with one more label, scaled down so that their sum is at most `MEMORY`."""
+    total = counts + more
+    scaled = total * jnp.minimum(1.0, MEMORY / jnp.maximum(total.sum(), 1.0))
+    return jnp.where((more != 0).any(), scaled, counts)
+
+
 class AbstractExpert(eqx.Module):
     """Some experts of one kind, each of which predicts every output."""
 

@@ -1,12 +1,14 @@
-"""Scales of errors: outliers do not move them far, and a new scale is found after a few rows, however exact it was."""
+"""Scales of errors and counts of classes: a new scale or distribution is found, whatever came before."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax import lax
 
 from foretrace._experts.error_scale import NEW_SCALE, learned_error, new_error_scale
+from foretrace._experts.expert import MEMORY, counted
 from foretrace._experts.mix_numbers import NumberMixture
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -46,3 +48,11 @@ def test_weights_follow_the_better_expert_again_after_an_exact_stretch(deviation
         _, candidates = mixture.predict(state, predicted)
         state = mixture.learn(state, predicted, candidates, jnp.array([y]), YES, jnp.array(deviation))
     assert float(mixture.weights(state)[2, 0]) > 0.8
+
+
+def test_counts_of_classes_forget_an_older_distribution_whatever_its_length():
+    first, second = jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])
+    counts = lax.fori_loop(0, 30_000, lambda _, c: counted(c, first), jnp.zeros(2))
+    assert counts.tolist() == [MEMORY, 0.0] and counted(counts, jnp.zeros(2)).tolist() == counts.tolist()
+    counts = lax.fori_loop(0, int(0.7 * MEMORY), lambda _, c: counted(c, second), counts)
+    assert float(counts[1] / counts.sum()) > 0.5
