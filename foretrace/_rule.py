@@ -126,7 +126,7 @@ class LearningRule:
         if isinstance(self.credit, Depth) and not self.carried:
             raise ValueError(
                 f"{self}: credit in depth extends the sensitivities that a rule carries, and {self.name} carries "
-                "none; use it with ONLINE (SNAP1), RTRL or HYBRID"
+                "none; use it with ONLINE, RTRL or HYBRID"
             )
         every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
         if isinstance(self.credit, Sketches) and (self.carried or not every):
@@ -157,7 +157,7 @@ class LearningRule:
             ValueError: a negative number, or a rule without depth.
 
         >>> print(ONLINE.with_depth(4).with_groups(1))
-        SNAP1(depth=4, groups=1)
+        ONLINE(depth=4, groups=1)
         """
         return self._with_depth_settings(groups=groups)
 
@@ -174,9 +174,9 @@ class LearningRule:
             ValueError: a negative number, a rule without depth, or by_memory without modules.
 
         >>> print(ONLINE.with_depth(1).with_modules(16))
-        SNAP1(depth=1, modules=16)
+        ONLINE(depth=1, modules=16)
         >>> print(ONLINE.with_depth(1).with_modules(16, by_memory=True))
-        SNAP1(depth=1, modules=16, by_memory=True)
+        ONLINE(depth=1, modules=16, by_memory=True)
         """
         return self._with_depth_settings(modules=modules, by_memory=by_memory)
 
@@ -232,12 +232,13 @@ TRUNCATED = LearningRule("TRUNCATED", recurrent=True)
 """One step of the past: recurrent coefficients see the previous state as a constant (paper: "1-step truncated")."""
 
 
-SNAP1 = LearningRule("SNAP1", recurrent=True, own=True, carried=True)
-"""SnAp-1 with spatially backpropagated errors: exact inside a layer of independent modules."""
+ONLINE = LearningRule("ONLINE", recurrent=True, own=True, carried=True)
+"""The paper's rule: SnAp-1 with spatially backpropagated errors, on independent modules the exact
+gradient of the layer (Eq. 5-7)."""
 
 
-ONLINE = SNAP1
-"""The paper's rule: SnAp-1 on independent modules, where it is the exact gradient of the layer (Eq. 5-7)."""
+SNAP1 = ONLINE
+"""The same rule by the name that the literature has for it on dense layers, where it is an approximation."""
 
 
 RTRL = LearningRule("RTRL", recurrent=True, own=True, others=True, carried=True)
@@ -256,8 +257,8 @@ UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, 
 """Unbiased online recurrent optimisation: nothing is left out on average, in the memory of one more network."""
 
 
-RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, SNAP1, RTRL, HYBRID, BPTT, UORO)} | {
-    "ONLINE": ONLINE
+RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, ONLINE, RTRL, HYBRID, BPTT, UORO)} | {
+    "SNAP1": SNAP1
 }
 """Every rule by name, for command lines and records."""
 

@@ -81,7 +81,7 @@ def check_cell(
 
     Interface; `own` and `others` used as declared; one module a coefficient; holomorphic; scan = step; values and
     gradients equal to the definition of each rule; any partition into chunks gives the same gradient and carry;
-    SNAP1 = RTRL exactly on independent modules; RTRL = BPTT in the layer; HYBRID between SNAP1 and BPTT; a reset
+    ONLINE = RTRL exactly on independent modules; RTRL = BPTT in the layer; HYBRID between ONLINE and BPTT; a reset
     equals two sequences; sensitivities and gradients equal to finite differences; every parameter learns.
 
     Args:
@@ -214,12 +214,12 @@ def _check_gradients(cell: AbstractCell, random: np.random.Generator, length: in
     fresh = jnp.arange(4) == 3
     want = measure(definitions, network, xs, ys, resets)
     _check_differences(cell, (network, xs, ys), random, want, book)
-    snap1, rtrl = (want.gradients[name][1].blocks.cell for name in ("SNAP1", "RTRL"))
+    snap1, rtrl = (want.gradients[name][1].blocks.cell for name in ("ONLINE", "RTRL"))
     apart = max(map(_error, jax.tree.leaves(snap1), jax.tree.leaves(rtrl)))
     hint = f"Gradients differ by {apart:.1e}; modules that do not read `others` are independent, and only they"
-    book.require("SNAP1 = RTRL iff independent", (apart <= book.tolerance) == cell.independent, 0.0, "", hint)
+    book.require("ONLINE = RTRL iff independent", (apart <= book.tolerance) == cell.independent, 0.0, "", hint)
     silent = [name for name, leaf in _named(snap1) if not np.any(leaf) and name not in book.frozen]
-    hint = "Nothing reaches it under SNAP1: use it, do not stop its gradient, or name it in `frozen`"
+    hint = "Nothing reaches it under ONLINE: use it, do not stop its gradient, or name it in `frozen`"
     hint += "; if its units may be shut, as a ReLU, draw other inputs with `key`"
     book.require("every parameter learns", not silent, 0.0, ", ".join(silent), hint)
     runs = {}
@@ -245,7 +245,7 @@ def _check_rule(
     if rule.name in want.e:
         book.equal(f"definition of the sensitivity, {rule}", _only_layer(whole.carry.e), want.e[rule.name])
     if singly and rule.inputs:
-        definition = want.gradients["SNAP1" if rule == HYBRID else "TRUNCATED"][1]
+        definition = want.gradients["ONLINE" if rule == HYBRID else "TRUNCATED"][1]
         book.equal(f"definition, {rule} in chunks of one step", singly.grads, definition)
     elif singly:
         book.equal(f"chunk invariance, {rule} in chunks of one step", singly, whole)
@@ -260,9 +260,9 @@ def _check_between_rules(cell: AbstractCell, runs: dict[str, dict[str, Run]], bo
     whole = {name: ways["whole"].grads for name, ways in runs.items()}
     inside = {name: (grads.blocks, grads.decoder) for name, grads in whole.items()}
     book.equal("RTRL = BPTT in the layer and above", inside["RTRL"], inside["BPTT"])
-    book.equal("HYBRID in chunks of one step = SNAP1", runs["HYBRID"]["singly"].grads, whole["SNAP1"])
+    book.equal("HYBRID in chunks of one step = ONLINE", runs["HYBRID"]["singly"].grads, whole["ONLINE"])
     if cell.independent:
-        book.equal("SNAP1 = RTRL on independent modules", whole["SNAP1"], whole["RTRL"])
+        book.equal("ONLINE = RTRL on independent modules", whole["ONLINE"], whole["RTRL"])
         book.equal("HYBRID on a whole sequence = BPTT", whole["HYBRID"], whole["BPTT"])
 
 

@@ -176,7 +176,7 @@ def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Defini
     """Evaluate the oracles on the network of one layer; states and sensitivities are those after the last step."""
     cell, zs = layer_of(network, xs)
     oracles = {
-        "SNAP1": snap1_by_definition,
+        SNAP1.name: snap1_by_definition,
         "RTRL": snap1_by_definition if cell.independent else rtrl_by_definition,
     }
 

@@ -257,7 +257,7 @@ def test_the_right_dense_cell_passes_in_float32_with_a_parameter_declared_frozen
         (ReadsOwnForOthers, "own is the past of each module"),
         (ReadsOthersForOwn, "others are the other modules"),
         (HidesDependence, "independent as declared"),
-        pytest.param(ReadsOthersInVain, "SNAP1 = RTRL iff independent", marks=pytest.mark.full),
+        pytest.param(ReadsOthersInVain, "ONLINE = RTRL iff independent", marks=pytest.mark.full),
         (ColumnsAreModules, "a coefficient acts on one module"),
         (SharesACoefficient, "a coefficient acts on one module"),
         (HasNoModuleAxis, "interface.*module axis"),

@@ -89,7 +89,7 @@ def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
 def test_a_carry_of_another_depth_is_refused():
     network = make_network()
     for had in (ft.ONLINE, ft.ONLINE.with_depth(2)):
-        with pytest.raises(ValueError, match=r"carry does not fit.*SNAP1\(depth=1\)"):
+        with pytest.raises(ValueError, match=r"carry does not fit.*ONLINE\(depth=1\)"):
             run(network, DEEP, ft.init_carry(network, had))
 
 

@@ -66,7 +66,7 @@ def with_value(shape, index, value):
         ({"loss": "mse"}, TypeError, r"loss='mse' must be a function loss\(output, y\)"),
         ({"loss": lambda output, y: output}, ValueError, r"loss returned an array float64\[3\] for one step.*mean"),
         ({"key": 0}, TypeError, r"gradient\(key=0\) must be a PRNG key, such as jax.random.key\(0\)"),
-        ({"rule": "rtlr"}, ValueError, "'rtlr' is unknown; choose one of BPTT.*SNAP1"),
+        ({"rule": "rtlr"}, ValueError, "'rtlr' is unknown; choose one of BPTT.*ONLINE"),
         ({"rule": None}, TypeError, "rule must be a LearningRule or one of.*NoneType"),
     ],
 )  # fmt: skip
@@ -96,7 +96,7 @@ def other_carries(network):
 
 def test_a_carry_that_is_not_its_own_is_refused(network):
     for whose, carry in other_carries(network).items():
-        with pytest.raises(ValueError, match=r"carry does not fit: expected init_carry\(network, SNAP1"):
+        with pytest.raises(ValueError, match=r"carry does not fit: expected init_carry\(network, ONLINE"):
             pytest.fail(f"a carry {whose} was taken: {gradient(network, carry)}")
     with pytest.raises(ValueError, match=r"carry does not fit.*batch_size=2"):
         gradient(network, ft.init_carry(network, ft.ONLINE), xs=jnp.ones((2, C, 2)), ys=jnp.zeros((2, C), int))
