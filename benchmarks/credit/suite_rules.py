@@ -6,7 +6,7 @@ immediate     the derivative of one step with RMSprop (Adam without momentum): "
 equal         the longest window, or chunk, that needs no more than `REFERENCE` does
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 import foretrace as ft
-from benchmarks.rolling import Rolling
+from benchmarks.rolling import Rolling, window_gradient
 from foretrace._engine.operations import operations
 
 RATE = 3e-3
@@ -139,10 +139,6 @@ class Costs:
         if "reach" not in settings:
             return ft.operation_count(self.network, WAYS[name].rule, settings.get("chunk", task.chunk))
         chunk, reach = task.chunk, settings["reach"]
-        xs, ys = (jnp.zeros((reach, size)) for size in (self.network.input_size, self.network.output_size))
-
-        def step(network, carry, xs, ys):
-            value, grads, _ = ft.gradient(network, carry, xs, ys, rule=ft.BPTT, loss=ft.losses.squared_error)
-            return value, grads, ft.forward(network, carry, xs[:chunk])[1]
-
-        return operations(step, self.network, ft.init_carry(self.network, ft.BPTT), xs, ys) / chunk
+        window, ys = jnp.zeros((reach, self.network.input_size)), jnp.zeros((chunk, self.network.output_size))
+        step = partial(window_gradient, chunk=chunk, loss=ft.losses.squared_error)
+        return operations(step, self.network, ft.init_carry(self.network, ft.BPTT), window, ys) / chunk
