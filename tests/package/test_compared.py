@@ -3,6 +3,7 @@
 import importlib
 import importlib.machinery
 import importlib.metadata
+import re
 import sys
 import time
 import types
@@ -51,6 +52,17 @@ def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_trun
         total = part if total is None else jax.tree.map(jnp.add, total, part)
     apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(chunk)[1], total)
     assert max(jax.tree.leaves(apart)) < 1e-10
+
+
+def test_every_script_that_a_page_or_a_record_names_is_there():
+    history = {ROOT / "CHANGELOG.md", ROOT / "dev" / "LOG.md"}
+    pages = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")} - history
+    for path in sorted(pages | set((ROOT / "benchmarks" / "records").glob("*.jsonl"))):
+        text = path.read_text()
+        for name in set(re.findall(r"python -m (benchmarks[.\w]+)", text)):
+            assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{path.name} names {name}"
+        for name in set(re.findall(r"\bbenchmarks/[\w/]+\.(?:py|jsonl|json|md)\b", text)) if path in pages else ():
+            assert (ROOT / name).exists(), f"{path.name} names {name}"
 
 
 def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(benchmark, tmp_path, capsys):
