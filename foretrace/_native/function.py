@@ -227,7 +227,9 @@ def _late(lowering: Lowering, leaf: Leaf, value: Value) -> Loop:
     """Return the loop that writes a state over its old value, after everything that reads it."""
     reads_state = any(load.array.place == "state" for load in loads(value.expression))
     if cost(value.expression) or reads_state:
-        value = lowering.stored(value, Array(leaf.value.size, leaf.value.dtype, "scratch"))
+        # The place of the next value of a step is free while no step runs.
+        beside = leaf.next if leaf.twice else Array(leaf.value.size, leaf.value.dtype, "scratch")
+        value = lowering.stored(value, beside)
     target = contiguous(leaf.array, value.shape)
     assert isinstance(target, Load)
     return simplified(Loop(target, value.expression, value.shape))
