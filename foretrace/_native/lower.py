@@ -255,8 +255,8 @@ def distinct(jaxpr: Any) -> tuple[list[Any], list[Any]]:
     eqns = []
     for eqn in jaxpr.eqns:
         atoms = [name(atom) for atom in eqn.invars]
-        if eqn.primitive.name == "select_n" and len({id(atom) for atom in atoms[1:]}) == 1:
-            same[eqn.outvars[0]] = atoms[1]  # a choice between one and the same
+        if (alias := _alias(eqn.primitive.name, atoms)) is not None:
+            same[eqn.outvars[0]] = alias
             continue
         operands = tuple((str(a.aval), repr(a.val)) if isinstance(a, core.Literal) else a for a in atoms)
         key = (eqn.primitive.name, operands, str(eqn.params))
@@ -266,6 +266,17 @@ def distinct(jaxpr: Any) -> tuple[list[Any], list[Any]]:
             first[key] = eqn.outvars
             eqns.append(eqn.replace(invars=atoms))
     return eqns, [name(atom) for atom in jaxpr.outvars]
+
+
+def _alias(name: str, atoms: Sequence[Any]) -> Any:
+    """Return the operand that an operation returns as it is; None if it does something."""
+    if name == "select_n" and len({id(atom) for atom in atoms[1:]}) == 1:
+        return atoms[1]
+    if name == "and":
+        known = [isinstance(atom, core.Literal) and atom.val is not None and bool(np.all(atom.val)) for atom in atoms]
+        if any(known) and atoms[0].aval.dtype == np.bool_:
+            return atoms[1 - known.index(True)]
+    return None
 
 
 def _uses(eqns: Sequence[Any], results: Sequence[Any]) -> Counter[Any]:
