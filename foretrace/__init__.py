@@ -19,9 +19,11 @@ from foretrace._cells.lru import LRU as LRU
 from foretrace._cells.min_gru import MinGRU as MinGRU
 from foretrace._cells.min_lstm import MinLSTM as MinLSTM
 from foretrace._cells.rg_lru import RGLRU as RGLRU
+from foretrace._cells.rotation import Rotation as Rotation
 from foretrace._cells.rtu import RTU as RTU
 from foretrace._cells.s5 import S5 as S5
 from foretrace._cells.selective_ssm import SelectiveSSM as SelectiveSSM
+from foretrace._cells.set_reset import SetReset as SetReset
 from foretrace._engine.alignment import Alignment as Alignment
 from foretrace._engine.alignment import alignment as alignment
 from foretrace._engine.carry import carry_size as carry_size

@@ -21,6 +21,9 @@ CELLS = {
     "rtu": ft.RTU.factory(state_size=3),
     "indrnn": ft.IndRNN.factory(),
     "lif": ft.LIF.factory(),
+    "setreset": ft.SetReset.factory(state_size=2),
+    "latch": ft.SetReset.factory(products=False),
+    "rotation": ft.Rotation.factory(state_size=2),
 }
 
 

@@ -45,6 +45,9 @@ class AbstractCell(eqx.Module):
     slow_parameters: ClassVar[tuple[str, ...]] = ()
     """Names of the fields that `foretrace.adamw` trains at `learning_rate * recurrent_factor`, without weight decay."""
 
+    module_readout: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that only the readout uses and whose entry `[n, ...]` belongs to module n."""
+
     @property
     def output_size(self) -> int:
         """Number of features of `readout`. Default: the number of modules."""

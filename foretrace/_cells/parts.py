@@ -36,13 +36,52 @@ def decay_rates(
     >>> [round(float(rate), 3) for rate in rates]
     [0.1, 0.1]
     """
+    low, high = _logarithms(owner, timescales)
+    return jnp.exp(-jax.random.uniform(key, shape, minval=low, maxval=high))
+
+
+def spaced_timescales(owner: str, timescales: tuple[float, float], size: int) -> np.ndarray:
+    """Return time constants evenly spaced on a logarithmic scale, from the shortest to the longest.
+
+    Unlike samples (`decay_rates`), they cover the range with few modules.
+
+    Args:
+        owner: name of the cell, for the error message.
+        timescales: shortest and longest time constant, in steps.
+        size: number of time constants; a single one is the geometric mean of both.
+
+    Raises:
+        ValueError: not 0 < shortest <= longest < infinity.
+
+    >>> spaced_timescales("example", (2.0, 32.0), 3).round(6).tolist()
+    [2.0, 8.0, 32.0]
+    """
+    low, high = _logarithms(owner, timescales)
+    return np.exp(np.linspace(low, high, size) if size > 1 else np.array([(low + high) / 2]))
+
+
+def _logarithms(owner: str, timescales: tuple[float, float]) -> tuple[float, float]:
     if len(timescales) != 2 or not 0 < timescales[0] <= timescales[1] < math.inf:
         raise ValueError(
             f"{owner}(timescales={timescales}) must be the shortest and the longest time constant in steps, "
             "0 < shortest <= longest, such as (1, 1000)"
         )
-    low, high = (math.log(value) for value in timescales)
-    return jnp.exp(-jax.random.uniform(key, shape, minval=low, maxval=high))
+    return math.log(timescales[0]), math.log(timescales[1])
+
+
+def half_of(owner: str, input_size: int) -> int:
+    """Return the number of modules with two outputs each that are together as wide as the input.
+
+    Raises:
+        ValueError: it is odd.
+    """
+    if input_size % 2:
+        raise ValueError(
+            f"{owner}(input_size={input_size}) puts out two features for each module, which cannot be "
+            "as many as an odd number of inputs; in a network make model_size even, elsewhere give "
+            "state_size"
+        )
+    return input_size // 2
 
 
 def check_sizes(owner: str, **sizes: int) -> None:

@@ -25,9 +25,11 @@ from foretrace._cells.lru import LRU
 from foretrace._cells.min_gru import MinGRU
 from foretrace._cells.min_lstm import MinLSTM
 from foretrace._cells.rg_lru import RGLRU
+from foretrace._cells.rotation import Rotation
 from foretrace._cells.rtu import RTU
 from foretrace._cells.s5 import S5
 from foretrace._cells.selective_ssm import SelectiveSSM
+from foretrace._cells.set_reset import SetReset
 from foretrace._engine.forward import forward
 from foretrace._network import Network
 from foretrace._runs.checkpoint import CheckpointError
@@ -37,7 +39,22 @@ FORMAT = 1
 CONFIG, MODEL = "config.json", "model.safetensors"
 _CELLS: dict[str, type[AbstractCell]] = {
     cell.__name__: cell
-    for cell in (LRU, LinearRNN, GRU, ElementwiseLSTM, MinGRU, MinLSTM, RGLRU, S5, SelectiveSSM, RTU, IndRNN, LIF)
+    for cell in (
+        LRU,
+        LinearRNN,
+        GRU,
+        ElementwiseLSTM,
+        MinGRU,
+        MinLSTM,
+        RGLRU,
+        S5,
+        SelectiveSSM,
+        RTU,
+        IndRNN,
+        LIF,
+        SetReset,
+        Rotation,
+    )
 }
 
 
@@ -126,7 +143,10 @@ def _assembled(settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str,
         object.__setattr__(made, name, cell[name])
     prefix = "blocks.cell."
     for name in _fields(kind, static=False):
-        object.__setattr__(made, name, jax.ShapeDtypeStruct(arrays[prefix + name].shape, arrays[prefix + name].dtype))
+        # A field may be None, such as a part of the readout that an option leaves out.
+        found = arrays.get(prefix + name)
+        shape = None if found is None else jax.ShapeDtypeStruct(found.shape, found.dtype)
+        object.__setattr__(made, name, shape)
     like = eqx.tree_at(lambda network: network.blocks.cell, like, made)
     want = dict(_named(like))
     if set(want) != set(arrays):

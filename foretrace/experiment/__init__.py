@@ -16,7 +16,9 @@ from foretrace.experiment._cells import IndRNN as IndRNN
 from foretrace.experiment._cells import LinearRNN as LinearRNN
 from foretrace.experiment._cells import MinGRU as MinGRU
 from foretrace.experiment._cells import MinLSTM as MinLSTM
+from foretrace.experiment._cells import Rotation as Rotation
 from foretrace.experiment._cells import SelectiveSSM as SelectiveSSM
+from foretrace.experiment._cells import SetReset as SetReset
 from foretrace.experiment._config import Config as Config
 from foretrace.experiment._config import NetworkConfig as NetworkConfig
 from foretrace.experiment._config import OptimizerConfig as OptimizerConfig

@@ -15,9 +15,11 @@ from foretrace._cells import (
     min_gru,
     min_lstm,
     rg_lru,
+    rotation,
     rtu,
     s5,
     selective_ssm,
+    set_reset,
 )
 from foretrace._cells.abstract import AbstractCell
 from foretrace._runs.config_json import check_types
@@ -85,7 +87,24 @@ SelectiveSSM: type[AbstractCellConfig] = _config_of(selective_ssm.SelectiveSSM)
 RTU: type[AbstractCellConfig] = _config_of(rtu.RTU)
 IndRNN: type[AbstractCellConfig] = _config_of(ind_rnn.IndRNN)
 LIF: type[AbstractCellConfig] = _config_of(lif.LIF)
-CELLS = (LRU, LinearRNN, GRU, ElementwiseLSTM, MinGRU, MinLSTM, RGLRU, S5, SelectiveSSM, RTU, IndRNN, LIF)
+SetReset: type[AbstractCellConfig] = _config_of(set_reset.SetReset)
+Rotation: type[AbstractCellConfig] = _config_of(rotation.Rotation)
+CELLS = (
+    LRU,
+    LinearRNN,
+    GRU,
+    ElementwiseLSTM,
+    MinGRU,
+    MinLSTM,
+    RGLRU,
+    S5,
+    SelectiveSSM,
+    RTU,
+    IndRNN,
+    LIF,
+    SetReset,
+    Rotation,
+)
 
 CellName = Literal[
     "lru",
@@ -100,6 +119,8 @@ CellName = Literal[
     "rtu",
     "ind-rnn",
     "lif",
+    "set-reset",
+    "rotation",
 ]
 
 BY_NAME: dict[CellName, type[AbstractCellConfig]] = dict(zip(typing.get_args(CellName), CELLS, strict=True))

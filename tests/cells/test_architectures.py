@@ -100,6 +100,44 @@ def test_rtu_is_a_complex_rotation_in_real_numbers():
         np.testing.assert_allclose(y, p["C_u"] @ u + p["C_v"] @ v + p["D"] * x, atol=1e-12)
 
 
+def test_set_reset_is_a_latch_with_two_conjunctions():
+    cell = ft.SetReset(3, 4, timescales=(2.0, 200.0), key=KEY)
+    p, h, gain = parameters(cell), np.zeros(4), np.minimum(np.sqrt(np.geomspace(2, 200, 4)), 10)
+    half_rate = 1 / (2 * np.geomspace(2, 200, 4))
+    np.testing.assert_allclose(sigmoid(p["b"]) ** 2, np.tile(half_rate[:, None], 4))
+    for x, got, y in zip(XS, *states_and_outputs(cell), strict=True):
+        q = sigmoid(p["W"] @ x + p["b"])
+        s, r = q[:, 0] * q[:, 1], q[:, 2] * q[:, 3]
+        h = (1 - s) * (1 - r) * h + s - r
+        np.testing.assert_allclose(got, h, atol=1e-12)
+        want = np.concatenate([gain * h, gain * h * np.tanh(p["W_o"] @ x + p["b_o"])])
+        np.testing.assert_allclose(y, want, atol=1e-12)
+    plain = ft.SetReset(3, 4, products=False, timescales=(2.0, 200.0), key=KEY)
+    assert "W_o" not in parameters(plain)
+    np.testing.assert_allclose(states_and_outputs(plain)[1][-1], gain * h, atol=1e-12)
+
+
+def test_rotation_is_turned_and_pushed_by_its_input():
+    cell = ft.Rotation(3, 4, timescales=(2.0, 200.0), key=KEY)
+    p, z = parameters(cell), np.zeros(4, complex)
+    np.testing.assert_allclose(np.log1p(np.exp(p["a"])), 1 / np.geomspace(2, 200, 4), rtol=1e-10)
+    (us, vs), ys = states_and_outputs(cell)
+    for x, u, v, y in zip(XS, us, vs, ys, strict=True):
+        m = 1 / (1 + np.exp(p["W_a"] @ x + p["a"]))
+        push = np.tanh(p["W_u"] @ x + p["b_u"]) + 1j * np.tanh(p["W_v"] @ x + p["b_v"])
+        z = m * np.exp(1j * (p["W_p"] @ x + p["p"])) * z + np.sqrt(1 - m**2) * push
+        np.testing.assert_allclose(u + 1j * v, z, atol=1e-12)
+        np.testing.assert_allclose(y, np.concatenate([z.real, z.imag]), atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [ft.SetReset, ft.Rotation], ids=lambda make: make.__name__)
+def test_two_outputs_for_each_module_are_as_wide_as_an_even_input(make, without_shape_checks):
+    assert make(6, key=KEY).output_size == 6
+    assert make(5, 2, key=KEY).output_size == 4
+    with pytest.raises(ValueError, match=f"{make.__name__}.input_size=5.*two features for each"):
+        make(5, key=KEY)
+
+
 def test_lif_spikes_and_is_reset_by_subtraction():
     cell = ft.LIF(3, 4, threshold=0.5, timescales=(2.0, 5.0), key=KEY)
     p, v, z, spikes = parameters(cell), np.zeros(4), np.zeros(4), 0
@@ -124,10 +162,13 @@ def test_the_sensitivity_of_lif_is_the_leaky_sum_of_its_inputs_and_its_surrogate
     np.testing.assert_allclose(slope, np.array([0, 0, 0.5, 1, 0.5, 0, 0]) * 0.3 / 0.5, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [ft.MinGRU, ft.MinLSTM, ft.RGLRU, ft.SelectiveSSM], ids=lambda make: make.__name__)
+GATED = [ft.MinGRU, ft.MinLSTM, ft.RGLRU, ft.SelectiveSSM, ft.SetReset, ft.Rotation]
+
+
+@pytest.mark.parametrize("make", GATED, ids=lambda make: make.__name__)
 def test_saturated_gates_give_finite_states_and_gradients(make):
     """Gates that are shut or open to the last bit: no 0 / 0, and no infinite slope of a square root at zero."""
-    cell = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), make(3, key=KEY))
+    cell = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), make(4, key=KEY))
 
     @jax.jit
     @jax.value_and_grad
@@ -136,7 +177,7 @@ def test_saturated_gates_give_finite_states_and_gradients(make):
         return jnp.sum(jnp.tanh(jax.vmap(cell.readout)(hs, xs)))
 
     for size in (0.0, 1e2, 1e4):
-        found = loss(cell, jnp.asarray(size * XS, jnp.float32))
+        found = loss(cell, jnp.asarray(size * XS[:, [0, 1, 2, 0]], jnp.float32))
         assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(found)), size
 
 
@@ -187,6 +228,7 @@ def test_time_constants_out_of_order(timescales, without_shape_checks):
         (lambda: ft.SelectiveSSM(3, states_per_channel=0, key=KEY), "states_per_channel=0"),
         (lambda: ft.LIF(3, threshold=0.0, key=KEY), "threshold=0.0"),
         (lambda: ft.RTU(3, 0, key=KEY), "state_size=0"),
+        (lambda: ft.SetReset(3, 2, timescales=(0.5, 9.0), key=KEY), "above 1/2"),
     ],
 )
 def test_bad_settings(make, message):
@@ -206,6 +248,8 @@ def test_bad_settings(make, message):
         (ft.SelectiveSSM.factory(states_per_channel=3), lambda H, N: H * 3 * (2 * H + 2)),
         (ft.IndRNN.factory(state_size=7), lambda H, N: N * (H + 2)),
         (ft.LIF.factory(state_size=7), lambda H, N: N * (H + 1)),
+        (ft.SetReset.factory(state_size=7), lambda H, N: N * (4 * H + 4)),
+        (ft.Rotation.factory(state_size=7), lambda H, N: 8 * N * (H + 1)),
         (ft.ElementwiseLSTM.factory(state_size=7), lambda H, N: 2 * N * (4 * H + 8)),
         (ft.LinearRNN.factory(state_size=7), lambda H, N: N * (H + N)),
         (ft.GRU.factory(state_size=7), lambda H, N: N * (3 * H + 3 * N + 4)),

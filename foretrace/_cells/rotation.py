@@ -1,0 +1,113 @@
+"""Rotation: a vector in the plane that the input turns, shortens and pushes."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.parts import check_sizes, half_of, normal, spaced_timescales, unit_gain
+from foretrace._types import Array, Float, PRNGKeyArray
+
+
+class Rotation(AbstractCell):
+    r"""Rotation: N independent vectors z = u + i v in the plane, which the input turns, shortens and pushes.
+
+        m = exp(-softplus(W_a x_t + a)),  phi = W_p x_t + p
+        z_t = m exp(i phi) z_{t-1} + sqrt(1 - m^2) (tanh(W_u x_t + b_u) + i tanh(W_v x_t + b_v))
+        y_t = [u_t, v_t]
+
+    Decay and angle depend on the input, unlike those of `LRU` and `RTU`. An event can turn the
+    vector by a part of the circle, which counts events modulo a number; between events it stays
+    where it is if m is near one. The arithmetic is real, and both state dimensions of a module
+    depend on all of its coefficients.
+
+    At zero input a gives each module its time constant 1 / softplus(a). W_u and W_v are sampled from
+    N(0, 1/H), W_a with 0.3 and W_p with 0.5 times this deviation, and p from N(0, 0.02^2). b_u
+    begins at 0.3 and b_v at zero.
+
+    Args:
+        input_size: number of input features, H.
+        state_size: number of modules, N. Default: H / 2, which makes the output as wide as the
+            input.
+        timescales: shortest and longest time constant at zero input, in steps. The time constants
+            of the modules are evenly spaced in this range on a logarithmic scale.
+        key: PRNG key for the initial values.
+
+    Raises:
+        ValueError: a size is below one, the timescales are not 0 < shortest <= longest, or an odd
+            input size without a state size.
+
+    >>> import foretrace as ft, jax
+    >>> cell = ft.Rotation(input_size=3, state_size=4, key=jax.random.key(0))
+    >>> cell.output_size, cell.independent
+    (8, True)
+    """
+
+    a: Float[Array, "N"]
+    p: Float[Array, "N"]
+    b_u: Float[Array, "N"]
+    b_v: Float[Array, "N"]
+    W_a: Float[Array, "N H"]
+    W_p: Float[Array, "N H"]
+    W_u: Float[Array, "N H"]
+    W_v: Float[Array, "N H"]
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        input_size: int,
+        state_size: int | None = None,
+        *,
+        timescales: tuple[float, float] = (2.0, 500.0),
+        key: PRNGKeyArray,
+    ):
+        check_sizes("Rotation", input_size=input_size)
+        state_size = half_of("Rotation", input_size) if state_size is None else state_size
+        check_sizes("Rotation", state_size=state_size)
+        self.input_size, self.state_size = input_size, state_size
+        tau = jnp.asarray(spaced_timescales("Rotation", timescales, state_size))
+        keys, shape = jax.random.split(key, 5), (state_size, input_size)
+        self.a = jnp.log(jnp.expm1(1 / tau))
+        self.p = 0.02 * jax.random.normal(keys[0], (state_size,))
+        self.b_u, self.b_v = jnp.full_like(self.p, 0.3), jnp.zeros_like(self.p)
+        self.W_a = 0.3 * normal(keys[1], shape, input_size)
+        self.W_p = 0.5 * normal(keys[2], shape, input_size)
+        self.W_u, self.W_v = normal(keys[3], shape, input_size), normal(keys[4], shape, input_size)
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of the readout: two for each module."""
+        return 2 * self.state_size
+
+    def coefficients(self) -> Coefficients:
+        """Return the parameters; those of decay and angle are the recurrent ones."""
+        return Coefficients(
+            {"a": self.a, "p": self.p, "W_a": self.W_a, "W_p": self.W_p},
+            {"b_u": self.b_u, "b_v": self.b_v, "W_u": self.W_u, "W_v": self.W_v},
+        )
+
+    def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Return the zero state (u, v)."""
+        return jnp.zeros_like(self.p), jnp.zeros_like(self.p)
+
+    def step(
+        self,
+        theta: Coefficients,
+        own: tuple[Float[Array, "N"], Float[Array, "N"]],
+        others: tuple[Float[Array, "N"], Float[Array, "N"]],
+        x: Float[Array, "H"],
+    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Advance by one step; `others` is not read."""
+        (u, v), past, now = own, theta.recurrent, theta.feedforward
+        log_decay = -jax.nn.softplus(jnp.inner(x, past["W_a"]) + past["a"])
+        angle, gain = jnp.inner(x, past["W_p"]) + past["p"], unit_gain(log_decay)
+        along, across = jnp.exp(log_decay) * jnp.cos(angle), jnp.exp(log_decay) * jnp.sin(angle)
+        return (
+            along * u - across * v + gain * jnp.tanh(jnp.inner(x, now["W_u"]) + now["b_u"]),
+            across * u + along * v + gain * jnp.tanh(jnp.inner(x, now["W_v"]) + now["b_v"]),
+        )
+
+    def readout(self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]) -> Float[Array, "O"]:
+        """Return `[u, v]`."""
+        return jnp.concatenate(h)

@@ -1,0 +1,130 @@
+"""Set/reset unit: a latch whose set and reset conditions are conjunctions of the input."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
+from foretrace._cells.parts import by_gate, check_sizes, half_of, normal, spaced_timescales
+from foretrace._types import Array, Float, PRNGKeyArray
+
+_LARGEST_GAIN = 10.0
+_GATES = ("set_1", "set_2", "reset_1", "reset_2")
+
+
+class SetReset(AbstractDiagonalCell):
+    r"""Set/reset unit: N independent latches, each set by one conjunction and reset by another.
+
+        q_j = sigmoid(W_j x_t + b_j)  for j = 1 .. 4,  s = q_1 q_2,  r = q_3 q_4
+        h_t = (1 - s) (1 - r) * h_{t-1} + s - r
+        y_t = [c h_t, c h_t * tanh(W_o x_t + b_o)]
+
+    The state lies in [-1, 1]: s sets it to 1, r resets it to -1, and without both it is held. A
+    product of two gates opens where two conditions hold together, which one gate cannot say. The
+    second output multiplies the state by a function of the present input. At zero input b gives
+    each module its time constant tau = 1 / (s + r). The gain c = min(sqrt(tau), 10) is constant: it
+    makes slow modules, whose states move little at first, as visible as fast ones.
+
+    The coefficients are the stored parameters of the gates, all recurrent, because all of them
+    decide the decay. W is sampled from N(0, 1/H), W_o from N(0, 1.5^2/H) and b_o from N(0, 1/4).
+
+    Args:
+        input_size: number of input features, H.
+        state_size: number of modules, N. Default: H / 2, or H without products, which makes the
+            output as wide as the input.
+        products: whether there is a second output.
+        timescales: shortest and longest time constant at zero input, in steps. The time constants
+            of the modules are evenly spaced in this range on a logarithmic scale.
+        key: PRNG key for the initial values.
+
+    Raises:
+        ValueError: a size is below one, the timescales are not 1/2 < shortest <= longest, or an odd
+            input size without a state size.
+
+    >>> import foretrace as ft, jax
+    >>> cell = ft.SetReset(input_size=3, state_size=4, key=jax.random.key(0))
+    >>> cell.output_size, cell.independent
+    (8, True)
+
+    Source: the set/reset latch of digital circuits, with differentiable conditions.
+    """
+
+    W: Float[Array, "N 4 H"]
+    b: Float[Array, "N 4"]
+    W_o: Float[Array, "N H"] | None
+    b_o: Float[Array, "N"] | None
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+    shortest: float = eqx.field(static=True)
+    longest: float = eqx.field(static=True)
+
+    module_readout: ClassVar[tuple[str, ...]] = ("W_o", "b_o")
+
+    def __init__(
+        self,
+        input_size: int,
+        state_size: int | None = None,
+        *,
+        products: bool = True,
+        timescales: tuple[float, float] = (2.0, 500.0),
+        key: PRNGKeyArray,
+    ):
+        check_sizes("SetReset", input_size=input_size)
+        if state_size is None:
+            state_size = half_of("SetReset", input_size) if products else input_size
+        check_sizes("SetReset", state_size=state_size)
+        tau = spaced_timescales("SetReset", timescales, state_size)
+        if tau[0] <= 0.5:
+            raise ValueError(
+                f"SetReset(timescales={timescales}): the shortest must be above 1/2 step, at which all "
+                "gates are always open"
+            )
+        self.input_size, self.state_size = input_size, state_size
+        self.shortest, self.longest = map(float, timescales)
+        gates, out, bias = jax.random.split(key, 3)
+        self.W = normal(gates, (state_size, 4, input_size), input_size)
+        # s = r = 1 / (2 tau), and each is a product of two equal gates.
+        self.b = jnp.broadcast_to(-jnp.log(jnp.sqrt(2 * jnp.asarray(tau)) - 1)[:, None], (state_size, 4))
+        self.W_o = 1.5 * normal(out, (state_size, input_size), input_size) if products else None
+        self.b_o = 0.5 * jax.random.normal(bias, (state_size,)) if products else None
+
+    @property
+    def output_size(self) -> int:
+        """Number of features of the readout: two for each module, or one without products."""
+        return self.state_size if self.W_o is None else 2 * self.state_size
+
+    @property
+    def gain(self) -> np.ndarray:
+        """Gain c of each module, a constant."""
+        tau = spaced_timescales("SetReset", (self.shortest, self.longest), self.state_size)
+        return np.minimum(np.sqrt(tau), _LARGEST_GAIN)
+
+    def coefficients(self) -> Coefficients:
+        """Return weights and biases of each gate, with the module axis in front."""
+        weights, biases = by_gate(self.W, _GATES), by_gate(self.b, _GATES)
+        return Coefficients(
+            {f"W_{gate}": weights[gate] for gate in _GATES} | {f"b_{gate}": biases[gate] for gate in _GATES},
+            {},
+        )
+
+    def init_state(self) -> Float[Array, "N"]:
+        """Return the zero state."""
+        return jnp.zeros_like(self.b[:, 0])
+
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Return (1 - s) (1 - r) and s - r."""
+        past = theta.recurrent
+        opened = [jnp.inner(x, past[f"W_{gate}"]) + past[f"b_{gate}"] for gate in _GATES]
+        q = [jax.nn.sigmoid(each) for each in opened]
+        s, r = q[0] * q[1], q[2] * q[3]
+        return (1 - s) * (1 - r), s - r
+
+    def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "O"]:
+        """Return `[c h, c h tanh(W_o x + b_o)]`, or `c h` without products."""
+        y = jnp.asarray(self.gain, h.dtype) * h
+        if self.W_o is None or self.b_o is None:
+            return y
+        return jnp.concatenate([y, y * jnp.tanh(jnp.inner(x, self.W_o) + self.b_o)])
