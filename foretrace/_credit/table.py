@@ -9,9 +9,9 @@ import optax
 
 from foretrace._credit.blocks import in_place
 from foretrace._credit.depth import run_in_depth
-from foretrace._credit.groups import check_samples, init_deep_sensitivity
+from foretrace._credit.groups import DeepSensitivity, check_samples, init_deep_sensitivity
 from foretrace._credit.modules import sample_modules
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork, Network
 from foretrace._recurrence.chunk import Carry, Chunk, Modules
 from foretrace._rule import Depth, LearningRule, Sketches
 from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree
@@ -97,7 +97,7 @@ def credit_of(rule: LearningRule) -> CreditMethods | None:
     return None if rule.credit is None else TABLE[type(rule.credit)]
 
 
-def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -> None:
+def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences: bool) -> None:
     """Raise a ValueError for a rule that does not fit a network or the way it is run.
 
     Args:
@@ -112,13 +112,27 @@ def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -
             "them out, or run it in chunks"
         )
     if (credit := credit_of(rule)) is not None:
-        credit.check(network, rule)
+        credit.check(_with_credit(network, rule), rule)
 
 
-def advances_in_place(network: Network, rule: LearningRule, steps: int) -> bool:
+def advances_in_place(network: AbstractNetwork, rule: LearningRule, steps: int) -> bool:
     """Return whether a stream's sensitivities are overwritten piece by piece, so that they have to be read before."""
     credit = credit_of(rule)
-    return credit is not None and credit.in_place(network, rule, steps)
+    return credit is not None and credit.in_place(_with_credit(network, rule), rule, steps)
+
+
+def _with_credit(network: AbstractNetwork, rule: LearningRule) -> Network:
+    """Return the network, if it is one whose layers can be given credit.
+
+    Raises:
+        ValueError: a network without blocks.
+    """
+    if not isinstance(network, Network):
+        raise ValueError(
+            f"{rule}: credit between layers is for ft.Network, got a {type(network).__name__}; use the "
+            f"rule without it, {rule.name}"
+        )
+    return network
 
 
 def carries_sensitivities(rule: LearningRule) -> bool:
@@ -133,6 +147,11 @@ def sensitivity_norm(e: PyTree[Array] | None) -> Float[Array, ""]:
     if isinstance(wide, Sketch):
         return sketch_norm(wide)
     return optax.tree.norm(wide) if jax.tree.leaves(wide) else jnp.zeros(())
+
+
+def own_sensitivity(e: PyTree[Array]) -> PyTree[Array]:
+    """Return the sensitivities of each layer to its own coefficients, stacked."""
+    return e.own if isinstance(e, DeepSensitivity) else e
 
 
 def leaves_nothing_out(rule: LearningRule) -> bool:

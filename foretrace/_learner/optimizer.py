@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, PyTree
 
 RECURRENT, REST = "recurrent", "rest"
@@ -125,7 +125,7 @@ def _clipped(most: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(optax.init_empty_state, update)
 
 
-def _is(group: str, params: Network) -> PyTree[bool]:
+def _is(group: str, params: AbstractNetwork) -> PyTree[bool]:
     return jax.tree.map(lambda label: label == group, labels(params))
 
 
@@ -153,13 +153,19 @@ def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) 
     )
 
 
-def labels(params: Network) -> PyTree[str]:
+def _key(entry: Any) -> Any:
+    """Return the index or the key by which an entry of a path finds its child."""
+    return entry.idx if hasattr(entry, "idx") else entry.key
+
+
+def labels(params: AbstractNetwork) -> PyTree[str]:
     """Label every parameter of a network (or a gradient of it) with its group."""
-    slow = params.blocks.cell.slow_parameters
 
     def label(path: tuple, _: object) -> str:
-        name = getattr(path[-1], "name", None)
-        in_cell = any(getattr(entry, "name", None) == "cell" for entry in path[:-1])
-        return RECURRENT if in_cell and name in slow else REST
+        owner: Any = params
+        for entry in path[:-1]:
+            owner = getattr(owner, entry.name) if hasattr(entry, "name") else owner[_key(entry)]
+        slow = getattr(owner, "slow_parameters", ())
+        return RECURRENT if getattr(path[-1], "name", None) in slow else REST
 
     return jax.tree.map_with_path(label, params)
