@@ -1,4 +1,4 @@
-"""Covariances of recursive least squares: exactly symmetric, with bounded diagonals, in any precision."""
+"""Covariances of recursive least squares: exactly symmetric, with bounded diagonals."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from foretrace._types import Array, Float
 
 _FEW = 8
-"""Number of vectors up to which sums over them are written out: one loop over the matrix, without a product's call."""
+"""Number of vectors up to which sums over them are one loop over the matrix, without a product."""
 
 
 def products(P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]) -> Float[Array, "... n R"]:
@@ -17,16 +17,21 @@ def products(P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]) -> Fl
 
 
 def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "... R"]:
-    """Return `V L^-T` with C = L L^T, of which the product with its own transpose is `V C^-1 V^T`."""
+    """Return `V L^-T` with C = L L^T: its product with its own transpose is `V C^-1 V^T`."""
     if C.shape[-1] == 1:
         return V / jnp.sqrt(C[0, 0])
-    rows = jnp.reshape(V, (-1, C.shape[-1]))
-    found = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(C), rows.T, lower=True)
+    size = C.shape[-1]
+    # Directions below the rounding of the largest entry count as that large: the root always
+    # exists, and no step is larger than C allows.
+    floor = 4 * size * jnp.finfo(C.dtype).eps * jnp.diagonal(C).max()
+    root = jnp.linalg.cholesky(C + floor * jnp.eye(size, dtype=C.dtype))
+    rows = jnp.reshape(V, (-1, size))
+    found = jax.scipy.linalg.solve_triangular(root, rows.T, lower=True)
     return found.T.reshape(V.shape)
 
 
 def reduced(P: Float[Array, "... n n"], Y: Float[Array, "... n R"]) -> Float[Array, "... n n"]:
-    """Return `P - Y Y^T`: every entry and its mirror image are the same sums of the same products."""
+    """Return `P - Y Y^T`: an entry and its mirror image are the same sums of the same products."""
     if Y.shape[-1] > _FEW:
         found = P - Y @ jnp.matrix_transpose(Y)
         return 0.5 * (found + jnp.matrix_transpose(found))

@@ -1,4 +1,4 @@
-"""A network that is nothing but modules: layers of cells side by side, all of whose outputs are read."""
+"""A network that is nothing but modules: layers of cells side by side, whose outputs are all read."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,24 +13,27 @@ from foretrace._types import PRNGKeyArray
 
 
 class ModuleNetwork(AbstractNetwork):
-    """Layers of cells side by side, whose outputs are all read: every parameter but the decoder's is a module's.
+    """Layers of cells side by side, whose outputs are all read.
 
         z_1 = x,  y_l = [readouts of the cells of layer l on z_l],  z_{l+1} = [z_l, y_l]
         outputs = decoder(z_{depth+1})
 
-    Nothing mixes, scales or squashes between the modules, so what a module puts out reaches the decoder and the layers
-    above as it is. It is the network for a second-order step (`ft.kalman`), with one small covariance for each module,
-    and for a head by least squares (`ft.heads.least_squares`), which replaces the decoder.
+    Nothing mixes, scales or squashes between the modules, so what a module puts out reaches the
+    decoder and the layers above as it is. It is the network for a second-order step (`ft.kalman`),
+    with one small covariance for each module, and for a head by least squares
+    (`ft.heads.least_squares`), which replaces the decoder.
 
     Args:
         input_size: number of inputs at each step.
         output_size: number of outputs at each step.
-        cells: functions `make(size, *, key)`, such as `SetReset.factory(state_size=8)`; each makes one cell of a layer.
+        cells: functions `make(size, *, key)`, such as `SetReset.factory(state_size=8)`; each makes
+            one cell of a layer.
         depth: number of layers; those above the first also read the outputs of all layers below.
         key: PRNG key of the initialisation.
 
     Raises:
-        TypeError: a size that is no whole number, a cell that is not a function which makes one, or not a PRNG key.
+        TypeError: a size that is no whole number, a cell that is not a function which makes one, or
+            not a PRNG key.
         ValueError: sizes below one, or no cells.
 
     >>> import foretrace as ft, jax
@@ -59,7 +62,9 @@ class ModuleNetwork(AbstractNetwork):
         check_key("ModuleNetwork", key)
         check_sizes("ModuleNetwork", input_size=input_size, output_size=output_size, depth=depth)
         if not cells:
-            raise ValueError("ModuleNetwork(cells=()) needs at least one, such as ft.SetReset.factory(state_size=8)")
+            raise ValueError(
+                "ModuleNetwork(cells=()) needs at least one cell, such as ft.SetReset.factory(state_size=8)"
+            )
         self.input_size, self.output_size, self.depth = input_size, output_size, depth
         self.cumulative_mean = False
         size = input_size

@@ -29,8 +29,9 @@ class LeastSquares:
         W <- W + K e
         P <- S (P - K F P) S,  S_i = min(forget^{-1/2}, sqrt(prior / P_ii))
 
-    No direction that the features leave out grows beyond the prior, so P stays bounded for any number of labels.
-    For classes the targets are one-hot minus 1/K, and the logits are the scores times `sharpness`.
+    No direction that the features leave out grows beyond the prior, so P stays bounded for any
+    number of labels. For classes the targets are one-hot minus 1/K, and the logits are the scores
+    times `sharpness`.
 
     Args:
         forget: factor by which older labels lose weight with every label.
@@ -74,7 +75,7 @@ class LeastSquares:
         return jnp.inner(f, W.T) + jnp.broadcast_to(constant, (*f.shape[:-1], constant.size))
 
     def variance(self, state: HeadState, f: Float[Array, "B F"]) -> Float[Array, "B B"]:
-        """Return `F P F^T` of the rows of a step: how uncertain their predictions are, relative to the noise."""
+        """Return `F P F^T` of the rows of a step: their variance, relative to that of the noise."""
         rows = _with_constant(f)
         return rows @ products(state.covariance, rows)
 

@@ -10,7 +10,7 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class Rotation(AbstractCell):
-    r"""Rotation: N independent vectors z = u + i v in the plane, which the input turns, shortens and pushes.
+    r"""Rotation: N independent vectors z = u + i v, which the input turns, shortens and pushes.
 
         m = exp(-softplus(W_a x_t + a)),  phi = W_p x_t + p
         z_t = m exp(i phi) z_{t-1} + sqrt(1 - m^2) (tanh(W_u x_t + b_u) + i tanh(W_v x_t + b_v))
@@ -21,8 +21,8 @@ class Rotation(AbstractCell):
     where it is if m is near one. The arithmetic is real, and both state dimensions of a module
     depend on all of its coefficients.
 
-    At zero input a gives each module its time constant 1 / softplus(a). W_u and W_v are sampled from
-    N(0, 1/H), W_a with 0.3 and W_p with 0.5 times this deviation, and p from N(0, 0.02^2). b_u
+    At zero input a gives each module its time constant 1 / softplus(a). W_u and W_v are sampled
+    from N(0, 1/H), W_a with 0.3 and W_p with 0.5 times this deviation, and p from N(0, 0.02^2). b_u
     begins at 0.3 and b_v at zero.
 
     Args:

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
-from foretrace._cells.parts import by_gate, check_sizes, half_of, normal, spaced_timescales
+from foretrace._cells.parts import check_sizes, half_of, normal, spaced_timescales
 from foretrace._types import Array, Float, PRNGKeyArray
 
 _LARGEST_GAIN = 10.0
-_GATES = ("set_1", "set_2", "reset_1", "reset_2")
 
 
 class SetReset(AbstractDiagonalCell):
@@ -79,8 +78,8 @@ class SetReset(AbstractDiagonalCell):
         tau = spaced_timescales("SetReset", timescales, state_size)
         if tau[0] <= 0.5:
             raise ValueError(
-                f"SetReset(timescales={timescales}): the shortest must be above 1/2 step, at which all "
-                "gates are always open"
+                f"SetReset(timescales={timescales}): the shortest must be above 1/2 step, at which "
+                "all gates are always open"
             )
         self.input_size, self.state_size = input_size, state_size
         self.shortest, self.longest = map(float, timescales)
@@ -103,12 +102,8 @@ class SetReset(AbstractDiagonalCell):
         return np.minimum(np.sqrt(tau), _LARGEST_GAIN)
 
     def coefficients(self) -> Coefficients:
-        """Return weights and biases of each gate, with the module axis in front."""
-        weights, biases = by_gate(self.W, _GATES), by_gate(self.b, _GATES)
-        return Coefficients(
-            {f"W_{gate}": weights[gate] for gate in _GATES} | {f"b_{gate}": biases[gate] for gate in _GATES},
-            {},
-        )
+        """Return weights and biases of the four gates, with the module axis in front."""
+        return Coefficients({"W": self.W, "b": self.b}, {})
 
     def init_state(self) -> Float[Array, "N"]:
         """Return the zero state."""
@@ -116,10 +111,8 @@ class SetReset(AbstractDiagonalCell):
 
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return (1 - s) (1 - r) and s - r."""
-        past = theta.recurrent
-        opened = [jnp.inner(x, past[f"W_{gate}"]) + past[f"b_{gate}"] for gate in _GATES]
-        q = [jax.nn.sigmoid(each) for each in opened]
-        s, r = q[0] * q[1], q[2] * q[3]
+        q = jax.nn.sigmoid(jnp.inner(x, theta.recurrent["W"]) + theta.recurrent["b"])
+        s, r = q[:, 0] * q[:, 1], q[:, 2] * q[:, 3]
         return (1 - s) * (1 - r), s - r
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "O"]:

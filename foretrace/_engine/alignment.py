@@ -72,6 +72,10 @@ def alignment(
     True
     """
     check_chunk(network, xs, ys, mask, reset)
+    if not isinstance(network, Network):
+        raise TypeError(
+            f"alignment(network={type(network).__name__}) must be a foretrace.Network, whose layers are equal"
+        )
     check_loss(loss)
     check_labels(network, loss, xs, ys, mask)
     if chunk is not None and chunk < 1:

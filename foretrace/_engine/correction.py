@@ -1,4 +1,4 @@
-"""States after a change of parameters: the memory that the new parameters would have, to first order."""
+"""States after a change of parameters: the memory of the new parameters, to first order."""
 
 from functools import partial
 from typing import Any
@@ -18,10 +18,10 @@ from foretrace._types import Array, Sensitivity, Stack, State
 
 
 def corrected(network: AbstractNetwork, change: Any, carry: Carry, limit: float, *, batched: bool) -> Carry:
-    """Return the carry with `h + clip(e * d_theta, limit)`: d_theta is what the change does to the coefficients.
+    """Return the carry with `h + clip(e * d_theta, limit)`, d_theta the change of the coefficients.
 
-    Only the sensitivities of each layer to its own coefficients are used. Under a rule that carries none the states
-    stay as they are.
+    Only the sensitivities of each layer to its own coefficients are used. Under a rule that carries
+    none the states stay as they are.
 
     Args:
         network: network before the change.
@@ -49,7 +49,15 @@ def _each_module(network: ModuleNetwork, change: Any, h: Any, e: Any, move: Any)
     return jax.tree.map(lambda leaf: leaf[None], moved)
 
 
-def _moved(cell: AbstractCell, change: AbstractCell, h: Stack, e: Sensitivity, *, limit: float, batched: bool) -> Stack:
+def _moved(
+    cell: AbstractCell,
+    change: AbstractCell,
+    h: Stack,
+    e: Sensitivity,
+    *,
+    limit: float,
+    batched: bool,
+) -> Stack:
     theta, d_theta = jax.jvp(lambda cell: cell.coefficients(), (cell,), (change,))
 
     def move(h: State, e: Sensitivity) -> State:

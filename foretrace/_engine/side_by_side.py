@@ -1,4 +1,4 @@
-"""A network of modules over a chunk: layers of cells side by side, whose outputs are all features."""
+"""A network of modules over a chunk: layers of cells side by side, whose outputs are features."""
 
 from functools import partial
 from typing import Any
@@ -48,7 +48,16 @@ def run_modules(
         emitted, ends = [features], []
         for place, cell in enumerate(layer):
             before = None if carry is None else _of_cell(carry, number, place)
-            ys, end = _run_one(cell, before, features, chunk, rule, return_carry, flatten_batch, differentiate_carry)
+            ys, end = _run_one(
+                cell,
+                before,
+                features,
+                chunk,
+                rule,
+                return_carry,
+                flatten_batch,
+                differentiate_carry,
+            )
             emitted.append(ys)
             ends.append(end)
         # Layers above read all that is below, and so does the decoder.

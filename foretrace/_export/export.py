@@ -18,7 +18,7 @@ from foretrace._export.onnx_graph import onnx_model
 from foretrace._export.real_valued import NotExportable
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._runs.files import write_atomically
 
 Format = Literal["stablehlo", "onnx"]
@@ -39,7 +39,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    model: Network | Learner,
+    model: AbstractNetwork | Learner,
     path: str | os.PathLike[str],
     format: Format = "stablehlo",
     learn: bool = False,
@@ -101,12 +101,13 @@ def export(
     return files
 
 
-def _graph(model: Network | Learner, learn: bool, state: LearnerState | None, target: Any) -> Graph:
+def _graph(model: AbstractNetwork | Learner, learn: bool, state: LearnerState | None, target: Any) -> Graph:
     if isinstance(model, Learner):
         if learn:
             return learning_graph(model, state, target)
-        return inference_graph(model.network if state is None else state.network)
-    if not isinstance(model, Network):
+        trained = model.init() if state is None else state
+        return inference_graph(trained.network, model.readout(trained))
+    if not isinstance(model, AbstractNetwork):
         raise TypeError(f"export writes a Network or a Learner, got {type(model).__name__}")
     if learn or state is not None:
         raise TypeError(

@@ -1,4 +1,4 @@
-"""What is known of the errors of predictions: their size and how much of an error the next one repeats."""
+"""Moments of the errors of predictions: their size, and how much of an error the next repeats."""
 
 from typing import Any, NamedTuple
 

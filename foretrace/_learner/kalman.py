@@ -1,11 +1,14 @@
 """A second-order step for networks of modules: the node-decoupled extended Kalman filter.
 
-Where an Optax optimiser is given the gradient of the loss, this one is given the Jacobian of every prediction, under
-the same rule and from the same sensitivities. A node is a module, or a unit elsewhere (`foretrace._learner.nodes`).
+Where an Optax optimiser is given the gradient of the loss, this one is given the Jacobian of every
+prediction, under the same rule and from the same sensitivities. A node is a module, or a unit
+elsewhere (`foretrace._learner.nodes`).
 
-Source: Puskorius and Feldkamp, Decoupled extended Kalman filter training of feedforward layered networks, IJCNN 1991;
-Neurocontrol of nonlinear dynamical systems with Kalman filter trained recurrent networks, 1994; for streams side by
-side: Feldkamp and Puskorius, Training controllers for robustness: multi-stream DEKF, 1994.
+Source: Puskorius and Feldkamp, Decoupled extended Kalman filter training of feedforward layered
+    networks, IJCNN 1991;
+Neurocontrol of nonlinear dynamical systems with Kalman filter trained recurrent networks, 1994; for
+streams side by side: Feldkamp and Puskorius, Training controllers for robustness: multi-stream
+DEKF, 1994.
 """
 
 import dataclasses
@@ -26,36 +29,38 @@ class KalmanState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Kalman:
-    """Second-order step with one small covariance for each node, for `Learner(..., optimizer=ft.kalman())`.
+    """Second-order step with one small covariance for each node: `optimizer=ft.kalman()`.
 
-    With J_i the Jacobian of all predictions by the parameters of node i, e the errors, R their mean square, and g the
-    relative variance of the head's own prediction (zero for a decoder, whose parameters are nodes):
+    With J_i the Jacobian of all predictions by the parameters of node i, e the errors, R their mean
+    square, and g the relative variance of the head's own prediction (zero for a decoder, whose
+    parameters are nodes):
 
-        A = (measurement_noise + g) R v I + sum_i J_i U_i J_i^T
-        delta_i = U_i J_i^T A^-1 e
-        U_i <- U_i - U_i J_i^T A^-1 J_i U_i + (process_noise / v) I
-        v = (1 + rho) / (1 - rho) (1 + delay),  rho the correlation of each error with the one before
-        h <- h + clip(S delta, state_correction),  S the sensitivity of the state to the parameters
+        A = (measurement_noise + g) R v I + sum_i J_i U_i J_i^T delta_i = U_i J_i^T A^-1 e U_i <-
+        U_i - U_i J_i^T A^-1 J_i U_i + (process_noise / v) I v = (1 + rho) / (1 - rho) (1 + delay),
+        rho the correlation of each error with the one before h <- h + clip(S delta,
+        state_correction),  S the sensitivity of the state to the parameters
 
-    All nodes share the errors and A. Errors are clipped at three roots of R. The rule
-    of the learner says which sensitivities J is made of: under `ONLINE`
-    they are exact in the top layer of independent modules, and layers below get the present step's error. Every row
-    is a step of its own; a chunk gives what its rows would give one by one. Rows of several streams are one step with
-    as many errors. For numbers the loss is `squared_error`; for classes it is `softmax_cross_entropy`, and the errors
-    are those of the probabilities, or of the scores of `ft.heads.least_squares`.
+    All nodes share the errors and A. Errors are clipped at three roots of R. The rule of the
+    learner says which sensitivities J is made of: under `ONLINE` they are exact in the top layer of
+    independent modules, and layers below get the present step's error. Every row is a step of its
+    own; a chunk gives what its rows would give one by one. Rows of several streams are one step
+    with as many errors. For numbers the loss is `squared_error`; for classes it is
+    `softmax_cross_entropy`, and the errors are those of the probabilities, or of the scores of
+    `ft.heads.least_squares`.
 
-    The covariances are exactly symmetric, and no variance exceeds the prior, so they stay bounded for any number of
-    labels.
+    The covariances are exactly symmetric, and no variance exceeds the prior, so they stay bounded
+    for any number of labels.
 
     Args:
         prior: variance of every parameter before the first label, and the largest one after it.
         process_noise: variance that is added with every label, so that learning never stops.
         measurement_noise: share of the mean square error that is taken for noise.
-        state_correction: largest change of a state by new parameters, so that the memory agrees with them at once;
-            None for no correction. It needs a rule that carries sensitivities.
+        state_correction: largest change of a state by new parameters, so that the memory agrees
+            with them at once; None for no correction. It needs a rule that carries sensitivities.
         autocorrelation: whether labels count less while errors repeat each other.
         delay: number of rows by which labels are late, whose errors overlap.
-        warmup: number of labels before the first step; until then only a head by least squares learns.
+        warmup: number of labels before the first step; until then only a head by least squares
+            learns.
 
     Raises:
         ValueError: a number out of its range.
@@ -116,8 +121,8 @@ class Kalman:
 
         Args:
             state: covariances before the step.
-            jacobians: derivative of each prediction, streams times outputs, for each group of nodes; zero for a stream
-                without a label.
+            jacobians: derivative of each prediction, streams times outputs, for each group of
+                nodes; zero for a stream without a label.
             found: errors of the predictions, likewise zero.
             errors: moments of all errors, this step included.
             head_variance: relative variance of the head's predictions.
@@ -132,7 +137,7 @@ class Kalman:
         for U, J in zip(state.covariances, jacobians, strict=True):
             moved = products(U, J)
             own = jnp.einsum("rmp,mps->mrs", J, moved)
-            # Rounding may leave a covariance without a positive variance along J: then the node waits for new noise.
+            # Rounding may leave no positive variance along J: then the node waits for new noise.
             sane = (jnp.diagonal(own, axis1=1, axis2=2) >= 0).all(axis=1).astype(found.dtype)
             A = A + jnp.einsum("m,mrs->rs", sane, own)
             spread.append(moved * (on * sane)[:, None, None])

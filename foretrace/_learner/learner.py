@@ -1,7 +1,7 @@
 """The learner: gradient, optimiser and carry as one state that a stream is fed to."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -267,6 +267,10 @@ class Learner:
         check_call(self, state, x, None, None, reset)
         return self._moved(state, x, reset, sensitivity=sensitivity)
 
+    def readout(self, state: LearnerState) -> Callable[[Array], Array] | None:
+        """Return the function from the features of a step to its outputs; None for the decoder."""
+        return None if self._rows is None else self._rows.read(state.network, state.head)
+
     def fresh_carry(self, network: AbstractNetwork, key: PRNGKeyArray) -> Carry | None:
         """Return the carry before a sequence; None for a learner of whole sequences.
 
@@ -379,7 +383,7 @@ class Learner:
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
     ) -> tuple[Array, dict[str, Any]]:
         network, before = state.network, state.carry
-        readout = None if self._rows is None else self._rows.read(network, state.head)
+        readout = self.readout(state)
         if before is not None and not sensitivity:
             # The plain network: no sensitivities to advance, and a key that stays as it is.
             outputs, after = run(network, Carry(before.h, None), Data(x, reset=reset), rule=BPTT, readout=readout)

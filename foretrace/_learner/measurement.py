@@ -66,8 +66,9 @@ def measurement_of(loss: Any) -> Measurement:
     if isinstance(loss, SoftmaxCrossEntropy) and loss.ignore_label is None:
         return Classes()
     raise ValueError(
-        f"loss={loss!r:.80} does not go with ft.kalman or a head by least squares: use ft.losses.squared_error for "
-        "numbers, or ft.losses.softmax_cross_entropy (without a label to ignore) for classes"
+        f"loss={loss!r:.80} does not go with ft.kalman or a head by least squares: use "
+        "ft.losses.squared_error for numbers, or ft.losses.softmax_cross_entropy (without a label to "
+        "ignore) for classes"
     )
 
 

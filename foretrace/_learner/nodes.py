@@ -1,12 +1,11 @@
 """Nodes of a network: the groups of parameters that share a covariance in a second-order step.
 
-A node is one module of a recurrent layer, with all parameters of its recurrence and of its own part of the readout, or
-one unit elsewhere: a row of a weight matrix with its bias. Nodes of equal shape lie behind each other, so that all of
-them are updated at once.
+A node is one module of a recurrent layer, with all parameters of its recurrence and of its own part
+of the readout, or one unit elsewhere: a row of a weight matrix with its bias. Nodes of equal shape
+lie behind each other, so that all of them are updated at once.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -78,7 +77,7 @@ def _node_of(network: PyTree, path: tuple, leaf: Any) -> tuple[Any, ...]:
     """Return what identifies the nodes that a leaf belongs to, their leading axes last."""
     owners, cell_at = [network], None
     for entry in path[:-1]:
-        owners.append(_child(owners[-1], entry))
+        owners.append(child(owners[-1], entry))
         if isinstance(owners[-1], AbstractCell):
             cell_at = len(owners) - 1
     # The blocks of a network are stacked.
@@ -99,7 +98,8 @@ def module_fields(cell: AbstractCell) -> set[str]:
     return own | {f".{name}" for name in cell.module_readout}
 
 
-def _child(owner: Any, entry: Any) -> Any:
+def child(owner: Any, entry: Any) -> Any:
+    """Return the part of a tree that an entry of a path leads to."""
     if hasattr(entry, "name"):
         return getattr(owner, entry.name)
     return owner[entry.idx if hasattr(entry, "idx") else entry.key]
@@ -108,7 +108,3 @@ def _child(owner: Any, entry: Any) -> Any:
 def _first(cell: AbstractCell) -> AbstractCell:
     """Return the shapes of one cell of a stack."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), cell)
-
-
-Held = Callable[[Any], PyTree[bool]]
-"""Function from a network to a tree that is True for the parameters to be held."""

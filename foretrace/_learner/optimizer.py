@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from foretrace._learner.nodes import child
 from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, PyTree
 
@@ -153,18 +154,13 @@ def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) 
     )
 
 
-def _key(entry: Any) -> Any:
-    """Return the index or the key by which an entry of a path finds its child."""
-    return entry.idx if hasattr(entry, "idx") else entry.key
-
-
 def labels(params: AbstractNetwork) -> PyTree[str]:
     """Label every parameter of a network (or a gradient of it) with its group."""
 
     def label(path: tuple, _: object) -> str:
         owner: Any = params
         for entry in path[:-1]:
-            owner = getattr(owner, entry.name) if hasattr(entry, "name") else owner[_key(entry)]
+            owner = child(owner, entry)
         slow = getattr(owner, "slow_parameters", ())
         return RECURRENT if getattr(path[-1], "name", None) in slow else REST
 

@@ -1,6 +1,7 @@
-"""The node-decoupled filter with a head by least squares, in NumPy alone: no JAX, no automatic differentiation.
+"""The node-decoupled filter with a head by least squares, in NumPy alone, without autodiff.
 
-Derivatives of one step are taken by the complex step, which is exact to the last digits: f(x + i d).imag / d for a tiny
+Derivatives of one step are taken by the complex step, which is exact to the last digits: f(x + i
+    d).imag / d for a tiny
 d. Modules go one by one, streams and outputs by loops.
 """
 
@@ -91,7 +92,7 @@ class Filter:
         return [m.emit(m.theta, h, x) for m, h in zip(self.modules, self.h[stream], strict=True)]
 
     def features(self, stream, x):
-        """Return F = [1, x, emitted], in the order of the network: each cell's first outputs, then its second ones."""
+        """Return F = [1, x, emitted]: the first outputs of a cell's modules, then the second ones."""
         found, at = [], 0
         emitted = self.emitted(stream, x)
         for cell in self.network.layers[0]:
@@ -122,7 +123,7 @@ class Filter:
             self.h[stream][i] = m.step(m.theta, self.h[stream][i], x)
 
     def jacobians(self, stream, x):
-        """Return J_i = W_i^T D_i for each module, D_i the sensitivity of its outputs to its parameters."""
+        """Return J_i = W_i^T D_i of each module, D_i the sensitivity of its outputs."""
         found = []
         for m, h, S, rows in zip(self.modules, self.h[stream], self.S[stream], self.rows_of_head(), strict=True):
             by_h = jacobian(lambda h, m=m: m.emit(m.theta, h, x), h.astype(complex))

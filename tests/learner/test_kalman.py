@@ -1,4 +1,4 @@
-"""The second-order step and the head by least squares: their equations in NumPy, their laws, what they refuse."""
+"""The second-order step and the head by least squares: equations in NumPy, laws, refusals."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from kalman_in_numpy import Filter
-from tiers import fast
+from tiers import fast, slow
 
 import foretrace as ft
 from foretrace._engine.correction import corrected
@@ -73,7 +73,7 @@ def learnt(state):
 
 
 def filter_errors(found, times=20):
-    """Return the moments after the same errors many times, with signs in turn so that they do not repeat."""
+    """Return the moments after the same errors many times, their signs in turn: none repeats."""
     errors = init_errors(*found.shape)
     for sign in (1, -1) * (times // 2):
         errors = noted(errors, sign * jnp.asarray(found), jnp.ones(len(found), bool))
@@ -116,14 +116,17 @@ def test_a_chunk_gives_what_its_rows_give(lengths):
 
 @pytest.mark.parametrize(("nodes", "size", "rows", "outputs"), [(1, 5, 1, 1), (1, 4, 2, 3), (3, 2, 2, 2)])
 def test_the_update_is_textbook_gauss_newton_on_the_parameters_of_each_node(nodes, size, rows, outputs):
-    """Information adds up, U'^-1 = U^-1 + J^T N^-1 J; for several nodes N holds what the others leave unexplained."""
+    """Information adds up, U'^-1 = U^-1 + J^T N^-1 J; the uncertainty of other nodes is noise, in N."""
     random = np.random.default_rng(1)
     optimizer = ft.kalman(process_noise=0.0, warmup=0, prior=1e9, autocorrelation=False, measurement_noise=0.5)
     state = optimizer.init([jnp.zeros((nodes, size))])
     root = random.normal(size=(nodes, size, size))
     U = root @ root.transpose(0, 2, 1) + np.eye(size)
     state = state._replace(covariances=(jnp.asarray(U),))
-    found, J = random.normal(size=(rows, outputs)), random.normal(size=(rows * outputs, nodes, size))
+    found, J = (
+        random.normal(size=(rows, outputs)),
+        random.normal(size=(rows * outputs, nodes, size)),
+    )
     errors, head = filter_errors(found), np.diag(random.uniform(size=rows))
     (change,), after = optimizer.update(
         state, [jnp.asarray(J)], jnp.asarray(found), errors, jnp.asarray(head), jnp.ones(rows, bool)
@@ -149,6 +152,20 @@ def test_a_node_that_nothing_reads_does_not_move():
     close(after.covariances[0][0], 10 * np.eye(3), 0)
 
 
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e7])
+def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32(size):
+    """A module that never forgets: outputs depend on it in nearly one direction, above all noise."""
+    with jax.enable_x64(False):
+        optimizer = ft.kalman(warmup=0)
+        J = size * (1 + 1e-3 * RANDOM.normal(size=(3, 1, 1))) * RANDOM.normal(size=(2, 5))
+        state, found = optimizer.init([jnp.zeros((2, 5))]), jnp.asarray([[0.02, -0.01, -0.01]])
+        arguments = (found, filter_errors(found), jnp.zeros((1, 1)), jnp.ones(1, bool))
+        for _ in range(3):
+            changes, state = optimizer.update(state, [jnp.asarray(J, jnp.float32)], *arguments)
+            assert np.isfinite(changes[0]).all() and np.abs(changes[0]).max() < 0.02
+            assert np.linalg.eigvalsh(state.covariances[0]).min() > -1e-5
+
+
 CASES = {
     "modules": (lambda: make_network(1, depth=2), ft.ONLINE),
     "lru": (lambda: blocks(ft.LRU.factory(state_size=3)), ft.ONLINE),
@@ -172,7 +189,13 @@ def test_with_a_fixed_scaled_identity_the_step_is_the_gradient_step_of_the_rule(
     xs, ys, _, _ = stream(6, outputs=1)
     for x, y in zip(jnp.asarray(xs)[:, None], jnp.asarray(ys)[:, None], strict=True):
         _, grads, _, output = ft.gradient(
-            state.network, state.carry, x, y, rule=rule, loss=ft.losses.squared_error, return_outputs=True
+            state.network,
+            state.carry,
+            x,
+            y,
+            rule=rule,
+            loss=ft.losses.squared_error,
+            return_outputs=True,
         )
         before, (state, info) = state, learner.step(state._replace(opt_state=fresh.opt_state), x, y)
         error = float(y[0, 0] - output[0, 0])
@@ -311,7 +334,13 @@ def test_a_network_of_blocks_learns_with_the_filter_and_its_decoder():
         (
             {
                 "network": ft.Network(
-                    3, 2, model_size=4, depth=1, cell=ft.MinGRU.factory(), dropout=0.5, key=jax.random.key(0)
+                    3,
+                    2,
+                    model_size=4,
+                    depth=1,
+                    cell=ft.MinGRU.factory(),
+                    dropout=0.5,
+                    key=jax.random.key(0),
                 )
             },
             "dropout=0",
@@ -342,4 +371,47 @@ def test_numbers_out_of_range_are_clear_errors(make, message):
 
 def test_a_head_that_is_none_is_a_clear_error(without_shape_checks):
     with pytest.raises(TypeError, match="must be a head, such as ft.heads.least_squares"):
-        ft.Learner(make_network(), rule=ft.ONLINE, optimizer=ft.kalman(), head="squares", loss=LOSSES["numbers"])
+        ft.Learner(
+            make_network(),
+            rule=ft.ONLINE,
+            optimizer=ft.kalman(),
+            head="squares",
+            loss=LOSSES["numbers"],
+        )
+
+
+def drive(labels, seed=0):
+    """Run filter and head alone on collinear features and Jacobians, and errors that repeat."""
+    optimizer, head = ft.kalman(warmup=0, delay=20), ft.heads.least_squares()
+    nodes = optimizer.init([jnp.zeros((2, 3))])
+
+    def one(state, key):
+        nodes, squares, errors, e, lowest = state
+        z = jax.random.normal(key, (6,))
+        # One feature is the sum of two others, and nothing ever reads one parameter.
+        e = 0.95 * e + z[0] * jnp.where(z[1] > 3, 30.0, 1.0)
+        J = jnp.stack([z[1:4], jnp.array([z[4], 2 * z[4], 0.0])])[None]
+        f = jnp.stack([z[4], z[5], z[4] + z[5]])[None]
+        found, known = e[None, None], jnp.ones(1, bool)
+        errors = noted(errors, found, known)
+        _, nodes = optimizer.update(nodes, [J], found, errors, head.variance(squares, f), known)
+        squares = head.learn(squares, f, found - head.scores(squares, f), jnp.ones(1))
+        lowest = jnp.minimum(lowest, jnp.linalg.eigvalsh(nodes.covariances[0]).min())
+        return (nodes, squares, errors, e, lowest), None
+
+    start = (nodes, head.init(3, 1), init_errors(1, 1), jnp.zeros(()), jnp.zeros(()))
+    run = jax.jit(lambda state: jax.lax.scan(one, state, jax.random.split(jax.random.key(seed), labels))[0])
+    return run(start)
+
+
+@pytest.mark.parametrize("labels", [1_000_000, slow(10_000_000)])
+def test_covariances_stay_symmetric_bounded_and_positive_in_float32(labels):
+    with jax.enable_x64(False):
+        nodes, squares, _, _, lowest = drive(labels)
+    U, P = np.asarray(nodes.covariances[0]), np.asarray(squares.covariance)
+    assert U.dtype == P.dtype == np.float32
+    assert np.array_equal(U, U.transpose(0, 2, 1)) and np.array_equal(P, P.T)
+    assert np.diagonal(U, axis1=1, axis2=2).max() <= 10 * (1 + 1e-5) and np.diag(P).max() <= 1 + 1e-5
+    assert float(lowest) > -1e-5 and np.linalg.eigvalsh(P).min() > -1e-5
+    # What is excited is known, what is not is as unknown as at first.
+    assert U[0, 0, 0] < 1 and abs(U[1, 2, 2] - 10) < 1e-4
