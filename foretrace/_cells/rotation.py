@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, half_of, normal, spaced_timescales, unit_gain
+from foretrace._cells.parts import check_sizes, normal, spaced_timescales, unit_gain
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -27,15 +27,14 @@ class Rotation(AbstractCell):
 
     Args:
         input_size: number of input features, H.
-        state_size: number of modules, N. Default: H / 2, which makes the output as wide as the
-            input.
+        state_size: number of modules, N. Default: H / 2 rounded up, which makes the output as wide
+            as the input; of an odd H the last v is left out.
         timescales: shortest and longest time constant at zero input, in steps. The time constants
             of the modules are evenly spaced in this range on a logarithmic scale.
         key: PRNG key for the initial values.
 
     Raises:
-        ValueError: a size is below one, the timescales are not 0 < shortest <= longest, or an odd
-            input size without a state size.
+        ValueError: a size is below one, or the timescales are not 0 < shortest <= longest.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.Rotation(input_size=3, state_size=4, key=jax.random.key(0))
@@ -53,6 +52,7 @@ class Rotation(AbstractCell):
     W_v: Float[Array, "N H"]
     input_size: int = eqx.field(static=True)
     state_size: int = eqx.field(static=True)
+    num_outputs: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class Rotation(AbstractCell):
         key: PRNGKeyArray,
     ):
         check_sizes("Rotation", input_size=input_size)
-        state_size = half_of("Rotation", input_size) if state_size is None else state_size
+        self.num_outputs = input_size if state_size is None else 2 * state_size
+        state_size = -(-input_size // 2) if state_size is None else state_size
         check_sizes("Rotation", state_size=state_size)
         self.input_size, self.state_size = input_size, state_size
         tau = jnp.asarray(spaced_timescales("Rotation", timescales, state_size))
@@ -78,7 +79,7 @@ class Rotation(AbstractCell):
     @property
     def output_size(self) -> int:
         """Number of features of the readout: two for each module."""
-        return 2 * self.state_size
+        return self.num_outputs
 
     def coefficients(self) -> Coefficients:
         """Return the parameters; those of decay and angle are the recurrent ones."""
@@ -110,4 +111,4 @@ class Rotation(AbstractCell):
 
     def readout(self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]) -> Float[Array, "O"]:
         """Return `[u, v]`."""
-        return jnp.concatenate(h)
+        return jnp.concatenate(h)[: self.num_outputs]
