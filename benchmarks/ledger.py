@@ -88,7 +88,9 @@ def command():
         given = given[:at] + given[at + 2 :]
     if "--against" in given:  # its commit is in the cell
         given[given.index("--against") + 1] = "../old"
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
+    script, here = Path(sys.argv[0]).resolve(), Path(__file__).parent
+    name = script.relative_to(here) if script.is_relative_to(here) else script.name
+    return shlex.join(["python", f"benchmarks/{name}", *given])
 
 
 def surroundings():
