@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 from types import ModuleType as _ModuleType
 
+from foretrace import heads as heads
 from foretrace import losses as losses
 from foretrace import testing as testing
 from foretrace._cells.abstract import AbstractCell as AbstractCell
@@ -39,12 +40,14 @@ from foretrace._export.to_torch import to_torch as to_torch
 from foretrace._learner.fit import Fit as Fit
 from foretrace._learner.fit import fit as fit
 from foretrace._learner.forgetting import Forgetting as Forgetting
+from foretrace._learner.kalman import kalman as kalman
 from foretrace._learner.learner import Learner as Learner
 from foretrace._learner.optimizer import adamw as adamw
 from foretrace._learner.state import Info as Info
 from foretrace._learner.state import LearnerState as LearnerState
 from foretrace._learner.state import UntrainedParameters as UntrainedParameters
 from foretrace._learner.wrappers import bounded as bounded
+from foretrace._modules import ModuleNetwork as ModuleNetwork
 from foretrace._native.compiler import CompilerError as CompilerError
 from foretrace._native.native import Native as Native
 from foretrace._native.native import NativeStep as NativeStep

@@ -4,6 +4,7 @@ Everything here is spatial: one step, no time. `foretrace._engine.forward` puts 
 and `Block.after`.
 """
 
+import abc
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -127,7 +128,32 @@ class Decoder(eqx.Module):
         return self.linear(x if self.hidden is None else jax.nn.relu(self.hidden(x)))
 
 
-class Network(eqx.Module):
+class AbstractNetwork(eqx.Module):
+    """Recurrent layers and a decoder of their features: what the engine runs and a learner trains."""
+
+    decoder: eqx.AbstractVar[Callable[[Array], Array]]
+    input_size: eqx.AbstractVar[int]
+    output_size: eqx.AbstractVar[int]
+    depth: eqx.AbstractVar[int]
+    cumulative_mean: eqx.AbstractVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def feature_size(self) -> int:
+        """Number of features that the decoder reads."""
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Type of the parameters, in which states and outputs are computed."""
+        dtype: jnp.dtype = jax.tree.leaves(self)[0].dtype
+        return dtype
+
+    def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
+        """Draw the dropout masks of all layers for a sequence; None without dropout."""
+        return None
+
+
+class Network(AbstractNetwork):
     """A stack of recurrent blocks between a linear encoder and a decoder (paper, Figure 1).
 
     Args:
@@ -213,7 +239,12 @@ class Network(eqx.Module):
             blocks = eqx.filter_vmap(lambda key: make(key=key))(jax.random.split(block_key, depth))
             return encoder, blocks, Decoder(model_size, output_size, readout_size, key=decoder_key)
 
-        self.encoder, self.blocks, self.decoder = _run_once(draw, key)
+        self.encoder, self.blocks, self.decoder = run_once(draw, key)
+
+    @property
+    def feature_size(self) -> int:
+        """Number of features that the decoder reads: those of the model."""
+        return self.model_size
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
         """Draw the dropout masks of all blocks for a sequence; None without dropout."""
@@ -226,7 +257,7 @@ class Network(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[i], self.blocks)
 
 
-def _run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> tuple:
+def run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> tuple:
     """Run as one program, compiled without optimisation: 2 s for a network instead of 10 s operation by operation."""
     try:
         return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})(key)
@@ -235,14 +266,14 @@ def _run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> t
         return function(key)
 
 
-def check_network(owner: str, network: Network) -> None:
+def check_network(owner: str, network: object) -> None:
     """Raise a TypeError for what is not a network, or for parameters that are too narrow to be summed over time.
 
     Args:
         owner: name of what takes the network, for the error message.
         network: the network.
     """
-    if not isinstance(network, Network):
+    if not isinstance(network, AbstractNetwork):
         raise TypeError(f"{owner}(network={type(network).__name__}) must be a foretrace.Network")
     for path, leaf in jax.tree.leaves_with_path(network):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and jnp.finfo(leaf.dtype).bits < 32:

@@ -21,9 +21,9 @@ CELLS = {
     "rtu": ft.RTU.factory(state_size=3),
     "indrnn": ft.IndRNN.factory(),
     "lif": ft.LIF.factory(),
-    "setreset": ft.SetReset.factory(state_size=2),
+    "setreset": ft.SetReset.factory(),
     "latch": ft.SetReset.factory(products=False),
-    "rotation": ft.Rotation.factory(state_size=2),
+    "rotation": ft.Rotation.factory(),
 }
 
 

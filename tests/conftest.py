@@ -24,7 +24,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # The modules that compute; the programs around them have protocols and `Self`, which beartype does not follow.
-CHECKED = "losses _cells _network _recurrence _credit _engine _learner.learner"
+CHECKED = "losses heads _cells _network _modules _recurrence _credit _engine _learner.learner"
 jaxtyping.install_import_hook([f"foretrace.{name}" for name in CHECKED.split()], "beartype.beartype")
 
 from cases import CELLS  # noqa: E402 - after the hook

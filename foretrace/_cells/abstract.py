@@ -156,6 +156,14 @@ def check_interface(cell: AbstractCell) -> None:
         raise ValueError(f"{name}.step returned {after}, expected the structure, shapes and dtypes of init_state: {h}")
 
 
+def read_by_coefficients(cell: AbstractCell) -> list[bool]:
+    """Return for each parameter of a cell whether its coefficients are computed from it; read from the trace."""
+    jaxpr = jax.make_jaxpr(lambda cell: jax.tree.leaves(cell.coefficients()))(cell).jaxpr
+    used = [v for equation in jaxpr.eqns for v in equation.invars] + list(jaxpr.outvars)
+    read = {v for v in used if isinstance(v, jax.extend.core.Var)}
+    return [v in read for v in jaxpr.invars]
+
+
 def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
     """Return the shapes of coefficients, state and input. The cell itself may hold shapes only."""
 

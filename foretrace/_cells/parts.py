@@ -69,21 +69,6 @@ def _logarithms(owner: str, timescales: tuple[float, float]) -> tuple[float, flo
     return math.log(timescales[0]), math.log(timescales[1])
 
 
-def half_of(owner: str, input_size: int) -> int:
-    """Return the number of modules with two outputs each that are together as wide as the input.
-
-    Raises:
-        ValueError: it is odd.
-    """
-    if input_size % 2:
-        raise ValueError(
-            f"{owner}(input_size={input_size}) puts out two features for each module, which cannot be "
-            "as many as an odd number of inputs; in a network make model_size even, elsewhere give "
-            "state_size"
-        )
-    return input_size // 2
-
-
 def check_sizes(owner: str, **sizes: int) -> None:
     """Raise an error that names the first size that is no whole number, or below one."""
     for name, size in sizes.items():

@@ -5,12 +5,12 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, half_of, normal, spaced_timescales, unit_gain
+from foretrace._cells.parts import check_sizes, normal, spaced_timescales, unit_gain
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class Rotation(AbstractCell):
-    r"""Rotation: N independent vectors z = u + i v in the plane, which the input turns, shortens and pushes.
+    r"""Rotation: N independent vectors z = u + i v, which the input turns, shortens and pushes.
 
         m = exp(-softplus(W_a x_t + a)),  phi = W_p x_t + p
         z_t = m exp(i phi) z_{t-1} + sqrt(1 - m^2) (tanh(W_u x_t + b_u) + i tanh(W_v x_t + b_v))
@@ -21,21 +21,20 @@ class Rotation(AbstractCell):
     where it is if m is near one. The arithmetic is real, and both state dimensions of a module
     depend on all of its coefficients.
 
-    At zero input a gives each module its time constant 1 / softplus(a). W_u and W_v are sampled from
-    N(0, 1/H), W_a with 0.3 and W_p with 0.5 times this deviation, and p from N(0, 0.02^2). b_u
+    At zero input a gives each module its time constant 1 / softplus(a). W_u and W_v are sampled
+    from N(0, 1/H), W_a with 0.3 and W_p with 0.5 times this deviation, and p from N(0, 0.02^2). b_u
     begins at 0.3 and b_v at zero.
 
     Args:
         input_size: number of input features, H.
-        state_size: number of modules, N. Default: H / 2, which makes the output as wide as the
-            input.
+        state_size: number of modules, N. Default: H / 2 rounded up, which makes the output as wide
+            as the input; of an odd H the last v is left out.
         timescales: shortest and longest time constant at zero input, in steps. The time constants
             of the modules are evenly spaced in this range on a logarithmic scale.
         key: PRNG key for the initial values.
 
     Raises:
-        ValueError: a size is below one, the timescales are not 0 < shortest <= longest, or an odd
-            input size without a state size.
+        ValueError: a size is below one, or the timescales are not 0 < shortest <= longest.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.Rotation(input_size=3, state_size=4, key=jax.random.key(0))
@@ -53,6 +52,7 @@ class Rotation(AbstractCell):
     W_v: Float[Array, "N H"]
     input_size: int = eqx.field(static=True)
     state_size: int = eqx.field(static=True)
+    num_outputs: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class Rotation(AbstractCell):
         key: PRNGKeyArray,
     ):
         check_sizes("Rotation", input_size=input_size)
-        state_size = half_of("Rotation", input_size) if state_size is None else state_size
+        self.num_outputs = input_size if state_size is None else 2 * state_size
+        state_size = -(-input_size // 2) if state_size is None else state_size
         check_sizes("Rotation", state_size=state_size)
         self.input_size, self.state_size = input_size, state_size
         tau = jnp.asarray(spaced_timescales("Rotation", timescales, state_size))
@@ -78,7 +79,7 @@ class Rotation(AbstractCell):
     @property
     def output_size(self) -> int:
         """Number of features of the readout: two for each module."""
-        return 2 * self.state_size
+        return self.num_outputs
 
     def coefficients(self) -> Coefficients:
         """Return the parameters; those of decay and angle are the recurrent ones."""
@@ -110,4 +111,4 @@ class Rotation(AbstractCell):
 
     def readout(self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]) -> Float[Array, "O"]:
         """Return `[u, v]`."""
-        return jnp.concatenate(h)
+        return jnp.concatenate(h)[: self.num_outputs]

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
-from foretrace._cells.parts import by_gate, check_sizes, half_of, normal, spaced_timescales
+from foretrace._cells.parts import check_sizes, normal, spaced_timescales
 from foretrace._types import Array, Float, PRNGKeyArray
 
 _LARGEST_GAIN = 10.0
-_GATES = ("set_1", "set_2", "reset_1", "reset_2")
 
 
 class SetReset(AbstractDiagonalCell):
@@ -33,16 +32,15 @@ class SetReset(AbstractDiagonalCell):
 
     Args:
         input_size: number of input features, H.
-        state_size: number of modules, N. Default: H / 2, or H without products, which makes the
-            output as wide as the input.
+        state_size: number of modules, N. Default: as many as make the output as wide as the input:
+            H without products, else H / 2 rounded up; of an odd H the last product is left out.
         products: whether there is a second output.
         timescales: shortest and longest time constant at zero input, in steps. The time constants
             of the modules are evenly spaced in this range on a logarithmic scale.
         key: PRNG key for the initial values.
 
     Raises:
-        ValueError: a size is below one, the timescales are not 1/2 < shortest <= longest, or an odd
-            input size without a state size.
+        ValueError: a size is below one, or the timescales are not 1/2 < shortest <= longest.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.SetReset(input_size=3, state_size=4, key=jax.random.key(0))
@@ -58,6 +56,7 @@ class SetReset(AbstractDiagonalCell):
     b_o: Float[Array, "N"] | None
     input_size: int = eqx.field(static=True)
     state_size: int = eqx.field(static=True)
+    num_outputs: int = eqx.field(static=True)
     shortest: float = eqx.field(static=True)
     longest: float = eqx.field(static=True)
 
@@ -73,14 +72,15 @@ class SetReset(AbstractDiagonalCell):
         key: PRNGKeyArray,
     ):
         check_sizes("SetReset", input_size=input_size)
-        if state_size is None:
-            state_size = half_of("SetReset", input_size) if products else input_size
+        each = 2 if products else 1
+        self.num_outputs = input_size if state_size is None else each * state_size
+        state_size = -(-input_size // each) if state_size is None else state_size
         check_sizes("SetReset", state_size=state_size)
         tau = spaced_timescales("SetReset", timescales, state_size)
         if tau[0] <= 0.5:
             raise ValueError(
-                f"SetReset(timescales={timescales}): the shortest must be above 1/2 step, at which all "
-                "gates are always open"
+                f"SetReset(timescales={timescales}): the shortest must be above 1/2 step, at which "
+                "all gates are always open"
             )
         self.input_size, self.state_size = input_size, state_size
         self.shortest, self.longest = map(float, timescales)
@@ -94,7 +94,7 @@ class SetReset(AbstractDiagonalCell):
     @property
     def output_size(self) -> int:
         """Number of features of the readout: two for each module, or one without products."""
-        return self.state_size if self.W_o is None else 2 * self.state_size
+        return self.num_outputs
 
     @property
     def gain(self) -> np.ndarray:
@@ -103,12 +103,8 @@ class SetReset(AbstractDiagonalCell):
         return np.minimum(np.sqrt(tau), _LARGEST_GAIN)
 
     def coefficients(self) -> Coefficients:
-        """Return weights and biases of each gate, with the module axis in front."""
-        weights, biases = by_gate(self.W, _GATES), by_gate(self.b, _GATES)
-        return Coefficients(
-            {f"W_{gate}": weights[gate] for gate in _GATES} | {f"b_{gate}": biases[gate] for gate in _GATES},
-            {},
-        )
+        """Return weights and biases of the four gates, with the module axis in front."""
+        return Coefficients({"W": self.W, "b": self.b}, {})
 
     def init_state(self) -> Float[Array, "N"]:
         """Return the zero state."""
@@ -116,10 +112,8 @@ class SetReset(AbstractDiagonalCell):
 
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return (1 - s) (1 - r) and s - r."""
-        past = theta.recurrent
-        opened = [jnp.inner(x, past[f"W_{gate}"]) + past[f"b_{gate}"] for gate in _GATES]
-        q = [jax.nn.sigmoid(each) for each in opened]
-        s, r = q[0] * q[1], q[2] * q[3]
+        q = jax.nn.sigmoid(jnp.inner(x, theta.recurrent["W"]) + theta.recurrent["b"])
+        s, r = q[:, 0] * q[:, 1], q[:, 2] * q[:, 3]
         return (1 - s) * (1 - r), s - r
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "O"]:
@@ -127,4 +121,4 @@ class SetReset(AbstractDiagonalCell):
         y = jnp.asarray(self.gain, h.dtype) * h
         if self.W_o is None or self.b_o is None:
             return y
-        return jnp.concatenate([y, y * jnp.tanh(jnp.inner(x, self.W_o) + self.b_o)])
+        return jnp.concatenate([y, y * jnp.tanh(jnp.inner(x, self.W_o) + self.b_o)])[: self.num_outputs]

@@ -8,10 +8,10 @@ import optax
 
 from foretrace._credit.blocks import in_place
 from foretrace._credit.depth import run_in_depth
-from foretrace._credit.groups import check_samples, init_deep_sensitivity
+from foretrace._credit.groups import DeepSensitivity, check_samples, init_deep_sensitivity
 from foretrace._credit.modules import sample_modules
 from foretrace._credit.sketches import RunLayers, Sketch, init_sketch, run_with_sketch
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork, Network
 from foretrace._recurrence.chunk import Carry, Chunk, Modules
 from foretrace._rule import Depth, LearningRule, Sketches
 from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree
@@ -74,7 +74,7 @@ def runs_in_parts(rule: LearningRule) -> bool:
     return not isinstance(rule.credit, Depth)
 
 
-def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -> None:
+def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences: bool) -> None:
     """Raise a ValueError for a rule that does not fit a network or the way it is run.
 
     Args:
@@ -88,13 +88,29 @@ def check_rule(network: Network, rule: LearningRule, *, whole_sequences: bool) -
             f"under {rule} on whole sequences nothing is carried, so no modules can be sampled; "
             "leave them out, or run it in chunks"
         )
-    if isinstance(rule.credit, Depth):
-        check_samples(network, rule)
+    if rule.credit is not None:
+        blocks = _with_blocks(network, rule)
+        if isinstance(rule.credit, Depth):
+            check_samples(blocks, rule)
 
 
-def advances_in_place(network: Network, rule: LearningRule, steps: int) -> bool:
+def advances_in_place(network: AbstractNetwork, rule: LearningRule, steps: int) -> bool:
     """Return whether a stream's sensitivities are overwritten piece by piece, so that they have to be read before."""
-    return isinstance(rule.credit, Depth) and in_place(network, rule, steps)
+    return isinstance(rule.credit, Depth) and in_place(_with_blocks(network, rule), rule, steps)
+
+
+def _with_blocks(network: AbstractNetwork, rule: LearningRule) -> Network:
+    """Return the network, if it is one whose layers can be given credit.
+
+    Raises:
+        ValueError: a network without blocks.
+    """
+    if not isinstance(network, Network):
+        raise ValueError(
+            f"{rule}: credit between layers is for ft.Network, got a {type(network).__name__}; use the "
+            f"rule without it, {rule.name}"
+        )
+    return network
 
 
 def carries_sensitivities(rule: LearningRule) -> bool:
@@ -109,6 +125,11 @@ def sensitivity_norm(e: PyTree[Array] | None) -> Float[Array, ""]:
     if isinstance(wide, Sketch):
         return wide.norm()
     return optax.tree.norm(wide) if jax.tree.leaves(wide) else jnp.zeros(())
+
+
+def own_sensitivity(e: PyTree[Array]) -> PyTree[Array]:
+    """Return the sensitivities of each layer to its own coefficients, stacked."""
+    return e.own if isinstance(e, DeepSensitivity) else e
 
 
 def leaves_nothing_out(rule: LearningRule) -> bool:

@@ -4,10 +4,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._cells.abstract import read_by_coefficients
 from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_chunk, check_labels, check_loss
 from foretrace._engine.data import Data
@@ -72,6 +72,10 @@ def alignment(
     True
     """
     check_chunk(network, xs, ys, mask, reset)
+    if not isinstance(network, Network):
+        raise TypeError(
+            f"alignment(network={type(network).__name__}) must be a foretrace.Network, whose layers are equal"
+        )
     check_loss(loss)
     check_labels(network, loss, xs, ys, mask)
     if chunk is not None and chunk < 1:
@@ -134,15 +138,8 @@ def _coefficient_names(network: Network) -> set[str]:
     """Name the parameters that the coefficients are computed from, read from the trace."""
     cell = network.block(0).cell
 
-    def reached(cell: Any) -> Any:
-        return jax.tree.map(jnp.sum, cell.coefficients())
-
-    jaxpr = jax.make_jaxpr(reached)(cell).jaxpr
-    # A parameter is a coefficient's if some operation on the way to the coefficients reads it, or if it is one itself.
-    used = {v for equation in jaxpr.eqns for v in equation.invars if isinstance(v, jax.extend.core.Var)}
-    used |= {v for v in jaxpr.outvars if isinstance(v, jax.extend.core.Var)}
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(cell)]
-    return {f"blocks.cell.{name}" for name, var in zip(names, jaxpr.invars, strict=True) if var in used}
+    return {f"blocks.cell.{name}" for name, read in zip(names, read_by_coefficients(cell), strict=True) if read}
 
 
 def _join(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

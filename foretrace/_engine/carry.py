@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.parts import check_key
-from foretrace._credit.table import init_credit, sample_credit
-from foretrace._network import Network, check_network
+from foretrace._credit.table import check_rule, init_credit, sample_credit
+from foretrace._engine.side_by_side import init_modules
+from foretrace._modules import ModuleNetwork
+from foretrace._network import AbstractNetwork, Network, check_network
 from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.sensitivity import init_sensitivity
 from foretrace._rule import LearningRule, as_rule
@@ -16,7 +18,7 @@ from foretrace._types import Array, Bool, PRNGKeyArray, PyTree
 
 
 def init_carry(
-    network: Network,
+    network: AbstractNetwork,
     rule: LearningRule | str,
     batch_size: int | None = None,
     *,
@@ -46,8 +48,15 @@ def init_carry(
         check_key("init_carry", key)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream")
-    carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule)))(network.blocks)
-    carry = carry._replace(e=init_credit(network, rule, carry.h, carry.e))
+    if isinstance(network, ModuleNetwork):
+        check_rule(network, rule, whole_sequences=False)
+        carry = init_modules(network, rule)
+    else:
+        assert isinstance(network, Network)
+        carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule)))(
+            network.blocks
+        )
+        carry = carry._replace(e=init_credit(network, rule, carry.h, carry.e))
     if batch_size is not None:
         # Layers stay in front, because they are scanned; streams come second.
         carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
@@ -60,12 +69,13 @@ def init_carry(
         key = jax.random.key(jax.random.bits(key, (), jnp.uint32))
     # Streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
+    assert isinstance(network, Network)
     sample = partial(sample_credit, network, rule)
     modules = sample(keys) if batch_size is None else jax.vmap(sample, out_axes=1)(keys)
     return carry._replace(key=jax.random.key_data(keys)[None], modules=modules)
 
 
-def carry_size(network: Network, rule: LearningRule | str) -> int:
+def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
     """Return how many real numbers one stream carries from chunk to chunk under a rule; a complex one counts as two.
 
     Args:

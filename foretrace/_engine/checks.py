@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._engine.carry import init_carry
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule
 
 
 def check_chunk(
-    network: Network, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None, *, last: bool = False
+    network: AbstractNetwork, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None, *, last: bool = False
 ) -> None:
     """Raise a clear error for a chunk that does not fit the network; see `gradient`."""
-    if not isinstance(network, Network):
+    if not isinstance(network, AbstractNetwork):
         raise TypeError(f"network is a {type(network).__name__}, expected a foretrace.Network")
     for name, value in {"xs": xs, "ys": ys, "mask": mask, "reset": reset}.items():
         if value is not None and not isinstance(value, jax.Array | np.ndarray | np.generic):
@@ -62,7 +62,9 @@ def check_loss(loss: Any) -> None:
         )
 
 
-def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None, *, last: bool = False) -> None:
+def check_labels(
+    network: AbstractNetwork, loss: Any, xs: Any, ys: Any, mask: Any = None, *, last: bool = False
+) -> None:
     """Let a loss that has a method `check` look at the targets of the steps that count; traced arrays pass.
 
     Raises:
@@ -79,7 +81,7 @@ def check_labels(network: Network, loss: Any, xs: Any, ys: Any, mask: Any = None
     check(network.output_size, steps if mask is None else steps[np.asarray(mask).reshape(-1) != 0])
 
 
-def check_carry(network: Network, rule: LearningRule, carry: Carry | None, xs: Any) -> None:
+def check_carry(network: AbstractNetwork, rule: LearningRule, carry: Carry | None, xs: Any) -> None:
     """Raise a clear error for a carry that does not belong to this network, rule and number of streams."""
     if carry is None:
         return

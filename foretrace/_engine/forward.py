@@ -1,6 +1,8 @@
 """A network over a chunk under a rule: carry in, outputs and carry out. How layers are looped is in `layers.py`."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,19 +12,21 @@ from jax.ad_checkpoint import checkpoint_name
 from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import run_with_credit, runs_in_parts
 from foretrace._engine.carry import init_carry
+from foretrace._engine.cell import run_cell
 from foretrace._engine.checks import check_carry, check_chunk
 from foretrace._engine.data import Data
 from foretrace._engine.layers import READOUT, batch_of_one, each_step_and_stream, each_stream, over_layers
-from foretrace._network import Block, Network, check_network
+from foretrace._engine.side_by_side import run_modules
+from foretrace._modules import ModuleNetwork
+from foretrace._network import AbstractNetwork, Block, Network, check_network
 from foretrace._recurrence.chunk import Carry, Chunk
-from foretrace._recurrence.sensitivity import advance, attach, init_sensitivity
-from foretrace._recurrence.unroll import straight_through, unroll
+from foretrace._recurrence.unroll import straight_through
 from foretrace._rule import BPTT, LearningRule, as_rule
-from foretrace._types import Array, Bool, Float, Keys, States
+from foretrace._types import Array, Bool, Float, Keys
 
 
 def forward(
-    network: Network,
+    network: AbstractNetwork,
     carry: Carry | None,
     xs: Float[Array, "*B C I"],
     *,
@@ -69,7 +73,7 @@ def forward(
 
 
 def run(
-    network: Network,
+    network: AbstractNetwork,
     carry: Carry | None,
     data: Data,
     *,
@@ -78,6 +82,7 @@ def run(
     differentiate_carry: bool = False,
     flatten_batch: bool = False,
     accepted: bool | Bool[Array, ""] = True,
+    readout: Callable[[Array], Array] | None = None,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
     """Do what `forward` does, with options for training.
 
@@ -93,6 +98,7 @@ def run(
             `each_step_and_stream`.
         accepted: where credit is advanced in place: False to leave the sensitivities as they were, or an array to
             choose.
+        readout: function of the features of one step, in place of the network's decoder.
 
     Raises:
         ValueError: a carry for a network that runs on whole sequences only, or differentiate_carry under a rule that
@@ -106,6 +112,7 @@ def run(
         differentiate_carry=differentiate_carry,
         flatten_batch=flatten_batch,
         accepted=accepted,
+        readout=network.decoder if readout is None else readout,
     )
     if data.xs.ndim == 3 and data.xs.shape[0] == 1:
         return batch_of_one(of_network, carry, data)
@@ -113,7 +120,7 @@ def run(
 
 
 def _run(
-    network: Network,
+    network: AbstractNetwork,
     carry: Carry | None,
     data: Data,
     *,
@@ -122,6 +129,7 @@ def _run(
     differentiate_carry: bool,
     flatten_batch: bool,
     accepted: bool | Bool[Array, ""],
+    readout: Callable[[Array], Array],
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
     # While a program is traced, so that a call pays nothing for it.
     check_network("run", network)
@@ -129,10 +137,12 @@ def _run(
     chunk = _chunk(network, data)
     if differentiate_carry and not runs_in_parts(rule):
         raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
-    layers = partial(_run_layers, rule=rule, return_carry=return_carry, flatten_batch=flatten_batch)
+    run_layers: Any = run_modules if isinstance(network, ModuleNetwork) else _run_layers
+    layers = partial(run_layers, rule=rule, return_carry=return_carry, flatten_batch=flatten_batch)
     if rule.credit is None or differentiate_carry:
         x, after = layers(network, carry, chunk, differentiate_carry=differentiate_carry)
     else:
+        assert isinstance(network, Network)
         # Shapes and keys are needed even where nothing is attached; unused zeros are dropped by the compiler.
         before = init_carry(network, rule, chunk.xs.shape[1] if batched else None) if carry is None else carry
         run_stream = partial(
@@ -150,7 +160,7 @@ def _run(
         # The error of step t goes to the features of step t alone, so that the rule's own credit stays as it is.
         counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = straight_through(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
-    outputs = each_step_and_stream(network.decoder, batched, flatten_batch)(x)
+    outputs = each_step_and_stream(readout, batched, flatten_batch)(x)
     return jnp.swapaxes(outputs, 0, 1) if batched else outputs, after
 
 
@@ -168,10 +178,10 @@ def _check_whole(carry: Carry | None) -> None:
         raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
 
 
-def _chunk(network: Network, data: Data) -> Chunk:
+def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
     """Return a chunk with time in front and streams behind it: scans and products then find operands in place."""
     # Inputs of another width, such as bfloat16, are computed with as the parameters are.
-    xs, reset, key = data.xs.astype(network.encoder.weight.dtype), data.reset, data.key
+    xs, reset, key = data.xs.astype(network.dtype), data.reset, data.key
     batched = xs.ndim == 3
     if batched:
         xs = jnp.swapaxes(xs, 0, 1)
@@ -199,26 +209,18 @@ def _run_layers(
         cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
         theta, batched = cell.coefficients(), xs.ndim == 3
 
-        def recur(carry: Carry | None, zs: Array, reset: Array | None) -> tuple[States, Carry | None]:
-            h, e = (cell.init_state(), None) if carry is None else (carry.h, carry.e)
-            h = h if differentiate_carry else lax.stop_gradient(h)
-            # The past of the chunk enters as a linearisation: h + e (theta - stop_gradient(theta)).
-            before = h if e is None else attach(h, e, theta)
-            hs, emitted = unroll(cell, theta, before, zs, rule, reset)
-            if not return_carry:
-                return emitted, None
-            last = jax.tree.map(lambda leaf: leaf[-1], hs)
-            if differentiate_carry:
-                # The next part of the sequence differentiates through this state.
-                return emitted, Carry(last, None)
-            # A sequence that starts here has a sensitivity of zero, which is advanced but was not attached.
-            e = init_sensitivity(cell, rule) if e is None else e
-            after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
-            return emitted, Carry(lax.stop_gradient(last), lax.stop_gradient(after))
-
+        recur = partial(
+            run_cell,
+            cell,
+            theta,
+            rule=rule,
+            return_carry=return_carry,
+            differentiate_carry=differentiate_carry,
+        )
         each = partial(each_step_and_stream, batched=batched, flatten_batch=flatten_batch)
         zs = each(block.before)(xs)
-        # The one place where streams are batched: each has its own state and sensitivity, all share the coefficients.
+        # Streams are batched here alone: each has its own state and sensitivity, all share the
+        # coefficients.
         emitted, after = each_stream(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0))(carry, zs, chunk.reset)
         ys = checkpoint_name(each(cell.readout)(emitted, zs), READOUT)
         each_masks = None if masks is None else jnp.broadcast_to(masks, (xs.shape[0], *masks.shape))

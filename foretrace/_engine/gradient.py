@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from foretrace._engine.carry import init_carry
 from foretrace._engine.checks import check_carry, check_chunk, check_labels, check_loss
 from foretrace._engine.data import Data, weighted
 from foretrace._engine.forward import run
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray, PyTree
@@ -23,9 +23,12 @@ Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
 
 
+AnyNetwork = TypeVar("AnyNetwork", bound=AbstractNetwork)
+
+
 @overload
 def gradient(
-    network: Network,
+    network: AnyNetwork,
     carry: Carry | None,
     xs: Float[Array, "*B C I"],
     ys: Array,
@@ -38,12 +41,12 @@ def gradient(
     mean_loss: bool = False,
     last: bool = False,
     return_outputs: Literal[False] = False,
-) -> tuple[Float[Array, ""], Network, Carry]: ...
+) -> tuple[Float[Array, ""], AnyNetwork, Carry]: ...
 
 
 @overload
 def gradient(
-    network: Network,
+    network: AnyNetwork,
     carry: Carry | None,
     xs: Float[Array, "*B C I"],
     ys: Array,
@@ -56,11 +59,11 @@ def gradient(
     mean_loss: bool = False,
     last: bool = False,
     return_outputs: Literal[True],
-) -> tuple[Float[Array, ""], Network, Carry, Float[Array, "*B C O"]]: ...
+) -> tuple[Float[Array, ""], AnyNetwork, Carry, Float[Array, "*B C O"]]: ...
 
 
 def gradient(
-    network: Network,
+    network: AnyNetwork,
     carry: Carry | None,
     xs: Float[Array, "*B C I"],
     ys: Array,
@@ -73,7 +76,7 @@ def gradient(
     mean_loss: bool = False,
     last: bool = False,
     return_outputs: bool = False,
-) -> tuple[Float[Array, ""], Network, Carry] | tuple[Float[Array, ""], Network, Carry, Float[Array, "*B C O"]]:
+) -> tuple[Float[Array, ""], AnyNetwork, Carry] | tuple[Float[Array, ""], AnyNetwork, Carry, Float[Array, "*B C O"]]:
     """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
 
         value = sum_t mask_t * loss(output_t, y_t)
@@ -145,13 +148,13 @@ class Evaluation(NamedTuple):
     """
 
     loss: Float[Array, ""]
-    grads: Network
+    grads: Any
     carry: Carry | None
     outputs: Float[Array, "*B C O"]
 
 
 def evaluate(
-    network: Network,
+    network: AbstractNetwork,
     carry: Carry | None,
     data: Data,
     *,
@@ -172,7 +175,7 @@ def evaluate(
     late = return_carry and carry is not None and advances_in_place(network, rule, data.xs.shape[-2])
 
     # Plain autodiff of the chunk's loss: the rule has closed what it does not differentiate, and the past is attached.
-    def total(network: Network) -> tuple[Array, tuple[Array, Carry | None]]:
+    def total(network: AbstractNetwork) -> tuple[Array, tuple[Array, Carry | None]]:
         if segment is not None and segment < data.xs.shape[-2]:
             return segmented_loss(network, data, rule=rule, loss=loss, segment=segment)
         return chunk_loss(network, carry, data, rule=rule, loss=loss, return_carry=return_carry, accepted=not late)
@@ -185,7 +188,7 @@ def evaluate(
 
 
 def advance_in_place(
-    network: Network, carry: Carry, data: Data, *, rule: LearningRule, accepted: Bool[Array, ""]
+    network: AbstractNetwork, carry: Carry, data: Data, *, rule: LearningRule, accepted: Bool[Array, ""]
 ) -> Carry:
     """Return the carry after a chunk: the new sensitivities take the place of the old ones, block by block.
 
@@ -213,7 +216,7 @@ def _true_after(tree: PyTree[Array]) -> Bool[Array, ""]:
 
 
 def chunk_loss(
-    network: Network,
+    network: AbstractNetwork,
     carry: Carry | None,
     data: Data,
     *,
@@ -258,7 +261,7 @@ def _checked(losses: Array, outputs: Array) -> Array:
 
 
 def segmented_loss(
-    network: Network, data: Data, *, rule: LearningRule, loss: Loss, segment: int
+    network: AbstractNetwork, data: Data, *, rule: LearningRule, loss: Loss, segment: int
 ) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], None]]:
     """Return what `chunk_loss` returns for a whole sequence, differentiated part by part.
 

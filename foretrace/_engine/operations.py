@@ -11,7 +11,7 @@ from jax.interpreters import partial_eval
 
 from foretrace._engine.carry import init_carry
 from foretrace._engine.gradient import gradient
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._rule import LearningRule, as_rule
 from foretrace.losses import squared_error
 
@@ -29,7 +29,7 @@ _COMPLEX = {"mul": 6, "square": 6, "integer_pow": 6, "reduce_prod": 6, "div": 11
 
 
 def operation_count(
-    network: Network, rule: LearningRule | str, length: int = 1, *, whole_sequences: bool = False
+    network: AbstractNetwork, rule: LearningRule | str, length: int = 1, *, whole_sequences: bool = False
 ) -> float:
     """Return how many arithmetic operations a time step of one stream takes, output and gradient together.
 
@@ -60,7 +60,7 @@ def operation_count(
     dtype = jnp.finfo(jax.tree.leaves(network)[0].dtype).dtype
     xs, ys = (jax.ShapeDtypeStruct((length, size), dtype) for size in (network.input_size, network.output_size))
 
-    def learn(network: Network, carry: Any, xs: Any, ys: Any) -> Any:
+    def learn(network: AbstractNetwork, carry: Any, xs: Any, ys: Any) -> Any:
         return gradient(network, carry, xs, ys, rule=rule, loss=squared_error)[: 2 if whole_sequences else 3]
 
     return operations(learn, network, carry, xs, ys) / length

@@ -13,11 +13,13 @@ from jax.sharding import Mesh, PartitionSpec
 
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import Evaluation, evaluate
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 
 
-def evaluate_sharded(mesh: Mesh, network: Network, carry: Carry | None, data: Data, **options: Any) -> Evaluation:
+def evaluate_sharded(
+    mesh: Mesh, network: AbstractNetwork, carry: Carry | None, data: Data, **options: Any
+) -> Evaluation:
     """Return what `evaluate` returns for a batch, but for rounding.
 
     Args:
@@ -30,7 +32,7 @@ def evaluate_sharded(mesh: Mesh, network: Network, carry: Carry | None, data: Da
     (axis,) = mesh.axis_names
     replicated, streams, layers = PartitionSpec(), PartitionSpec(axis), PartitionSpec(None, axis)
 
-    def own(network: Network, carry: Carry | None, data: Data) -> Evaluation:
+    def own(network: AbstractNetwork, carry: Carry | None, data: Data) -> Evaluation:
         found = evaluate(network, carry, data, **options)
         # One vector, so that there is one exchange.
         vector, restore = ravel_pytree((found.loss, found.grads))

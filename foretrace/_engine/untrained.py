@@ -4,14 +4,15 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell
-from foretrace._network import Network
+from foretrace._modules import ModuleNetwork
+from foretrace._network import AbstractNetwork, Network
 from foretrace._recurrence.sensitivity import attach, init_sensitivity
 from foretrace._recurrence.step_scan import depends_on_arguments
 from foretrace._recurrence.unroll import unroll
 from foretrace._rule import LearningRule, as_rule
 
 
-def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str]:
+def untrained_parameters(network: AbstractNetwork, rule: LearningRule | str) -> list[str]:
     """Return the names of the parameters whose gradient is structurally zero under a rule.
 
     Outside the recurrent layers every parameter gets at least the error of the present step, so only cells are
@@ -23,7 +24,16 @@ def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str
     ['blocks.cell.nu_log', 'blocks.cell.theta_log']
     """
     rule = as_rule(rule)
-    cell = network.block(0).cell
+    if isinstance(network, ModuleNetwork):
+        layers = enumerate(network.layers)
+        places = [(f"layers[{number}][{i}]", cell) for number, layer in layers for i, cell in enumerate(layer)]
+    else:
+        assert isinstance(network, Network)
+        places = [("blocks.cell", network.block(0).cell)]
+    return [name for place, cell in places for name in _untrained_of(cell, rule, place)]
+
+
+def _untrained_of(cell: AbstractCell, rule: LearningRule, place: str) -> list[str]:
     # Two steps: the second has a past.
     xs = jnp.zeros((2, cell.input_size))
     errors = jnp.zeros((2, cell.output_size))
@@ -41,4 +51,4 @@ def untrained_parameters(network: Network, rule: LearningRule | str) -> list[str
     # The gradient is linear in the errors: what does not depend on them is zero for all of them.
     reached = depends_on_arguments(gradient, errors)
     paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
-    return [f"blocks.cell{jax.tree_util.keystr(p)}" for p, hit in zip(paths, reached, strict=True) if not hit]
+    return [f"{place}{jax.tree_util.keystr(p)}" for p, hit in zip(paths, reached, strict=True) if not hit]

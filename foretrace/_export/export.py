@@ -20,7 +20,7 @@ from foretrace._graph.step import NEXT, Graph, inference_graph, learning_graph
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._native.program import Program, inference_program, learning_program
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._runs.files import write_atomically
 
 Format = Literal["stablehlo", "onnx", "c"]
@@ -43,7 +43,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    model: Network | Learner,
+    model: AbstractNetwork | Learner,
     path: str | os.PathLike[str],
     format: Format = "stablehlo",
     learn: bool = False,
@@ -120,12 +120,13 @@ def export(
     return files
 
 
-def _graph(model: Network | Learner, learn: bool, state: LearnerState | None, target: Any) -> Graph:
+def _graph(model: AbstractNetwork | Learner, learn: bool, state: LearnerState | None, target: Any) -> Graph:
     if isinstance(model, Learner):
         if learn:
             return learning_graph(model, state, target)
-        return inference_graph(model.network if state is None else state.network)
-    if not isinstance(model, Network):
+        trained = model.init() if state is None else state
+        return inference_graph(trained.network, model.readout(trained))
+    if not isinstance(model, AbstractNetwork):
         raise TypeError(f"export writes a Network or a Learner, got {type(model).__name__}")
     if learn or state is not None:
         raise TypeError(
@@ -134,7 +135,9 @@ def _graph(model: Network | Learner, learn: bool, state: LearnerState | None, ta
     return inference_graph(model)
 
 
-def _program(model: Network | Learner, name: str, graph: Graph, learn: bool, state: LearnerState | None) -> Program:
+def _program(
+    model: AbstractNetwork | Learner, name: str, graph: Graph, learn: bool, state: LearnerState | None
+) -> Program:
     if learn:
         assert isinstance(model, Learner)
         return learning_program(model, name, state, graph)

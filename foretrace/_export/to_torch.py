@@ -101,6 +101,7 @@ def to_torch(network: Network, path: str | os.PathLike[str]) -> TorchFiles:
         The paths of both files.
 
     Raises:
+        TypeError: not a network of equal blocks.
         ValueError: a cell without a form in PyTorch, a network with a cumulative mean, or a path that does not end in
             .py.
         OSError: the folder is missing or not writable.
@@ -110,6 +111,8 @@ def to_torch(network: Network, path: str | os.PathLike[str]) -> TorchFiles:
     >>> ft.to_torch(network, tempfile.mkdtemp() + "/model.py").weights.name
     'model.weights.safetensors'
     """
+    if not isinstance(network, Network):
+        raise TypeError(f"to_torch(network={type(network).__name__}) must be a foretrace.Network")
     path, cell = Path(path), type(network.blocks.cell)
     if cell not in CELLS:
         known = ", ".join(kind.__name__ for kind in CELLS)

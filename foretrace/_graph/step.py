@@ -14,7 +14,7 @@ from foretrace._engine.forward import run
 from foretrace._graph.real_valued import NotExportable, real_valued
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT
 from foretrace._types import Array, PyTree
@@ -49,8 +49,12 @@ class Graph(NamedTuple):
         return [*self.results, *(NEXT + name for name in self.state)]
 
 
-def inference_graph(network: Network) -> Graph:
+def inference_graph(network: AbstractNetwork, readout: Callable[[Array], Array] | None = None) -> Graph:
     """Return the step `x, h -> outputs, h`; the parameters are constants in it.
+
+    Args:
+        network: network to export.
+        readout: function of the features of a step, in place of the network's decoder.
 
     Raises:
         ValueError: a network that runs on whole sequences only.
@@ -59,11 +63,11 @@ def inference_graph(network: Network) -> Graph:
     start = Carry(init_carry(network, BPTT).h, None)
 
     def step(carry: Carry, x: Array) -> tuple[list[Array], Carry]:
-        outputs, after = run(network, carry, Data(x[None]), rule=BPTT)
+        outputs, after = run(network, carry, Data(x[None]), rule=BPTT, readout=readout)
         assert after is not None
         return [outputs[0]], after
 
-    x = jax.ShapeDtypeStruct((network.input_size,), network.encoder.weight.dtype)
+    x = jax.ShapeDtypeStruct((network.input_size,), network.dtype)
     return _graph(step, start, "carry.", {"x": x}, ["outputs"])
 
 
@@ -82,7 +86,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
         after, info = learner.step(bare._replace(key=key), x[None], y[None])
         return [info.outputs[0], info.loss, info.accepted], without_key(after)
 
-    x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.encoder.weight.dtype)
+    x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
     y = _target(learner, x.dtype) if target is None else _shape_of(target)
     return _graph(step, without_key(state), "", {"x": x, "y": y}, ["outputs", "loss", "accepted"])
 
@@ -100,7 +104,7 @@ def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
         outputs, after = learner.predict(bare._replace(key=key), x[None])
         return [outputs[0]], without_key(after)
 
-    x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.encoder.weight.dtype)
+    x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
     return _graph(step, without_key(learner.init() if state is None else state), "", {"x": x}, ["outputs"])
 
 
@@ -169,7 +173,7 @@ def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
     )
 
 
-def _check_network(network: Network) -> None:
+def _check_network(network: AbstractNetwork) -> None:
     if network.cumulative_mean:
         raise ValueError(
             "a network with cumulative_mean=True decodes a mean over the whole sequence and has no single step to "
@@ -190,10 +194,10 @@ def _check_learner(learner: Learner) -> None:
                 f"export(learn=True) writes the step of one stream that learns at every step, and this learner has "
                 f"{name}; make a Learner with the trained network and without that option"
             )
-    dropout = learner.network.blocks.dropout
+    masks = jax.eval_shape(learner.network.dropout_masks, jax.random.key(0))
     for what, samples in {
         f"the rule {learner.rule} samples what it carries": learner.rule.samples,
-        f"dropout={dropout} samples masks": dropout > 0,
+        "dropout samples masks": masks is not None,
         "sensitivity_dtype='bfloat16' rounds stochastically": learner.sensitivity_dtype is not None,
     }.items():
         if samples:

@@ -10,10 +10,13 @@ from foretrace._cells.parts import is_key
 from foretrace._credit.table import carries_sensitivities, check_rule, runs_in_parts
 from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
 from foretrace._engine.untrained import untrained_parameters
+from foretrace._learner.kalman import Kalman
+from foretrace._learner.measurement import measurement_of
 from foretrace._learner.mode import Whole
 from foretrace._learner.state import LearnerState, UntrainedParameters
-from foretrace._network import Network, check_network
+from foretrace._network import AbstractNetwork, check_network
 from foretrace._rule import LearningRule
+from foretrace.heads import LeastSquares
 
 if TYPE_CHECKING:
     from foretrace._learner.learner import Learner
@@ -29,9 +32,17 @@ def check_options(learner: "Learner") -> None:
         getattr(learner.optimizer, "update", None)
     ):
         raise TypeError(
-            f"Learner(optimizer={learner.optimizer!r:.80}) must be an Optax optimiser, such as ft.adamw(1e-3)"
+            f"Learner(optimizer={learner.optimizer!r:.80}) must be an Optax optimiser, such as "
+            "ft.adamw(1e-3), or ft.kalman()"
+        )
+    if not (learner.head is None or isinstance(learner.head, LeastSquares)):
+        raise TypeError(
+            f"Learner(head={learner.head!r:.80}) must be a head, such as ft.heads.least_squares(), or None for the "
+            "network's decoder"
         )
     check_loss(learner.loss)
+    if learner.head is not None or isinstance(learner.optimizer, Kalman):
+        _check_rows(learner)
     if learner.mean_loss and learner.accumulate:
         raise ValueError(
             "mean_loss=True divides by the steps of one call; with accumulate=True the sequence has several calls: "
@@ -61,7 +72,7 @@ def check_options(learner: "Learner") -> None:
         )
 
 
-def warn_of_untrained(network: Network, rule: LearningRule) -> None:
+def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
     """Warn the caller's caller of parameters that can receive no gradient under a rule."""
     if names := untrained_parameters(network, rule):
         warnings.warn(
@@ -70,6 +81,26 @@ def warn_of_untrained(network: Network, rule: LearningRule) -> None:
             UntrainedParameters,
             stacklevel=3,
         )
+
+
+def _check_rows(learner: "Learner") -> None:
+    """Raise a ValueError for an option that has no meaning where every row is a step of its own."""
+    owner = "ft.kalman" if isinstance(learner.optimizer, Kalman) else "a head by least squares"
+    modes = {
+        "accumulate": learner.accumulate,
+        "whole_sequences": learner.whole_sequences,
+        "mean_loss": learner.mean_loss,
+        "mesh": learner.mesh is not None,
+        "sensitivity_dtype": learner.sensitivity_dtype is not None,
+    }
+    for name, given in modes.items():
+        if given:
+            raise ValueError(f"Learner({name}=…) does not go with {owner}, which learns from every row: leave it out")
+    measurement_of(learner.loss)
+    if learner.rule.samples:
+        raise ValueError(f"{owner} needs a rule that carries all of its sensitivities, and {learner.rule} samples them")
+    if jax.eval_shape(learner.network.dropout_masks, jax.random.key(0)) is not None:
+        raise ValueError(f"{owner} needs predictions without noise: make the network with dropout=0")
 
 
 def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False) -> None:

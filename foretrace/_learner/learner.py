@@ -1,6 +1,6 @@
 """The learner: gradient, optimiser and carry as one state that a stream is fed to."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,14 +20,17 @@ from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._learner.checks import SensitivityDtype, check_call, check_options, check_state, warn_of_untrained
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
+from foretrace._learner.kalman import Kalman
 from foretrace._learner.mode import Mode, PerCall, PerSequence, Whole, make_mode
 from foretrace._learner.optimizer import norm
+from foretrace._learner.rows import learn_rows, row_step
 from foretrace._learner.state import Info, LearnerState, choose
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
+from foretrace.heads import LeastSquares
 
 MaybeCarry = TypeVar("MaybeCarry", Carry, Carry | None)
 
@@ -46,9 +49,11 @@ class Learner:
     Args:
         network: network to begin with.
         rule: learning rule or its name.
-        optimizer: Optax optimiser, e.g. `foretrace.adamw`.
+        optimizer: Optax optimiser, e.g. `foretrace.adamw`, or the second-order step `foretrace.kalman`.
         loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`. If it has a method
             `check(output_size, ys)`, that sees the targets before each step.
+        head: head that reads the features, such as `foretrace.heads.least_squares()`. Default: the
+            network's decoder. With a head or with `foretrace.kalman` every row is a step of its own.
         batch_size: number of streams trained side by side; None for one stream without a batch axis.
         accumulate: one update for each sequence, on the call with `end=True`, which also begins the next sequence.
         whole_sequences: True if every call is a sequence of its own; nothing is carried, so the call costs what
@@ -81,11 +86,12 @@ class Learner:
 
     def __init__(
         self,
-        network: Network,
+        network: AbstractNetwork,
         *,
         rule: LearningRule | str,
-        optimizer: optax.GradientTransformation,
+        optimizer: optax.GradientTransformation | Kalman,
         loss: Loss,
+        head: LeastSquares | None = None,
         batch_size: int | None = None,
         accumulate: bool = False,
         whole_sequences: bool = False,
@@ -96,10 +102,11 @@ class Learner:
         mesh: Mesh | None = None,
         warn: bool = True,
     ):
-        self.network: Network = network
+        self.network: Any = network
         self.rule: LearningRule = as_rule(rule)
-        self.optimizer: optax.GradientTransformation = optimizer
+        self.optimizer: Any = optimizer
         self.loss: Loss = loss
+        self.head: LeastSquares | None = head
         self.batch_size: int | None = batch_size
         self.sensitivity_dtype: SensitivityDtype | None = sensitivity_dtype
         self.mesh: Mesh | None = mesh
@@ -110,6 +117,7 @@ class Learner:
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
         if warn:
             warn_of_untrained(network, self.rule)
+        self._rows = row_step(self)
         self._step = jax.jit(self._traced_step, static_argnames=("end", "last"))
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
 
@@ -141,15 +149,18 @@ class Learner:
         """
         key = jax.random.key(0) if key is None else key
         key = wrapped_key("init", key)
+        opt_state, head, errors = self._rows.init(self.network) if self._rows else (None, None, None)
         state = LearnerState(
             network=self.network,
-            opt_state=self.optimizer.init(self.network),
+            opt_state=opt_state if self._rows else self.optimizer.init(self.network),
             carry=self.fresh_carry(self.network, key),
             grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
             counted=jnp.zeros((), bool) if self.accumulate else None,
             step=jnp.zeros((), jnp.int32),
             skipped=jnp.zeros((), jnp.int32),
             key=key,
+            head=head,
+            errors=errors,
         )
         return jax.tree.map(jnp.copy, state)
 
@@ -253,7 +264,11 @@ class Learner:
         outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
         return outputs, state._replace(**changed)
 
-    def fresh_carry(self, network: Network, key: PRNGKeyArray) -> Carry | None:
+    def readout(self, state: LearnerState) -> Callable[[Array], Array] | None:
+        """Return the function from the features of a step to its outputs; None for the decoder."""
+        return None if self._rows is None else self._rows.read(state.network, state.head)
+
+    def fresh_carry(self, network: AbstractNetwork, key: PRNGKeyArray) -> Carry | None:
         """Return the carry before a sequence; None for a learner of whole sequences.
 
         Args:
@@ -265,7 +280,7 @@ class Learner:
         # 1 is for the dropout masks, 2 for what the rule samples.
         return self.init_carry(network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None)
 
-    def init_carry(self, network: Network, batch_size: int | None, key: PRNGKeyArray | None = None) -> Carry:
+    def init_carry(self, network: AbstractNetwork, batch_size: int | None, key: PRNGKeyArray | None = None) -> Carry:
         """Return the carry of a stream before its first step, as this learner keeps it."""
         return self._rounded(init_carry(network, self.rule, batch_size, key=key), batch_size)
 
@@ -293,6 +308,10 @@ class Learner:
         last: bool = False,
     ) -> tuple[LearnerState, Info]:
         self._check_state(state)
+        if self._rows is not None:
+            learned, info = learn_rows(self._rows, state, Data(x, y, mask, reset))
+            return self._ended(learned, state.key) if end else learned, info
+        assert not isinstance(self.optimizer, Kalman)
         # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
@@ -333,9 +352,7 @@ class Learner:
         after = self._ended(chosen, key) if end else chosen
         return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
 
-    def _updated(
-        self, state: LearnerState, grads: Network, loss: Array, steps: int
-    ) -> tuple[Network, optax.OptState, Array]:
+    def _updated(self, state: LearnerState, grads: Any, loss: Array, steps: int) -> tuple[Any, optax.OptState, Array]:
         """Return network, optimiser state and norm of the update."""
         # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
         known = {} if self.accumulate else {"value": loss}
@@ -367,7 +384,7 @@ class Learner:
         # While a program is traced: that is once for each shape, so that a call pays nothing for it.
         check_state(jax.eval_shape(self.init), state)
 
-    def _advances_late(self, network: Network, steps: int) -> bool:
+    def _advances_late(self, network: AbstractNetwork, steps: int) -> bool:
         """Return whether sensitivities are advanced in place, once it is known that the call is accepted."""
         plain = self.mesh is None and self.sensitivity_dtype is None
         return plain and advances_in_place(network, self.rule, steps)
@@ -376,17 +393,19 @@ class Learner:
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
     ) -> tuple[Array, dict[str, Any]]:
         self._check_state(state)
-        before, data = state.carry, Data(x, reset=reset)
+        before, data, readout = state.carry, Data(x, reset=reset), self.readout(state)
         if before is None:
             return run(state.network, None, data, rule=self.rule, return_carry=False)[0], {}
         if sensitivity:
             late = self._advances_late(state.network, x.shape[-2])
-            outputs, moved = run(state.network, self._widened(before), data, rule=self.rule, accepted=not late)
+            outputs, moved = run(
+                state.network, self._widened(before), data, rule=self.rule, accepted=not late, readout=readout
+            )
             after = self._rounded(moved, self.batch_size)
         else:
             # The plain network: no sensitivities to advance, and a key that stays as it is.
             late = False
-            outputs, moved = run(state.network, Carry(before.h, None), data, rule=BPTT)
+            outputs, moved = run(state.network, Carry(before.h, None), data, rule=BPTT, readout=readout)
             assert moved is not None
             after, before = (cleared(before._replace(h=h)) for h in (moved.h, before.h))
         assert after is not None

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from foretrace._learner.nodes import child
 from foretrace._learner.packing import Packing
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, PyTree
 
 RECURRENT, REST = "recurrent", "rest"
@@ -104,7 +105,7 @@ def _clipped(most: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(optax.init_empty_state, update)
 
 
-def _is(group: str, params: Network) -> PyTree[bool]:
+def _is(group: str, params: AbstractNetwork) -> PyTree[bool]:
     return jax.tree.map(lambda label: label == group, labels(params))
 
 
@@ -132,13 +133,14 @@ def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) 
     )
 
 
-def labels(params: Network) -> PyTree[str]:
+def labels(params: AbstractNetwork) -> PyTree[str]:
     """Label every parameter of a network (or a gradient of it) with its group."""
-    slow = params.blocks.cell.slow_parameters
 
     def label(path: tuple, _: object) -> str:
-        name = getattr(path[-1], "name", None)
-        in_cell = any(getattr(entry, "name", None) == "cell" for entry in path[:-1])
-        return RECURRENT if in_cell and name in slow else REST
+        owner: Any = params
+        for entry in path[:-1]:
+            owner = child(owner, entry)
+        slow = getattr(owner, "slow_parameters", ())
+        return RECURRENT if getattr(path[-1], "name", None) in slow else REST
 
     return jax.tree.map_with_path(label, params)

@@ -1,12 +1,13 @@
 """What a learner changes and what it tells: `LearnerState`, how the next one is chosen, and `Info`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import optax
 
-from foretrace._network import Network
+from foretrace._learner.errors import Errors
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace.heads import HeadState
 
 
 class LearnerState(NamedTuple):
@@ -21,16 +22,20 @@ class LearnerState(NamedTuple):
         step: number of accepted calls of `Learner.step`; it stays at 2^31 - 1, as does the count of Optax.
         skipped: number of calls that were refused because something they would have kept was NaN or infinite.
         key: PRNG key of the dropout masks, and of what a rule samples for the next sequence.
+        head: state of a head by least squares; None if the network's decoder reads.
+        errors: moments of the errors, where rows are learned one by one; else None.
     """
 
-    network: Network
+    network: Any
     opt_state: optax.OptState
     carry: Carry | None
-    grads: Network | None
+    grads: Any
     counted: Bool[Array, ""] | None
     step: Int[Array, ""]
     skipped: Int[Array, ""]
     key: PRNGKeyArray
+    head: HeadState | None = None
+    errors: Errors | None = None
 
 
 class Info(NamedTuple):
@@ -39,7 +44,8 @@ class Info(NamedTuple):
     Args:
         loss: `sum_t mask_t * loss_t`, the mean over streams.
         outputs: outputs of the network before the update, for progressive validation.
-        gradient_norm: global norm of this call's gradient, before any clipping.
+        gradient_norm: global norm of this call's gradient, before any clipping; under `ft.kalman`
+            that of half the squared errors.
         update_norm: global norm of the change of the parameters; zero if no step counts or the call was refused.
         accepted: False if the call was refused: loss, gradient, update or carry not finite, state as before.
     """

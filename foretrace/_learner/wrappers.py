@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork, Network
 from foretrace._types import Array, PyTree
 
 
@@ -86,13 +86,13 @@ def holding(
     return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
-def in_front_of_recurrences(params: Network) -> PyTree[bool]:
+def in_front_of_recurrences(params: AbstractNetwork) -> PyTree[bool]:
     """Return True for the encoder and the norms in front of the cells.
 
     What they do acts on the outputs through the memory of the recurrence behind them alone. A rule that is not open
     through time for inputs knows only the part of it that passes at the present step.
     """
-    pre = params.blocks.norm_place == "pre"
+    pre = isinstance(params, Network) and params.blocks.norm_place == "pre"
 
     def front(path: tuple, _: object) -> bool:
         names = [getattr(entry, "name", None) for entry in path]

@@ -169,6 +169,8 @@ def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
     options = {name: cell[name] for name in _fields(kind, static=True) if name in taken and name != "input_size"}
     if "states_per_channel" in taken:  # its number of states is a product
         options["states_per_channel"] = cell["state_size"] // cell["input_size"]
+    if "num_outputs" in cell:  # as many states as make the network's outputs; of an odd number one is left out
+        options.pop("state_size")
     if "timescales" in taken:
         options["timescales"] = (cell["shortest"], cell["longest"])
     if "products" in taken:

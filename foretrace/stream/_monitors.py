@@ -159,6 +159,6 @@ def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[s
         after = jax.vmap(lambda x, y: block.after(x, y, None))(x, jax.vmap(block.cell.readout)(emitted, zs))
         return after, jnp.std(after - x, axis=0) < _DEAD
 
-    xs = jnp.asarray(xs, network.encoder.weight.dtype)
+    xs = jnp.asarray(xs, network.dtype)
     _, dead = lax.scan(layer, jax.vmap(network.encoder)(xs), (network.blocks, carry.h))
     return values | {"dead_units": dead.mean()}

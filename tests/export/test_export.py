@@ -237,3 +237,31 @@ def test_wrong_arguments_are_named(tmp_path):
         ft.export(learner, tmp_path / "step.json")
     with pytest.raises(FileNotFoundError, match="make it first"):
         ft.export(learner, tmp_path / "no" / "step.stablehlo")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("format", RUNTIMES)
+@pytest.mark.parametrize("learn", [False, True])
+def test_a_network_of_modules_with_its_second_order_step_and_head(format, learn, tmp_path):
+    cells = (ft.SetReset.factory(state_size=2), ft.Rotation.factory(state_size=1))
+    network = ft.ModuleNetwork(3, 1, cells=cells, key=jax.random.key(0))
+    learner = ft.Learner(
+        network,
+        rule=ft.ONLINE,
+        optimizer=ft.kalman(warmup=2),
+        head=ft.heads.least_squares(),
+        loss=ft.losses.squared_error,
+    )
+    if format == "onnx":
+        pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    xs = np.random.default_rng(0).normal(size=(STEPS, 3))
+    ys = xs[:, :1] * xs[:, 1:2]
+    state, _ = learner.step(learner.init(), jnp.asarray(xs[:9]), jnp.asarray(ys[:9]))
+    files = ft.export(learner, tmp_path / f"step.{format}", format, learn=learn, state=state)
+    rows = [{"x": x, "y": y} if learn else {"x": x} for x, y in zip(xs[9:], ys[9:], strict=True)]
+    found, _ = played(files, RUNTIMES[format](files.graph), rows)
+    if learn:
+        want = learner.step(state, jnp.asarray(xs[9:]), jnp.asarray(ys[9:]))[1].outputs
+    else:
+        want = learner.predict(state._replace(carry=learner.init().carry), jnp.asarray(xs[9:]))[0]
+    np.testing.assert_allclose([row["outputs"] for row in found], want, atol=1e-8)

@@ -16,9 +16,12 @@ PACKAGE = Path(ft.__file__).parent
 ORDER = [
     "_types",
     "losses",
+    "_covariance",
+    "heads",
     "_rule",
     "_cells",
     "_network",
+    "_modules",
     "_recurrence",
     "_credit",
     "_engine",

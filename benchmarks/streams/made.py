@@ -1,0 +1,86 @@
+"""Made streams with a long memory: the row decides what is written, held, counted or turned.
+
+Each function returns inputs (T, I), labels (T,) and the number of classes, 0 for numbers. Inputs
+are Gaussian unless said, numbers have noise of standard deviation 0.1, and no label is among the
+inputs.
+"""
+
+import numpy as np
+
+NOISE = 0.1
+
+
+def latched(events, values, start):
+    """Return at each row the value of the last row with an event."""
+    last = np.maximum.accumulate(np.where(events, np.arange(len(events)), -1))
+    return np.where(last >= 0, values[last], start)
+
+
+def noisy(random, numbers):
+    return numbers + NOISE * random.normal(size=len(numbers))
+
+
+def flipflop(random, rows):
+    """A bit, the sign of c, is written where a > 1 and b > 1, each 40 rows."""
+    x = random.normal(size=(rows, 4))
+    return x, latched((x[:, 0] > 1) & (x[:, 1] > 1), (x[:, 2] > 0).astype(int), 0), 2
+
+
+def toggle(random, rows):
+    """A bit is toggled where a > 1 and b > 1."""
+    x = random.normal(size=(rows, 4))
+    return x, np.cumsum((x[:, 0] > 1) & (x[:, 1] > 1)) % 2, 2
+
+
+def hold(random, rows):
+    """A number c is sampled where a > 1 and b > 1, and held."""
+    x = random.normal(size=(rows, 4))
+    return x, noisy(random, latched((x[:, 0] > 1) & (x[:, 1] > 1), x[:, 2], 0.0)), 0
+
+
+def switch(random, rows):
+    """On by p > 0.8 and v > 0.8, off by p < -0.8 and u > 0.8; y = x + 0.5 if on, -0.3 x if off."""
+    p, v, u, x = random.normal(size=(4, rows))
+    on, off = (p > 0.8) & (v > 0.8), (p < -0.8) & (u > 0.8)
+    state = latched(on | off, on, False)
+    return np.stack([p, v, u, x], axis=1), noisy(random, np.where(state, x + 0.5, -0.3 * x)), 0
+
+
+def session(random, rows):
+    """A login, each 200th row or so, names one of four users; their weights of two inputs count."""
+    login = random.random(rows) < 1 / 200
+    user, x, weights = (
+        random.integers(0, 4, rows),
+        random.normal(size=(rows, 2)),
+        random.normal(size=(4, 2)),
+    )
+    y = np.sum(weights[latched(login, user, 0)] * x, axis=1)
+    return np.concatenate([login[:, None], np.eye(4)[user], x], axis=1), noisy(random, y), 0
+
+
+def tank(random, rows):
+    """A level gains inflow and loses outflow, between two limits; three classes by its height."""
+    x, level, levels = random.normal(size=(rows, 3)), 0.0, []
+    for inflow, outflow, _ in x:
+        level = np.clip(level + 0.1 * (inflow - outflow), -1, 1)
+        levels.append(level)
+    return x, np.digitize(levels, [-1 / 3, 1 / 3]), 3
+
+
+def counter(random, rows):
+    """Events, a flag on each tenth row or so, counted modulo three."""
+    x = random.normal(size=(rows, 3))
+    x[:, 0] = random.random(rows) < 0.1
+    return x, np.cumsum(x[:, 0].astype(int)) % 3, 3
+
+
+def ema(random, rows):
+    """The mean of a * b over some 200 rows, scaled to a standard deviation of one half."""
+    x, mean, means = random.normal(size=(rows, 3)), 0.0, []
+    for a, b, _ in x:
+        mean += (a * b - mean) / 200
+        means.append(mean)
+    return x, noisy(random, 10 * np.array(means)), 0
+
+
+STREAMS = {made.__name__: made for made in (flipflop, toggle, hold, switch, session, tank, counter, ema)}

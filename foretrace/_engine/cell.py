@@ -1,0 +1,51 @@
+"""One cell over a chunk of one stream: sensitivity attached before, advanced after."""
+
+import jax
+from jax import lax
+
+from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._recurrence.chunk import Carry
+from foretrace._recurrence.sensitivity import advance, attach, init_sensitivity
+from foretrace._recurrence.unroll import unroll
+from foretrace._rule import LearningRule
+from foretrace._types import Array, Bool, Float, States
+
+
+def run_cell(
+    cell: AbstractCell,
+    theta: Coefficients,
+    carry: Carry | None,
+    zs: Float[Array, "C I"],
+    reset: Bool[Array, "C"] | None,
+    *,
+    rule: LearningRule,
+    return_carry: bool,
+    differentiate_carry: bool,
+) -> tuple[States, Carry | None]:
+    """Return what the readout sees at each step, and the carry after the chunk.
+
+    Args:
+        cell: the recurrence.
+        theta: coefficients of the cell.
+        carry: state and sensitivity before the chunk; None to begin with nothing.
+        zs: inputs of the cell.
+        reset: steps that start an episode.
+        rule: learning rule, which says what is open to the derivative.
+        return_carry: False spares the sensitivity after the chunk.
+        differentiate_carry: True leaves the states before and after the chunk open.
+    """
+    h, e = (cell.init_state(), None) if carry is None else (carry.h, carry.e)
+    h = h if differentiate_carry else lax.stop_gradient(h)
+    # The past of the chunk enters as a linearisation: h + e (theta - stop_gradient(theta)).
+    before = h if e is None else attach(h, e, theta)
+    hs, emitted = unroll(cell, theta, before, zs, rule, reset)
+    if not return_carry:
+        return emitted, None
+    last = jax.tree.map(lambda leaf: leaf[-1], hs)
+    if differentiate_carry:
+        # The next part of the sequence differentiates through this state.
+        return emitted, Carry(last, None)
+    # A sequence that starts here has a sensitivity of zero, which is advanced but was not attached.
+    e = init_sensitivity(cell, rule) if e is None else e
+    after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
+    return emitted, Carry(lax.stop_gradient(last), lax.stop_gradient(after))

@@ -1,0 +1,86 @@
+"""Moments of the errors of predictions: their size, and how much of an error the next repeats."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from foretrace._types import Array, Bool, Float
+
+WINDOW = 300
+"""Number of labels over which the size of errors is averaged."""
+
+LARGEST = 3.0
+"""Largest error, in roots of the mean square."""
+
+FIRST = 10
+"""Number of labels before which no error is clipped."""
+
+_SMALLEST = 1e-6
+"""Smallest mean square: predictions that have been perfect must be able to become worse."""
+
+_MOST_REPEATED = 0.99
+
+
+class Errors(NamedTuple):
+    """Running moments of the errors.
+
+    Args:
+        mean_square: mean square of the errors of the last labels, R.
+        lagged: mean product of an error and the one before.
+        last: last error of each output.
+        num_labels: number of labels.
+    """
+
+    mean_square: Float[Array, ""]
+    lagged: Float[Array, ""]
+    last: Float[Array, "B O"]
+    num_labels: Float[Array, ""]
+
+
+def init_errors(streams: int, outputs: int, dtype: Any = None) -> Errors:
+    """Return the moments before the first label."""
+    zero = jnp.zeros((), dtype)
+    return Errors(zero, zero, jnp.zeros((streams, outputs), dtype), zero)
+
+
+def clipped(errors: Errors, found: Float[Array, "B O"]) -> Float[Array, "B O"]:
+    """Return errors, clipped at three roots of the mean square of those before."""
+    limit = jnp.where(errors.num_labels < FIRST, jnp.inf, LARGEST * jnp.sqrt(variance(errors)))
+    return jnp.clip(found, -limit, limit)
+
+
+def noted(errors: Errors, found: Float[Array, "B O"], known: Bool[Array, "B"]) -> Errors:
+    """Return the moments after the errors of a step.
+
+    Args:
+        errors: moments before.
+        found: error of each stream.
+        known: streams that have a label; the others change nothing.
+    """
+    taken = known.astype(found.dtype)
+    labels = taken.sum()
+    count = errors.num_labels + labels
+    rate = jnp.minimum(labels / jnp.clip(count, 1.0, WINDOW), 1.0)
+    each = taken / jnp.maximum(labels, 1.0)
+    square = jnp.dot(each, jnp.mean(found * found, axis=-1))
+    lagged = jnp.dot(each, jnp.mean(found * errors.last, axis=-1))
+    return Errors(
+        errors.mean_square + rate * (square - errors.mean_square),
+        errors.lagged + rate * (lagged - errors.lagged),
+        jnp.where(known[:, None], found, errors.last),
+        count,
+    )
+
+
+def variance(errors: Errors) -> Float[Array, ""]:
+    """Return R, the mean square of the errors, above zero."""
+    return jnp.maximum(errors.mean_square, _SMALLEST)
+
+
+def repetition(errors: Errors) -> Float[Array, ""]:
+    """Return `(1 + rho) / (1 - rho)`: how many labels say as much as one independent label.
+
+    rho is the correlation of an error with the one before, in [0, 0.99].
+    """
+    rho = jnp.clip(errors.lagged / variance(errors), 0.0, _MOST_REPEATED)
+    return (1 + rho) / (1 - rho)

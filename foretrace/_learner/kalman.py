@@ -1,0 +1,156 @@
+"""A second-order step for networks of modules: the node-decoupled extended Kalman filter.
+
+Where an Optax optimiser is given the gradient of the loss, this one is given the Jacobian of every
+prediction, under the same rule and from the same sensitivities. A node is a module, or a unit
+elsewhere (`foretrace._learner.nodes`).
+
+Source: Puskorius and Feldkamp, Decoupled extended Kalman filter training of feedforward layered
+    networks, IJCNN 1991;
+Neurocontrol of nonlinear dynamical systems with Kalman filter trained recurrent networks, 1994; for
+streams side by side: Feldkamp and Puskorius, Training controllers for robustness: multi-stream
+DEKF, 1994.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from foretrace._covariance import bounded, products, reduced, whitened
+from foretrace._learner.errors import Errors, repetition, variance
+from foretrace._types import Array, Bool, Float
+
+
+class KalmanState(NamedTuple):
+    """Covariance of the parameters of every node, group by group."""
+
+    covariances: tuple[Float[Array, "M p p"], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kalman:
+    """Second-order step with one small covariance for each node: `optimizer=ft.kalman()`.
+
+    With J_i the Jacobian of all predictions by the parameters of node i, e the errors, R their mean
+    square, and g the relative variance of the head's own prediction (zero for a decoder, whose
+    parameters are nodes):
+
+        A = (measurement_noise + g) R v I + sum_i J_i U_i J_i^T delta_i = U_i J_i^T A^-1 e U_i <-
+        U_i - U_i J_i^T A^-1 J_i U_i + (process_noise / v) I v = (1 + rho) / (1 - rho) (1 + delay),
+        rho the correlation of each error with the one before h <- h + clip(S delta,
+        state_correction),  S the sensitivity of the state to the parameters
+
+    All nodes share the errors and A. Errors are clipped at three roots of R. The rule of the
+    learner says which sensitivities J is made of: under `ONLINE` they are exact in the top layer of
+    independent modules, and layers below get the present step's error. Every row is a step of its
+    own; a chunk gives what its rows would give one by one. Rows of several streams are one step
+    with as many errors. For numbers the loss is `squared_error`; for classes it is
+    `softmax_cross_entropy`, and the errors are those of the probabilities, or of the scores of
+    `ft.heads.least_squares`.
+
+    The covariances are exactly symmetric, and no variance exceeds the prior, so they stay bounded
+    for any number of labels.
+
+    Args:
+        prior: variance of every parameter before the first label, and the largest one after it.
+        process_noise: variance that is added with every label, so that learning never stops.
+        measurement_noise: share of the mean square error that is taken for noise.
+        state_correction: largest change of a state by new parameters, so that the memory agrees
+            with them at once; None for no correction. It needs a rule that carries sensitivities.
+        autocorrelation: whether labels count less while errors repeat each other.
+        delay: number of rows by which labels are late, whose errors overlap.
+        warmup: number of labels before the first step; until then only a head by least squares
+            learns.
+
+    Raises:
+        ValueError: a number out of its range.
+
+    >>> import foretrace as ft, jax, jax.numpy as jnp
+    >>> cells = (ft.SetReset.factory(state_size=4),)
+    >>> network = ft.ModuleNetwork(2, 1, cells=cells, key=jax.random.key(0))
+    >>> learner = ft.Learner(
+    ...     network,
+    ...     rule=ft.ONLINE,
+    ...     optimizer=ft.kalman(),
+    ...     head=ft.heads.least_squares(),
+    ...     loss=ft.losses.squared_error,
+    ... )
+    >>> state, info = learner.step(learner.init(), jnp.ones((3, 2)), jnp.ones((3, 1)))
+    >>> info.outputs.shape
+    (3, 1)
+    """
+
+    prior: float = 10.0
+    process_noise: float = 3e-4
+    measurement_noise: float = 0.3
+    state_correction: float | None = 0.5
+    autocorrelation: bool = True
+    delay: int = 0
+    warmup: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("prior", "measurement_noise"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"kalman({name}={getattr(self, name)}) must be a finite number above 0")
+        for name in ("process_noise", "delay", "warmup"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"kalman({name}={getattr(self, name)}) must be a finite number of at least 0")
+        if self.state_correction is not None and not self.state_correction > 0:
+            raise ValueError(
+                f"kalman(state_correction={self.state_correction}) must be positive, or None for no correction"
+            )
+
+    def init(self, nodes: list[Float[Array, "M p"]]) -> KalmanState:
+        """Return the state before the first label, for the parameters of each group of nodes."""
+        return KalmanState(
+            tuple(
+                jnp.tile(self.prior * jnp.eye(group.shape[1], dtype=group.dtype), (len(group), 1, 1)) for group in nodes
+            )
+        )
+
+    def update(
+        self,
+        state: KalmanState,
+        jacobians: list[Float[Array, "R M p"]],
+        found: Float[Array, "B O"],
+        errors: Errors,
+        head_variance: Float[Array, "B B"],
+        known: Bool[Array, "B"],
+    ) -> tuple[list[Float[Array, "M p"]], KalmanState]:
+        """Return the change of every node's parameters, and the state after a step.
+
+        Args:
+            state: covariances before the step.
+            jacobians: derivative of each prediction, streams times outputs, for each group of
+                nodes; zero for a stream without a label.
+            found: errors of the predictions, likewise zero.
+            errors: moments of all errors, this step included.
+            head_variance: relative variance of the head's predictions.
+            known: streams that have a label.
+        """
+        streams, outputs = found.shape
+        active = known.any() & (errors.num_labels >= self.warmup)
+        on = active.astype(found.dtype)
+        v = (repetition(errors) if self.autocorrelation else 1.0) * (1.0 + self.delay)
+        noise = (self.measurement_noise * jnp.eye(streams, dtype=found.dtype) + head_variance) * (variance(errors) * v)
+        A, spread = jnp.kron(noise, jnp.eye(outputs, dtype=found.dtype)), []
+        for U, J in zip(state.covariances, jacobians, strict=True):
+            moved = products(U, J)
+            own = jnp.einsum("rmp,mps->mrs", J, moved)
+            # Rounding may leave no positive variance along J: then the node waits for new noise.
+            sane = (jnp.diagonal(own, axis1=1, axis2=2) >= 0).all(axis=1).astype(found.dtype)
+            A = A + jnp.einsum("m,mrs->rs", sane, own)
+            spread.append(moved * (on * sane)[:, None, None])
+        white = whitened(A, found.reshape(1, -1))[0]
+        changes, covariances = [], []
+        for U, moved in zip(state.covariances, spread, strict=True):
+            Y = whitened(A, moved)
+            changes.append(Y @ white)
+            grown = reduced(U, Y) + (on * self.process_noise / v) * jnp.eye(U.shape[-1], dtype=U.dtype)[None]
+            # A step without labels must not even round.
+            covariances.append(jnp.where(active, bounded(grown, self.prior), U))
+        return changes, KalmanState(tuple(covariances))
+
+
+kalman = Kalman
+"""Second-order step: `Learner(..., optimizer=ft.kalman())`."""

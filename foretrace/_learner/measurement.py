@@ -1,0 +1,79 @@
+"""What a second-order step and a head by least squares predict: numbers, or classes as numbers."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Float
+from foretrace.losses import SoftmaxCrossEntropy, squared_error
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """Outputs that are the predictions, for `squared_error`."""
+
+    def targets(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
+        """Return the targets of a decoder."""
+        return jnp.broadcast_to(y, like.shape).astype(like.dtype)
+
+    def centred(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
+        """Return the targets of least squares."""
+        return self.targets(y, like)
+
+    def predictions(self, outputs: Float[Array, "O"], y: Array) -> Float[Array, "O"]:
+        """Return what a decoder's outputs predict."""
+        return outputs
+
+    def outputs(self, scores: Float[Array, "*B O"], sharpness: float) -> Float[Array, "*B O"]:
+        """Return the outputs from the scores of least squares."""
+        return scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """Outputs that are logits, for `softmax_cross_entropy`: the targets are one-hot."""
+
+    def targets(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
+        """Return one-hot targets, a class for each output of the network."""
+        return jax.nn.one_hot(y, _classes(y, like), dtype=like.dtype).reshape(like.shape)
+
+    def centred(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
+        """Return one-hot targets, whose mean over the classes is zero."""
+        return self.targets(y, like) - 1 / _classes(y, like)
+
+    def predictions(self, outputs: Float[Array, "O"], y: Array) -> Float[Array, "O"]:
+        """Return the probabilities that a decoder's logits stand for."""
+        return jax.nn.softmax(outputs.reshape(-1, _classes(y, outputs))).reshape(outputs.shape)
+
+    def outputs(self, scores: Float[Array, "*B O"], sharpness: float) -> Float[Array, "*B O"]:
+        """Return the logits from the scores of least squares."""
+        return sharpness * scores
+
+
+Measurement = Numbers | Classes
+
+
+def measurement_of(loss: Any) -> Measurement:
+    """Return what predictions are under a loss.
+
+    Raises:
+        ValueError: a loss without errors that a second-order step or least squares could take.
+    """
+    if loss is squared_error:
+        return Numbers()
+    if isinstance(loss, SoftmaxCrossEntropy) and loss.ignore_label is None:
+        return Classes()
+    raise ValueError(
+        f"loss={loss!r:.80} does not go with ft.kalman or a head by least squares: use "
+        "ft.losses.squared_error for numbers, or ft.losses.softmax_cross_entropy (without a label to "
+        "ignore) for classes"
+    )
+
+
+def _classes(y: Array, outputs: Array) -> int:
+    classes, rest = divmod(outputs.size, max(y.size, 1))
+    if rest or classes < 2:
+        raise ValueError(f"{outputs.size} logits cannot be {y.size} outputs of at least two classes each")
+    return classes

@@ -1,0 +1,110 @@
+"""Nodes of a network: the groups of parameters that share a covariance in a second-order step.
+
+A node is one module of a recurrent layer, with all parameters of its recurrence and of its own part
+of the readout, or one unit elsewhere: a row of a weight matrix with its bias. Nodes of equal shape
+lie behind each other, so that all of them are updated at once.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._cells.abstract import AbstractCell, read_by_coefficients
+from foretrace._types import Array, Float, PyTree
+
+
+class NodeGroup(NamedTuple):
+    """Nodes of equal shape.
+
+    Args:
+        leaves: numbers of the leaves of the network that they are made of.
+        front: leading axes of these leaves, whose entries are the nodes.
+    """
+
+    leaves: tuple[int, ...]
+    front: tuple[int, ...]
+
+
+def node_groups(network: PyTree, held: PyTree[bool]) -> tuple[NodeGroup, ...]:
+    """Return the nodes of a network, without the parameters that are held.
+
+    Args:
+        network: network, or its shapes.
+        held: tree like the network, True for parameters that are not trained.
+    """
+    found: dict[tuple[Any, ...], list[int]] = {}
+    paths = jax.tree.leaves_with_path(network)
+    for number, ((path, leaf), hold) in enumerate(zip(paths, jax.tree.leaves(held), strict=True)):
+        if not hold:
+            found.setdefault(_node_of(network, path, leaf), []).append(number)
+    return tuple(NodeGroup(tuple(leaves), key[-1]) for key, leaves in found.items())
+
+
+def gathered(groups: tuple[NodeGroup, ...], tree: PyTree[Array], axes: int = 0) -> list[Float[Array, "... M p"]]:
+    """Return the entries of each group as nodes times parameters.
+
+    Args:
+        groups: nodes.
+        tree: tree like the network, with `axes` more axes in front of every leaf.
+        axes: number of these axes, which stay in front.
+    """
+    leaves = jax.tree.leaves(tree)
+
+    def vectors(group: NodeGroup) -> Array:
+        parts = [leaves[number] for number in group.leaves]
+        shape = (*parts[0].shape[:axes], math.prod(group.front), -1)
+        return jnp.concatenate([part.reshape(shape) for part in parts], axis=-1)
+
+    return [vectors(group) for group in groups]
+
+
+def scattered(groups: tuple[NodeGroup, ...], vectors: list[Float[Array, "M p"]], like: PyTree[Array]) -> Any:
+    """Undo `gathered`; parameters of no group are zero."""
+    leaves, structure = jax.tree.flatten(like)
+    found = [jnp.zeros_like(leaf) for leaf in leaves]
+    for group, rows in zip(groups, vectors, strict=True):
+        at = 0
+        for number in group.leaves:
+            size = leaves[number].size // rows.shape[0]
+            found[number] = rows[:, at : at + size].reshape(leaves[number].shape)
+            at += size
+    return structure.unflatten(found)
+
+
+def _node_of(network: PyTree, path: tuple, leaf: Any) -> tuple[Any, ...]:
+    """Return what identifies the nodes that a leaf belongs to, their leading axes last."""
+    owners, cell_at = [network], None
+    for entry in path[:-1]:
+        owners.append(child(owners[-1], entry))
+        if isinstance(owners[-1], AbstractCell):
+            cell_at = len(owners) - 1
+    # The blocks of a network are stacked.
+    stacked = 1 if getattr(path[0], "name", None) == "blocks" else 0
+    if cell_at is not None:
+        cell = owners[cell_at]
+        size, own = cell.state_size, module_fields(cell if not stacked else _first(cell))
+        if jax.tree_util.keystr(path[cell_at:]) in own and leaf.shape[stacked : stacked + 1] == (size,):
+            return (jax.tree_util.keystr(path[:cell_at]), "modules", leaf.shape[: stacked + 1])
+    return (jax.tree_util.keystr(path[:-1]), "rows", leaf.shape[: stacked + 1])
+
+
+def module_fields(cell: AbstractCell) -> set[str]:
+    """Return the paths of the parameters of a cell that belong to its modules."""
+    paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
+    read = read_by_coefficients(cell)
+    own = {jax.tree_util.keystr(path) for path, hit in zip(paths, read, strict=True) if hit}
+    return own | {f".{name}" for name in cell.module_readout}
+
+
+def child(owner: Any, entry: Any) -> Any:
+    """Return the part of a tree that an entry of a path leads to."""
+    if hasattr(entry, "name"):
+        return getattr(owner, entry.name)
+    return owner[entry.idx if hasattr(entry, "idx") else entry.key]
+
+
+def _first(cell: AbstractCell) -> AbstractCell:
+    """Return the shapes of one cell of a stack."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), cell)

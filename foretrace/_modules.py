@@ -1,0 +1,91 @@
+"""A network that is nothing but modules: layers of cells side by side, whose outputs are all read."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+
+from foretrace._cells.abstract import AbstractCell, check_interface
+from foretrace._cells.factory import shapes_of
+from foretrace._cells.parts import check_key, check_sizes
+from foretrace._network import AbstractNetwork, Linear, run_once
+from foretrace._types import PRNGKeyArray
+
+
+class ModuleNetwork(AbstractNetwork):
+    """Layers of cells side by side, whose outputs are all read.
+
+        z_1 = x,  y_l = [readouts of the cells of layer l on z_l],  z_{l+1} = [z_l, y_l]
+        outputs = decoder(z_{depth+1})
+
+    Nothing mixes, scales or squashes between the modules, so what a module puts out reaches the
+    decoder and the layers above as it is. It is the network for a second-order step (`ft.kalman`),
+    with one small covariance for each module, and for a head by least squares
+    (`ft.heads.least_squares`), which replaces the decoder.
+
+    Args:
+        input_size: number of inputs at each step.
+        output_size: number of outputs at each step.
+        cells: functions `make(size, *, key)`, such as `SetReset.factory(state_size=8)`; each makes
+            one cell of a layer.
+        depth: number of layers; those above the first also read the outputs of all layers below.
+        key: PRNG key of the initialisation.
+
+    Raises:
+        TypeError: a size that is no whole number, a cell that is not a function which makes one, or
+            not a PRNG key.
+        ValueError: sizes below one, or no cells.
+
+    >>> import foretrace as ft, jax
+    >>> cells = (ft.SetReset.factory(state_size=4), ft.Rotation.factory(state_size=3))
+    >>> network = ft.ModuleNetwork(5, 2, cells=cells, key=jax.random.key(0))
+    >>> network.feature_size, ft.forward(network, None, jax.numpy.ones((6, 5)))[0].shape
+    (19, (6, 2))
+    """
+
+    layers: tuple[tuple[AbstractCell, ...], ...]
+    decoder: Linear
+    input_size: int = eqx.field(static=True)
+    output_size: int = eqx.field(static=True)
+    depth: int = eqx.field(static=True)
+    cumulative_mean: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        cells: Sequence[Callable[..., AbstractCell]],
+        depth: int = 1,
+        key: PRNGKeyArray,
+    ):
+        check_key("ModuleNetwork", key)
+        check_sizes("ModuleNetwork", input_size=input_size, output_size=output_size, depth=depth)
+        if not cells:
+            raise ValueError(
+                "ModuleNetwork(cells=()) needs at least one cell, such as ft.SetReset.factory(state_size=8)"
+            )
+        self.input_size, self.output_size, self.depth = input_size, output_size, depth
+        self.cumulative_mean = False
+        size = input_size
+        for _ in range(depth):
+            made = [shapes_of(make, size, key) for make in cells]
+            for shapes in made:
+                check_interface(shapes)
+            size += sum(shapes.output_size for shapes in made)
+
+        def draw(key: PRNGKeyArray) -> tuple[tuple[tuple[AbstractCell, ...], ...], Linear]:
+            decoder_key, key = jax.random.split(key)
+            layers, size = [], input_size
+            for layer_key in jax.random.split(key, depth):
+                keys = jax.random.split(layer_key, len(cells))
+                layers.append(tuple(make(size, key=own) for make, own in zip(cells, keys, strict=True)))
+                size += sum(cell.output_size for cell in layers[-1])
+            return tuple(layers), Linear(size, output_size, key=decoder_key)
+
+        self.layers, self.decoder = run_once(draw, key)
+
+    @property
+    def feature_size(self) -> int:
+        """Number of features that are read: the inputs and the outputs of all modules."""
+        return self.input_size + sum(cell.output_size for layer in self.layers for cell in layer)

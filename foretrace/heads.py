@@ -1,0 +1,114 @@
+"""Heads, which read the features of a network in place of its decoder: `ft.heads`."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from foretrace._covariance import bounded, products, reduced, whitened
+from foretrace._types import Array, Float
+
+
+class HeadState(NamedTuple):
+    """What least squares know.
+
+    Args:
+        covariance: inverse of the weighted second moments of the features, the constant in front.
+        weights: coefficient of each feature for each output.
+    """
+
+    covariance: Float[Array, "F F"]
+    weights: Float[Array, "F O"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LeastSquares:
+    """A head by recursive least squares on the features f of a network and a constant.
+
+        F = [1, f],  g = F P F^T,  K = P F^T / (1 + g)
+        W <- W + K e
+        P <- S (P - K F P) S,  S_i = min(forget^{-1/2}, sqrt(prior / P_ii))
+
+    No direction that the features leave out grows beyond the prior, so P stays bounded for any
+    number of labels. For classes the targets are one-hot minus 1/K, and the logits are the scores
+    times `sharpness`.
+
+    Args:
+        forget: factor by which older labels lose weight with every label.
+        prior: variance of a coefficient before the first label, and the largest one after it.
+        sharpness: factor from scores to logits.
+
+    Raises:
+        ValueError: forget outside (0, 1], or a prior or a sharpness that is not positive.
+
+    >>> import jax.numpy as jnp
+    >>> head = least_squares(forget=1.0, prior=1e6)
+    >>> state = head.init(1, 1)
+    >>> for f, y in ((0.0, 1.0), (1.0, 3.0)):
+    ...     f = jnp.array([[f]])
+    ...     state = head.learn(state, f, y - head.scores(state, f), jnp.ones(1))
+    >>> state.weights[:, 0].round(3).tolist()
+    [1.0, 2.0]
+
+    Source: Ljung and Soderstrom, Theory and practice of recursive identification, 1983.
+    """
+
+    forget: float = 0.9995
+    prior: float = 1.0
+    sharpness: float = 6.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.forget <= 1:
+            raise ValueError(f"least_squares(forget={self.forget}) must lie in (0, 1]; 1 forgets nothing")
+        for name in ("prior", "sharpness"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"least_squares({name}={getattr(self, name)}) must be a finite number above 0")
+
+    def init(self, features: int, outputs: int, dtype: Any = None) -> HeadState:
+        """Return the state before the first label."""
+        covariance = self.prior * jnp.eye(features + 1, dtype=dtype)
+        return HeadState(covariance, jnp.zeros((features + 1, outputs), dtype))
+
+    def scores(self, state: HeadState, f: Float[Array, "*B F"]) -> Float[Array, "*B O"]:
+        """Return the predictions for features."""
+        constant, W = state.weights[0], state.weights[1:]
+        return jnp.inner(f, W.T) + jnp.broadcast_to(constant, (*f.shape[:-1], constant.size))
+
+    def variance(self, state: HeadState, f: Float[Array, "B F"]) -> Float[Array, "B B"]:
+        """Return `F P F^T` of the rows of a step: their variance, relative to that of the noise."""
+        rows = _with_constant(f)
+        return rows @ products(state.covariance, rows)
+
+    def learn(
+        self,
+        state: HeadState,
+        f: Float[Array, "B F"],
+        errors: Float[Array, "B O"],
+        weights: Float[Array, "B"],
+    ) -> HeadState:
+        """Return the state after the labels of the rows of a step.
+
+        Args:
+            state: state before.
+            f: features of each row.
+            errors: targets minus `scores`.
+            weights: weight of each row; 0 for a row without a label.
+        """
+        P, root = state.covariance, jnp.sqrt(weights)[:, None]
+        rows = root * _with_constant(f)
+        V = products(P, rows)
+        C = jnp.eye(len(rows), dtype=P.dtype) + rows @ V
+        Y = whitened(C, V)
+        W = state.weights + Y @ whitened(C, (root * errors).T).T
+        labels = jnp.sum(weights > 0).astype(P.dtype)
+        # A step without labels must not even round.
+        after = bounded(reduced(P, Y), self.prior, self.forget**-labels)
+        return HeadState(jnp.where(labels > 0, after, P), W)
+
+
+least_squares = LeastSquares
+"""Head by recursive least squares: `Learner(..., head=ft.heads.least_squares())`."""
+
+
+def _with_constant(f: Float[Array, "B F"]) -> Float[Array, "B G"]:
+    return jnp.concatenate([jnp.ones((len(f), 1), f.dtype), f], axis=1)

@@ -1,0 +1,417 @@
+"""The second-order step and the head by least squares: equations in NumPy, laws, refusals."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from kalman_in_numpy import Filter
+from tiers import fast, slow
+
+import foretrace as ft
+from foretrace._engine.correction import corrected
+from foretrace._learner.errors import init_errors, noted, repetition
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+LOSSES = {"numbers": ft.losses.squared_error, "classes": ft.losses.softmax_cross_entropy}
+CELLS = (
+    ft.SetReset.factory(state_size=2, timescales=(2.0, 20.0)),
+    ft.SetReset.factory(state_size=1, products=False),
+    ft.Rotation.factory(state_size=2, timescales=(2.0, 20.0)),
+)
+RANDOM = np.random.default_rng(0)
+T = 40
+
+
+def make_network(outputs=2, cells=CELLS, inputs=3, depth=1):
+    return ft.ModuleNetwork(inputs, outputs, cells=cells, depth=depth, key=jax.random.key(0))
+
+
+def make_learner(network=None, kind="numbers", optimizer=None, head=True, **options):
+    network = make_network() if network is None else network
+    optimizer = ft.kalman(warmup=5, delay=2) if optimizer is None else optimizer
+    options = {"rule": ft.ONLINE, "loss": LOSSES[kind]} | options
+    return ft.Learner(network, optimizer=optimizer, head=ft.heads.least_squares() if head else None, **options)
+
+
+def stream(*front, kind="numbers", seed=0, outputs=2):
+    """Return rows, labels that depend on a product two rows back, weights and resets."""
+    random = np.random.default_rng(seed)
+    xs = random.normal(size=(*front, 3))
+    past = np.roll(xs[..., 0] * xs[..., 1], 2, axis=-1)
+    numbers = np.stack([past, xs[..., 2] + 0.1 * random.normal(size=front)], axis=-1)[..., :outputs]
+    ys = numbers if kind == "numbers" else (past > 0).astype(int)
+    weights = np.where(random.random(front) < 0.7, random.uniform(0.5, 2, front), 0.0)
+    return xs, ys, weights, random.random(front) < 0.05
+
+
+def steps(learner, state, data, lengths):
+    """Learn a stream in chunks; return the state and the outputs."""
+    outputs, at, time = [], 0, -1 if learner.batch_size is None else -2
+    for length in lengths:
+        x, y, mask, reset = (np.take(a, range(at, at + length), 0 if time == -1 else 1) for a in data)
+        state, info = learner.step(
+            state, jnp.asarray(x), jnp.asarray(y), mask=jnp.asarray(mask), reset=jnp.asarray(reset)
+        )
+        outputs.append(info.outputs)
+        at += length
+    return state, np.concatenate(outputs, axis=0 if time == -1 else 1)
+
+
+def close(got, want, tolerance=1e-10):
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        if not jnp.issubdtype(getattr(a, "dtype", float), jax.dtypes.prng_key):
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def learnt(state):
+    """Return what a step changes, but for the number of calls."""
+    return state._replace(step=0)
+
+
+def filter_errors(found, times=20):
+    """Return the moments after the same errors many times, their signs in turn: none repeats."""
+    errors = init_errors(*found.shape)
+    for sign in (1, -1) * (times // 2):
+        errors = noted(errors, sign * jnp.asarray(found), jnp.ones(len(found), bool))
+    return errors
+
+
+@pytest.mark.parametrize(("kind", "streams"), fast([("numbers", None), ("classes", 2), ("numbers", 2)], 2))
+def test_the_filter_is_its_equations_in_numpy(kind, streams):
+    learner = make_learner(kind=kind, batch_size=streams)
+    front = (T,) if streams is None else (streams, T)
+    xs, ys, weights, resets = stream(*front, kind=kind)
+    state, outputs = steps(learner, learner.init(), (xs, ys, weights, resets), [T])
+    want = Filter(learner.network, learner.optimizer, learner.head, streams or 1)
+    targets = ys if kind == "numbers" else np.eye(2)[ys] - 1 / 2
+    rows = [a.reshape(streams or 1, T, *a.shape[len(front) :]) for a in (xs, targets, weights, resets)]
+    predicted = np.stack([want.row(*(a[:, t] for a in rows)) for t in range(T)], axis=1).reshape(outputs.shape)
+    close(outputs, predicted * (1 if kind == "numbers" else 6))
+    assert np.abs(want.U[0] - 10 * np.eye(len(want.U[0]))).max() > 1
+    close((state.head.covariance, state.head.weights), (want.P, want.W))
+    covariances = [U for group in state.opt_state.covariances for U in group]
+    close(covariances, want.U)
+    got = [m.theta for m in Filter(state.network, learner.optimizer, learner.head, 1).modules]
+    close(got, [module.theta for module in want.modules])
+    h = jax.tree.map(lambda leaf: np.asarray(leaf[0]).reshape(streams or 1, -1), state.carry.h)[0]
+    for b in range(streams or 1):
+        latches, plain, (us, vs) = h
+        states = [*latches[b][:, None], *plain[b][:, None], *np.stack([us[b], vs[b]], axis=1)]
+        close(states, want.h[b])
+
+
+@pytest.mark.parametrize("lengths", fast([[1] * T, [7, 1, 12, 20]]))
+def test_a_chunk_gives_what_its_rows_give(lengths):
+    learner, data = make_learner(), stream(T)
+    want, outputs = steps(learner, learner.init(), data, [T])
+    got, in_parts = steps(learner, learner.init(), data, lengths)
+    close(in_parts, outputs, 1e-12)
+    close(learnt(got), learnt(want), 1e-12)
+    assert int(want.step) == 1 and int(got.step) == len(lengths)
+
+
+@pytest.mark.parametrize(("nodes", "size", "rows", "outputs"), [(1, 5, 1, 1), (1, 4, 2, 3), (3, 2, 2, 2)])
+def test_the_update_is_textbook_gauss_newton_on_the_parameters_of_each_node(nodes, size, rows, outputs):
+    """Information adds up, U'^-1 = U^-1 + J^T N^-1 J; the uncertainty of other nodes is noise, in N."""
+    random = np.random.default_rng(1)
+    optimizer = ft.kalman(process_noise=0.0, warmup=0, prior=1e9, autocorrelation=False, measurement_noise=0.5)
+    state = optimizer.init([jnp.zeros((nodes, size))])
+    root = random.normal(size=(nodes, size, size))
+    U = root @ root.transpose(0, 2, 1) + np.eye(size)
+    state = state._replace(covariances=(jnp.asarray(U),))
+    found, J = (
+        random.normal(size=(rows, outputs)),
+        random.normal(size=(rows * outputs, nodes, size)),
+    )
+    errors, head = filter_errors(found), np.diag(random.uniform(size=rows))
+    (change,), after = optimizer.update(
+        state, [jnp.asarray(J)], jnp.asarray(found), errors, jnp.asarray(head), jnp.ones(rows, bool)
+    )
+    R = np.mean(found**2)
+    noise = np.kron(0.5 * np.eye(rows) + head, np.eye(outputs)) * R
+    for i in range(nodes):
+        rest = noise + sum(J[:, k] @ U[k] @ J[:, k].T for k in range(nodes) if k != i)
+        information = np.linalg.inv(U[i]) + J[:, i].T @ np.linalg.solve(rest, J[:, i])
+        close(after.covariances[0][i], np.linalg.inv(information), 1e-9)
+        want = np.linalg.solve(information, J[:, i].T @ np.linalg.solve(rest, found.ravel()))
+        close(change[i], want, 1e-9)
+
+
+def test_a_node_that_nothing_reads_does_not_move():
+    optimizer = ft.kalman(warmup=0)
+    state = optimizer.init([jnp.zeros((2, 3))])
+    J = RANDOM.normal(size=(1, 2, 3)) * np.array([0.0, 1.0])[:, None]
+    found = jnp.ones((1, 1))
+    arguments = (found, filter_errors(found), jnp.zeros((1, 1)), jnp.ones(1, bool))
+    (change,), after = optimizer.update(state, [jnp.asarray(J)], *arguments)
+    assert not np.any(change[0]) and np.all(change[1])
+    close(after.covariances[0][0], 10 * np.eye(3), 0)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e7])
+def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32(size):
+    """A module that never forgets: outputs depend on it in nearly one direction, above all noise."""
+    with jax.enable_x64(False):
+        optimizer = ft.kalman(warmup=0)
+        J = size * (1 + 1e-3 * RANDOM.normal(size=(3, 1, 1))) * RANDOM.normal(size=(2, 5))
+        state, found = optimizer.init([jnp.zeros((2, 5))]), jnp.asarray([[0.02, -0.01, -0.01]])
+        arguments = (found, filter_errors(found), jnp.zeros((1, 1)), jnp.ones(1, bool))
+        for _ in range(3):
+            changes, state = optimizer.update(state, [jnp.asarray(J, jnp.float32)], *arguments)
+            assert np.isfinite(changes[0]).all() and np.abs(changes[0]).max() < 0.02
+            assert np.linalg.eigvalsh(state.covariances[0]).min() > -1e-5
+
+
+CASES = {
+    "modules": (lambda: make_network(1, depth=2), ft.ONLINE),
+    "lru": (lambda: blocks(ft.LRU.factory(state_size=3)), ft.ONLINE),
+    "gru": (lambda: blocks(ft.GRU.factory()), ft.RTRL),
+    "depth": (lambda: blocks(ft.MinGRU.factory()), ft.ONLINE.with_depth(1)),
+}
+
+
+def blocks(cell):
+    return ft.Network(3, 1, model_size=4, depth=2, cell=cell, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("name", fast(list(CASES), 2))
+def test_with_a_fixed_scaled_identity_the_step_is_the_gradient_step_of_the_rule(name):
+    """U = u I and one output: delta = -u / A * gradient, that of `ft.gradient` from the same carry."""
+    make, rule = CASES[name]
+    network = make()
+    optimizer = ft.kalman(warmup=0, state_correction=None, prior=0.01)
+    learner = make_learner(network, optimizer=optimizer, head=False, rule=rule, train_encoder=True)
+    fresh, state = learner.init(), learner.init()
+    xs, ys, _, _ = stream(6, outputs=1)
+    for x, y in zip(jnp.asarray(xs)[:, None], jnp.asarray(ys)[:, None], strict=True):
+        _, grads, _, output = ft.gradient(
+            state.network,
+            state.carry,
+            x,
+            y,
+            rule=rule,
+            loss=ft.losses.squared_error,
+            return_outputs=True,
+        )
+        before, (state, info) = state, learner.step(state._replace(opt_state=fresh.opt_state), x, y)
+        error = float(y[0, 0] - output[0, 0])
+        assert abs(float(info.gradient_norm) / float(optax.tree.norm(grads)) - 1) < 1e-10
+        noise = 0.3 * float(state.errors.mean_square * repetition(state.errors))
+        A = noise + 0.01 * float(optax.tree.norm(grads, squared=True)) / error**2
+        moved = jax.tree.map(jnp.subtract, state.network, before.network)
+        close(moved, jax.tree.map(lambda g, A=A: -0.01 / A * g, grads), 1e-10)
+        assert float(info.update_norm) > 1e-6
+
+
+def test_the_corrected_state_is_that_of_the_new_parameters_to_first_order():
+    network, rule = make_network(depth=1), ft.ONLINE
+    xs = jnp.asarray(stream(20)[0])
+    _, carry = ft.forward(network, ft.init_carry(network, rule), xs, rule=rule)
+    change = jax.tree.map(lambda leaf: 1e-6 * jnp.asarray(RANDOM.normal(size=leaf.shape)), network)
+    moved = jax.tree.map(jnp.add, network, change)
+    _, want = ft.forward(moved, ft.init_carry(network, rule), xs, rule=rule)
+    got = corrected(network, change, carry, 0.5, batched=False)
+    close(got.h, want.h, 1e-9)
+    assert max(float(abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (got.h, carry.h)), strict=True)) > 1e-7
+    limited = corrected(network, change, carry, 1e-9, batched=False)
+    differences = jax.tree.map(lambda a, b: abs(a - b).max(), limited.h, carry.h)
+    assert 0 < max(map(float, jax.tree.leaves(differences))) <= 1.001e-9
+
+
+def test_a_row_without_a_label_moves_the_carry_alone():
+    learner, data = make_learner(), stream(T)
+    state, _ = steps(learner, learner.init(), data, [T])
+    x, y = jnp.asarray(data[0][:3]), jnp.full((3, 2), 7.0)
+    after, info = learner.step(state, x, y, mask=jnp.zeros(3, bool))
+    outputs, predicted = learner.predict(state, x)
+    close(info.outputs, outputs, 1e-12)
+    close(after.carry, predicted.carry, 1e-12)
+    close(learnt(after)._replace(carry=0), learnt(state)._replace(carry=0), 0)
+    assert float(info.loss) == 0
+
+
+def test_a_reset_makes_two_sequences():
+    learner, data = make_learner(), stream(T)
+    state, _ = steps(learner, learner.init(), data, [T])
+    x, y = jnp.asarray(data[0][:4]), jnp.asarray(data[1][:4])
+    cut, _ = learner.step(state, x, y, reset=jnp.arange(4) == 0)
+    fresh, _ = learner.step(state._replace(carry=learner.init().carry), x, y)
+    close(cut, fresh, 1e-12)
+    ended, _ = learner.step(state, x, y, end=True)
+    close(ended.carry, learner.init().carry, 0)
+
+
+def test_a_stream_without_labels_beside_another_changes_nothing():
+    learner, pair = make_learner(), make_learner(batch_size=2)
+    xs, ys, weights, resets = stream(T)
+    other = stream(T, seed=5)
+    both = [np.stack([a, b]) for a, b in zip((xs, ys, weights, resets), other, strict=True)]
+    both[2][1] = 0
+    want, outputs = steps(learner, learner.init(), (xs, ys, weights, resets), [T])
+    got, in_pair = steps(pair, pair.init(), both, [T])
+    close(in_pair[0], outputs, 1e-10)
+    close((got.network, got.opt_state, got.head), (want.network, want.opt_state, want.head), 1e-10)
+    close(jax.tree.map(lambda leaf: leaf[:, 0], got.carry), want.carry, 1e-10)
+
+
+@pytest.mark.full
+def test_jit_changes_nothing():
+    network = make_network(1, cells=(ft.SetReset.factory(state_size=1),))
+    learner, data = make_learner(network, optimizer=ft.kalman(warmup=0)), stream(3, outputs=1)
+    want, _ = steps(learner, learner.init(), data, [3])
+    with jax.disable_jit():
+        got, _ = steps(learner, learner.init(), data, [3])
+    close(got, want, 1e-12)
+
+
+def test_a_saved_learner_goes_on_exactly(tmp_path):
+    learner, data = make_learner(), stream(T)
+    state, _ = steps(learner, learner.init(), [a[:20] for a in data], [20])
+    ft.save(tmp_path / "state.safetensors", state)
+    again = ft.load(tmp_path / "state.safetensors", learner)
+    rest = [a[20:] for a in data]
+    want, outputs = steps(learner, state, rest, [20])
+    got, resumed = steps(learner, again, rest, [20])
+    np.testing.assert_array_equal(resumed, outputs)
+    close(got, want, 0)
+
+
+def test_a_target_that_is_not_finite_leaves_the_state_as_it_was():
+    learner, data = make_learner(), stream(T)
+    state, _ = steps(learner, learner.init(), data, [T])
+    x, y = jnp.asarray(data[0][:T]), jnp.asarray(data[1][:T])
+    with pytest.raises(ValueError, match="y holds nan"):
+        learner.step(state, x, y.at[3, 1].set(jnp.nan))
+    step = jax.jit(lambda state, y: learner.step(state, x, y))
+    after, info = step(state, y.at[3, 1].set(jnp.nan))
+    assert not bool(info.accepted) and int(after.skipped) == 1
+    close(after._replace(skipped=state.skipped), state, 0)
+    assert bool(step(state, y)[1].accepted)
+
+
+def test_an_optax_optimiser_under_least_squares_gets_the_gradient_with_the_head_held():
+    learner = make_learner(optimizer=optax.sgd(0.1))
+    state, _ = steps(learner, learner.init(), stream(T), [T])
+    x, y = (jnp.asarray(a[:1]) for a in stream(T, seed=3)[:2])
+    read = ft.ModuleNetwork(3, 2, cells=CELLS, key=jax.random.key(0))
+    object.__setattr__(read, "layers", state.network.layers)
+    object.__setattr__(read.decoder, "weight", state.head.weights[1:].T)
+    object.__setattr__(read.decoder, "bias", state.head.weights[0])
+    loss, grads, _ = ft.gradient(read, state.carry, x, y, rule=ft.ONLINE, loss=ft.losses.squared_error)
+    after, info = learner.step(state, x, y)
+    close(info.loss, loss, 1e-12)
+    want = jax.tree.map(lambda p, g: p - 0.1 * g, state.network.layers, grads.layers)
+    close(after.network.layers, want, 1e-12)
+    close(after.network.decoder, state.network.decoder, 0)
+
+
+def test_a_network_of_blocks_learns_with_the_filter_and_its_decoder():
+    """Every unit is a node; the encoder is held, as for any update at every row under this rule."""
+    learner = make_learner(blocks(ft.LRU.factory(state_size=3)), optimizer=ft.kalman(warmup=1), head=False)
+    state, _ = steps(learner, learner.init(), stream(T, outputs=1), [T])
+    sizes = {group.shape for group in state.opt_state.covariances}
+    # Modules of an LRU, its readout and D, norms are held, rows of the GLU and of the decoder.
+    assert sizes == {(6, 11, 11), (8, 7, 7), (16, 5, 5), (1, 5, 5)}
+    moved = jax.tree.map(lambda p, q: bool((p != q).any()), state.network, learner.network)
+    assert moved.blocks.cell.nu_log and moved.blocks.glu.linear.weight and moved.decoder.linear.bias
+    assert not moved.encoder.weight and not moved.blocks.norm.scale
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accumulate": True}, "Learner.accumulate=…. does not go with ft.kalman"),
+        ({"whole_sequences": True}, "whole_sequences"),
+        ({"mean_loss": True}, "mean_loss"),
+        ({"sensitivity_dtype": "bfloat16"}, "sensitivity_dtype"),
+        ({"loss": ft.losses.huber}, "use ft.losses.squared_error for numbers"),
+        ({"loss": ft.losses.SoftmaxCrossEntropy(ignore_label=-1)}, "without a label to ignore"),
+        ({"rule": ft.ONLINE.with_depth(1)}, "credit between layers is for ft.Network"),
+        (
+            {
+                "network": ft.Network(
+                    3,
+                    2,
+                    model_size=4,
+                    depth=1,
+                    cell=ft.MinGRU.factory(),
+                    dropout=0.5,
+                    key=jax.random.key(0),
+                )
+            },
+            "dropout=0",
+        ),
+        ({"network": blocks(ft.MinGRU.factory()), "rule": ft.UORO}, "samples them"),
+    ],
+)
+def test_options_that_do_not_go_with_rows_are_clear_errors(options, message, without_shape_checks):
+    with pytest.raises(ValueError, match=message):
+        make_learner(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (partial(ft.kalman, prior=0.0), r"kalman\(prior=0.0\)"),
+        (partial(ft.kalman, process_noise=-1.0), r"kalman\(process_noise=-1.0\)"),
+        (partial(ft.kalman, state_correction=0.0), r"kalman\(state_correction=0.0\)"),
+        (partial(ft.heads.least_squares, forget=1.1), r"least_squares\(forget=1.1\)"),
+        (partial(ft.heads.least_squares, prior=0.0), r"least_squares\(prior=0.0\)"),
+        (partial(ft.ModuleNetwork, 3, 1, cells=(), key=jax.random.key(0)), "needs at least one"),
+    ],
+)
+def test_numbers_out_of_range_are_clear_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_head_that_is_none_is_a_clear_error(without_shape_checks):
+    with pytest.raises(TypeError, match="must be a head, such as ft.heads.least_squares"):
+        ft.Learner(
+            make_network(),
+            rule=ft.ONLINE,
+            optimizer=ft.kalman(),
+            head="squares",
+            loss=LOSSES["numbers"],
+        )
+
+
+def drive(labels, seed=0):
+    """Run filter and head alone on collinear features and Jacobians, and errors that repeat."""
+    optimizer, head = ft.kalman(warmup=0, delay=20), ft.heads.least_squares()
+    nodes = optimizer.init([jnp.zeros((2, 3))])
+
+    def one(state, key):
+        nodes, squares, errors, e, lowest = state
+        z = jax.random.normal(key, (6,))
+        # One feature is the sum of two others, and nothing ever reads one parameter.
+        e = 0.95 * e + z[0] * jnp.where(z[1] > 3, 30.0, 1.0)
+        J = jnp.stack([z[1:4], jnp.array([z[4], 2 * z[4], 0.0])])[None]
+        f = jnp.stack([z[4], z[5], z[4] + z[5]])[None]
+        found, known = e[None, None], jnp.ones(1, bool)
+        errors = noted(errors, found, known)
+        _, nodes = optimizer.update(nodes, [J], found, errors, head.variance(squares, f), known)
+        squares = head.learn(squares, f, found - head.scores(squares, f), jnp.ones(1))
+        lowest = jnp.minimum(lowest, jnp.linalg.eigvalsh(nodes.covariances[0]).min())
+        return (nodes, squares, errors, e, lowest), None
+
+    start = (nodes, head.init(3, 1), init_errors(1, 1), jnp.zeros(()), jnp.zeros(()))
+    run = jax.jit(lambda state: jax.lax.scan(one, state, jax.random.split(jax.random.key(seed), labels))[0])
+    return run(start)
+
+
+@pytest.mark.parametrize("labels", [1_000_000, slow(10_000_000)])
+def test_covariances_stay_symmetric_bounded_and_positive_in_float32(labels):
+    with jax.enable_x64(False):
+        nodes, squares, _, _, lowest = drive(labels)
+    U, P = np.asarray(nodes.covariances[0]), np.asarray(squares.covariance)
+    assert U.dtype == P.dtype == np.float32
+    assert np.array_equal(U, U.transpose(0, 2, 1)) and np.array_equal(P, P.T)
+    assert np.diagonal(U, axis1=1, axis2=2).max() <= 10 * (1 + 1e-5) and np.diag(P).max() <= 1 + 1e-5
+    assert float(lowest) > -1e-5 and np.linalg.eigvalsh(P).min() > -1e-5
+    # What is excited is known, what is not is as unknown as at first.
+    assert U[0, 0, 0] < 1 and abs(U[1, 2, 2] - 10) < 1e-4
