@@ -1,6 +1,6 @@
 """The step of one row: predicted, then learned by a second-order step, by least squares, or both.
 
-A chunk is a scan over its rows, so that it gives what they would give one by one.
+A chunk is a scan over its rows: it gives the same result as its rows one by one.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What a row went through, closed to the derivative.
+    """Values of a row between input and output, closed to the derivative.
 
     Args:
         features: features that were read.
@@ -100,7 +100,7 @@ class RowStep:
 
     Args:
         network: network, or its shapes.
-        rule: learning rule, which says what the sensitivities are of.
+        rule: learning rule, which says which sensitivities are carried.
         optimizer: second-order step, or an Optax optimiser.
         head: head by least squares; the network's decoder if None.
         loss: loss of one step.
