@@ -75,7 +75,7 @@ class LeastSquares:
         return jnp.inner(f, W.T) + jnp.broadcast_to(constant, (*f.shape[:-1], constant.size))
 
     def variance(self, state: HeadState, f: Float[Array, "B F"]) -> Float[Array, "B B"]:
-        """Return `F P F^T` of the rows of a step: their variance, relative to that of the noise."""
+        """Return `F P F^T` of the rows of a step: variances, relative to the noise."""
         rows = _with_constant(f)
         return rows @ products(state.covariance, rows)
 

@@ -16,7 +16,7 @@ class Rotation(AbstractCell):
         z_t = m exp(i phi) z_{t-1} + sqrt(1 - m^2) (tanh(W_u x_t + b_u) + i tanh(W_v x_t + b_v))
         y_t = [u_t, v_t]
 
-    Decay and angle depend on the input, unlike those of `LRU` and `RTU`. An event can turn the
+    Decay and angle depend on the input; in `LRU` and `RTU` they do not. An event can turn the
     vector by a part of the circle, which counts events modulo a number; between events it stays
     where it is if m is near one. The arithmetic is real, and both state dimensions of a module
     depend on all of its coefficients.
@@ -82,7 +82,7 @@ class Rotation(AbstractCell):
         return self.num_outputs
 
     def coefficients(self) -> Coefficients:
-        """Return the parameters; those of decay and angle are the recurrent ones."""
+        """Return the parameters; decay and angle have the recurrent ones."""
         return Coefficients(
             {"a": self.a, "p": self.p, "W_a": self.W_a, "W_p": self.W_p},
             {"b_u": self.b_u, "b_v": self.b_v, "W_u": self.W_u, "W_v": self.W_v},

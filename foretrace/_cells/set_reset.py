@@ -21,7 +21,7 @@ class SetReset(AbstractDiagonalCell):
         h_t = (1 - s) (1 - r) * h_{t-1} + s - r
         y_t = [c h_t, c h_t * tanh(W_o x_t + b_o)]
 
-    The state lies in [-1, 1]: s sets it to 1, r resets it to -1, and without both it is held. A
+    The state lies in [-1, 1]: s sets it to 1, r resets it to -1, and without both it is kept. A
     product of two gates opens where two conditions hold together, which one gate cannot say. The
     second output multiplies the state by a function of the present input. At zero input b gives
     each module its time constant tau = 1 / (s + r). The gain c = min(sqrt(tau), 10) is constant: it

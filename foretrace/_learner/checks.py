@@ -103,6 +103,16 @@ def _check_rows(learner: "Learner") -> None:
         raise ValueError(f"{owner} needs predictions without noise: make the network with dropout=0")
 
 
+def _check_weights(mask: Any) -> None:
+    """Raise a ValueError for a negative weight: no observation has such a noise. Traced arrays pass."""
+    if isinstance(mask, jax.core.Tracer):
+        return
+    negative = np.argwhere(np.asarray(mask, np.float64) < 0)
+    if negative.size:
+        where = tuple(map(int, negative[0]))
+        raise ValueError(f"mask holds {np.asarray(mask)[where]} at {where}, expected weights of at least 0")
+
+
 def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False) -> None:
     """Raise an error that names what is wrong with the state or the data of a call."""
     if last and not learner.whole_sequences:
@@ -119,6 +129,8 @@ def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset:
             f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
             f"batch_size={learner.batch_size}"
         )
+    if (learner.head is not None or isinstance(learner.optimizer, Kalman)) and mask is not None:
+        _check_weights(mask)
     if learner.mesh is not None and (streams is None or streams % learner.mesh.size):
         raise ValueError(
             f"x has shape {np.shape(x)}: {learner.mesh.size} devices share the sequences of a batch evenly, "

@@ -31,22 +31,25 @@ class KalmanState(NamedTuple):
 class Kalman:
     """Second-order step with one small covariance for each node: `optimizer=ft.kalman()`.
 
-    With J_i the Jacobian of all predictions by the parameters of node i, e the errors, R their mean
-    square, and g the relative variance of the head's own prediction (zero for a decoder, whose
-    parameters are nodes):
+        A = (measurement_noise + g) R v I + sum_i J_i U_i J_i^T
+        delta_i = U_i J_i^T A^-1 e
+        U_i <- U_i - U_i J_i^T A^-1 J_i U_i + (process_noise / v) I
+        v = (1 + rho) / (1 - rho) (1 + delay)
+        h <- h + clip(S delta, state_correction)
 
-        A = (measurement_noise + g) R v I + sum_i J_i U_i J_i^T delta_i = U_i J_i^T A^-1 e U_i <-
-        U_i - U_i J_i^T A^-1 J_i U_i + (process_noise / v) I v = (1 + rho) / (1 - rho) (1 + delay),
-        rho the correlation of each error with the one before h <- h + clip(S delta,
-        state_correction),  S the sensitivity of the state to the parameters
+    J_i is the Jacobian of all predictions with respect to the parameters of node i. e are the
+    errors, clipped at three roots of R, their mean square. rho is the correlation of an error with
+    the one before. g is the relative variance of the head's own prediction; it is zero for a
+    decoder, whose parameters are nodes. S is the sensitivity of the state to the parameters. All
+    nodes share the errors and A.
 
-    All nodes share the errors and A. Errors are clipped at three roots of R. The rule of the
-    learner says which sensitivities J is made of: under `ONLINE` they are exact in the top layer of
-    independent modules, and layers below get the present step's error. Every row is a step of its
-    own; a chunk gives what its rows would give one by one. Rows of several streams are one step
-    with as many errors. For numbers the loss is `squared_error`; for classes it is
-    `softmax_cross_entropy`, and the errors are those of the probabilities, or of the scores of
-    `ft.heads.least_squares`.
+    The rule of the learner decides which sensitivities J contains. Under `ONLINE` they are exact in
+    the top layer of independent modules, and layers below get the error of the present step. Every
+    row is a step of its own, so a chunk gives the same result as its rows one by one. Rows of
+    several streams are one step with as many errors.
+
+    For numbers the loss is `squared_error`. For classes it is `softmax_cross_entropy`; the
+    predictions are then the probabilities, or the scores of `ft.heads.least_squares`.
 
     The covariances are exactly symmetric, and no variance exceeds the prior, so they stay bounded
     for any number of labels.

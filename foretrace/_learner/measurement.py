@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from foretrace._types import Array, Float
 from foretrace.losses import SoftmaxCrossEntropy, squared_error
@@ -16,7 +15,7 @@ class Numbers:
 
     def targets(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
         """Return the targets of a decoder."""
-        return jnp.broadcast_to(y, like.shape).astype(like.dtype)
+        return y.astype(like.dtype)
 
     def centred(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
         """Return the targets of least squares."""

@@ -1,6 +1,6 @@
 """The step of one row: predicted, then learned by a second-order step, by least squares, or both.
 
-A chunk is a scan over its rows, so that it gives what they would give one by one.
+A chunk is a scan over its rows: it gives the same result as its rows one by one.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What a row went through, closed to the derivative.
+    """Values of a row between input and output, closed to the derivative.
 
     Args:
         features: features that were read.
@@ -100,7 +100,7 @@ class RowStep:
 
     Args:
         network: network, or its shapes.
-        rule: learning rule, which says what the sensitivities are of.
+        rule: learning rule, which says which sensitivities are carried.
         optimizer: second-order step, or an Optax optimiser.
         head: head by least squares; the network's decoder if None.
         loss: loss of one step.
@@ -141,8 +141,14 @@ class RowStep:
     def learn(self, before: Learned, data: Data) -> tuple[Learned, Seen]:
         """Learn the rows of a chunk, one after the other."""
         assert data.ys is not None, "rows are learned with their targets"
+        # Targets that do not fit are the loss's own error.
+        front = data.xs.ndim - 1
+        output = jax.ShapeDtypeStruct((self.output_size,), data.xs.dtype)
+        jax.eval_shape(self.loss, output, jax.ShapeDtypeStruct(data.ys.shape[front:], data.ys.dtype))
         weights = jnp.ones(data.xs.shape[:-1]) if data.mask is None else data.mask
-        rows = Row(data.xs, data.ys, weights.astype(data.xs.dtype), data.reset)
+        # No observation has a negative weight: it becomes NaN, by which the call is refused.
+        weights = jnp.where(weights < 0, jnp.nan, weights.astype(data.xs.dtype))
+        rows = Row(data.xs, data.ys, weights, data.reset)
         batched = self.batch_size is not None
         if batched:
             rows = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rows)
@@ -152,7 +158,7 @@ class RowStep:
                 learned, seen = self.labelled_row(state[0], row)
             else:
                 # A branch, for a row without labels costs a fraction of one with labels.
-                has_labels = (row.weight > 0).any()
+                has_labels = (row.weight != 0).any()
                 learned, seen = lax.cond(has_labels, self.labelled_row, self.unlabelled_row, state[0], row)
             return (learned, jax.tree.map(jnp.add, state[1], seen.gradient)), (
                 seen.loss,

@@ -415,3 +415,30 @@ def test_covariances_stay_symmetric_bounded_and_positive_in_float32(labels):
     assert float(lowest) > -1e-5 and np.linalg.eigvalsh(P).min() > -1e-5
     # What is excited is known, what is not is as unknown as at first.
     assert U[0, 0, 0] < 1 and abs(U[1, 2, 2] - 10) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("kind", "y", "error", "message"),
+    [
+        ("numbers", jnp.zeros((3, 4)), ValueError, "squared_error: y has shape"),
+        ("numbers", jnp.zeros(3), ValueError, "squared_error: y has shape"),
+        ("classes", jnp.zeros(3), TypeError, "y must hold integer classes"),
+        ("classes", jnp.full(3, 2), ValueError, "ys holds the label 2"),
+    ],
+)
+def test_targets_that_do_not_fit_are_the_losses_own_errors(kind, y, error, message, without_shape_checks):
+    learner = make_learner(kind=kind)
+    state = learner.init()
+    with pytest.raises(error, match=message):
+        learner.step(state, jnp.ones((3, 3)), y)
+
+
+def test_a_negative_weight_is_refused():
+    learner = make_learner()
+    state, x, y = learner.init(), jnp.ones((3, 3)), jnp.ones((3, 2))
+    mask = jnp.array([1.0, -0.5, 1.0])
+    with pytest.raises(ValueError, match=r"mask holds -0.5 at \(1,\).*at least 0"):
+        learner.step(state, x, y, mask=mask)
+    after, info = jax.jit(lambda state, mask: learner.step(state, x, y, mask=mask))(state, mask)
+    assert not bool(info.accepted)
+    close(after._replace(skipped=0), state._replace(skipped=0), 0)
