@@ -26,6 +26,15 @@ def test_every_cell_comes_back(name, tmp_path):
         jax.tree.map(np.testing.assert_array_equal, again, network)
 
 
+@pytest.mark.parametrize("make", [ft.SetReset, ft.Rotation])
+def test_modules_of_two_outputs_come_back_in_a_network_of_an_odd_width(make, tmp_path):
+    network = ft.Network(2, 3, model_size=5, depth=1, cell=make.factory(), key=KEY)
+    ft.save_pretrained(network, tmp_path)
+    again = ft.from_pretrained(tmp_path)
+    assert again.blocks.cell.state_size == 3 and again.blocks.cell.output_size == 5
+    assert jax.tree.structure(again) == jax.tree.structure(network)
+
+
 @pytest.fixture
 def folder(tmp_path):
     ft.save_pretrained(ft.Network(2, 3, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=KEY), tmp_path)
