@@ -9,6 +9,10 @@ _FEW = 8
 """Number of vectors up to which sums over them are one loop over the matrix, without a product."""
 
 
+_ROUNDING = 16
+"""Number of rounding errors, for each entry of a row, by which a step raises a diagonal."""
+
+
 def products(P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]) -> Float[Array, "... n R"]:
     """Return `P v` for each vector, as columns."""
     if len(vectors) > _FEW:
@@ -31,14 +35,21 @@ def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "
 
 
 def reduced(P: Float[Array, "... n n"], Y: Float[Array, "... n R"]) -> Float[Array, "... n n"]:
-    """Return `P - Y Y^T`: an entry and its mirror image are the same sums of the same products."""
+    """Return `P - Y Y^T`, exactly symmetric, with a diagonal raised by what rounding may take from it.
+
+    Rounding changes an entry by a share of sqrt(P_ii P_jj). Without the raise it adds up over the
+    labels, and a direction that is well known ends with a negative variance.
+    """
+    size = P.shape[-1]
+    raised = _ROUNDING * size * jnp.finfo(P.dtype).eps * jnp.eye(size, dtype=P.dtype)
+    floor = P * jnp.broadcast_to(raised, P.shape)
     if Y.shape[-1] > _FEW:
         found = P - Y @ jnp.matrix_transpose(Y)
-        return 0.5 * (found + jnp.matrix_transpose(found))
+        return 0.5 * (found + jnp.matrix_transpose(found)) + floor
     for r in range(Y.shape[-1]):
         y = Y[..., r]
         P = P - y[..., :, None] * y[..., None, :]
-    return P
+    return P + floor
 
 
 def bounded(

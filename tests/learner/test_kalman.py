@@ -442,3 +442,50 @@ def test_a_negative_weight_is_refused():
     after, info = jax.jit(lambda state, mask: learner.step(state, x, y, mask=mask))(state, mask)
     assert not bool(info.accepted)
     close(after._replace(skipped=0), state._replace(skipped=0), 0)
+
+
+@pytest.mark.parametrize("labels", [200_000])
+def test_many_nearly_equal_features_leave_covariances_positive_in_float32(labels):
+    """Latches that are full say nearly the same: directions far below the rounding of the largest."""
+    with jax.enable_x64(False):
+        head, optimizer = ft.heads.least_squares(), ft.kalman(warmup=0, delay=50)
+        mix = jax.random.normal(jax.random.key(1), (3, 40))
+
+        def one(state, key):
+            squares, nodes, errors, z = state
+            slow, noise = jax.random.split(key)
+            z = 0.99 * z + 0.1 * jax.random.normal(slow, (3,))
+            f = 10 * jnp.tanh(3 * z @ mix + 1e-3 * jax.random.normal(noise, (40,)))[None]
+            found, known = z[None, :1] + 0.1 * jax.random.normal(noise, (1, 1)), jnp.ones(1, bool)
+            error = found - head.scores(squares, f)
+            errors = noted(errors, error, known)
+            spread = head.variance(squares, f)
+            _, nodes = optimizer.update(nodes, [f[:, None]], error, errors, spread, known)
+            return (head.learn(squares, f, error, jnp.ones(1)), nodes, errors, z), None
+
+        start = head.init(40, 1), optimizer.init([jnp.zeros((1, 40))]), init_errors(1, 1), jnp.zeros(3)
+        keys = jax.random.split(jax.random.key(0), labels)
+        squares, nodes, _, _ = jax.jit(lambda start: jax.lax.scan(one, start, keys)[0])(start)
+    assert np.linalg.eigvalsh(np.float64(squares.covariance)).min() > -1e-6
+    assert np.linalg.eigvalsh(np.float64(nodes.covariances[0])).min() > -1e-5
+    assert np.abs(squares.weights).max() < 10
+
+
+@pytest.mark.full
+def test_a_network_of_modules_stays_sound_in_float32_over_many_rows():
+    """A number is stored by a conjunction; latches fill, and features become nearly equal."""
+    rows, random = 400_000, np.random.default_rng(0)
+    xs = random.normal(size=(rows, 4)).astype(np.float32)
+    last = np.maximum.accumulate(np.where((xs[:, 0] > 1) & (xs[:, 1] > 1), np.arange(rows), 0))
+    ys = (xs[last, 2:3] + 0.1 * random.normal(size=(rows, 1))).astype(np.float32)
+    with jax.enable_x64(False):
+        cells = [ft.SetReset.factory(state_size=8, products=p) for p in (True, False)]
+        cells.append(ft.Rotation.factory(state_size=8))
+        network = make_network(1, cells, inputs=4)
+        learner = make_learner(network, optimizer=ft.kalman())
+        state, info = learner.step(learner.init(), xs, ys, mask=jnp.arange(rows) % 5 == 4)
+    assert bool(info.accepted)
+    for covariance in (state.head.covariance, *state.opt_state.covariances):
+        assert np.linalg.eigvalsh(np.float64(covariance)).min() > 0
+    error = np.abs(np.asarray(info.outputs) - ys)
+    assert error[-rows // 4 :].mean() < 0.35 < 0.7 < np.abs(ys).mean()
