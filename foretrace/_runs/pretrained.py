@@ -169,7 +169,7 @@ def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
     options = {name: cell[name] for name in _fields(kind, static=True) if name in taken and name != "input_size"}
     if "states_per_channel" in taken:  # its number of states is a product
         options["states_per_channel"] = cell["state_size"] // cell["input_size"]
-    if "timescales" in taken:
+    if "shortest" in cell:
         options["timescales"] = (cell["shortest"], cell["longest"])
     if "products" in taken:
         options["products"] = "blocks.cell.W_o" in parameters
