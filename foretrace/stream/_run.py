@@ -20,7 +20,6 @@ from foretrace.stream._first_look import describe, reach
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model import Model
-from foretrace.stream._no_effect import without_effect
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
 from foretrace.stream._saved import MAY_CHANGE, read_saved
 from foretrace.stream._waiting import first_rows
@@ -84,7 +83,9 @@ def follow(
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
             for line in (*describe(config, plan), *_describe_model(intake.model)):
                 show.say(line)
-            without = without_effect(config, plan, source.format)
+            kinds = {column.kind for column in plan.columns}
+            found = {"classes": bool(plan.classes), "format": source.format, "kinds": kinds}
+            without = config.without_effect(**found)
             for line in (*(options.on_command_line() for options in without), *warnings):
                 show.say(f"warning: {line}")
             with restoring(run.checkpoint) if saved is not None else nullcontext():

@@ -147,7 +147,7 @@ def test_what_is_pickled_goes_on_exactly(kind):
 
 @pytest.mark.full
 def test_a_pickle_with_other_arrays_is_refused():
-    model = stream.Regressor(features=2, experts=("baselines",))
+    model = stream.Regressor(features=2, model=ModelConfig(experts=("baselines",)))
     for i in range(3):
         model.learn_one({"x": 1.0 * i}, 2.0 * i)
     kept = model.__getstate__()
