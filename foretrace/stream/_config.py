@@ -138,7 +138,7 @@ class StreamConfig:
 
     def __post_init__(self) -> None:
         if self.chunk is None:
-            fast = self.model.size == "fast" and "network" not in self.model.expert_names() and not self.has_members
+            fast = self.model.size == "fast" and not (self.model.has_network or self.has_members)
             object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
         for name in ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:

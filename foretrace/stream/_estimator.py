@@ -13,7 +13,7 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, room
 from foretrace._rows.number_target import TargetMode
 from foretrace._rows.schema import infer_columns
-from foretrace._rows.target import ClassTarget, Target
+from foretrace._rows.target import Target
 from foretrace._runs.lock import Lock, locked
 from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._arrays import Row, check_lengths
@@ -22,7 +22,7 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import AbstractIntake, OneStream, State
 from foretrace.stream._learner import copy_state
 from foretrace.stream._member_intake import Members, member_name
-from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig, Size
 from foretrace.stream._saved import first_state
 
@@ -147,22 +147,11 @@ class OnlineEstimator:
         encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
         encoder.look_at(x)  # earlier values of the numbers of the first row are features of the experts
         labels = self._new_labels(encoder, known)
-        shape = StreamShape(
-            input_size=labels.width,
-            output_size=labels.target.output_size,
-            classes=isinstance(labels.target, ClassTarget),
-            delay=labels.total_delay,
-            members=None if self.member is None else self.members,
-            row_size=encoder.width,
-            lagged=encoder.number_places,
-            categories=encoder.category_places,
-            previous=labels.previous,
-            used=encoder.used,
-        )
-        model = resolve(self._config, shape)
+        members = None if self.member is None else self.members
+        model = resolve(self._config, shape_of(labels, members=members))
         if self.member is None:
-            return OneStream(labels, model)
-        return Members(labels, model, member=self.member, as_text=False)
+            return OneStream(labels, *model)
+        return Members(labels, *model, member=self.member, as_text=False)
 
     def _width(self, x: Row) -> int:
         """Return the number of inputs of a stream that begins with this row."""

@@ -150,7 +150,7 @@ class ModelConfig:
             if unknown or not self.experts:
                 raise ValueError(f"experts={self.experts} must name some of {', '.join(EXPERTS)}")
         as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
-        if "network" not in self.expert_names():
+        if not self.has_network:
             given = [name for name in _chosen_by_default() if getattr(self, name) is not None]
             if given:
                 raise ValueError(
@@ -168,6 +168,16 @@ class ModelConfig:
         """Return the names of the experts that take part, in the order of `EXPERTS`."""
         chosen = self.experts or OF_SIZE.get(self.size, ("network",))
         return tuple(name for name in EXPERTS if name in chosen)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether the network takes part."""
+        return "network" in self.expert_names()
+
+    @property
+    def other_experts(self) -> tuple[str, ...]:
+        """Names of the experts beside the network."""
+        return tuple(name for name in self.expert_names() if name != "network")
 
     def known(self, **of_rows: Any) -> Known:
         """Return what the conditions of options are about.

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from test_stream_run import TINY, files
 
+from foretrace._experts.shape import Shape
 from foretrace._runs.directory import RunError, read_config_as
 from foretrace.cli import _main as cli
 from foretrace.experiment._cells import BY_NAME
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._model import StreamShape, _network
+from foretrace.stream._model import _network
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
@@ -20,7 +21,7 @@ from foretrace.stream._run import follow
 __all__ = ["files"]  # a fixture
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 SIZES = {"size": "tiny", "depth": 1, "model_size": 4}
-SHAPE = StreamShape(input_size=3, output_size=2, classes=True)
+SHAPE = Shape(3, (), 2, classes=True)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
