@@ -91,7 +91,9 @@ def beside_deep_river(rounds):
     options = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
     models = {
         "": ft.stream.Classifier(size="small", features=2 * FEATURES, classes=2),
-        ", the paper's rule": ft.stream.Classifier(size="small", features=2 * FEATURES, classes=2, credit_depth=0),
+        ", the paper's rule": ft.stream.Classifier(
+            model=ft.stream.ModelConfig("small", credit_depth=0), features=2 * FEATURES, classes=2
+        ),
         "deep-river": LSTMClassifier(**options, lr=1e-3),
     }
     draw = random.Random(0)

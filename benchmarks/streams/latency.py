@@ -54,7 +54,9 @@ def one_row(cell):
     import foretrace as ft
 
     model = ft.stream.Classifier(size=cell["size"], features=2 * FEATURES, classes=2)
-    paper = ft.stream.Classifier(size=cell["size"], features=2 * FEATURES, classes=2, credit_depth=0)
+    paper = ft.stream.Classifier(
+        model=ft.stream.ModelConfig(cell["size"], credit_depth=0), features=2 * FEATURES, classes=2
+    )
     draw = random.Random(0)
     given = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(20)]
     depth, model_size, state_size = SIZES[cell["size"]]

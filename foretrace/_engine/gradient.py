@@ -10,7 +10,7 @@ from jax import lax
 
 from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import advances_in_place
-from foretrace._engine.carry import init_carry
+from foretrace._engine.carry import init_carry, is_finite
 from foretrace._engine.checks import check_carry, check_chunk, check_labels, check_loss
 from foretrace._engine.data import Data, weighted
 from foretrace._engine.forward import run
@@ -205,6 +205,25 @@ def advance_in_place(
     after = run(network, carry, data, rule=rule, flatten_batch=True, accepted=accepted)[1]
     assert after is not None
     return after
+
+
+def advance_late(
+    network: AbstractNetwork, carry: Carry, data: Data, *, rule: LearningRule, accepted: Bool[Array, ""]
+) -> tuple[PyTree[Array], Bool[Array, ""]]:
+    """Return the sensitivities after a chunk, advanced in place, and whether they are finite.
+
+    What was overwritten cannot be restored: sensitivities that overflow begin anew at zero.
+
+    Args:
+        network: network.
+        carry: carry before the chunk.
+        data: the chunk.
+        rule: learning rule.
+        accepted: as for `advance_in_place`.
+    """
+    e = advance_in_place(network, carry, data, rule=rule, accepted=accepted).e
+    fine = is_finite(e)
+    return jax.tree.map(lambda leaf: jnp.where(fine, leaf, jnp.zeros_like(leaf)), e), fine
 
 
 def _true_after(tree: PyTree[Array]) -> Bool[Array, ""]:

@@ -1,4 +1,4 @@
-"""What a stream asks of the experts, and which sets of features follow from it, all of bounded size."""
+"""The shape of the rows of a stream, and the sets of features that follow from it."""
 
 import dataclasses
 
@@ -37,23 +37,25 @@ CATEGORIES, MAX_CATEGORY = 8, 4
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a stream asks of the experts.
+    """Shape of the rows, labels and members of a stream, for which experts and network are made.
 
     Args:
-        inputs: number of inputs of a row.
+        inputs: number of inputs of a row, without those of the last known label.
         lagged: places of the numbers whose earlier values are features.
         outputs: number of numbers that are predicted, or maximum number of classes.
         classes: whether a class is predicted.
         delay: number of rows after which a label comes.
-        slots: number of streams, each of which has its own past.
+        members: maximum number of streams, each with a past of its own; None for one stream.
         previous: whether earlier labels are features.
         outside: number of other models, such as the network, whose predictions are mixed with those of the experts.
         network_features: number of features in front of the network's decoder.
         used: number of inputs, the first ones, that were in use when the stream began; None for all.
-        first_delay: number of rows after which the label of the first step ahead comes; that of each further step comes
-            one row later. None if all labels of a row come together.
         categories: place and number of the indicators of each column of categories. Each earlier value is
             a few features.
+        network_inputs: number of inputs of the network, with those of the last known label; None
+            for those of a row.
+        chunk: number of rows that the network learns together.
+        together: number of rows of distinct members that are learned in one step.
     """
 
     inputs: int
@@ -61,13 +63,38 @@ class Shape:
     outputs: int
     classes: bool = False
     delay: int = 0
-    slots: int = 1
+    members: int | None = None
     previous: bool = True
     outside: int = 0
     network_features: int = 0
     used: int | None = None
-    first_delay: int | None = None
     categories: tuple[tuple[int, int], ...] = ()
+    network_inputs: int | None = None
+    chunk: int = 1
+    together: int = 1
+
+    @property
+    def slots(self) -> int:
+        """Number of streams that have a past of their own."""
+        return self.members or 1
+
+    @property
+    def late_steps(self) -> int:
+        """Number of steps of one stream after which the labels of a step have come."""
+        return -(-self.delay // self.chunk)
+
+    @property
+    def logits(self) -> int:
+        """Number of outputs that are logits."""
+        return self.outputs if self.classes else 0
+
+    @property
+    def first_delay(self) -> int | None:
+        """Number of rows after which the label of the first step ahead comes.
+
+        That of each further step comes one row later. None if all labels of a row come together.
+        """
+        return None if self.classes or self.outputs == 1 else self.delay - self.outputs + 1
 
     @property
     def delays(self) -> np.ndarray:

@@ -138,13 +138,12 @@ def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset:
         )
 
 
-def check_state(own: LearnerState, given: LearnerState) -> None:
+def check_state(learner: "Learner", given: LearnerState) -> None:
     """Raise a ValueError that names the first part of a state that a learner's own states do not have.
 
-    Args:
-        own: a state of the learner, or its shapes.
-        given: state of a call.
+    It is called while a program is traced, once for each shape, so that a call pays nothing for it.
     """
+    own = jax.eval_shape(learner.init)
     ours, theirs = _kinds(own), _kinds(given)
     wrong = next((name for name in ours | theirs if ours.get(name) != theirs.get(name)), None)
     if wrong is not None:

@@ -15,14 +15,14 @@ from foretrace._credit.table import advances_in_place, reaches_encoder
 from foretrace._engine.carry import choose_carry, cleared, init_carry, is_finite
 from foretrace._engine.data import Data, counts_any, weighted
 from foretrace._engine.forward import run
-from foretrace._engine.gradient import Loss, advance_in_place, evaluate
+from foretrace._engine.gradient import Loss, advance_late, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._learner.checks import SensitivityDtype, check_call, check_options, check_state, warn_of_untrained
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
 from foretrace._learner.kalman import Kalman
 from foretrace._learner.mode import Mode, PerCall, PerSequence, Whole, make_mode
-from foretrace._learner.optimizer import norm
+from foretrace._learner.optimizer import norm, updated
 from foretrace._learner.rows import learn_rows, row_step
 from foretrace._learner.state import Info, LearnerState, choose
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
@@ -307,11 +307,10 @@ class Learner:
         end: bool = False,
         last: bool = False,
     ) -> tuple[LearnerState, Info]:
-        self._check_state(state)
+        check_state(self, state)
         if self._rows is not None:
             learned, info = learn_rows(self._rows, state, Data(x, y, mask, reset))
             return self._ended(learned, state.key) if end else learned, info
-        assert not isinstance(self.optimizer, Kalman)
         # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
@@ -329,25 +328,23 @@ class Learner:
         gradient_norm, carry = norm(found.grads), self._rounded(found.carry, self.batch_size)
         # Masked steps leave no trace in loss and gradient, so what is carried is asked as well.
         accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm) & is_finite(carry)
-        after = state._replace(carry=carry, step=optax.safe_increment(state.step), key=key)
-        if state.grads is not None:
-            after = after._replace(grads=jax.tree.map(jnp.add, state.grads, found.grads))
+        grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
         counted = counts_any(mask) if state.counted is None else state.counted | counts_any(mask)
+        after = state._replace(carry=carry, step=optax.safe_increment(state.step), key=key)
+        if self.accumulate:
+            after = after._replace(grads=grads, counted=counted)
         update_norm = jnp.zeros_like(gradient_norm)
         if end or not self.accumulate:
-            grads = found.grads if after.grads is None else after.grads
             network, opt_state, update_norm = self._updated(state, grads, found.loss, x.shape[-2])
             update_norm = jnp.where(counted, update_norm, 0)
             accepted &= jnp.isfinite(update_norm)
             after = after._replace(network=network, opt_state=opt_state)
         before = state._replace(skipped=optax.safe_increment(state.skipped))
-        if carried and late:
-            e, fine = self._advanced_late(state, data, accepted)
+        if carried and late and state.carry is not None:
+            e, fine = advance_late(state.network, state.carry, data, rule=self.rule, accepted=accepted)
             accepted &= fine
             # Chosen already, in place: to choose once more would keep a copy of what was overwritten.
             after, before = (s._replace(carry=s.carry._replace(e=e)) for s in (after, before) if s.carry is not None)
-        if self.accumulate:
-            after = after._replace(counted=counted)
         chosen = choose(accepted, counted, after, before._replace(carry=None) if end else before)
         after = self._ended(chosen, key) if end else chosen
         return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
@@ -357,9 +354,7 @@ class Learner:
         # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
         known = {} if self.accumulate else {"value": loss}
         optimizer = self.optimizer if self.trains_encoder(steps) else holding(self.optimizer, in_front_of_recurrences)
-        optimizer = optax.with_extra_args_support(optimizer)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.network, **known)
-        return optax.apply_updates(state.network, updates), opt_state, norm(updates)
+        return updated(optimizer, state.network, state.opt_state, grads, **known)
 
     def _ended(self, state: LearnerState, key: PRNGKeyArray) -> LearnerState:
         """Return the state before the next sequence, which meets nothing of the last one, refused or not."""
@@ -370,20 +365,6 @@ class Learner:
             key=key,
         )
 
-    def _advanced_late(self, state: LearnerState, data: Data, accepted: Array) -> tuple[Any, Array]:
-        """Return the sensitivities after a chunk, advanced in place, and whether they are finite.
-
-        What was overwritten cannot be restored: sensitivities that overflow begin anew at zero.
-        """
-        assert state.carry is not None
-        e = advance_in_place(state.network, state.carry, data, rule=self.rule, accepted=accepted).e
-        fine = is_finite(e)
-        return jax.tree.map(lambda leaf: jnp.where(fine, leaf, jnp.zeros_like(leaf)), e), fine
-
-    def _check_state(self, state: LearnerState) -> None:
-        # While a program is traced: that is once for each shape, so that a call pays nothing for it.
-        check_state(jax.eval_shape(self.init), state)
-
     def _advances_late(self, network: AbstractNetwork, steps: int) -> bool:
         """Return whether sensitivities are advanced in place, once it is known that the call is accepted."""
         plain = self.mesh is None and self.sensitivity_dtype is None
@@ -392,7 +373,7 @@ class Learner:
     def _traced_predict(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
     ) -> tuple[Array, dict[str, Any]]:
-        self._check_state(state)
+        check_state(self, state)
         before, data, readout = state.carry, Data(x, reset=reset), self.readout(state)
         if before is None:
             return run(state.network, None, data, rule=self.rule, return_carry=False)[0], {}
@@ -412,7 +393,7 @@ class Learner:
         # Streams do not mix here, so that one which overflows is no reason to hold up the others.
         accepted = is_finite(after, of_streams=x.ndim == 3 and not late)
         if late:
-            e, fine = self._advanced_late(state, data, accepted)
+            e, fine = advance_late(state.network, before, data, rule=self.rule, accepted=accepted)
             accepted &= fine
             after, before = after._replace(e=e), before._replace(e=e)
         skipped = jnp.where(accepted.all(), state.skipped, optax.safe_increment(state.skipped))

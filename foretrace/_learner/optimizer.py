@@ -81,6 +81,22 @@ def norm(tree: PyTree[Array]) -> Float[Array, ""]:
     return optax.tree.norm(Packing(tree, _SMALL).pack(tree))
 
 
+def updated(
+    optimizer: optax.GradientTransformation, network: Any, opt_state: optax.OptState, grads: Any, **known: Array
+) -> tuple[Any, optax.OptState, Float[Array, ""]]:
+    """Return network and optimiser state after a gradient, and the norm of the update.
+
+    Args:
+        optimizer: any Optax optimiser.
+        network: network before.
+        opt_state: state of the optimiser before.
+        grads: gradient.
+        known: what else the optimiser may ask for, such as `value`, the loss.
+    """
+    updates, opt_state = optax.with_extra_args_support(optimizer).update(grads, opt_state, network, **known)
+    return optax.apply_updates(network, updates), opt_state, norm(updates)
+
+
 def _packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
     """Apply a transformation that does not look at the parameters, to packed updates."""
 

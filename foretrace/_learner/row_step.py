@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from foretrace._engine.correction import corrected
@@ -21,6 +20,7 @@ from foretrace._learner.errors import Errors, clipped, init_errors, noted
 from foretrace._learner.kalman import Kalman
 from foretrace._learner.measurement import measurement_of
 from foretrace._learner.nodes import gathered, node_groups, scattered
+from foretrace._learner.optimizer import updated
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule
@@ -275,9 +275,8 @@ class RowStep:
 
         value, slope = jax.value_and_grad(loss)(passed.predictions)
         gradient = jax.tree.map(lambda leaf: jnp.tensordot(slope, leaf, 2), jacobian)
-        optimizer = optax.with_extra_args_support(self.optimizer)
-        updates, opt_state = optimizer.update(gradient, before.opt_state, before.network, value=value)
-        return before._replace(network=optax.apply_updates(before.network, updates), opt_state=opt_state), gradient
+        network, opt_state, _ = updated(self.optimizer, before.network, before.opt_state, gradient, value=value)
+        return before._replace(network=network, opt_state=opt_state), gradient
 
     def _second_order(
         self, before: Learned, jacobian: PyTree[Array], passed: Passed, found: Array, row: Row

@@ -171,7 +171,7 @@ def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
         options["states_per_channel"] = cell["state_size"] // cell["input_size"]
     if "num_outputs" in cell:  # as many states as make the network's outputs; of an odd number one is left out
         options.pop("state_size")
-    if "timescales" in taken:
+    if "shortest" in cell:
         options["timescales"] = (cell["shortest"], cell["longest"])
     if "products" in taken:
         options["products"] = "blocks.cell.W_o" in parameters

@@ -100,8 +100,8 @@ class Config:
         network: network that learns.
         optimizer: optimiser of its parameters.
         rule: learning rule: what is differentiated through time.
-        credit_depth: number of recurrent layers above a parameter through whose memory its errors also travel
-            (multi-layer credit); 0 for the paper's rule.
+        credit_depth: number of higher recurrent layers that gradients pass through in time; 0 is the
+            online rule.
         credit_groups: number of parameter groups that receive multi-layer credit, counted from the input; 1 is the
             encoder and the norm before the first recurrent layer, 0 all groups.
         credit_modules: number of modules of each recurrent layer that carry multi-layer credit,
@@ -110,7 +110,7 @@ class Config:
         credit_by_memory: whether these modules are sampled in proportion to their time constants, instead of uniformly.
         steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
-        chunk: number of steps of a chunk, with one update for each sequence in any case; default: whole sequences.
+        chunk: number of steps of a chunk; there is one update for each sequence. Default: whole sequences.
         segment: number of steps whose intermediate values are stored at a time, which saves memory and costs one more
             forward pass; for whole sequences. Default: all steps.
         matmul_precision: precision of matrix products on accelerators (CPUs always use float32); states and

@@ -1,7 +1,7 @@
 """What a run of `foretrace stream` is: a typed dataclass; its docstring is the help of the command."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -13,7 +13,8 @@ from foretrace._rows.number_target import TargetMode
 from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
 from foretrace._runs.options import Advanced
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._conditions import Needs, NoEffect, without_effect
+from foretrace.stream._model_config import NETWORK, ModelConfig
 
 MOST = {"look_ahead": 100_000, "categories": 2**16, "classes": 2**16}
 """Upper limits of the options that decide how much is kept in memory."""
@@ -22,6 +23,34 @@ FAST_CHUNK = 32
 """Number of rows that are learned in one call for the size `fast`."""
 
 Task = Literal["auto", "classification", "regression"]
+
+_CLASS = Needs(
+    lambda known, _: known.classes,
+    "the target is a number; say --task classification if it is a class",
+)
+_NUMBER = Needs(lambda known, _: not known.classes, "the target is a class")
+_MEMBERS = Needs(
+    lambda known, _: known.members,
+    "there are no members; the option member names their column",
+)
+_DELIMITED = Needs(
+    lambda known, _: known.format in ("csv", "tsv"),
+    "{format} has no delimiter; say --format csv if it is one",
+)
+_TEXT_FILE = Needs(lambda known, _: known.format != "parquet", "parquet is no text")
+_UNREADABLE = Needs(
+    lambda known, _: known.format not in ("parquet", "text"),
+    "no single row of {format} can be unreadable",
+)
+_COLUMNS = Needs(lambda known, _: known.format != "text", "a text has no columns")
+_CATEGORICAL = Needs(
+    lambda known, _: "categorical" in known.kinds,
+    "no column is categorical; name it --categorical",
+)
+_ANY_NUMBER = Needs(
+    lambda known, _: "numeric" in known.kinds or not known.classes,
+    "neither a column nor the target is a number; name columns of numbers by --numeric",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,29 +108,29 @@ class StreamConfig:
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
-    target_mode: Advanced[TargetMode] = "auto"
+    target_mode: Annotated[Advanced[TargetMode], _NUMBER, NETWORK] = "auto"
     delay: int = 0
     chunk: int | None = None
     previous: Advanced[bool] = True
     member: str | None = None
-    members: int = 64
-    when_full: Advanced[WhenFull] = "evict"
+    members: Annotated[int, _MEMBERS] = 64
+    when_full: Annotated[Advanced[WhenFull], _MEMBERS] = "evict"
     together: Advanced[int] = 1
     reset: str | None = None
-    numeric: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    time: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    numeric: Annotated[tuple[str, ...], _COLUMNS] = ()
+    categorical: Annotated[tuple[str, ...], _COLUMNS] = ()
+    time: Annotated[tuple[str, ...], _COLUMNS] = ()
+    ignore: Annotated[tuple[str, ...], _COLUMNS] = ()
     format: Format = "auto"
-    delimiter: Advanced[str | None] = None
-    encoding: Advanced[Encoding] = "utf-8"
-    bad_rows: BadRows = "stop"
-    outliers: Outliers = "clip"
-    bound: Advanced[float] = 10.0
-    categories: Advanced[int] = 16
-    classes: Advanced[int | None] = None
-    coverage: float = 0.9
-    look_ahead: Advanced[int] = 200
+    delimiter: Annotated[Advanced[str | None], _DELIMITED] = None
+    encoding: Annotated[Advanced[Encoding], _TEXT_FILE] = "utf-8"
+    bad_rows: Annotated[BadRows, _UNREADABLE] = "stop"
+    outliers: Annotated[Outliers, _COLUMNS, _ANY_NUMBER] = "clip"
+    bound: Annotated[Advanced[float], _COLUMNS, _ANY_NUMBER] = 10.0
+    categories: Annotated[Advanced[int], _COLUMNS, _CATEGORICAL] = 16
+    classes: Annotated[Advanced[int | None], _CLASS] = None
+    coverage: Annotated[float, _NUMBER] = 0.9
+    look_ahead: Annotated[Advanced[int], _COLUMNS] = 200
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     log_every: int = 1000
     checkpoint_every: Advanced[int] = 10_000
@@ -109,7 +138,7 @@ class StreamConfig:
 
     def __post_init__(self) -> None:
         if self.chunk is None:
-            fast = self.model.size == "fast" and "network" not in self.model.expert_names() and not self.has_members
+            fast = self.model.size == "fast" and not (self.model.has_network or self.has_members)
             object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
         for name in ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:
@@ -147,6 +176,15 @@ class StreamConfig:
         for name in special:
             if special.count(name) > 1 or (name != self.target and name in self.columns_of_given_kind):
                 raise ValueError(f"column {name!r} cannot be the --member or the --reset and have another role")
+
+    def without_effect(self, **of_rows: Any) -> list[NoEffect]:
+        """Return the options that were given and have no effect.
+
+        Args:
+            **of_rows: fields of `Known` that the rows decide.
+        """
+        known = self.model.known(members=self.member is not None, **of_rows)
+        return without_effect(known, {ModelConfig: vars(self.model), StreamConfig: vars(self)})
 
     @property
     def has_members(self) -> bool:

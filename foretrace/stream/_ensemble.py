@@ -24,7 +24,8 @@ from foretrace._rows.target import ClassContext, Context
 from foretrace._types import PRNGKeyArray
 from foretrace.stream._learner import StreamLearner, StreamState, StreamStep, stream_learner
 from foretrace.stream._member_learner import MemberLearner, member_learner
-from foretrace.stream._model import Model, made_once
+from foretrace.stream._model import made_once
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._ring import num_bytes
 
 MAX_MIXTURE_BYTES = 2**30
@@ -207,27 +208,13 @@ def to_outputs(predicted: np.ndarray, contexts: Sequence[Context]) -> np.ndarray
 
 
 @made_once
-def ensemble(model: Model) -> Ensemble:
+def ensemble(config: ModelConfig, shape: Shape) -> Ensemble:
     """Return the ensemble of a model; equal models share one, and with it their compiled programs."""
-    shape = model.shape
     network: StreamLearner | MemberLearner | None = None
-    if model.has_network:
-        network = stream_learner(model) if shape.members is None else member_learner(model)
-    asked = Shape(
-        inputs=shape.input_size if shape.row_size is None else shape.row_size,
-        lagged=shape.lagged,
-        categories=shape.categories,
-        outputs=shape.output_size,
-        classes=shape.classes,
-        delay=shape.delay,
-        slots=shape.members or 1,
-        previous=shape.previous,
-        outside=0 if network is None else 1,
-        network_features=model.num_features,
-        used=shape.used,
-        first_delay=None if shape.classes or shape.output_size == 1 else shape.delay - shape.output_size + 1,
-    )
-    return Ensemble(network, mixture(asked, model.experts))
+    if config.has_network:
+        learner_of = stream_learner if shape.members is None else member_learner
+        network = learner_of(config, shape)
+    return Ensemble(network, mixture(shape, config.other_experts))
 
 
 def _pairs(

@@ -1,7 +1,6 @@
 """What the river estimators share, without river: a model made at the first row, and its state."""
 
 import copy
-import dataclasses
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -14,22 +13,18 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, room
 from foretrace._rows.number_target import TargetMode
 from foretrace._rows.schema import infer_columns
-from foretrace._rows.target import ClassTarget, Target
-from foretrace._rule import RuleName
+from foretrace._rows.target import Target
 from foretrace._runs.lock import Lock, locked
 from foretrace._runs.signals import Uninterrupted
-from foretrace.experiment._cells import CellName
 from foretrace.stream._arrays import Row, check_lengths
+from foretrace.stream._conditions import NoEffect, without_effect
+from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import AbstractIntake, OneStream, State
 from foretrace.stream._learner import copy_state
 from foretrace.stream._member_intake import Members, member_name
-from foretrace.stream._model import StreamShape, resolve
-from foretrace.stream._model_config import ExpertName, ModelConfig, Size
-from foretrace.stream._no_effect import NO_NETWORK, NoEffect, without_effect_on_model
+from foretrace.stream._model import resolve, shape_of
+from foretrace.stream._model_config import ModelConfig, Size
 from foretrace.stream._saved import first_state
-
-MEMBERS = 64
-"""Maximum number of members, unless another is given."""
 
 MIN_FEATURES = 64
 """Minimum number of inputs, unless it is given: what is left takes the features that appear later."""
@@ -40,13 +35,6 @@ SPARE_FEATURES = 32
 _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1}
 """Least value of each option that is a number of something."""
 
-_DEFAULT = ModelConfig(rule="online")
-
-
-def _option(name: str) -> Any:
-    """Return a property that reads an option of the model."""
-    return property(lambda self: getattr(self.config, name))
-
 
 class OnlineEstimator:
     """Learn row by row, from one stream or from many; the model is made when the first row comes.
@@ -55,7 +43,8 @@ class OnlineEstimator:
     whole, so that the result is that of the calls in some order.
 
     Args:
-        config: options of the model.
+        size: size of the model; None for that of `model`.
+        model: options of the model; None for those of the size.
         features: number of inputs; None for as many as the first row needs, and some for later features.
         previous: whether the last known target is an input; None for yes with a mixture, no for a network alone.
         member: feature that names the member of a row; None if all rows belong to one stream.
@@ -65,12 +54,13 @@ class OnlineEstimator:
     Options that have no effect are warned of.
 
     Raises:
-        ValueError: an option is out of range.
+        ValueError: an option is out of range, or both size and model are given.
     """
 
     def __init__(
         self,
-        config: ModelConfig,
+        size: Size | None,
+        model: ModelConfig | None,
         *,
         features: int | None,
         previous: bool | None,
@@ -79,7 +69,10 @@ class OnlineEstimator:
         target_mode: TargetMode | None = None,
     ) -> None:
         self._lock = Lock()
-        self.config = config
+        # River clones an estimator by its signature: each argument has an attribute of its name.
+        self.size = size
+        self.model = model
+        self._config = _config_of(size, model)
         self.features = features
         self.previous = previous
         self.member = member
@@ -87,7 +80,7 @@ class OnlineEstimator:
         if target_mode is not None:
             self.target_mode = target_mode
         self._check_options()
-        for options in self._without_effect(target_mode):
+        for options in self._without_effect():
             warnings.warn(f"{type(self).__name__}: {options}", stacklevel=3)
         self._forget()
 
@@ -97,26 +90,11 @@ class OnlineEstimator:
             if value is not None and not (isinstance(value, int | np.integer) and value >= least):
                 raise ValueError(f"{name}={value!r}, expected a whole number, at least {least}")
 
-    def _without_effect(self, target_mode: TargetMode | None) -> list[NoEffect]:
-        # River sets the seed of whatever it clones, whether or not it needs one.
-        config = dataclasses.replace(self.config, seed=_DEFAULT.seed)
-        found = without_effect_on_model(config, _DEFAULT, classes=target_mode is None)
-        if target_mode not in (None, "auto") and "network" not in self.config.expert_names():
-            found.append(NoEffect(["target_mode"], NO_NETWORK))
-        if self.member is None and self.members != MEMBERS:
-            found.append(NoEffect(["members"], "there are no members; name their feature by member"))
-        return found
-
-    # River clones an estimator by its signature: each argument of `__init__` has an attribute of its name.
-    size: Size = _option("size")
-    experts: tuple[ExpertName, ...] | None = _option("experts")
-    cell: CellName | None = _option("cell")
-    rule: RuleName = _option("rule")
-    learning_rate: float = _option("learning_rate")
-    clip: float | None = _option("clip")
-    train_encoder: bool | None = _option("train_encoder")
-    credit_depth: int | None = _option("credit_depth")
-    seed: int = _option("seed")
+    def _without_effect(self) -> list[NoEffect]:
+        mode = getattr(self, "target_mode", None)
+        known = self._config.known(classes=mode is None, members=self.member is not None)
+        of_run = {"members": self.members} | ({} if mode is None else {"target_mode": mode})
+        return without_effect(known, {ModelConfig: vars(self._config), StreamConfig: of_run})
 
     @locked
     def leave(self, name: Hashable) -> None:
@@ -149,7 +127,9 @@ class OnlineEstimator:
 
     @property
     def _has_previous(self) -> bool:
-        return self.config.expert_names() != ("network",) if self.previous is None else self.previous
+        if self.previous is not None:
+            return self.previous
+        return self._config.expert_names() != ("network",)
 
     def _forget(self) -> None:
         self._intake: AbstractIntake | None = None
@@ -167,22 +147,11 @@ class OnlineEstimator:
         encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
         encoder.look_at(x)  # earlier values of the numbers of the first row are features of the experts
         labels = self._new_labels(encoder, known)
-        shape = StreamShape(
-            input_size=labels.width,
-            output_size=labels.target.output_size,
-            classes=isinstance(labels.target, ClassTarget),
-            delay=labels.total_delay,
-            members=None if self.member is None else self.members,
-            row_size=encoder.width,
-            lagged=encoder.number_places,
-            categories=encoder.category_places,
-            previous=labels.previous,
-            used=encoder.used,
-        )
-        model = resolve(self.config, shape)
+        members = None if self.member is None else self.members
+        model = resolve(self._config, shape_of(labels, members=members))
         if self.member is None:
-            return OneStream(labels, model)
-        return Members(labels, model, member=self.member, as_text=False)
+            return OneStream(labels, *model)
+        return Members(labels, *model, member=self.member, as_text=False)
 
     def _width(self, x: Row) -> int:
         """Return the number of inputs of a stream that begins with this row."""
@@ -271,6 +240,16 @@ class OnlineEstimator:
             pairs = zip(state["_state"], like, strict=True)
             leaves = [jax.random.wrap_key_data(leaf) if is_key(one) else leaf for leaf, one in pairs]
             self._state = copy_state(jax.tree.unflatten(tree, leaves))
+
+
+def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
+    if model is None:
+        return ModelConfig() if size is None else ModelConfig(size)
+    if not isinstance(model, ModelConfig):
+        raise ValueError(f"model={model!r}, expected a ModelConfig, such as ModelConfig('tiny')")
+    if size is not None:
+        raise ValueError(f"size={size!r} beside a model: use model=ModelConfig(size={size!r}, …)")
+    return model
 
 
 def _check_row(x: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed
 from foretrace._recurrence.chunk import Carry
 from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
@@ -15,7 +16,7 @@ from foretrace._rows.target import Context
 from foretrace.stream._ensemble import Ensemble, EnsembleState, ensemble
 from foretrace.stream._learner import StreamLearner, StreamState, StreamStep, empty_labels, stream_learner
 from foretrace.stream._member_learner import MemberLearner
-from foretrace.stream._model import Model
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._parts import Parts
 
 Row = Mapping[Any, Any]
@@ -46,16 +47,18 @@ class AbstractIntake(abc.ABC):
 
     Args:
         labels: inputs and pending labels of a stream before its first row.
-        model: model that learns.
+        config: options of the model that learns, as `resolve` returns them.
+        shape: shape of the stream, as `resolve` returns it.
         size: number of rows of a full step.
     """
 
-    def __init__(self, labels: DelayedLabels, model: Model, size: int):
+    def __init__(self, labels: DelayedLabels, config: ModelConfig, shape: Shape, size: int):
         self.encoder = labels.encoder
         self.target = labels.target
         self.width = labels.width
-        self.model = model
-        self.has_network = model.has_network
+        self.config = config
+        self.shape = shape
+        self.has_network = config.has_network
         self.size = size
         self.parts = Parts()
 
@@ -67,7 +70,7 @@ class AbstractIntake(abc.ABC):
     @cached_property
     def ensemble(self) -> Ensemble | None:
         """The mixture of the model and the network that may join it; None for a network alone."""
-        return ensemble(self.model) if self.model.experts else None
+        return ensemble(self.config, self.shape) if self.config.other_experts else None
 
     @property
     @abc.abstractmethod
@@ -157,10 +160,10 @@ class AbstractIntake(abc.ABC):
 
     def _learn_outputs(self, step: StreamStep, resolved: Sequence[LabelledRow | None]) -> None:
         """Learn how far predictions were from the labels that have come, for the intervals of the rows to come."""
-        if self.model.shape.classes or not any(row is not None for row in resolved):
+        if self.shape.classes or not any(row is not None for row in resolved):
             return
         outputs = np.asarray(step.outputs)  # waits for the network
-        self.parts.end("mixture" if self.model.experts else "network")
+        self.parts.end("mixture" if self.config.other_experts else "network")
         for row, output in zip(resolved, outputs, strict=False):
             if row is not None:
                 self.target.learn_output(output, row.targets, row.context)
@@ -168,7 +171,7 @@ class AbstractIntake(abc.ABC):
 
     def _label_arrays(self, resolved: Sequence[LabelledRow | None]) -> tuple[np.ndarray, np.ndarray]:
         """Return the labels that have come as the learner takes them, and the mask of those that there are."""
-        labels = empty_labels(self.model.shape)
+        labels = empty_labels(self.shape)
         mask = np.zeros(len(labels), bool)
         for i, row in enumerate(resolved):
             if row is not None and row.label is not None:
@@ -182,11 +185,12 @@ class OneStream(AbstractIntake):
 
     Args:
         labels: inputs and pending labels of the stream.
-        model: model that learns.
+        config: options of the model that learns, as `resolve` returns them.
+        shape: shape of the stream, as `resolve` returns it.
     """
 
-    def __init__(self, labels: DelayedLabels, model: Model):
-        super().__init__(labels, model, model.shape.chunk)
+    def __init__(self, labels: DelayedLabels, config: ModelConfig, shape: Shape):
+        super().__init__(labels, config, shape, shape.chunk)
         self.labels = labels
         self.num_chunks = 0
         self.for_network: deque[LabelledRow] = deque()
@@ -194,7 +198,7 @@ class OneStream(AbstractIntake):
     @cached_property
     def network(self) -> StreamLearner:
         """The learner of the network."""
-        return stream_learner(self.model)
+        return stream_learner(self.config, self.shape)
 
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
         """Learn from a chunk of rows with their targets; the last chunk may be shorter."""
@@ -209,9 +213,9 @@ class OneStream(AbstractIntake):
         late: list[LabelledRow] = []
         if self.has_network:  # it learns the labels of a whole chunk; the experts learn a label as soon as it comes
             self.for_network.extend(row for row in resolved if row is not None)
-            if self.num_chunks > self.model.late_steps:
+            if self.num_chunks > self.shape.late_steps:
                 late = [self.for_network.popleft() for _ in range(min(self.size, len(self.for_network)))]
-            if not self.model.experts:
+            if not self.config.other_experts:
                 resolved = [*late]
         self.parts.end("encoding")
         step, network = None, self.network_state(state)

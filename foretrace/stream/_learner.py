@@ -13,12 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._experts.shape import Shape
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
 from foretrace._learner.state import Info, LearnerState
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.stream._calibration import Calibration, calibrated, new_calibration, with_labels
-from foretrace.stream._model import Model, StreamShape, build_learner, made_once
+from foretrace.stream._model import build_learner, made_once
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
 
 S = TypeVar("S")
@@ -187,11 +189,10 @@ class StreamLearner:
 
 
 @made_once
-def stream_learner(model: Model) -> StreamLearner:
+def stream_learner(config: ModelConfig, shape: Shape) -> StreamLearner:
     """Return the learner of a model; equal models share one, and with it their compiled programs."""
-    shape = model.shape
-    learner = build_learner(model)
-    return StreamLearner(learner, chunk=shape.chunk, delay=shape.delay, num_calibrated=model.num_calibrated)
+    learner = build_learner(config, shape)
+    return StreamLearner(learner, chunk=shape.chunk, delay=shape.delay, num_calibrated=shape.logits)
 
 
 def calibration_after(state: StreamState, outputs: Array, ys: Array, mask: Array) -> Calibration | None:
@@ -207,10 +208,10 @@ def copy_state(state: S) -> S:
         return jax.tree.map(jnp.copy, state)
 
 
-def empty_labels(shape: StreamShape) -> np.ndarray:
+def empty_labels(shape: Shape) -> np.ndarray:
     """Return the labels of a step, zeros to be filled."""
     rows = shape.chunk * shape.together
-    return np.zeros(rows, np.int32) if shape.classes else np.zeros((rows, shape.output_size))
+    return np.zeros(rows, np.int32) if shape.classes else np.zeros((rows, shape.outputs))
 
 
 def stack_measures(info: Info) -> Float[Array, "4"]:

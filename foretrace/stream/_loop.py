@@ -287,7 +287,7 @@ class StreamLoop:
         self.time_of_last_log = now
         memory = resident_mib()
         steps = self.steps.window()
-        model, packed = self.intake.model, self.intake.network_state(self.state)
+        config, packed = self.intake.config, self.intake.network_state(self.state)
         values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
         health: dict[str, float] = {}
         if packed is not None:
@@ -295,7 +295,8 @@ class StreamLoop:
             health = self.monitors.measure(
                 network.learner.network, self.intake.carry(network), steps.get("update_norm")
             )
-            values |= {"credit_depth": model.credit_depth, "train_encoder": model.train_encoder, **steps, **health}
+            chosen = {"credit_depth": config.credit_depth, "train_encoder": config.train_encoder}
+            values |= chosen | steps | health
         warnings = self.monitors.warnings(health | self.monitors.recent_coverage())
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")

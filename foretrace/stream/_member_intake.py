@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from foretrace._experts.shape import Shape
 from foretrace._recurrence.chunk import Carry
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.member_labels import MemberLabels
@@ -18,7 +19,7 @@ from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, Row, State
 from foretrace.stream._learner import StreamState
 from foretrace.stream._member_learner import MemberLearner, member_learner
-from foretrace.stream._model import Model
+from foretrace.stream._model_config import ModelConfig
 
 
 class Members(AbstractIntake):
@@ -26,7 +27,8 @@ class Members(AbstractIntake):
 
     Args:
         labels: inputs and pending labels of a member before its first row.
-        model: model that learns; its shape has members.
+        config: options of the model that learns, as `resolve` returns them.
+        shape: shape of the stream, as `resolve` returns it; it has members.
         member: column that names the member of a row; None if all rows belong to one member, named "".
         reset: column that is true where a member starts anew.
         when_full: what happens to one member more than there are slots.
@@ -36,16 +38,17 @@ class Members(AbstractIntake):
     def __init__(
         self,
         labels: DelayedLabels,
-        model: Model,
+        config: ModelConfig,
+        shape: Shape,
         *,
         member: Hashable | None,
         reset: Hashable | None = None,
         when_full: WhenFull = "evict",
         as_text: bool = True,
     ):
-        super().__init__(labels, model, model.shape.together)
-        assert model.shape.members is not None
-        self.labels = MemberLabels(labels, SlotTable(model.shape.members, when_full=when_full))
+        super().__init__(labels, config, shape, shape.together)
+        assert shape.members is not None
+        self.labels = MemberLabels(labels, SlotTable(shape.members, when_full=when_full))
         self.member = member
         self.reset = reset
         self.as_text = as_text
@@ -54,7 +57,7 @@ class Members(AbstractIntake):
     @cached_property
     def network(self) -> MemberLearner:
         """The learner of the network."""
-        return member_learner(self.model)
+        return member_learner(self.config, self.shape)
 
     def name(self, row: Row) -> Hashable:
         """Return the name of the member that a row belongs to.
@@ -79,7 +82,7 @@ class Members(AbstractIntake):
         # All names and flags first: a bad one raises an error before anything has changed.
         arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
         xs = np.zeros((self.size, self.width))
-        slots = np.full(self.size, self.model.shape.members, np.int32)
+        slots = np.full(self.size, self.shape.members, np.int32)
         is_new = np.zeros(self.size, bool)
         resolved, contexts = [], []
         for i, (name, row, value, reset) in enumerate(arrivals):
@@ -153,8 +156,7 @@ class Members(AbstractIntake):
 
     def _single_row_learner(self) -> MemberLearner:
         """Return the learner of single rows; it has the same state."""
-        shape = dataclasses.replace(self.model.shape, together=1)
-        return member_learner(dataclasses.replace(self.model, shape=shape))
+        return member_learner(self.config, dataclasses.replace(self.shape, together=1))
 
     def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from foretrace._experts.shape import Shape
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
 from foretrace._recurrence.chunk import Carry
@@ -28,7 +29,8 @@ from foretrace.stream._learner import (
     copy_state,
     stack_measures,
 )
-from foretrace.stream._model import Model, build_learner, made_once
+from foretrace.stream._model import build_learner, made_once
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._ring import PendingSteps, Ring, num_bytes, pending_step
 
 MAX_MEMBER_BYTES = 2**30
@@ -201,12 +203,16 @@ class MemberLearner:
 
 
 @made_once
-def member_learner(model: Model) -> MemberLearner:
+def member_learner(config: ModelConfig, shape: Shape) -> MemberLearner:
     """Return the learner of a model with members; equal models share one, and with it their compiled programs."""
-    shape = model.shape
     assert shape.members is not None
-    learner = build_learner(model)
-    return MemberLearner(learner, members=shape.members, delay=shape.delay, num_calibrated=model.num_calibrated)
+    learner = build_learner(config, shape)
+    return MemberLearner(
+        learner,
+        members=shape.members,
+        delay=shape.delay,
+        num_calibrated=shape.logits,
+    )
 
 
 def _read(carries: Any, slots: Array) -> Any:

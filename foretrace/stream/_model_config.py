@@ -1,6 +1,7 @@
 """The options of the network that learns from a stream; the docstring is the help of the command."""
 
 import dataclasses
+import functools
 import inspect
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,6 +13,7 @@ from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
 from foretrace.experiment._cells import BY_NAME, CellName
+from foretrace.stream._conditions import Known, Needs, conditions
 
 Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]
 
@@ -39,9 +41,6 @@ FAST: tuple[ExpertName, ...] = tuple(name for name in AUTO if name != "events")
 OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST}
 """Experts of the sizes that are mixtures; the others are a network alone."""
 
-_OF_NETWORK = ("cell", "depth", "model_size", "state_size", "credit_depth", "sensitivity_dtype", "train_encoder")
-"""Options of the network that are None by default."""
-
 assert {*AUTO, "network"} == set(EXPERTS)
 
 SIZES: dict[Size, tuple[int, int, int]] = {
@@ -53,6 +52,26 @@ SIZES: dict[Size, tuple[int, int, int]] = {
     "paper": (4, 128, 64),
 }
 """Depth, model size and state size of each preset."""
+
+NETWORK = Needs(
+    lambda known, _: "network" in known.experts,
+    "no network takes part; name a size for one, or add network to the experts",
+)
+"""Condition of an option of the network."""
+
+_NO_SUCH = "the cell {cell} has no such option"
+_STATE_SIZE = Needs(lambda known, _: "state_size" in known.cell_options, _NO_SUCH)
+_R_MIN = Needs(lambda known, _: "r_min" in known.cell_options, _NO_SUCH)
+_R_MAX = Needs(lambda known, _: "r_max" in known.cell_options, _NO_SUCH)
+_SIZE = Needs(
+    lambda known, size: size in OF_SIZE or "network" in known.experts,
+    "the experts are named; add network to them",
+)
+_EXPERTS = Needs(
+    lambda known, experts: known.classes or "contexts" not in experts,
+    "it predicts classes, and the target is a number",
+    part="contexts",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,22 +119,22 @@ class ModelConfig:
         ValueError: a number is out of range, or the rule does not allow the credit depth.
     """
 
-    size: Size = "auto"
-    experts: tuple[ExpertName, ...] | None = None
-    cell: CellName | None = None
-    depth: Advanced[int | None] = None
-    model_size: Advanced[int | None] = None
-    state_size: Advanced[int | None] = None
-    rule: RuleName = "hybrid"
-    credit_depth: int | None = None
-    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 1e-3
-    clip: Advanced[float | None] = 1.0
-    sensitivity_dtype: Advanced[SensitivityDtype | None] = None
-    train_encoder: Advanced[bool | None] = None
-    r_min: Advanced[float] = 0.0
-    r_max: Advanced[float] = 1.0
-    recurrent_factor: Advanced[float] = 0.5
-    seed: int = 0
+    size: Annotated[Size, _SIZE] = "auto"
+    experts: Annotated[tuple[ExpertName, ...] | None, _EXPERTS] = None
+    cell: Annotated[CellName | None, NETWORK] = None
+    depth: Annotated[Advanced[int | None], NETWORK] = None
+    model_size: Annotated[Advanced[int | None], NETWORK] = None
+    state_size: Annotated[Advanced[int | None], NETWORK, _STATE_SIZE] = None
+    rule: Annotated[RuleName, NETWORK] = "hybrid"
+    credit_depth: Annotated[int | None, NETWORK] = None
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",)), NETWORK] = 1e-3
+    clip: Annotated[Advanced[float | None], NETWORK] = 1.0
+    sensitivity_dtype: Annotated[Advanced[SensitivityDtype | None], NETWORK] = None
+    train_encoder: Annotated[Advanced[bool | None], NETWORK] = None
+    r_min: Annotated[Advanced[float], NETWORK, _R_MIN] = 0.0
+    r_max: Annotated[Advanced[float], NETWORK, _R_MAX] = 1.0
+    recurrent_factor: Annotated[Advanced[float], NETWORK] = 0.5
+    seed: Annotated[int, NETWORK] = 0
 
     def __post_init__(self) -> None:
         for name, value, names in (("size", self.size, get_args(Size)), ("cell", self.cell, (None, *BY_NAME))):
@@ -131,8 +150,8 @@ class ModelConfig:
             if unknown or not self.experts:
                 raise ValueError(f"experts={self.experts} must name some of {', '.join(EXPERTS)}")
         as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
-        if "network" not in self.expert_names():
-            given = [name for name in _OF_NETWORK if getattr(self, name) is not None]
+        if not self.has_network:
+            given = [name for name in _chosen_by_default() if getattr(self, name) is not None]
             if given:
                 raise ValueError(
                     f"{given[0]}={getattr(self, given[0])} is an option of the network, which takes no part: choose a "
@@ -149,6 +168,24 @@ class ModelConfig:
         """Return the names of the experts that take part, in the order of `EXPERTS`."""
         chosen = self.experts or OF_SIZE.get(self.size, ("network",))
         return tuple(name for name in EXPERTS if name in chosen)
+
+    @property
+    def has_network(self) -> bool:
+        """Whether the network takes part."""
+        return "network" in self.expert_names()
+
+    @property
+    def other_experts(self) -> tuple[str, ...]:
+        """Names of the experts beside the network."""
+        return tuple(name for name in self.expert_names() if name != "network")
+
+    def known(self, **of_rows: Any) -> Known:
+        """Return what the conditions of options are about.
+
+        Args:
+            **of_rows: fields of `Known` that the rows decide.
+        """
+        return Known(self.expert_names(), self.cell or "lru", self.cell_options().keys(), **of_rows)
 
     def sizes(self) -> tuple[int, int, int]:
         """Return depth, model size and state size."""
@@ -169,3 +206,11 @@ class ModelConfig:
     def cell_class(self) -> type[AbstractCell]:
         """Recurrent layer of the network."""
         return BY_NAME[self.cell or "lru"].cell
+
+
+@functools.cache
+def _chosen_by_default() -> tuple[str, ...]:
+    """Return the options of the network whose default is chosen by its other options."""
+    needs = conditions(ModelConfig)
+    fields = dataclasses.fields(ModelConfig)
+    return tuple(one.name for one in fields if one.default is None and NETWORK in needs[one.name])

@@ -16,7 +16,7 @@ from foretrace._runs.config_json import from_json
 from foretrace.stream._config import MOST, StreamConfig
 from foretrace.stream._intake import AbstractIntake, OneStream
 from foretrace.stream._member_intake import Members
-from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model import resolve, shape_of
 
 Rows = Iterator[tuple[Row, Position]]
 
@@ -197,24 +197,13 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
     labels = DelayedLabels(
         encoder, _target(config, plan), delay=config.delay, horizon=config.horizon, previous=config.previous
     )
-    shape = StreamShape(
-        input_size=labels.width,
-        output_size=labels.target.output_size,
-        classes=bool(plan.classes),
-        chunk=config.chunk,
-        delay=labels.total_delay,
-        members=None if not config.has_members else 1 if config.member is None else config.members,
-        together=config.together,
-        row_size=encoder.width,
-        lagged=encoder.number_places,
-        categories=encoder.category_places,
-        previous=config.previous,
-        used=encoder.used,
-    )
+    members = None if not config.has_members else 1 if config.member is None else config.members
+    shape = shape_of(labels, chunk=config.chunk, members=members, together=config.together)
     model = resolve(config.model, shape)
     if not config.has_members:
-        return OneStream(labels, model)
-    return Members(labels, model, member=config.member, reset=config.reset, when_full=config.when_full)
+        return OneStream(labels, *model)
+    options = {name: getattr(config, name) for name in ("member", "reset", "when_full")}
+    return Members(labels, *model, **options)
 
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:

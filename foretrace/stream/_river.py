@@ -24,12 +24,11 @@ import numpy as np
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget, TargetMode
 from foretrace._rows.target import ClassTarget, class_room
-from foretrace._rule import RuleName
 from foretrace._runs.lock import locked
-from foretrace.experiment._cells import CellName
 from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
-from foretrace.stream._estimator import MEMBERS, OnlineEstimator
-from foretrace.stream._model_config import ExpertName, ModelConfig, Size
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._estimator import OnlineEstimator
+from foretrace.stream._model_config import ModelConfig, Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,26 +48,13 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
     """Classifier that learns online and remembers what came before: a mixture of experts, or a recurrent network.
 
     Args:
-        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
-            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. "fast"
-            is "auto" without the expert `events`.
-        experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
-            Default: all but the network for "auto", the network alone for the other sizes.
-        cell: recurrent layer of the network, by the names of `foretrace train --cell`, such as "gru". Default: "lru".
-        rule: learning rule: which gradients are computed through time.
-        learning_rate: learning rate of AdamW.
-        clip: maximum norm of a gradient; None for no clipping.
+        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
             and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
         classes: maximum number of classes. A warning names the first label without room. Default: 16, or twice the
             number of labels in the first call of `learn_many` or `partial_fit`, if that is more.
         previous: whether the last known label is an input. Default: yes with a mixture, no for a network alone.
-        seed: seed of the initial network.
-        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
-            goes through all layers, else no, because that was seen to undo in long runs what was learned.
-        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
-            rule. Default: all layers if the network is small (at most a million carried elements for a stream, and 256
-            MiB for all), else 0. Time and memory grow steeply with it.
         member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
             network. The feature is no input. None if all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
@@ -82,34 +68,23 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
 
     def __init__(
         self,
-        size: Size = "auto",
-        rule: RuleName = "online",
-        learning_rate: float = 1e-3,
-        clip: float | None = 1.0,
+        size: Size | None = None,
+        model: ModelConfig | None = None,
         features: int | None = None,
         classes: int | None = None,
         previous: bool | None = None,
-        seed: int = 0,
-        train_encoder: bool | None = None,
-        credit_depth: int | None = None,
         member: Hashable | None = None,
-        members: int = MEMBERS,
-        experts: tuple[ExpertName, ...] | None = None,
-        cell: CellName | None = None,
+        members: int = StreamConfig.members,
     ):
-        config = ModelConfig(
-            size=size,
-            experts=experts,
-            cell=cell,
-            rule=rule,
-            learning_rate=learning_rate,
-            clip=clip,
-            seed=seed,
-            train_encoder=train_encoder,
-            credit_depth=credit_depth,
-        )
         self.classes = classes
-        super().__init__(config, features=features, previous=previous, member=member, members=members)
+        super().__init__(
+            size,
+            model,
+            features=features,
+            previous=previous,
+            member=member,
+            members=members,
+        )
 
     @property
     def _multiclass(self) -> bool:
@@ -187,24 +162,11 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
     """Regressor that learns online and remembers what came before: a mixture of experts, or a recurrent network.
 
     Args:
-        size: what learns: "auto" for a mixture of cheap experts, or a network alone by a preset of depth, model size
-            and state size: "tiny" 1, 16, 16; "small" 2, 32, 32; "medium" 3, 64, 64; "paper" 4, 128, 64. "fast"
-            is "auto" without the expert `events`.
-        experts: names of the experts of the mixture, as in `foretrace stream --experts`; "network" is one of them.
-            Default: all but the network for "auto", the network alone for the other sizes.
-        cell: recurrent layer of the network, by the names of `foretrace train --cell`, such as "gru". Default: "lru".
-        rule: learning rule: which gradients are computed through time.
-        learning_rate: learning rate of AdamW.
-        clip: maximum norm of a gradient; None for no clipping.
+        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
             and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
         previous: whether the last known target is an input. Default: yes with a mixture, no for a network alone.
-        seed: seed of the initial network.
-        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if credit
-            goes through all layers, else no, because that was seen to undo in long runs what was learned.
-        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the paper's
-            rule. Default: all layers if the network is small (at most a million carried elements for a stream, and 256
-            MiB for all), else 0. Time and memory grow steeply with it.
         target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
             ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
         member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
@@ -220,34 +182,22 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
 
     def __init__(
         self,
-        size: Size = "auto",
-        rule: RuleName = "online",
-        learning_rate: float = 1e-3,
-        clip: float | None = 1.0,
+        size: Size | None = None,
+        model: ModelConfig | None = None,
         features: int | None = None,
         previous: bool | None = None,
-        seed: int = 0,
-        train_encoder: bool | None = None,
-        credit_depth: int | None = None,
-        target_mode: TargetMode = "auto",
+        target_mode: TargetMode = StreamConfig.target_mode,
         member: Hashable | None = None,
-        members: int = MEMBERS,
-        experts: tuple[ExpertName, ...] | None = None,
-        cell: CellName | None = None,
+        members: int = StreamConfig.members,
     ):
-        config = ModelConfig(
-            size=size,
-            experts=experts,
-            cell=cell,
-            rule=rule,
-            learning_rate=learning_rate,
-            clip=clip,
-            seed=seed,
-            train_encoder=train_encoder,
-            credit_depth=credit_depth,
-        )
         super().__init__(
-            config, features=features, previous=previous, member=member, members=members, target_mode=target_mode
+            size,
+            model,
+            features=features,
+            previous=previous,
+            member=member,
+            members=members,
+            target_mode=target_mode,
         )
 
     @classmethod

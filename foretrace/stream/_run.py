@@ -15,12 +15,11 @@ from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._ensemble import ensemble
 from foretrace.stream._first_look import describe, reach
 from foretrace.stream._first_look import warnings as first_warnings
+from foretrace.stream._intake import AbstractIntake
 from foretrace.stream._loop import StreamLoop, StreamResult
-from foretrace.stream._model import Model
-from foretrace.stream._no_effect import without_effect
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
 from foretrace.stream._saved import MAY_CHANGE, read_saved
 from foretrace.stream._waiting import first_rows
@@ -82,9 +81,11 @@ def follow(
                 show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
             if resume and (changed := changed_packages(run.path)):
                 show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
-            for line in (*describe(config, plan), *_describe_model(intake.model)):
+            for line in (*describe(config, plan), *_describe_model(intake)):
                 show.say(line)
-            without = without_effect(config, plan, source.format)
+            kinds = {column.kind for column in plan.columns}
+            found = {"classes": bool(plan.classes), "format": source.format, "kinds": kinds}
+            without = config.without_effect(**found)
             for line in (*(options.on_command_line() for options in without), *warnings):
                 show.say(f"warning: {line}")
             with restoring(run.checkpoint) if saved is not None else nullcontext():
@@ -151,21 +152,24 @@ def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
     yield from check_columns(source, rows, needed)
 
 
-def _describe_model(model: Model) -> list[str]:
+def _describe_model(intake: AbstractIntake) -> list[str]:
     """Return what a run says of its experts and its network."""
-    experts = [name for name in model.experts if name != "contexts" or model.shape.classes]
+    config, shape = intake.config, intake.shape
+    experts = [name for name in config.other_experts if name != "contexts" or shape.classes]
     lines = []
-    if experts:
-        mixture = ensemble(model).mixture
+    if experts and intake.ensemble is not None:
+        mixture = intake.ensemble.mixture
         lines += [f"experts: {', '.join(experts)}", reach(mixture.reach)]
         if mixture.left_out:
             left_out = ", ".join(mixture.left_out)
-            lines.append(f"left out, with {model.shape.output_size} outputs: {left_out}")
-    return [*lines, _describe_network(model)] if model.has_network else lines
+            lines.append(f"left out, with {shape.outputs} outputs: {left_out}")
+    return [*lines, _describe_network(config)] if config.has_network else lines
 
 
-def _describe_network(model: Model) -> str:
-    depth = model.config.sizes()[0]
-    frozen = "" if model.train_encoder else "; the encoder and the norms before the recurrent layers are frozen"
-    cell = model.config.cell or "lru"
-    return f"cell {cell}, rule {model.config.rule}, credit depth {min(model.credit_depth, depth)} of {depth}{frozen}"
+def _describe_network(config: ModelConfig) -> str:
+    depth = config.sizes()[0]
+    credit = f"credit depth {min(config.credit_depth or 0, depth)} of {depth}"
+    what = "the encoder and the norms before the recurrent layers"
+    frozen = "" if config.train_encoder else f"; {what} are frozen"
+    cell = config.cell or "lru"
+    return f"cell {cell}, rule {config.rule}, {credit}{frozen}"

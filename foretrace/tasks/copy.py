@@ -28,8 +28,8 @@ class Copy(AbstractDrawnTask):
         pattern_length: number of steps of the pattern.
         padding: number of silent steps between the pattern and the token.
         bits: number of bits of each step of the pattern.
-        samples: number of sequences of a data set that is drawn once and used for every epoch, each in an order of its
-            own; an epoch leaves out what does not fill a batch. Default: fresh sequences at every step.
+        samples: number of sequences of a data set that is drawn once and used for every epoch. Default: fresh
+            sequences at every step.
 
     Raises:
         ValueError: a length below one, or negative padding.

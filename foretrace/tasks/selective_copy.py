@@ -29,8 +29,8 @@ class SelectiveCopy(AbstractDrawnTask):
         span: number of steps among which the symbols are scattered.
         count: number of symbols to remember.
         symbols: number of different symbols.
-        samples: number of sequences of a data set that is drawn once and used for every epoch, each in an order of its
-            own; an epoch leaves out what does not fill a batch. Default: fresh sequences at every step.
+        samples: number of sequences of a data set that is drawn once and used for every epoch. Default: fresh
+            sequences at every step.
 
     Raises:
         ValueError: a number below one, fewer than two symbols, or more to remember than the span has places.

@@ -12,7 +12,6 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._no_effect import without_effect
 from foretrace.stream._plan import make_plan, open_source
 from foretrace.stream._run import follow
 
@@ -96,6 +95,13 @@ def source(tmp_path_factory):
     return path
 
 
+def without_effect(config, reader, plan):
+    """Return the names of the options without effect, each as often as it is said."""
+    kinds = {column.kind for column in plan.columns}
+    found = config.without_effect(classes=bool(plan.classes), format=reader.format, kinds=kinds)
+    return [name for options in found for name in options.names]
+
+
 def scores(config, folder):
     """Return all that a run says of its predictions."""
     follow(config, folder)
@@ -156,8 +162,7 @@ def test_an_option_alone_is_named_at_most_once(source, base):
             plan = make_plan(config, reader, [row for row, _ in reader.rows()])
         except ValueError:
             continue
-        found = [one for options in without_effect(config, plan, reader.format) for one in options.names]
-        assert found.count(name) <= 1, name
+        assert without_effect(config, reader, plan).count(name) <= 1, name
 
 
 @given(st.data())
@@ -174,7 +179,7 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
         plan = make_plan(config, reader, [row for row, _ in reader.rows()])
     except ValueError:
         return
-    found = [name for options in without_effect(config, plan, reader.format) for name in options.names]
+    found = without_effect(config, reader, plan)
     assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= chosen | of_model
     if "network" not in config.model.expert_names():
         assert (of_model & {"rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}) <= {*found}
@@ -184,14 +189,26 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
 @pytest.mark.parametrize(
     ("kind", "options", "named"),
     [
-        ("Classifier", {"rule": "rtrl"}, ["rule"]),
-        ("Classifier", {"learning_rate": 1e-2, "clip": None, "seed": 3}, ["learning_rate, clip"]),
+        ("Classifier", {"model": ModelConfig(rule="rtrl")}, ["rule"]),
+        (
+            "Classifier",
+            {"model": ModelConfig(learning_rate=1e-2, clip=None, seed=3)},
+            ["learning_rate, clip, seed"],
+        ),
         ("Regressor", {"target_mode": "change"}, ["target_mode"]),
-        ("Forecaster", {"target_mode": "value", "rule": "bptt"}, ["rule", "target_mode"]),
-        ("Regressor", {"size": "medium", "experts": ("row",)}, ["size"]),
-        ("Regressor", {"experts": ("contexts", "row")}, ["experts contexts"]),
+        (
+            "Forecaster",
+            {"target_mode": "value", "model": ModelConfig(rule="bptt")},
+            ["rule, target_mode"],
+        ),
+        ("Regressor", {"model": ModelConfig("medium", experts=("row",))}, ["size"]),
+        ("Regressor", {"model": ModelConfig(experts=("contexts", "row"))}, ["experts contexts"]),
         ("Classifier", {"members": 3}, ["members"]),
-        ("Regressor", {"size": "tiny", "rule": "rtrl", "target_mode": "change", "seed": 3}, []),
+        (
+            "Regressor",
+            {"model": ModelConfig("tiny", rule="rtrl", seed=3), "target_mode": "change"},
+            [],
+        ),
         ("Classifier", {}, []),
     ],
 )

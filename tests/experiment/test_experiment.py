@@ -151,7 +151,7 @@ def test_time_constants_that_are_no_pair_are_named(timescales):
 
 @pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.__name__)
 def test_every_cell_of_the_command_line_fits_a_network(kind):
-    network = experiment.NetworkConfig(model_size=5, depth=1, cell=kind())
+    network = experiment.NetworkConfig(model_size=6, depth=1, cell=kind())
     config = experiment.Config(network=network)
     assert from_json(experiment.Config, json.loads(json.dumps(to_json(config)))) == config
     made = jax.eval_shape(lambda: initial_network(config, config.task, jax.random.key(0)))

@@ -129,7 +129,7 @@ def test_no_value_poisons_the_state(bad):
 
 @pytest.mark.full
 def test_streams_have_pasts_of_their_own():
-    shape = dataclasses.replace(NUMBERS, slots=2, previous=True)
+    shape = dataclasses.replace(NUMBERS, members=2, previous=True)
     # The next number of each stream is its last one, with the sign changed; the streams come in no order.
     draw = np.random.default_rng(0)
     slots = draw.integers(0, 2, 800).tolist()

@@ -32,7 +32,7 @@ RULES = {
     "RESERVOIR": Kept(theta=False, recurrent=False),
     "SPATIAL": Kept(recurrent=False),
     "TRUNCATED": Kept(),
-    "SNAP1": Kept(own=True, across=True),
+    "ONLINE": Kept(own=True, across=True),
     "RTRL": Kept(own=True, others=True, across=True),
     "HYBRID": Kept(own=True, below=True, across=True),
     "BPTT": Kept(own=True, others=True, below=True),

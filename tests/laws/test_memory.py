@@ -13,7 +13,7 @@ from foretrace._engine.data import Data
 from foretrace._engine.gradient import jitted_evaluate
 
 LOSS = ft.losses.softmax_cross_entropy
-INPUTS, CLASSES, SIZE, DEPTH = 2, 3, 6, 2
+INPUTS, CLASSES, SIZE, DEPTH = 2, 3, 4, 2
 
 
 def make_network(cell, key):

@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from test_stream_run import TINY, files
 
+from foretrace._experts.shape import Shape
 from foretrace._runs.directory import RunError, read_config_as
 from foretrace.cli import _main as cli
 from foretrace.experiment._cells import BY_NAME
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._model import StreamShape, _network
+from foretrace.stream._model import _network
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._no_effect import without_effect_on_model
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
 __all__ = ["files"]  # a fixture
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 SIZES = {"size": "tiny", "depth": 1, "model_size": 4}
-SHAPE = StreamShape(input_size=3, output_size=2, classes=True)
+SHAPE = Shape(3, (), 2, classes=True)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -47,9 +47,9 @@ def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match="size='huge' must be one of auto, fast, tiny"):
         ModelConfig("huge")
     with pytest.raises(ValueError, match="cell=gru is an option of the network, which takes no part: choose a size"):
-        stream.Classifier(cell="gru")
+        stream.Classifier(model=ModelConfig(cell="gru"))
     config = ModelConfig("tiny", cell="rglru", state_size=8, r_min=0.5)
-    (found,) = without_effect_on_model(config, ModelConfig(), classes=True)
+    (found,) = StreamConfig("a.csv", model=config).without_effect(classes=True, format="csv")
     assert str(found) == "state_size, r_min have no effect: the cell rglru has no such option"
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import optax
 import pytest
 
+from foretrace._experts.shape import Shape
 from foretrace._rows.scores import Scores
 from foretrace.stream._learner import copy_state, stream_learner
-from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model import resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -30,8 +31,8 @@ def counted(state, count):
 @pytest.mark.full
 def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
     config = ModelConfig("tiny", depth=1, model_size=4, state_size=3, rule="online", credit_depth=0, learning_rate=0.05)
-    model = resolve(config, StreamShape(3, 1, classes=False))
-    learner = stream_learner(model)
+    model = resolve(config, Shape(3, (), 1))
+    learner = stream_learner(*model)
     rng = np.random.default_rng(0)
     xs, ys = rng.normal(size=(8, 1, 3)), rng.normal(size=(8, 1, 1))
 

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 
 from foretrace.stream import _river as stream
+from foretrace.stream._model_config import ModelConfig
 
 pd = pytest.importorskip("pandas")
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-FEW = {"experts": ("baselines", "row")}
+FEW = {"model": ModelConfig(experts=("baselines", "row"))}
 KINDS = {"classifier": stream.Classifier, "regressor": stream.Regressor}
 
 
@@ -165,7 +166,7 @@ def test_wide_rows_are_learned_as_with_enough_room():
     """The class is the sign of the last of 57 columns, which a default of 64 inputs had no room for."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 57))
-    model, right = stream.Classifier(experts=("row", "gradient")), 0
+    model, right = stream.Classifier(model=ModelConfig(experts=("row", "gradient"))), 0
     for row in rows:
         x, y = {f"c{i:02}": float(v) for i, v in enumerate(row)}, bool(row[-1] > 0)
         right += model.predict_one(x) == y
@@ -251,3 +252,30 @@ def test_an_index_that_does_not_rise_is_refused(order):
                 with pytest.raises(ValueError, match=r"the index of y does not rise from .*sort_index"):
                     verb(y)
                 assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"size": "tiny", "model": ModelConfig()},
+            r"size='tiny' beside a model.*ModelConfig\(size='tiny', …\)",
+        ),
+        ({"model": "tiny"}, r"model='tiny', expected a ModelConfig"),
+        ({"model": {"size": "tiny"}}, "expected a ModelConfig"),
+        ({"size": "huge"}, "size='huge' must be one of auto"),
+    ],
+)
+def test_a_model_is_described_once(options, message):
+    with pytest.raises(ValueError, match=message):
+        stream.Classifier(**options)
+
+
+@pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor, stream.Forecaster])
+def test_a_clone_has_the_options_of_the_model_or_other_ones(kind):
+    given = ModelConfig("tiny", cell="gru", rule="rtrl", seed=3)
+    model, other = kind(model=given, features=4), ModelConfig(experts=("row",))
+    assert model.clone()._get_params() == model._get_params()
+    assert model._get_params()["model"] == given and model._get_params()["size"] is None
+    assert model.clone({"model": other}).model == other and model.model == given
+    assert model.clone({"model": None, "size": "auto"})._get_params()["size"] == "auto"

@@ -11,7 +11,7 @@ from foretrace._rows.schema import Column
 from foretrace.stream._intake import OneStream
 from foretrace.stream._learner import copy_state
 from foretrace.stream._member_intake import Members
-from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -21,9 +21,8 @@ ASKED = [{"who": "a", "x": 2.0}, {"who": "a", "x": -2.0}, {"who": "a", "x": None
 
 def make_intake(members):
     labels = DelayedLabels(Encoder([Column("x", "numeric")]), NumberTarget())
-    shape = StreamShape(labels.width, 1, classes=False, members=members)
-    model = resolve(ModelConfig(size="tiny", credit_depth=0), shape)
-    return OneStream(labels, model) if members is None else Members(labels, model, member="who")
+    model = resolve(ModelConfig(size="tiny", credit_depth=0), shape_of(labels, members=members))
+    return OneStream(labels, *model) if members is None else Members(labels, *model, member="who")
 
 
 @pytest.mark.parametrize("members", fast([None, 2]))

@@ -10,7 +10,7 @@ from foretrace._rows.schema import Column
 from foretrace._rows.target import ClassTarget
 from foretrace.stream._intake import OneStream
 from foretrace.stream._learner import copy_state
-from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._saved import first_state
 
@@ -22,16 +22,7 @@ ALONE = ModelConfig("tiny", depth=1, model_size=8, state_size=4)
 def make(target, config=FEW, **options):
     columns = [Column("x", "numeric"), Column("c", "categorical")]
     labels = DelayedLabels(Encoder(columns, width=24, adopt=True), target, **options)
-    shape = StreamShape(
-        labels.width,
-        target.output_size,
-        isinstance(target, ClassTarget),
-        delay=labels.total_delay,
-        row_size=labels.encoder.width,
-        lagged=labels.encoder.number_places,
-        used=labels.encoder.used,
-    )
-    intake = OneStream(labels, resolve(config, shape))
+    intake = OneStream(labels, *resolve(config, shape_of(labels)))
     return intake, first_state(intake.learner)
 
 

@@ -12,6 +12,7 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
@@ -184,7 +185,8 @@ def test_an_estimator_keeps_its_members_apart(kind):
 
 @pytest.mark.full
 def test_rows_of_other_members_do_not_shift_a_forecast():
-    model = stream.Forecaster(2, features=4, experts=("baselines",), member="who")
+    baselines = ModelConfig(experts=("baselines",))
+    model = stream.Forecaster(2, features=4, model=baselines, member="who")
     for i in range(20):
         model.learn_one(5.0 + i % 3, {"who": "a"})
     before = model.forecast(2, member="a")

@@ -23,7 +23,7 @@ from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._ensemble import Ensemble
 from foretrace.stream._learner import copy_state, stream_learner
-from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model import resolve
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
@@ -147,7 +147,7 @@ def test_what_is_pickled_goes_on_exactly(kind):
 
 @pytest.mark.full
 def test_a_pickle_with_other_arrays_is_refused():
-    model = stream.Regressor(features=2, experts=("baselines",))
+    model = stream.Regressor(features=2, model=ModelConfig(experts=("baselines",)))
     for i in range(3):
         model.learn_one({"x": 1.0 * i}, 2.0 * i)
     kept = model.__getstate__()
@@ -160,13 +160,13 @@ def test_a_pickle_with_other_arrays_is_refused():
 
 
 def test_the_number_of_members_that_is_advised_fits():
-    shape = Shape(3, (0,), 1, slots=300_000_000)
+    shape = Shape(3, (0,), 1, members=300_000_000)
     with pytest.raises(ValueError, match=r"members=300000000.* there is room for \d+ members") as error:
         Ensemble(None, mixture(shape))
     room = int(re.search(r"room for (\d+)", str(error.value))[1])
-    Ensemble(None, mixture(dataclasses.replace(shape, slots=room)))
+    Ensemble(None, mixture(dataclasses.replace(shape, members=room)))
     with pytest.raises(ValueError, match="there is room for"):
-        Ensemble(None, mixture(dataclasses.replace(shape, slots=room + 1)))
+        Ensemble(None, mixture(dataclasses.replace(shape, members=room + 1)))
 
 
 def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
@@ -228,10 +228,10 @@ def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path, optio
 
 @pytest.mark.full
 def test_features_for_the_experts_are_those_in_front_of_the_decoder():
-    shape = StreamShape(3, 2, False, row_size=3)
-    model = resolve(ModelConfig(experts=("row", "network"), model_size=6, state_size=4), shape)
-    assert model.num_features == 6
-    learner = stream_learner(model)
+    config = ModelConfig(experts=("row", "network"), model_size=6, state_size=4)
+    model = resolve(config, Shape(3, (), 2))
+    assert model[1].network_features == 6
+    learner = stream_learner(*model)
     state, draw = learner.init(), np.random.default_rng(0)
     first = np.asarray(state.learner.network.decoder.linear.weight)
     for _ in range(20):

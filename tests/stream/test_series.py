@@ -5,10 +5,12 @@ import pytest
 from tiers import fast
 
 from foretrace.stream import _river as stream
+from foretrace.stream._model_config import ModelConfig
 
 pd = pytest.importorskip("pandas")
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-FEW = ("baselines", "short")
+FEW = ModelConfig(experts=("baselines", "short"))
+BASELINES = ModelConfig(experts=("baselines",))
 
 
 class Horizon:
@@ -35,7 +37,7 @@ def series(count=80, index=None):
 
 
 def make():
-    return stream.Forecaster(horizon=4, features=8, experts=FEW)
+    return stream.Forecaster(horizon=4, features=8, model=FEW)
 
 
 def test_fit_and_update_are_one_stream_bit_for_bit():
@@ -89,7 +91,7 @@ def test_the_index_is_continued_and_horizons_chosen():
     ),
 )
 def test_every_regular_index(index, following):
-    model = stream.Forecaster(horizon=2, features=4, experts=("baselines",))
+    model = stream.Forecaster(horizon=2, features=4, model=BASELINES)
     y = series(40, index)
     assert model.fit(y[:39]).update(y[39:]).predict().index.tolist() == following
     frame = model.fit(y.to_frame()).predict()
@@ -137,7 +139,8 @@ def test_errors_leave_the_model_as_it_was():
 
 @pytest.mark.full
 def test_absolute_horizons_are_indices_also_where_these_are_numbers():
-    model = stream.Forecaster(horizon=8, features=4, experts=("baselines",)).fit(series(5, pd.RangeIndex(5)))
+    model = stream.Forecaster(horizon=8, features=4, model=BASELINES)
+    model.fit(series(5, pd.RangeIndex(5)))
     for fh, steps in ((Horizon([7], False), [3]), (Horizon([7], True), [7]), (Horizon([5, 12], False), [1, 8])):
         pd.testing.assert_series_equal(model.predict(fh), model.predict(steps), check_exact=True)
         assert model.predict(fh).index.tolist() == [4 + step for step in steps]
@@ -157,18 +160,18 @@ def test_absolute_horizons_are_indices_also_where_these_are_numbers():
 @pytest.mark.parametrize("index", [None, pd.RangeIndex(0, 10, 2), pd.period_range("2020-01", periods=5, freq="M")])
 def test_a_value_that_comes_alone_moves_the_index_on(index):
     y = series(5, index)
-    model = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y[:3])
+    model = stream.Forecaster(horizon=2, features=4, model=BASELINES).fit(y[:3])
     model.learn_one(y.iloc[3])
     assert model.cutoff == y.index[3] and model.predict(1).index[0] == y.index[4]
     with pytest.raises(ValueError, match="and each is learned once"):
         model.update(y[3:])
-    whole = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y)
+    whole = stream.Forecaster(horizon=2, features=4, model=BASELINES).fit(y)
     pd.testing.assert_series_equal(model.update(y[4:]).predict(), whole.predict(), check_exact=True)
 
 
 @pytest.mark.full
 def test_the_cutoff_is_that_of_the_last_value_before_an_error(monkeypatch):
-    y, model = series(6), stream.Forecaster(horizon=2, features=4, experts=("baselines",))
+    y, model = series(6), stream.Forecaster(horizon=2, features=4, model=BASELINES)
     learn, fail_at = model._learn_value, [3]
 
     def failing(value, x):
@@ -185,14 +188,14 @@ def test_the_cutoff_is_that_of_the_last_value_before_an_error(monkeypatch):
         model.update(y[3:])
     assert model.cutoff == y.index[4]
     monkeypatch.undo()
-    whole = stream.Forecaster(horizon=2, features=4, experts=("baselines",)).fit(y)
+    whole = stream.Forecaster(horizon=2, features=4, model=BASELINES).fit(y)
     pd.testing.assert_series_equal(model.update(y[5:]).predict(), whole.predict(), check_exact=True)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("count", [1, 5])
 def test_an_index_that_cannot_be_continued(count):
-    model = stream.Forecaster(horizon=2, features=4, experts=("baselines",))
+    model = stream.Forecaster(horizon=2, features=4, model=BASELINES)
     texts = pd.date_range("2024-01-01", periods=count).strftime("%Y-%m-%d")
     with pytest.raises(ValueError, match=r"the index of y is text or mixed, such as '2024-01-01'.*pd.to_datetime"):
         model.fit(series(count, texts))
@@ -206,7 +209,7 @@ def test_an_index_that_cannot_be_continued(count):
 
 @pytest.mark.full
 def test_a_model_of_members_is_not_forgotten_by_the_error():
-    model = stream.Forecaster(2, features=4, experts=("baselines",), member="who")
+    model = stream.Forecaster(2, features=4, model=BASELINES, member="who")
     for i in range(10):
         model.learn_one(i % 3, {"who": "a"})
     before = model.forecast(2)

@@ -173,7 +173,7 @@ def test_a_damaged_plan_is_said(whole, tmp_path):
         (run / name).unlink()
     data = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(data | {"plan": {"columns": [1]}}))
-    with pytest.raises(ValueError, match="plan of a run cannot be read"):
+    with pytest.raises(ValueError, match="must be Column"):
         follow(config, run, resume=True, show_progress=False)
 
 

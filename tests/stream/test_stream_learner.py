@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiers import fast
 
+from foretrace._experts.shape import Shape
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, EncodingError
 from foretrace._rows.number_target import NumberTarget
@@ -16,7 +17,7 @@ from foretrace._rows.schema import Column
 from foretrace._rows.scores import Scores, score_class, score_numbers
 from foretrace._rows.target import ClassContext, ClassTarget
 from foretrace.stream._learner import StreamLearner, copy_state, empty_labels, stream_learner
-from foretrace.stream._model import StreamShape, resolve
+from foretrace.stream._model import resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -24,12 +25,15 @@ TINY = {"size": "small", "depth": 1, "model_size": 4, "state_size": 3, "learning
 
 
 def make_model(input_size, output_size, classes, **options):
-    """Return a model; options are those of the shape or of the network, by default the paper's rule, all trained."""
-    names = {field.name for field in dataclasses.fields(StreamShape)}
+    """Return options and shape of a model, by default with the paper's rule, all trained.
+
+    Other options are those of the shape or of the network.
+    """
+    names = {field.name for field in dataclasses.fields(Shape)}
     shape = {name: value for name, value in options.items() if name in names}
     network = {name: value for name, value in options.items() if name not in names}
     network = {"size": "small", "rule": "online", "credit_depth": 0, "train_encoder": True} | network
-    return resolve(ModelConfig(**network), StreamShape(input_size, output_size, classes, **shape))
+    return resolve(ModelConfig(**network), Shape(input_size, (), output_size, classes, **shape))
 
 
 def rows(count, seed=0):
@@ -43,10 +47,12 @@ def run(model, xs, ys, mask=None, learner=None):
     Without `learner`, the outputs are those of the network, before they are calibrated (`test_calibration.py`).
     """
     if learner is None:
-        learner = StreamLearner(stream_learner(model).learner, chunk=model.shape.chunk, delay=model.shape.delay)
-    state, found, size = learner.init(), [], model.shape.chunk
+        shape = model[1]
+        learner = stream_learner(*model).learner
+        learner = StreamLearner(learner, chunk=shape.chunk, delay=shape.delay)
+    state, found, size = learner.init(), [], model[1].chunk
     for j in range(len(xs) // size):
-        labels, counts = empty_labels(model.shape), np.zeros(size, bool)
+        labels, counts = empty_labels(model[1]), np.zeros(size, bool)
         late = slice((j - learner.ring.delay) * size, (j - learner.ring.delay + 1) * size)
         if j >= learner.ring.delay:
             labels, counts = ys[late].astype(labels.dtype), np.ones(size, bool) if mask is None else mask[late]
@@ -57,10 +63,10 @@ def run(model, xs, ys, mask=None, learner=None):
 
 def by_definition(model, xs, ys):
     """The same with the carries in a list."""
-    learner = stream_learner(model).learner
-    state, before, predicted, size = learner.init(), [], [], model.shape.chunk
+    learner = stream_learner(*model).learner
+    state, before, predicted, size = learner.init(), [], [], model[1].chunk
     xs, ys = jnp.asarray(xs), jnp.asarray(ys, jnp.int32)
-    waits = -(-model.shape.delay // size)
+    waits = -(-model[1].delay // size)
     for j in range(len(xs) // size):
         before.append(state.carry)
         outputs, ahead = learner.predict(state, xs[j * size : (j + 1) * size])
@@ -87,7 +93,7 @@ def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     model = make_model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
     xs, ys = rows(24)
     state, found = run(model, xs, ys)
-    waits = stream_learner(model).ring.delay
+    waits = stream_learner(*model).ring.delay
     reference, predicted = by_definition(model, xs, ys)
     assert waits == {0: 0, 1: 1, 3: 3 if chunk == 1 else 1, 6: 2}[delay]
     assert_equal((state.learner.network, state.learner.carry), (reference.network, reference.carry))
@@ -100,7 +106,7 @@ def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
 @pytest.mark.parametrize("delay", fast([2, 0]))
 def test_a_packed_state_learns_the_same(delay):
     model = make_model(3, 4, classes=True, delay=delay, **TINY)
-    learner, (xs, ys) = stream_learner(model), rows(12)
+    learner, (xs, ys) = stream_learner(*model), rows(12)
     whole, few = learner.init(), learner.packing.pack(learner.init())
     assert len(jax.tree.leaves(few)) < len(jax.tree.leaves(whole)) / 2
     for t in range(12):
@@ -116,8 +122,8 @@ def test_a_packed_state_learns_the_same(delay):
 @pytest.mark.full
 def test_nothing_is_compiled_twice():
     model = make_model(3, 4, classes=True, delay=2, **TINY)
-    learner = stream_learner(model)
-    assert stream_learner(make_model(3, 4, classes=True, delay=2, **TINY)) is learner
+    learner = stream_learner(*model)
+    assert stream_learner(*make_model(3, 4, classes=True, delay=2, **TINY)) is learner
     run(model, *rows(12), learner=learner)
     run(model, *rows(12, seed=1), learner=learner)
     assert learner._step._cache_size() == 1
@@ -137,7 +143,7 @@ def test_without_labels_nothing_is_learned_but_the_state_goes_on(delay):
 
 def test_predictions_do_not_change_the_state():
     model = make_model(3, 1, classes=False, **TINY)
-    learner = stream_learner(model)
+    learner = stream_learner(*model)
     state, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
     before = copy_state(state)
     xs = rows(1)[0]
@@ -150,7 +156,7 @@ def test_predictions_do_not_change_the_state():
 
 def test_numbers_that_are_not_finite_are_refused():
     model = make_model(3, 1, classes=False, **TINY)
-    learner = stream_learner(model)
+    learner = stream_learner(*model)
     state, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
     before = copy_state(state)
     state, step = learner.step(state, np.full((1, 3), np.nan), np.ones((1, 1)), np.ones(1, bool))
@@ -184,7 +190,7 @@ def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked,
     credit_depth, train_encoder = asked
     options = {"input_size": 10, "output_size": 2, "classes": True, "depth": 2, "model_size": 32} | options
     model = make_model(**options, credit_depth=credit_depth, train_encoder=train_encoder)
-    assert (model.credit_depth, model.train_encoder) == found
+    assert (model[0].credit_depth, model[0].train_encoder) == found
 
 
 @pytest.mark.full
@@ -192,8 +198,8 @@ def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked,
 def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
     def temporary(delay):
         model = make_model(3, 4, classes=True, delay=delay, **TINY | deep)
-        learner = stream_learner(model)
-        arguments = np.zeros((1, 3)), empty_labels(model.shape), np.ones(1, bool)
+        learner = stream_learner(*model)
+        arguments = np.zeros((1, 3)), empty_labels(model[1]), np.ones(1, bool)
         lowered = learner._step.lower(jax.eval_shape(learner.init), *arguments)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
@@ -202,9 +208,9 @@ def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
 
 def test_a_delay_beyond_memory_is_refused():
     with pytest.raises(ValueError, match=r"delay=10000000: .* at most 1024 MiB .* the delay can be \d+ rows"):
-        stream_learner(make_model(3, 1, classes=False, delay=10_000_000, **TINY))
+        stream_learner(*make_model(3, 1, classes=False, delay=10_000_000, **TINY))
     with pytest.raises(ValueError, match="chunk=0"):
-        stream_learner(make_model(3, 1, classes=False, chunk=0, **TINY))
+        stream_learner(*make_model(3, 1, classes=False, chunk=0, **TINY))
 
 
 def make_labels(target, **options):
@@ -332,7 +338,8 @@ def test_scores_by_hand():
 def test_the_recurrence_learns_at_its_own_factor_of_the_rate():
     """With a factor of 0 the eigenvalues stay, which a reach of many rows needs: a phase turns k times over k rows."""
     xs, ys = rows(8)
-    first = stream_learner(make_model(3, 4, classes=True, **TINY)).init().learner.network.blocks.cell
+    learner = stream_learner(*make_model(3, 4, classes=True, **TINY))
+    first = learner.init().learner.network.blocks.cell
     moved = {}
     for factor in (0.0, 0.5):
         state, _ = run(make_model(3, 4, classes=True, recurrent_factor=factor, **TINY), xs, ys)

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from tiers import fast
 
 from foretrace.stream import _river as stream
+from foretrace.stream._model_config import ModelConfig
 
 pd = pytest.importorskip("pandas")
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = ("baselines", "row")
 MAKE = {
-    "mixture": lambda: stream.Classifier(experts=FEW),
-    "members": lambda: stream.Classifier(experts=FEW, member="who"),
+    "mixture": lambda: stream.Classifier(model=ModelConfig(experts=FEW)),
+    "members": lambda: stream.Classifier(model=ModelConfig(experts=FEW), member="who"),
     "network": lambda: stream.Classifier("tiny"),
-    "forecaster": lambda: stream.Forecaster(2, experts=FEW),
+    "forecaster": lambda: stream.Forecaster(2, model=ModelConfig(experts=FEW)),
 }
 
 
