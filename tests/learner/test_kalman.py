@@ -483,7 +483,8 @@ def test_a_network_of_modules_stays_sound_in_float32_over_many_rows():
         cells.append(ft.Rotation.factory(state_size=8))
         network = make_network(1, cells, inputs=4)
         learner = make_learner(network, optimizer=ft.kalman())
-        state, info = learner.step(learner.init(), xs, ys, mask=jnp.arange(rows) % 5 == 4)
+        labelled = jnp.arange(rows) % 5 == 4
+        state, info = learner.step(learner.init(), jnp.asarray(xs), jnp.asarray(ys), mask=labelled)
     assert bool(info.accepted)
     for covariance in (state.head.covariance, *state.opt_state.covariances):
         assert np.linalg.eigvalsh(np.float64(covariance)).min() > 0
