@@ -1,6 +1,7 @@
 """An agent: a network, a method of learning, and the options that all methods share."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -168,7 +169,7 @@ class Agent:
 
     def _value_if_cut(self, state: AgentState, given: Transition) -> Float[Array, "*B"]:
         """Run the network on last observations if an episode was truncated."""
-        none = np.zeros(self._front, self._dtype)
+        none: Any = np.zeros(self._front, self._dtype)
         if given.final_observation is None:
             return none
         run = partial(self._final_value, state, given.final_observation)
