@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.agents.own import builder, config_of
 from foretrace._engine.operations import operations
 from foretrace._runs.machine import resident_mib
-from foretrace.rl import AgentConfig
+from foretrace.rl import AgentConfig, Transition
 from foretrace.rl._config import TASKS
 from foretrace.rl._program import advance, begin, build
 
@@ -34,13 +34,13 @@ def step_time(cell):
     )
     agent = build(config)
     compiled = step_times(config, agent, begin(config.environment, agent, jax.random.key(0)), cell["rounds"], 2000)
-    state, observation = agent.init(), np.zeros((cell["environments"], 2), np.float32)
-    reward, python = np.zeros(cell["environments"], np.float32), []
+    observation = np.zeros((cell["environments"], 2), np.float32)
+    _, state, _ = agent.step(agent.init(), Transition(observation, first=True))
+    brought, python = Transition(observation, np.zeros(cell["environments"], np.float32)), []
     for i in range(300 * cell["rounds"]):
         began = time.perf_counter()
-        action, state = agent.act(state, observation)
+        action, state, _ = agent.step(state, brought)
         np.asarray(action)
-        state, _ = agent.learn(state, reward)
         if i > 100:
             python.append((time.perf_counter() - began) * 1e6)
     return {
@@ -56,12 +56,14 @@ def sizes(cell):
     config = config_of(cell)
     agent = builder(cell)(config)
     world = begin(config.seen, agent, jax.random.key(0))
-    step, given = agent._act, (world.agent, world.observation)
+    # Its episodes are never cut, and a run then leaves these two out as well.
+    brought = world.transition._replace(truncated=None, final_observation=None)
+    step, given = jax.jit(agent.step), (world.agent, brought)
     working = step.lower(*given).compile().memory_analysis().temp_size_in_bytes
     took = step_times(config, agent, world, cell["rounds"], 1000)
     carried = sum(leaf.nbytes for leaf in jax.tree.leaves(world.agent.carry))
     return {
-        "operations": operations(agent._traced_act, *given),
+        "operations": operations(agent.step, *given),
         "carried_kib": round(carried / 2**10, 1),
         "working_kib": round(working / 2**10, 1),
         "us": round(statistics.median(took), 1),

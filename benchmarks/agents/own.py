@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import optax
 
-from benchmarks.agents.rolling import RollingActorCritic, RollingValuePrediction
+from benchmarks.agents.rolling import RollingAgent
 from foretrace.experiment import LRU, NetworkConfig
 from foretrace.rl import AgentConfig, MemoryChain, TMaze, TraceConditioning
 from foretrace.rl._config import TASKS
@@ -64,10 +64,7 @@ def _build_rolling(reach, config, key=None):
     agent, options = build(config, key), config.agent
     shared = {name: getattr(agent, name) for name in ("discount", "trace_decay", "batch_size")}
     shared["optimizer"] = optax.adam(options.step_size)
-    if options.method == "prediction":
-        return RollingValuePrediction(agent.network, reach=reach, **shared)
-    weights = {"actor_weight": options.actor_weight, "entropy": options.entropy}
-    return RollingActorCritic(agent.network, reach=reach, **weights, **shared)
+    return RollingAgent(agent.network, agent.method, reach=reach, **shared)
 
 
 def learn(cell):

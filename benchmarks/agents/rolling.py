@@ -29,12 +29,12 @@ class Window(NamedTuple):
     reset: jax.Array
 
 
-class Rolling:
-    """Makes a rolling window the gradient of an agent: `class RollingActorCritic(Rolling, ft.rl.ActorCritic)`."""
+class RollingAgent(ft.rl.Agent):
+    """An agent that learns by a rolling window of `reach` steps."""
 
-    def __init__(self, network, *, reach, **options):
+    def __init__(self, network, method, *, reach, **options):
         self.reach = reach
-        super().__init__(network, rule=ft.BPTT, **options)
+        super().__init__(network, method, rule=ft.BPTT, **options)
 
     def init(self, key=None):
         """Return the state before the first observation; zeros stand where nothing has been."""
@@ -44,7 +44,7 @@ class Rolling:
         window = Window(jax.tree.map(jnp.copy, state.carry.h), xs, reset)
         return state._replace(carry=state.carry._replace(e=window))
 
-    def _evaluated(self, network, carry, x, noise, reset, loss):
+    def _gradient(self, network, carry, x, noise, reset, loss):
         old = carry.e
         oldest = Data(old.xs[0, :1], reset=old.reset[0, :1])
         _, moved = run(network, Carry(old.before, None), oldest, rule=self.rule)
@@ -55,11 +55,3 @@ class Rolling:
         found = evaluate(network, Carry(moved.h, None), data, rule=self.rule, loss=loss)
         after = Carry(found.carry.h, Window(moved.h, xs[None], starts[None]))
         return found._replace(carry=after, outputs=found.outputs[-1:])
-
-
-class RollingActorCritic(Rolling, ft.rl.ActorCritic):
-    """An actor-critic that learns by a rolling window."""
-
-
-class RollingValuePrediction(Rolling, ft.rl.ValuePrediction):
-    """TD(lambda) by a rolling window."""

@@ -33,29 +33,31 @@ def make_network(environment, size, depth):
     )
 
 
-agent = ft.rl.ActorCritic(
+agent = ft.rl.Agent(
     make_network(chain, 16, 1),
+    ft.rl.ActorCritic(),
     rule="online",
     discount=0.9,
     optimizer=optax.adam(3e-3),
 )
-state = agent.init(jax.random.key(1))
 step_in = jax.jit(lambda *now: ft.rl.step_or_reset(chain, *now))
 
 place, observation = chain.reset(jax.random.key(2))
+start = ft.rl.Transition(observation, first=True)
+action, state, info = agent.step(agent.init(jax.random.key(1)), start)
 rewards = []
 for key in jax.random.split(jax.random.key(3), 600):
-    action, state = agent.act(state, observation)
-    place, step, observation = step_in(place, action, key)
-    state, info = agent.learn(state, step.reward, step.terminated)
-    if step.terminated:
-        rewards.append(float(step.reward))
+    place, after, observation = step_in(place, action, key)
+    transition = ft.rl.Transition(observation, after.reward, after.terminated)
+    action, state, info = agent.step(state, transition)
+    if after.terminated:
+        rewards.append(float(after.reward))
 
 print("first 50 episodes:", np.mean(rewards[:50]), " last 50:", np.mean(rewards[-50:]))
 
 # %% [markdown]
-# `act` and `learn` are the whole interface: `learn` notes what followed, and the next `act` learns from it, because the
-# value of the next observation is known only then. There is no replay and nothing is unrolled.
+# `step` is the whole interface: it learns from what the last action brought, and chooses the next one. There is no replay
+# and nothing is unrolled.
 #
 # ## A longer wait, and a rule that does not look back
 #
@@ -67,17 +69,17 @@ def live(environment, agent, steps):
     """Let an agent live in an environment; return its state and the return of each episode."""
 
     def step(now, key):
-        state, place, observation = now
-        action, state = agent.act(state, observation)
+        action, state, place = now
         place, after, following = ft.rl.step_or_reset(environment, place, action, key)
-        state, _ = agent.learn(
-            state,
+        transition = ft.rl.Transition(
+            following,
             after.reward,
             after.terminated,
             after.truncated,
             final_observation=after.observation,
         )
-        return (state, place, following), (
+        action, state, _ = agent.step(state, transition)
+        return (action, state, place), (
             after.reward,
             after.terminated | after.truncated,
         )
@@ -85,8 +87,11 @@ def live(environment, agent, steps):
     @jax.jit
     def run(state, key):
         start, *keys = jax.random.split(key, 2)
-        now = (state, *environment.reset(start))
-        (state, *_), found = jax.lax.scan(step, now, jax.random.split(keys[0], steps))
+        place, observation = environment.reset(start)
+        first = ft.rl.Transition(observation, first=True)
+        action, state, _ = agent.step(state, first)
+        keys = jax.random.split(keys[0], steps)
+        (_, state, _), found = jax.lax.scan(step, (action, state, place), keys)
         return state, found
 
     state, (rewards, ends) = run(agent.init(jax.random.key(1)), jax.random.key(2))
@@ -102,7 +107,7 @@ def smooth(values, width=50):
 chain = ft.rl.MemoryChain(length=16)
 figure, axes = plt.subplots(figsize=(7, 2.8))
 for rule in ("online", "spatial"):
-    agent = ft.rl.ActorCritic(make_network(chain, 32, 1), rule=rule)
+    agent = ft.rl.Agent(make_network(chain, 32, 1), ft.rl.ActorCritic(), rule=rule)
     _, ends, returns = live(chain, agent, 25_000)
     axes.plot(ends[49:], smooth(returns), label=rule)
     print(f"{rule}: {returns[-200:].mean():.2f} over the last 200 episodes")
@@ -123,7 +128,7 @@ axes.grid(alpha=0.3)
 
 # %%
 maze = ft.rl.TMaze(corridor=6)
-agent = ft.rl.ActorCritic(make_network(maze, 32, 1), rule="online")
+agent = ft.rl.Agent(make_network(maze, 32, 1), ft.rl.ActorCritic(), rule="online")
 learned, ends, returns = live(maze, agent, 20_000)
 without_memory = (4 - 0.1) / 2
 

@@ -70,7 +70,7 @@ class MixtureState(NamedTuple):
         pasts: past of each stream; the last one belongs to rows that are missing.
         rings: predictions of each stream that wait for their labels; None without delay.
         turns: place in the ring of each stream where the next prediction is written.
-        ages: number of rows of each stream since its start, at most one more than the places of its ring.
+        ages: number of rows of each stream since its start, at most as many as its ring has places.
         experts: state of each group of experts.
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.

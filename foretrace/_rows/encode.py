@@ -289,13 +289,13 @@ class Encoder:
         """
         self._check_given([Column(name, kind) for name, kind, _ in state["columns"]])
         self.columns, self.undecided, self.numbers, self.words = {}, {}, {}, {}
-        numbers, words = iter(state["numbers"]), iter(state["words"])
+        numbers, words = list(reversed(state["numbers"])), list(reversed(state["words"]))
         for name, kind, at in state["columns"]:
             self._place(Column(name, kind), at)
             if kind == "numeric":
-                self.numbers[name].restore(next(numbers))
+                self.numbers[name].restore(numbers.pop())
             elif kind == "categorical":
-                self.words[name] = Vocabulary(self.categories - 1, next(words))
+                self.words[name] = Vocabulary(self.categories - 1, words.pop())
         self.used = state["used"]
         self.counts = Counter(state["counts"])
 

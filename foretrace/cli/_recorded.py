@@ -22,6 +22,7 @@ from foretrace.rl._config import task_name as rl_task_name
 from foretrace.rl._grid import RLGrid
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
+from foretrace.tasks._files import DataError
 
 RESUMED = ("train", "sweep", "rl", "stream")
 """Commands that go on with a run directory."""
@@ -111,9 +112,14 @@ def network_in(checkpoint: Path, config: Config) -> Network:
 
     Raises:
         CheckpointError: the arrays are not those of the configuration.
+        DataError: the data of its task are missing, which is no fault of the checkpoint.
     """
     with restoring(checkpoint):
-        return load(checkpoint, _Described(config)).network
+        try:
+            return load(checkpoint, _Described(config)).network
+        except DataError as error:
+            missing = error
+    raise missing
 
 
 class _Described(NamedTuple):

@@ -1,7 +1,7 @@
 """Reinforcement learning from one stream: agents with memory, learned online by eligibility traces."""
 
 from foretrace.rl._actor_critic import ActorCritic as ActorCritic
-from foretrace.rl._agent import AbstractAgent as AbstractAgent
+from foretrace.rl._agent import Agent as Agent
 from foretrace.rl._config import AgentConfig as AgentConfig
 from foretrace.rl._config import RLConfig as RLConfig
 from foretrace.rl._environment import Environment as Environment
@@ -12,6 +12,7 @@ from foretrace.rl._gymnasium import Interaction as Interaction
 from foretrace.rl._gymnasium import interact as interact
 from foretrace.rl._gymnax import Gymnax as Gymnax
 from foretrace.rl._memory_chain import MemoryChain as MemoryChain
+from foretrace.rl._method import Method as Method
 from foretrace.rl._overshoot import ObGD as ObGD
 from foretrace.rl._partial import Delayed as Delayed
 from foretrace.rl._partial import Masked as Masked
@@ -26,4 +27,5 @@ from foretrace.rl._state import AgentInfo as AgentInfo
 from foretrace.rl._state import AgentState as AgentState
 from foretrace.rl._t_maze import TMaze as TMaze
 from foretrace.rl._trace_conditioning import TraceConditioning as TraceConditioning
+from foretrace.rl._transition import Transition as Transition
 from foretrace.rl._value_prediction import ValuePrediction as ValuePrediction

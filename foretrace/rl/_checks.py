@@ -20,6 +20,12 @@ def check_options(agent: Any) -> None:
         raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
     if not isinstance(optimizer, ObGD) and not callable(getattr(optimizer, "update", None)):
         raise TypeError(f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD or an Optax optimiser")
+    if not callable(getattr(agent.method, "next_value", None)):
+        raise TypeError(
+            f"{name}(method={agent.method!r:.80}) must be foretrace.rl.ActorCritic(…), "
+            "QLearning(…) or ValuePrediction()"
+        )
+    agent.method.check(agent.network.output_size)
     for option in ("discount", "trace_decay"):
         if not 0 <= getattr(agent, option) <= 1:
             raise ValueError(f"{name}({option}={getattr(agent, option)}) must lie in [0, 1]")

@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from foretrace.rl._agent import AbstractAgent
+from foretrace.rl._agent import Agent
 from foretrace.rl._state import AgentInfo, AgentState
+from foretrace.rl._transition import Transition
 
 
 class Interaction(NamedTuple):
     """What a step in an environment of gymnasium gives.
 
     Args:
-        state: state of the agent; keep the last one to go on.
-        info: what `learn` returned.
+        state: state of the agent, which has learned from the step; keep the last one to go on.
+        info: information about this update.
         reward: reward of the step.
         total: sum of the rewards of the episode if the step has ended it; None within an episode.
     """
@@ -27,13 +27,14 @@ class Interaction(NamedTuple):
 
 
 def interact(
-    agent: AbstractAgent, state: AgentState, environment: Any, steps: int, *, seed: int | None = None
+    agent: Agent, state: AgentState, environment: Any, steps: int, *, seed: int | None = None
 ) -> Iterator[Interaction]:
     """Let an agent act and learn in an environment of gymnasium, episode after episode.
 
     Args:
         agent: agent of one environment (`batch_size=None`).
-        state: state of the agent. If it was kept within an episode, that episode ends here without a value.
+        state: state of the agent. If it was kept within an episode, nothing is learned from what
+            followed there.
         environment: environment of gymnasium with actions of the agent's kind; observations are flattened. Continuous
             actions are clipped to their bounds.
         steps: number of steps.
@@ -48,27 +49,28 @@ def interact(
             another shape than before, or an environment with another interface. The last state is unharmed.
     """
     _check(agent, environment)
-    observation, _ = _parts("reset", environment.reset(seed=seed), "observation, info")
-    if not bool(state.outcome.done):
-        # The state was kept within an episode, which the environment has now left: its last step is not learned from.
-        end = state.outcome._replace(done=jnp.array(True), known=jnp.array(False), awaited=jnp.array(False))
-        state = state._replace(outcome=end)
+    observation, _ = _parts("reset", environment.reset(seed=seed), _RESET)
+    action, state, _ = agent.step(state, Transition(np.ravel(observation), first=True))
     total = 0.0
     for _ in range(steps):
-        action, state = agent.act(state, np.ravel(observation))
-        moment = _parts("step", environment.step(_taken(agent, environment, action)), _STEP)
-        observation, reward, terminated, truncated, _ = moment
-        last = np.ravel(observation) if truncated else None
-        state, info = agent.learn(state, _single(reward), terminated, truncated, final_observation=last)
-        number = float(_single(reward))
-        total += number
+        given = _parts("step", environment.step(_taken(agent, environment, action)), _STEP)
+        last, reward, terminated, truncated, _ = given
         done = bool(terminated or truncated)
-        yield Interaction(state, info, number, total if done else None)
-        if done:
-            observation, _ = _parts("reset", environment.reset(), "observation, info")
-            total = 0.0
+        observation = _parts("reset", environment.reset(), _RESET)[0] if done else last
+        brought = Transition(
+            np.ravel(observation),
+            _single(reward),
+            terminated,
+            truncated,
+            final_observation=np.ravel(last) if truncated else None,
+        )
+        action, state, info = agent.step(state, brought)
+        total += float(brought.reward)
+        yield Interaction(state, info, float(brought.reward), total if done else None)
+        total = 0.0 if done else total
 
 
+_RESET = "observation, info"
 _STEP = "observation, reward, terminated, truncated, info"
 
 
@@ -90,14 +92,14 @@ def _single(reward: Any) -> Any:
     return array.reshape(()) if array.size == 1 else reward
 
 
-def _taken(agent: AbstractAgent, environment: Any, action: Any) -> Any:
+def _taken(agent: Agent, environment: Any, action: Any) -> Any:
     if agent.action_count is not None:
         return int(action)
     space = environment.action_space
     return np.clip(np.asarray(action).reshape(space.shape), space.low, space.high)
 
 
-def _check(agent: AbstractAgent, environment: Any) -> None:
+def _check(agent: Agent, environment: Any) -> None:
     if agent.batch_size is not None:
         raise ValueError(f"interact: the agent has batch_size={agent.batch_size}, expected None: one environment")
     shape, count = environment.observation_space.shape, getattr(environment.action_space, "n", None)

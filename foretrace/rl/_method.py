@@ -1,53 +1,47 @@
-"""What tells one way of learning from another: what is chosen, what is differentiated, what a step is worth."""
+"""What tells one way of learning from another: the action, the objective, and the value of a step."""
 
-import abc
+from typing import Protocol
 
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 
 
-class AbstractMethod(abc.ABC):
-    """A way of learning, said for one stream and one step; `LearningStep` does the rest.
+class Method(Protocol):
+    """A way of learning as a value: functions of one stream and one step, and their options.
 
-    An action is a function of the outputs and of noise that is drawn before them, so that the network is run and
-    differentiated in one call.
+    An action is a function of the outputs and of noise that is drawn before them. The network is
+    therefore run and differentiated in one call. `ActorCritic`, `QLearning` and `ValuePrediction`
+    are methods; any object with these functions is one.
     """
 
     @property
-    @abc.abstractmethod
-    def action_count(self) -> int | None:
-        """Number of actions; 1 where there is nothing to choose, None for continuous actions."""
+    def entropy(self) -> float:
+        """Weight of the policy's entropy in the objective; 0 for none."""
 
-    @property
-    def _entropy_bonus(self) -> float:
-        """Factor of the entropy in the objective."""
-        return 0.0
+    def check(self, outputs: int) -> None:
+        """Raise a ValueError if a network with this number of outputs does not fit."""
 
-    @abc.abstractmethod
-    def _noise(self, key: PRNGKeyArray, step: Array) -> Float[Array, "K"]:
-        """Draw what the choice of an action of one stream depends on beside the outputs."""
+    def action_count(self, outputs: int) -> int | None:
+        """Return the number of actions; 1 if only a prediction is made, None if continuous."""
 
-    @abc.abstractmethod
-    def _action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
-        """Return the action of one stream."""
+    def noise(self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype) -> Float[Array, "K"]:
+        """Draw what the choice of an action depends on beside the outputs."""
 
-    @abc.abstractmethod
-    def _objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return what the trace collects the gradient of: the value, and the log-probability of the action."""
+    def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
+        """Return the action."""
 
-    @abc.abstractmethod
-    def _value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the value that the temporal-difference error is of."""
+    def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
+        """Return the number whose gradient the trace collects."""
 
-    def _next_value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the value of what follows a step, also at a last observation. Default: the same."""
-        return self._value(output, noise)
+    def value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
+        """Return the value of a step, which its temporal-difference error corrects."""
 
-    def _entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
-        """Return the entropy of the policy."""
-        raise NotImplementedError
+    def next_value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
+        """Return the value of the observation that follows a step, also of a last one."""
 
-    def _cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Bool[Array, ""]:
-        """Say whether the trace of the past ends before this action."""
-        return jnp.array(False)
+    def policy_entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
+        """Return the entropy of the policy; called only if its weight is not 0."""
+
+    def cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Bool[Array, ""]:
+        """Return whether the trace of earlier steps ends before this action."""

@@ -11,13 +11,16 @@ from foretrace._network import Network
 from foretrace._rule import as_rule
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
-from foretrace.rl._agent import AbstractAgent
-from foretrace.rl._config import RLConfig
+from foretrace.rl._agent import Agent
+from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._environment import Environment, TimeStep, check_environment, step_or_reset
+from foretrace.rl._method import Method
 from foretrace.rl._monitors import Range, spectral_radius, untrained
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._q_learning import QLearning
 from foretrace.rl._state import AgentInfo, AgentState
+from foretrace.rl._step import inputs_of
+from foretrace.rl._transition import Transition
 from foretrace.rl._value_prediction import ValuePrediction
 
 
@@ -27,14 +30,14 @@ class World(NamedTuple):
     Args:
         agent: state of the agent.
         environments: state of each environment.
-        observation: observation that each environment shows.
+        transition: what the last action brought, and the observation that each environment shows.
         total: sum of the rewards of the present episode of each environment.
         key: PRNG key of the environments.
     """
 
     agent: AgentState
     environments: Any
-    observation: Float[Array, "B I"]
+    transition: Transition
     total: Float[Array, "B"]
     key: PRNGKeyArray
 
@@ -77,7 +80,7 @@ class Tally(NamedTuple):
     untrained_modules: Float[Array, ""]
 
 
-def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
+def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
     """Return the agent that a configuration describes; may be traced.
 
     Args:
@@ -112,15 +115,20 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> AbstractAgent:
         "scale_rewards": agent.scale_rewards,
         "batch_size": config.environments,
     }
-    if agent.method == "prediction":
-        return ValuePrediction(network, **options)
-    if agent.method == "actor-critic":
-        return ActorCritic(network, actor_weight=agent.actor_weight, entropy=agent.entropy, **options)
-    epsilon = optax.linear_schedule(1.0, agent.epsilon, agent.epsilon_steps)
-    return QLearning(network, epsilon=epsilon, on_policy=agent.method == "sarsa", **options)
+    return Agent(network, method_of(agent), **options)
 
 
-def begin(environment: Environment, agent: AbstractAgent, key: PRNGKeyArray) -> World:
+def method_of(config: AgentConfig) -> Method:
+    """Return the method of learning that a configuration describes."""
+    if config.method == "prediction":
+        return ValuePrediction()
+    if config.method == "actor-critic":
+        return ActorCritic(actor_weight=config.actor_weight, entropy=config.entropy)
+    epsilon = optax.linear_schedule(1.0, config.epsilon, config.epsilon_steps)
+    return QLearning(epsilon=epsilon, on_policy=config.method == "sarsa")
+
+
+def begin(environment: Environment, agent: Agent, key: PRNGKeyArray) -> World:
     """Return agent and environments before the first step.
 
     Raises:
@@ -131,12 +139,16 @@ def begin(environment: Environment, agent: AbstractAgent, key: PRNGKeyArray) -> 
     assert agent.batch_size is not None, "a run has a batch of environments"
     keys = jax.random.split(reset_key, agent.batch_size)
     environments, observation = jax.vmap(environment.reset)(keys)
-    return World(agent.init(agent_key), environments, observation, jnp.zeros(keys.shape, observation.dtype), key)
+    nothing = jnp.zeros(keys.shape, observation.dtype)
+    no = jnp.zeros(keys.shape, bool)
+    # Arrays, since the first transition has the structure of the later ones.
+    start = Transition(observation, nothing, no, no, nothing, observation, first=~no)
+    world = World(agent.init(agent_key), environments, start, nothing, key)
+    # Each array is one of its own, so that all can be donated.
+    return jax.tree.map(jnp.copy, world)
 
 
-def advance(
-    environment: Environment, agent: AbstractAgent, world: World, steps: Int[Array, ""] | int
-) -> tuple[World, Tally]:
+def advance(environment: Environment, agent: Agent, world: World, steps: Int[Array, ""] | int) -> tuple[World, Tally]:
     """Act and learn for a number of steps."""
 
     def step(_: Any, now: tuple[World, Tally, Range]) -> tuple[World, Tally, Range]:
@@ -147,7 +159,7 @@ def advance(
     start = (world, Tally(*[zero] * len(Tally._fields)), Range.empty(world.agent.carry.h))
     after, tally, seen = lax.fori_loop(0, steps, step, start)
     state = after.agent
-    inputs = agent._seen(state.observations, after.observation)
+    inputs = inputs_of(state.observations, after.transition.observation)
     radii = jax.vmap(lambda h, x: spectral_radius(state.network, h, x), in_axes=(1, 0))(state.carry.h, inputs)
     return after, tally._replace(
         spectral_radius=radii.max().astype(zero.dtype),
@@ -156,22 +168,30 @@ def advance(
     )
 
 
-def _step(environment: Environment, agent: AbstractAgent, world: World, tally: Tally) -> tuple[World, Tally]:
-    action, state = agent.act(world.agent, world.observation)
+def _step(environment: Environment, agent: Agent, world: World, tally: Tally) -> tuple[World, Tally]:
+    given = world.transition
+    if not environment.truncates:
+        given = given._replace(truncated=None, final_observation=None)
+    action, state, info = agent.step(world.agent, given)
     key, draw = jax.random.split(world.key)
     keys = jax.random.split(draw, world.total.size)
     environments, step, observation = jax.vmap(lambda *now: step_or_reset(environment, *now))(
         world.environments, action, keys
     )
-    cut: dict[str, Any] = {"truncated": step.truncated, "final_observation": step.observation}
-    state, info = agent.learn(
-        state, step.reward, step.terminated, discount=step.discount, **(cut if environment.truncates else {})
+    brought = Transition(
+        observation,
+        step.reward,
+        step.terminated,
+        step.truncated,
+        step.discount,
+        final_observation=step.observation,
+        first=jnp.zeros_like(step.terminated),
     )
     total, done = world.total + step.reward, step.terminated | step.truncated
     skipped = state.skipped - world.agent.skipped
     error, known = _prediction_error(environment, agent, world.environments, action)
     tally = jax.tree.map(jnp.add, tally, _counted(step, info, total, done, skipped, error, known))
-    return World(state, environments, observation, jnp.where(done, 0, total), key), tally
+    return World(state, environments, brought, jnp.where(done, 0, total), key), tally
 
 
 def _counted(
@@ -198,9 +218,7 @@ def _counted(
     )
 
 
-def _prediction_error(
-    environment: Environment, agent: AbstractAgent, states: Any, prediction: Array
-) -> tuple[Array, Array]:
+def _prediction_error(environment: Environment, agent: Agent, states: Any, prediction: Array) -> tuple[Array, Array]:
     """Return the sum of squared errors where an environment says what the value is, and their number."""
     value_of = getattr(environment, "value", None)
     if value_of is None:

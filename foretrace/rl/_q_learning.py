@@ -1,86 +1,100 @@
 """Control by action values: Q(lambda) and SARSA(lambda)."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from foretrace._network import Network
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
-from foretrace.rl._agent import AbstractAgent
 
 
-class QLearning(AbstractAgent):
-    """Learn the values of actions from one stream, and take the best one, or at times a random one.
+@dataclasses.dataclass(frozen=True)
+class QLearning:
+    """Learn the values of actions, and take the best action, or at times a random one.
 
-        Q(lambda)        delta = reward + discount * max_a q(s', a) - q(s, a); an exploring action ends the trace
-        SARSA(lambda)    delta = reward + discount * q(s', a') - q(s, a) with the action a' that is taken
+        Q(lambda)        delta = reward + discount * max_a q(s', a) - q(s, a)
+        SARSA(lambda)    delta = reward + discount * q(s', a') - q(s, a) with the next action a'
 
-    The action a' of SARSA is the one before the update; where the update makes another action the best, that is taken.
-    At the last observation of a truncated episode it is drawn in the same way, though it is not taken.
+    An exploring action ends the trace of Q(lambda). The action a' of SARSA is the one before the
+    update; if the update makes another action the best, the agent takes that action. At the last
+    observation of a truncated episode a' is drawn in the same way, though it is not taken. The
+    network has one output for each action.
 
     Args:
-        network: network with one output for each action.
-        epsilon: probability of a random action, or a function of the number of updates, such as an Optax schedule.
+        epsilon: probability of a random action, or a function of the number of updates, such as an
+            Optax schedule.
         on_policy: True for SARSA(lambda), False for Watkins's Q(lambda).
-        options: those of `AbstractAgent`.
 
     Raises:
-        TypeError, ValueError: as in `AbstractAgent`; a network with less than two outputs, an epsilon outside [0, 1].
+        ValueError: an epsilon outside [0, 1].
 
-    Source: Watkins, Learning from delayed rewards, 1989; Rummery and Niranjan, On-line Q-learning, 1994.
+    Source: Watkins, Learning from delayed rewards, 1989; Rummery and Niranjan, On-line Q-learning,
+        1994.
 
     >>> import foretrace as ft, jax
-    >>> network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
-    >>> agent = ft.rl.QLearning(network, rule=ft.ONLINE, epsilon=0.1)
-    >>> action, state = agent.act(agent.init(), [0.0, 1.0])
-    >>> state, info = agent.learn(state, 1.0, terminated=True)
+    >>> cell = ft.LRU.factory(state_size=4)
+    >>> network = ft.Network(2, 3, model_size=4, depth=1, cell=cell, key=jax.random.key(0))
+    >>> agent = ft.rl.Agent(network, ft.rl.QLearning(epsilon=0.1), rule=ft.ONLINE)
+    >>> start = ft.rl.Transition([0.0, 1.0], first=True)
+    >>> action, state, _ = agent.step(agent.init(), start)
+    >>> end = ft.rl.Transition([0.0, 1.0], reward=1.0, terminated=True)
+    >>> action, state, info = agent.step(state, end)
     >>> int(action) in (0, 1, 2)
     True
     """
 
-    def __init__(
-        self,
-        network: Network,
-        *,
-        epsilon: float | Callable[[Array], Array] = 0.1,
-        on_policy: bool = False,
-        **options: Any,
-    ):
-        self.epsilon: float | Callable[[Array], Array] = epsilon
-        self.on_policy: bool = on_policy
-        super().__init__(network, **options)
-        if network.output_size < 2:
-            raise ValueError(f"QLearning: the network has {network.output_size} output, expected one for each action")
-        if not callable(epsilon) and not 0 <= epsilon <= 1:
-            raise ValueError(f"QLearning(epsilon={epsilon}) must lie in [0, 1]")
+    epsilon: float | Callable[[Array], Array] = 0.1
+    on_policy: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.epsilon) and not 0 <= self.epsilon <= 1:
+            raise ValueError(f"QLearning(epsilon={self.epsilon}) must lie in [0, 1]")
 
     @property
-    def action_count(self) -> int:
-        """Number of actions."""
-        return self.network.output_size
+    def entropy(self) -> float:
+        """0: there is no policy beside the values."""
+        return 0.0
 
-    def _noise(self, key: PRNGKeyArray, step: Array) -> Float[Array, "2"]:
+    def check(self, outputs: int) -> None:
+        """Raise a ValueError if a network with this number of outputs does not fit."""
+        if outputs < 2:
+            raise ValueError(f"QLearning: the network has {outputs} output, expected one for each action")
+
+    def action_count(self, outputs: int) -> int:
+        """Return the number of actions."""
+        return outputs
+
+    def noise(self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype) -> Float[Array, "2"]:
         """Return the random action, and whether it is taken."""
         which, whether = jax.random.split(key)
         epsilon = self.epsilon(step) if callable(self.epsilon) else self.epsilon
-        action = jax.random.randint(which, (), 0, self.network.output_size)
-        return jnp.stack([action.astype(self._dtype), jax.random.bernoulli(whether, epsilon).astype(self._dtype)])
+        action = jax.random.randint(which, (), 0, outputs).astype(dtype)
+        return jnp.stack([action, jax.random.bernoulli(whether, epsilon).astype(dtype)])
 
-    def _action(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Int[Array, ""]:
-        return jnp.where(noise[1] > 0, noise[0].astype(jnp.int32), jnp.argmax(output).astype(jnp.int32))
+    def action(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Int[Array, ""]:
+        """Return the random action if it is taken, else the best one."""
+        best = jnp.argmax(output).astype(jnp.int32)
+        return jnp.where(noise[1] > 0, noise[0].astype(jnp.int32), best)
 
-    def _objective(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
-        return self._value(output, noise)
+    def objective(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
+        """Return the value of the action."""
+        return self.value(output, noise)
 
-    def _value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
-        return output[self._action(output, noise)]
+    def value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
+        """Return the value of the action."""
+        return output[self.action(output, noise)]
 
-    def _next_value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
-        return self._value(output, noise) if self.on_policy else output.max()
+    def next_value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
+        """Return the value of the action for SARSA(lambda), of the best one for Q(lambda)."""
+        return self.value(output, noise) if self.on_policy else output.max()
 
-    def _cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Bool[Array, ""]:
+    def policy_entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
+        """Return 0."""
+        return jnp.zeros((), output.dtype)
+
+    def cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Bool[Array, ""]:
+        """Return whether the action explores, for Q(lambda); False for SARSA(lambda)."""
         if self.on_policy:
             return jnp.array(False)
-        return output[self._action(output, noise)] < output.max()
+        return output[self.action(output, noise)] < output.max()

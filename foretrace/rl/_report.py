@@ -129,7 +129,7 @@ def _title(config: RLConfig) -> str:
 def _cost(config: RLConfig) -> str:
     agent = build(config)
     # The trace, and beside it the gradient of the entropy.
-    gradients = 2 if agent._entropy_bonus else 1
+    gradients = 2 if agent.method.entropy else 1
     kept = gradients * parameter_count(agent.network) + carry_size(agent.network, agent.rule)
     return f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
 

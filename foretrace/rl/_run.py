@@ -25,7 +25,7 @@ from foretrace._runs.loop import Clock, DivergenceError, Schedule
 from foretrace._runs.metrics import MetricsLog, RecordMark, read_metrics
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
-from foretrace.rl._agent import AbstractAgent
+from foretrace.rl._agent import Agent
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import Tally, World, advance, begin, build
 
@@ -78,7 +78,7 @@ class _Loadable(NamedTuple):
     """What `load` needs to know of a run: the agent and its environments before the first step."""
 
     config: RLConfig
-    agent: AbstractAgent
+    agent: Agent
 
     def init(self) -> World:
         """Return agent and environments before the first step."""

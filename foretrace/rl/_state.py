@@ -8,32 +8,11 @@ from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._moments import Moments, RewardScale
-
-
-class Outcome(NamedTuple):
-    """What followed the last action, as `learn` was told; the next `act` learns from it.
-
-    Args:
-        reward: reward, before any scaling.
-        discount: discount of the value of the state that follows; 0 after a termination.
-        final_value: value of the last observation of a truncated episode.
-        truncated: whether `final_value` stands for the value of the next observation.
-        done: whether an episode has ended, so that the next observation begins another.
-        known: whether `learn` was called since the last action.
-        awaited: whether an action was taken that `learn` has not been called for.
-    """
-
-    reward: Float[Array, "*B"]
-    discount: Float[Array, "*B"]
-    final_value: Float[Array, "*B"]
-    truncated: Bool[Array, "*B"]
-    done: Bool[Array, "*B"]
-    known: Bool[Array, "*B"]
-    awaited: Bool[Array, "*B"]
+from foretrace.rl._transition import Outcome
 
 
 class AgentInfo(NamedTuple):
-    """What may be looked at after an update; nothing of it is needed to go on.
+    """What may be looked at after a step; nothing of it is needed to go on.
 
     Args:
         td_error: temporal-difference error of each stream; 0 where there was nothing to learn from.
@@ -42,7 +21,8 @@ class AgentInfo(NamedTuple):
         sensitivity_norm: norm of the sensitivities of all streams.
         step_size: step size of each stream under `ObGD`; 1 under an Optax optimiser.
         update_norm: norm of the change of the parameters.
-        accepted: False if the call was refused: an observation, error or update not finite, state as before.
+        accepted: False if the step was refused inside a compiled program: an observation, an error
+            or an update was NaN or infinite.
     """
 
     td_error: Float[Array, "*B"]
@@ -64,13 +44,14 @@ class AgentState(NamedTuple):
         trace: decaying sum of gradients of each stream: eligibility in value.
         entropy_grads: gradient of the entropy of the last policy; None without an entropy bonus.
         value: value of the last observation, or of the last action.
-        outcome: what followed the last action.
+        outcome: end of an episode that a refused step has left to be learned from.
+        awaited: whether the last action was chosen for an observation, so that its outcome counts.
         observations: moments of the observations; None if they are not normalised.
         rewards: scale of the rewards; None if they are not scaled.
         step: number of updates.
-        skipped: number of calls that were refused because something was NaN or infinite.
+        skipped: number of steps at which an observation, a reward, an error or an update was
+            refused because it was NaN or infinite.
         key: PRNG key of the actions.
-        info: what `learn` returns: of the newest update.
     """
 
     network: Network
@@ -80,9 +61,9 @@ class AgentState(NamedTuple):
     entropy_grads: Network | None
     value: Float[Array, "*B"]
     outcome: Outcome
+    awaited: Bool[Array, "*B"]
     observations: Moments | None
     rewards: RewardScale | None
     step: Int[Array, ""]
     skipped: Int[Array, ""]
     key: PRNGKeyArray
-    info: AgentInfo

@@ -2,199 +2,268 @@
 
 The step in the order of the code:
 
-    delta = reward + discount * value' - value         value' of the new observation, both with the same parameters
-    theta <- theta + step * delta * z                  `ObGD`, or an Optax optimiser on -delta * z
+    delta = reward + discount * value' - value         both values with the parameters of before
+    theta <- theta + step * delta * z                  `ObGD`, or an optimiser on -delta * z
     observation -> outputs, gradient, carry            with the new parameters: eligibility in time
     z     <- discount * trace_decay * z + gradient     eligibility in value
 
-To spare a run of the network, value' and the gradient could be of the same call, before the update. Then the effect of
-an update enters the next error as if it were news: predictions of a continuing stream diverged (dev/LOG.md).
+To spare a run of the network, value' and the gradient could be of the same call, before the update.
+Then the effect of an update enters the next error as if it were news: predictions of a continuing
+stream diverged (dev/LOG.md).
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._engine.data import Data
+from foretrace._engine.carry import is_finite
 from foretrace._engine.forward import forward
-from foretrace._engine.gradient import Evaluation, evaluate
+from foretrace._engine.gradient import Evaluation
 from foretrace._learner.optimizer import norm
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
-from foretrace._rule import LearningRule
-from foretrace._types import Array, Float, PRNGKeyArray
-from foretrace.rl._method import AbstractMethod
-from foretrace.rl._moments import Moments
+from foretrace._types import Array, Bool, Float, PRNGKeyArray
+from foretrace.rl._method import Method
+from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState
+from foretrace.rl._transition import Outcome, Transition
 
 
-class LearningStep(AbstractMethod):
-    """What `AbstractAgent.act` compiles; the options are those of the agent."""
+class Update(NamedTuple):
+    """New parameters, and how large the step to them was."""
 
     network: Network
-    rule: LearningRule
+    opt_state: optax.OptState
+    step_size: Float[Array, "*B"]
+    norm: Float[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LearningStep:
+    """The step of an agent as a function of arrays.
+
+    Args:
+        method: method of learning, for one stream.
+        gradient: function of network, carry, input, noise, reset and loss of one stream, which
+            returns outputs, gradient and carry of one more step.
+        optimizer: `ObGD` or an Optax optimiser.
+        discount: discount of the value of the next state.
+        trace_decay: decay of the trace beside the discount.
+        batch_size: number of streams; None for one without a batch axis.
+    """
+
+    method: Method
+    gradient: Callable[..., Evaluation]
     optimizer: ObGD | optax.GradientTransformation
     discount: float
     trace_decay: float
     batch_size: int | None
-    _dtype: Any
+
+    def __call__(
+        self, state: AgentState, transition: Transition, final_value: Float[Array, "*B"]
+    ) -> tuple[Array, AgentState, AgentInfo]:
+        """Learn from what the last action brought, and choose the next one."""
+        outcome, fine = self._outcome(state, transition, final_value)
+        observations, x = self._including(state.observations, transition.observation)
+        key, draw = jax.random.split(state.key)
+        noise = self._noises(draw, state)
+        rewards, reward = self._scaled(state.rewards, outcome)
+        td_error = self._td_error(state, outcome, reward, self._ahead(state, x), noise)
+        trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
+        update = self._updated(state, outcome.known.any(), td_error, trace)
+
+        of_stream = partial(self._differentiated, update.network)
+        axes = Evaluation(loss=0, grads=0, carry=1, outputs=0)  # type: ignore[arg-type]
+        each = self._each(of_stream, (1, 0, 0, 0), (axes, 0))
+        found, entropy_grads = each(state.carry, x, noise, outcome.done)
+        output = found.outputs[..., 0, :]
+        after = state._replace(
+            network=update.network,
+            opt_state=update.opt_state,
+            carry=found.carry,
+            trace=self._decayed(trace, found.grads, outcome, output, noise),
+            entropy_grads=entropy_grads,
+            value=self._each(self.method.value)(output, noise),
+            outcome=Outcome.none(outcome.known.shape, outcome.reward.dtype, done=False),
+            awaited=jnp.ones_like(outcome.known),
+            observations=observations,
+            rewards=rewards,
+            step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
+            key=key,
+        )
+        size = _sensitivity_norm(found.carry, jnp.zeros_like(update.norm))
+        tested = (output, td_error, found.carry.h, norm(after.trace), size, update.norm)
+        accepted = is_finite(tested)
+        info = AgentInfo(
+            td_error=td_error,
+            value=state.value,
+            trace_norm=self._each(norm)(trace),
+            sensitivity_norm=size,
+            step_size=update.step_size,
+            update_norm=jnp.where(accepted, update.norm, 0.0),
+            accepted=accepted,
+        )
+        # Every leaf of the state is chosen, so that nothing depends on a branch.
+        chosen = optax.tree.where(accepted, after, self._left(state, outcome))
+        skipped = jnp.where(accepted & fine, state.skipped, optax.safe_increment(state.skipped))
+        action = self._each(self.method.action)(output, noise)
+        return action, chosen._replace(skipped=skipped), info
+
+    def final_value(self, state: AgentState, observation: Array) -> Float[Array, "*B"]:
+        """Return the value of the last observation of an episode that was cut."""
+        outputs = self._ahead(state, inputs_of(state.observations, observation))
+        # Not the draw of the next action, which belongs to another observation.
+        noise = self._noises(jax.random.fold_in(state.key, 2), state)
+        return self._each(self.method.next_value)(outputs, noise)
+
+    def _outcome(
+        self, state: AgentState, transition: Transition, final_value: Array
+    ) -> tuple[Outcome, Bool[Array, ""]]:
+        """Return what there is to learn from, and whether its numbers are finite."""
+        given = Outcome.of(transition, self.discount, final_value)
+        fine = is_finite((given.reward, given.discount, given.final_value))
+        return state.outcome.followed_by(given.refused(fine, state.outcome), state.awaited), fine
+
+    def _left(self, state: AgentState, outcome: Outcome) -> AgentState:
+        """Return the state after a refused step.
+
+        An end needs no further observation to be learned from; of the rest, the next one is missing.
+        """
+        left = outcome._replace(known=outcome.known & outcome.done)
+        return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))
+
+    def _including(self, observations: Moments | None, observation: Array) -> tuple[Moments | None, Array]:
+        """Return the moments with one more observation of each stream, and the network's input."""
+        if observations is None:
+            return None, observation
+        observations = observations.including(observation.reshape(-1, observation.shape[-1]))
+        return observations, observations.normalised(observation)
+
+    def _scaled(self, rewards: RewardScale | None, outcome: Outcome) -> tuple[RewardScale | None, Float[Array, "*B"]]:
+        """Return the scale of rewards with one more reward of each stream, and the scaled reward."""
+        if rewards is None:
+            return None, outcome.reward
+        moved = rewards.including(outcome.reward, self.discount)
+        rewards = optax.tree.where(outcome.known.any(), moved, rewards)
+        return rewards.without(outcome.done), rewards.scaled(outcome.reward)
+
+    def _td_error(
+        self, state: AgentState, outcome: Outcome, reward: Array, ahead: Array, noise: Array
+    ) -> Float[Array, "*B"]:
+        """Return the errors; where an episode has ended, the value of the observation is not used."""
+        following = self._each(self.method.next_value)(ahead, noise)
+        following = jnp.where(outcome.truncated, outcome.final_value, following)
+        error = reward + outcome.discount * following - state.value
+        return jnp.where(outcome.known, error, 0.0)
 
     def _each(self, function: Any, in_axes: Any = 0, out_axes: Any = 0) -> Any:
         """Apply a function of one stream to all streams."""
         if self.batch_size is None:
             return function
-        return jax.vmap(function, in_axes, out_axes) if self.batch_size > 1 else _only(function, in_axes, out_axes)
-
-    def _seen(self, observations: Moments | None, observation: Array) -> Array:
-        return observation if observations is None else observations.normalised(observation)
-
-    def _traced_final_value(self, state: AgentState, observation: Array) -> Float[Array, "*B"]:
-        outputs = self._ahead(state, self._seen(state.observations, observation))
-        # Not the draw of the next action, which belongs to another observation.
-        return self._each(self._next_value)(outputs, self._noises(jax.random.fold_in(state.key, 2), state))
+        if self.batch_size > 1:
+            return jax.vmap(function, in_axes, out_axes)
+        return _only(function, in_axes, out_axes)
 
     def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
         """Draw what the next action of each stream depends on beside the outputs."""
         keys = key if self.batch_size is None else jax.random.split(key, self.batch_size)
-        return self._each(partial(self._noise, step=state.step))(keys)
+        outputs, dtype = state.network.output_size, state.value.dtype
+        return self._each(lambda key: self.method.noise(key, state.step, outputs, dtype))(keys)
 
     def _ahead(self, state: AgentState, x: Array) -> Float[Array, "*B O"]:
         """Return the outputs for the next inputs; nothing is differentiated or carried on."""
 
         def of_stream(carry: Carry, x: Array) -> Array:
-            return forward(state.network, Carry(carry.h, None), x[None], keep_carry=False)[0][0]
+            before = Carry(carry.h, None)
+            return forward(state.network, before, x[None], keep_carry=False)[0][0]
 
         return self._each(of_stream, (1, 0))(state.carry, x)
 
     def _differentiated(
         self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array
     ) -> tuple[Evaluation, Network | None]:
-        """Return outputs, gradient of the objective and carry of one stream, and the gradient of the entropy."""
-        evaluated = partial(self._evaluated, network, carry, x, noise, reset)
-        if not self._entropy_bonus:
-            return evaluated(self._objective), None
+        """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
+        evaluated = partial(self.gradient, network, carry, x, noise, reset)
+        method = self.method
+        if not method.entropy:
+            return evaluated(method.objective), None
 
         def weighted(weights: Array) -> Evaluation:
             def loss(output: Array, noise: Array) -> Array:
-                return weights[0] * self._objective(output, noise) + weights[1] * self._entropy(output)
+                objective, entropy = method.objective(output, noise), method.policy_entropy(output)
+                return weights[0] * objective + weights[1] * entropy
 
             return evaluated(loss)
 
         # The network is run once; only the backward pass is made for both.
         axes = Evaluation(loss=0, grads=0, carry=None, outputs=None)  # type: ignore[arg-type]
-        both = jax.vmap(weighted, out_axes=axes)(jnp.eye(2, dtype=self._dtype))
-        objective, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
-        return both._replace(loss=both.loss[0], grads=objective), entropy
-
-    def _evaluated(
-        self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array, loss: Callable
-    ) -> Evaluation:
-        """Return outputs, gradient of a loss and carry of one stream after one more step."""
-        return evaluate(network, carry, Data(x[None], noise[None], reset=reset[None]), rule=self.rule, loss=loss)
-
-    def _traced_act(self, state: AgentState, observation: Array) -> tuple[Array, AgentState]:
-        outcome, observations, none = state.outcome, state.observations, jnp.zeros_like(state.outcome.known)
-        if observations is not None:
-            observations = observations.including(observation.reshape(-1, self.network.input_size))
-        x = self._seen(observations, observation)
-        key, draw = jax.random.split(state.key)
-        noise = self._noises(draw, state)
-        rewards, reward = state.rewards, outcome.reward
-        if rewards is not None:
-            moved = rewards.including(reward, self.discount)
-            rewards = optax.tree.where(outcome.known.any(), moved, rewards)
-            reward, rewards = rewards.scaled(reward), rewards.without(outcome.done)
-        # The old parameters judge what followed; where an episode has ended, this value is not used.
-        following = self._each(self._next_value)(self._ahead(state, x), noise)
-        following = jnp.where(outcome.truncated, outcome.final_value, following)
-        td_error = jnp.where(outcome.known, reward + outcome.discount * following - state.value, 0.0)
-        trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
-        network, opt_state, step_size, update_norm = self._updated(state, td_error, trace)
-
-        of_stream = partial(self._differentiated, network)
-        axes = Evaluation(loss=0, grads=0, carry=1, outputs=0)  # type: ignore[arg-type]
-        found, entropy_grads = self._each(of_stream, (1, 0, 0, 0), (axes, 0))(state.carry, x, noise, outcome.done)
-        output = found.outputs[..., 0, :]
-        keep = outcome.discount * self.trace_decay
-        # Where an error is missing, later ones say nothing of what came before it.
-        cut = outcome.done | ~outcome.known | self._each(self._cuts_trace)(output, noise)
-        keep = jnp.where(cut, 0.0, keep)
-        after = state._replace(
-            network=network,
-            opt_state=opt_state,
-            carry=found.carry,
-            trace=jax.tree.map(lambda z, g: self._along(keep, z) * z + g, trace, found.grads),
-            entropy_grads=entropy_grads,
-            value=self._each(self._value)(output, noise),
-            outcome=outcome._replace(known=none, done=none, awaited=~none),
-            observations=observations,
-            rewards=rewards,
-            step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
-            key=key,
-        )
-        sensitivities = eqx.filter(found.carry.e, eqx.is_inexact_array)
-        sensitivity_norm = norm(sensitivities) if jax.tree.leaves(sensitivities) else jnp.zeros_like(update_norm)
-        accepted = jnp.isfinite(update_norm) & jnp.isfinite(norm(after.trace)) & jnp.isfinite(sensitivity_norm)
-        for values in (output, td_error, *jax.tree.leaves(found.carry.h)):
-            accepted &= jnp.isfinite(values).all()
-        # What has ended needs no further observation to be learned from; of the rest, the next one is missing.
-        missing = outcome._replace(known=outcome.known & outcome.done, awaited=none)
-        before = state._replace(outcome=missing, skipped=optax.safe_increment(state.skipped))
-        # A refused call leaves no trace: every leaf of the state is chosen, so that nothing depends on a branch.
-        info = AgentInfo(
-            td_error=td_error,
-            value=state.value,
-            trace_norm=self._each(norm)(trace),
-            sensitivity_norm=sensitivity_norm,
-            step_size=step_size,
-            update_norm=jnp.where(accepted, update_norm, 0.0),
-            accepted=accepted,
-        )
-        chosen = optax.tree.where(accepted, after._replace(info=info), before._replace(info=info))
-        return self._each(self._action)(output, noise), chosen
+        both = jax.vmap(weighted, out_axes=axes)(jnp.eye(2, dtype=noise.dtype))
+        grads, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
+        return both._replace(loss=both.loss[0], grads=grads), entropy
 
     def _with_entropy(self, trace: Network, entropy_grads: Network | None, td_error: Array) -> Network:
-        """Add the gradient of the entropy with the sign of the error, so that the update always raises the entropy."""
+        """Add the gradient of the entropy with the sign of the error: updates always raise it."""
         if entropy_grads is None:
             return trace
-        sign = self._entropy_bonus * jnp.sign(td_error)
-        return jax.tree.map(lambda z, g: z + self._along(sign, g) * g, trace, entropy_grads)
+        sign = self.method.entropy * jnp.sign(td_error)
+        return jax.tree.map(lambda z, g: z + _along(sign, g) * g, trace, entropy_grads)
 
-    def _updated(
-        self, state: AgentState, td_error: Array, trace: Network
-    ) -> tuple[Network, optax.OptState, Array, Array]:
-        """Return network, optimiser state, step size of each stream and norm of the update."""
+    def _decayed(self, trace: Network, grads: Network, outcome: Outcome, output: Array, noise: Array) -> Network:
+        """Return the decayed trace with one more gradient of each stream."""
+        keep = outcome.discount * self.trace_decay
+        # Where an error is missing, later ones say nothing of what came before it.
+        ended = outcome.done | ~outcome.known
+        keep = jnp.where(ended | self._each(self.method.cuts_trace)(output, noise), 0.0, keep)
+        return jax.tree.map(lambda z, g: _along(keep, z) * z + g, trace, grads)
+
+    def _updated(self, state: AgentState, moves: Bool[Array, ""], td_error: Array, trace: Network) -> Update:
+        """Return the parameters after a step along the trace."""
         step_size = jnp.ones_like(td_error)
         if isinstance(self.optimizer, ObGD):
             step_size = self._each(self.optimizer.step_size)(td_error, trace)
-            updates = self._mean(step_size * td_error, trace)
-            return optax.apply_updates(state.network, updates), None, step_size, norm(updates)
-        updates, opt_state = self.optimizer.update(self._mean(-td_error, trace), state.opt_state, state.network)
+            updates = self._mean(state.network, step_size * td_error, trace)
+            network = optax.apply_updates(state.network, updates)
+            return Update(network, None, step_size, norm(updates))
+        gradient = self._mean(state.network, -td_error, trace)
+        updates, opt_state = self.optimizer.update(gradient, state.opt_state, state.network)
         # Where nothing is known the optimiser must not move either.
-        moves = state.outcome.known.any()
         updates = jax.tree.map(lambda leaf: jnp.where(moves, leaf, 0.0), updates)
         opt_state = optax.tree.where(moves, opt_state, state.opt_state)
-        return optax.apply_updates(state.network, updates), opt_state, step_size, norm(updates)
+        network = optax.apply_updates(state.network, updates)
+        return Update(network, opt_state, step_size, norm(updates))
 
-    def _mean(self, weights: Array, trace: Network) -> Network:
+    def _mean(self, network: Network, weights: Array, trace: Network) -> Network:
         """Return the mean over streams of a weight times the trace."""
         if self.batch_size in (None, 1):
-            return jax.tree.map(lambda z, p: weights.reshape(()) * z.reshape(p.shape), trace, self.network)
+            return jax.tree.map(lambda z, p: weights.reshape(()) * z.reshape(p.shape), trace, network)
         return jax.tree.map(lambda z: jnp.tensordot(weights, z, 1) / self.batch_size, trace)
 
-    def _along(self, weights: Array, leaf: Array) -> Array:
-        """Return one weight for each stream in the shape that multiplies a leaf."""
-        return weights.reshape(weights.shape + (1,) * (leaf.ndim - weights.ndim))
+
+def inputs_of(observations: Moments | None, observation: Array) -> Array:
+    """Return what the network sees of an observation."""
+    return observation if observations is None else observations.normalised(observation)
+
+
+def _along(weights: Array, leaf: Array) -> Array:
+    """Return one weight for each stream in the shape that multiplies a leaf."""
+    return weights.reshape(weights.shape + (1,) * (leaf.ndim - weights.ndim))
+
+
+def _sensitivity_norm(carry: Carry, none: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the norm of all sensitivities; `none` under a rule that carries none."""
+    sensitivities = eqx.filter(carry.e, eqx.is_inexact_array)
+    return norm(sensitivities) if jax.tree.leaves(sensitivities) else none
 
 
 def _only(function: Callable, in_axes: Any, out_axes: Any) -> Callable:
-    """Return what `jax.vmap` returns, for a batch of one stream: without its axis, which slows XLA down on a CPU."""
+    """Return `jax.vmap(function)` for one stream, without its axis: it slows XLA down on a CPU."""
 
     def apply(*args: Any) -> Any:
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
@@ -204,7 +273,9 @@ def _only(function: Callable, in_axes: Any, out_axes: Any) -> Callable:
         ]
         found = function(*inner)
         return jax.tree.map(
-            lambda axis, part: jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), part), out_axes, found
+            lambda axis, part: jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), part),
+            out_axes,
+            found,
         )
 
     return apply

@@ -1,60 +1,75 @@
 """Prediction: TD(lambda), with a cumulant and a discount for each step."""
 
-from typing import Any
+import dataclasses
 
 import jax.numpy as jnp
 
-from foretrace._network import Network
-from foretrace._types import Array, Float, PRNGKeyArray
-from foretrace.rl._agent import AbstractAgent
+from foretrace._types import Array, Bool, Float, PRNGKeyArray
 
 
-class ValuePrediction(AbstractAgent):
-    """Predict the discounted sum of what is to come, by TD(lambda) from one stream.
+@dataclasses.dataclass(frozen=True)
+class ValuePrediction:
+    """Predict the discounted sum of future cumulants, by TD(lambda) from one stream.
 
         v(s_t)  ->  sum_k discount_{t+1} … discount_{t+k} * cumulant_{t+k+1}
 
-    The network has one output. What `act` returns is the prediction, and `learn` takes the cumulant as its reward; with
-    a discount for each step it is a general value function.
+    The network has one output. The action of a step is the prediction, and the reward of a
+    transition is the cumulant. With a discount for each step it is a general value function.
 
-    Args:
-        network: network with one output.
-        options: those of `AbstractAgent`.
-
-    Raises:
-        TypeError, ValueError: as in `AbstractAgent`; a network with more than one output.
-
-    Source: Sutton, Learning to predict by the methods of temporal differences, 1988; Sutton et al., Horde, AAMAS 2011.
+    Source: Sutton, Learning to predict by the methods of temporal differences, 1988; Sutton et al.,
+        Horde, AAMAS 2011.
 
     >>> import foretrace as ft, jax
-    >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
-    >>> agent = ft.rl.ValuePrediction(network, rule=ft.ONLINE, discount=0.9)
-    >>> state = agent.init()
-    >>> for cumulant in (0.0, 1.0, 0.0):
-    ...     prediction, state = agent.act(state, [cumulant, 1.0])
-    ...     state, info = agent.learn(state, cumulant)
+    >>> cell = ft.LRU.factory(state_size=4)
+    >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=cell, key=jax.random.key(0))
+    >>> agent = ft.rl.Agent(network, ft.rl.ValuePrediction(), rule=ft.ONLINE, discount=0.9)
+    >>> start = ft.rl.Transition([0.0, 1.0], first=True)
+    >>> prediction, state, _ = agent.step(agent.init(), start)
+    >>> for cumulant in (1.0, 0.0):
+    ...     transition = ft.rl.Transition([cumulant, 1.0], reward=cumulant)
+    ...     prediction, state, info = agent.step(state, transition)
     >>> prediction.shape, int(state.step)
     ((), 2)
     """
 
-    def __init__(self, network: Network, **options: Any):
-        super().__init__(network, **options)
-        if network.output_size != 1:
-            raise ValueError(f"ValuePrediction: the network has {network.output_size} outputs, expected 1, the value")
-
     @property
-    def action_count(self) -> int:
-        """1: there is nothing to choose."""
+    def entropy(self) -> float:
+        """0: there is no policy."""
+        return 0.0
+
+    def check(self, outputs: int) -> None:
+        """Raise a ValueError if a network with this number of outputs does not fit."""
+        if outputs != 1:
+            raise ValueError(f"ValuePrediction: the network has {outputs} outputs, expected 1, the value")
+
+    def action_count(self, outputs: int) -> int:
+        """Return 1: there is nothing to choose."""
         return 1
 
-    def _noise(self, key: PRNGKeyArray, step: Array) -> Float[Array, "1"]:
-        return jnp.zeros(1, self._dtype)
+    def noise(self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype) -> Float[Array, "1"]:
+        """Return zeros."""
+        return jnp.zeros(1, dtype)
 
-    def _action(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
+    def action(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
+        """Return the prediction."""
         return output[0]
 
-    def _objective(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
+    def objective(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
+        """Return the prediction."""
         return output[0]
 
-    def _value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
+    def value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
+        """Return the prediction."""
         return output[0]
+
+    def next_value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
+        """Return the prediction."""
+        return output[0]
+
+    def policy_entropy(self, output: Float[Array, "1"]) -> Float[Array, ""]:
+        """Return 0."""
+        return jnp.zeros((), output.dtype)
+
+    def cuts_trace(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Bool[Array, ""]:
+        """Return False."""
+        return jnp.array(False)

@@ -205,6 +205,7 @@ FORGERIES = [
     ("stream", "extra", ("plan",), places),
     ("stream", "extra", ("intake",), []),
     ("stream", "extra", ("intake",), {}),
+    ("stream", "extra", ("intake", "labels", "encoder", "numbers"), []),
     ("stream", "extra", ("position",), [0, 0, -5]),
 ]
 

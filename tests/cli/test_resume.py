@@ -102,3 +102,10 @@ def test_the_command_that_goes_on_is_the_directory(tmp_path):
     assert Config() == parsed("train copy").config
     create(tmp_path / "run", Config())
     assert parsed(f"train --resume {tmp_path / 'run'} --steps 9000").config == Config(steps=9000)
+
+
+def test_missing_data_are_not_the_fault_of_the_checkpoint(own, tmp_path, capsys):
+    (tmp_path / "my.npz").rename(tmp_path / "elsewhere.npz")
+    assert cli.main(["export", "run", "--out", "graph"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "cannot read" in said and "does not write" not in said

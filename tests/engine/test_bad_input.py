@@ -214,7 +214,7 @@ def test_networks_too_narrow_to_sum_over_time_are_refused(network, dtype):
         "run": lambda: gradient(narrow),
         "init_carry": lambda: ft.init_carry(narrow, ft.ONLINE),
         "Learner": lambda: ft.Learner(narrow, rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=LOSS),
-        "QLearning": lambda: ft.rl.QLearning(narrow, rule=ft.ONLINE),
+        "Agent": lambda: ft.rl.Agent(narrow, ft.rl.QLearning(), rule=ft.ONLINE),
     }
     for owner, take in takes.items():
         with pytest.raises(TypeError, match=rf"{owner}: network.encoder.weight is {name}, expected float32 or float64"):

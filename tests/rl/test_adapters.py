@@ -19,7 +19,7 @@ def as_a_user():
 def make_agent(inputs=2, actions=2, **options):
     make = ft.LRU.factory(state_size=3)
     network = ft.Network(inputs, 1 + actions, model_size=4, depth=1, cell=make, key=jax.random.key(0))
-    return rl.ActorCritic(network, rule=ft.ONLINE, **options)
+    return rl.Agent(network, rl.ActorCritic(), rule=ft.ONLINE, **options)
 
 
 class Space:
@@ -52,28 +52,29 @@ def test_an_agent_lives_in_an_environment_of_gymnasium():
     steps = list(rl.interact(agent, agent.init(), environment, 10, seed=7))
     assert [step.total for step in steps] == [None, None, 3.0] * 3 + [1.0]
     assert environment.seeds == [7, None, None, None, None]
-    last = steps[2].state
-    expected = agent._final_value(last, np.full(2, 3.0))
-    np.testing.assert_allclose(last.outcome.final_value, expected)
-    assert bool(last.outcome.truncated) and float(last.outcome.discount) > 0
-    assert float(steps[-1].state.outcome.discount) == 0
+    # Every reward is learned from within its step: the cut ones with the value of the last observation.
+    assert [int(step.state.step) for step in steps] == list(range(1, 11))
+    before = steps[1].state
+    rest = 0.99 * agent._final_value(before, np.full(2, 3.0))
+    np.testing.assert_allclose(steps[2].info.td_error, 1 + rest - before.value, atol=1e-12)
+    np.testing.assert_allclose(steps[-1].info.td_error, 1 - steps[-2].state.value, atol=1e-12)
 
 
 @pytest.mark.full
 def test_a_kept_state_begins_an_episode_in_a_reset_environment():
     agent = make_agent()
     *_, kept = rl.interact(agent, agent.init(), Corridor(), 2)
-    assert not kept.state.outcome.done
     (again,) = rl.interact(agent, kept.state, Corridor(), 1)
-    assert int(again.state.step) == int(kept.state.step) and float(again.info.td_error) == 0
-    unknown = kept.state.outcome._replace(done=np.ones((), bool), known=np.zeros((), bool))
-    _, fresh = agent.act(agent.init()._replace(network=kept.state.network, outcome=unknown), np.zeros(2))
-    for a, b in zip(jax.tree.leaves(again.state.carry), jax.tree.leaves(fresh.carry), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-12)
-    # After the end of an episode nothing is lost.
-    *_, ended = rl.interact(agent, agent.init(), Corridor(), 3)
-    (again,) = rl.interact(agent, ended.state, Corridor(), 1)
-    assert int(again.state.step) == 3
+    # The action that was left without an outcome is not learned from.
+    assert int(again.state.step) == int(kept.state.step) + 1
+    start = rl.Transition(np.zeros(2), first=True)
+    states = (kept.state, agent.init()._replace(network=kept.state.network))
+    (_, began, info), (_, fresh, _) = (agent.step(state, start) for state in states)
+    assert float(info.td_error) == 0 and int(began.step) == int(kept.state.step)
+    for part in ("carry", "trace", "value"):
+        pairs = zip(*(jax.tree.leaves(getattr(s, part)) for s in (began, fresh)), strict=True)
+        for a, b in pairs:
+            np.testing.assert_allclose(a, b, atol=1e-12)
 
 
 def test_what_does_not_fit_is_named():
@@ -139,7 +140,7 @@ def test_an_environment_without_end_has_no_total():
 
     agent = make_agent()
     steps = list(rl.interact(agent, agent.init(), Endless(), 30))
-    assert all(step.total is None for step in steps) and int(steps[-1].state.step) == 29
+    assert all(step.total is None for step in steps) and int(steps[-1].state.step) == 30
 
 
 @pytest.mark.full
@@ -149,7 +150,7 @@ def test_cartpole_of_gymnasium():
     steps = list(rl.interact(agent, agent.init(), gymnasium.make("CartPole-v1"), 60, seed=0))
     ended = [step.total for step in steps if step.total is not None]
     assert ended and all(total >= 1 for total in ended)
-    assert int(steps[-1].state.step) == 59
+    assert int(steps[-1].state.step) == 60
 
 
 @pytest.mark.full

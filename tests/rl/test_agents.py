@@ -34,24 +34,27 @@ def make_network(outputs, cell="lru", depth=1):
     return ft.Network(2, outputs, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0))
 
 
+def start(observation=OBSERVATIONS[0]):
+    return rl.Transition(observation, first=True)
+
+
 def episode(agent, state, observations=OBSERVATIONS, rewards=REWARDS, *, terminated=True, discounts=None):
-    """Run an episode and the first step of the next; return the actions and the state."""
-    actions = []
+    """Run an episode and the first step of the next; return the actions, the state and the last information."""
+    actions, brought = [], start(observations[0])
     for t in range(T):
-        action, state = agent.act(state, observations[t])
+        action, state, _ = agent.step(state, brought)
         actions.append(np.asarray(action))
         last = t == T - 1
-        discount = 1.0 if discounts is None else discounts[t]
-        state, _ = agent.learn(
-            state,
+        brought = rl.Transition(
+            observations[0] if last else observations[t + 1],
             rewards[t],
             last and terminated,
             last and not terminated,
-            discount=discount,
+            discount=1.0 if discounts is None else discounts[t],
             final_observation=observations[T] if last else None,
         )
-    _, state = agent.act(state, observations[0])
-    return actions, state
+    _, state, info = agent.step(state, brought)
+    return actions, state, info
 
 
 def outputs_of(network, observations=OBSERVATIONS):
@@ -97,8 +100,8 @@ def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(cell, dept
     """With frozen parameters: the sum of -delta * z is the gradient of 1/2 (G - v)^2, with the return G constant."""
     network, discounts = make_network(1, cell, depth), np.array([1.0, 0.5, 0.0, 1.0, 0.8])
     options = {"rule": rule, "discount": DISCOUNT, "trace_decay": trace_decay, "optimizer": summing()}
-    agent = rl.ValuePrediction(network, **options)
-    values, state = episode(agent, agent.init(), terminated=terminated, discounts=discounts)
+    agent = rl.Agent(network, rl.ValuePrediction(), **options)
+    values, state, _ = episode(agent, agent.init(), terminated=terminated, discounts=discounts)
     expected = outputs_of(network)[:, 0]
     np.testing.assert_allclose(values, expected[:T], atol=1e-12)
     targets = returns(expected, trace_decay, terminated=terminated, discounts=discounts)
@@ -114,9 +117,9 @@ def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(cell, dept
 @pytest.mark.parametrize(("cell", "depth", "rule"), EXACT)
 def test_the_updates_of_an_episode_are_policy_gradient_and_value_gradient(cell, depth, rule, entropy):
     network = make_network(3, cell, depth)
-    options = {"discount": DISCOUNT, "trace_decay": 1.0, "actor_weight": 0.3, "optimizer": summing()}
-    agent = rl.ActorCritic(network, rule=rule, entropy=entropy, **options)
-    actions, state = episode(agent, agent.init(jax.random.key(3)))
+    options = {"discount": DISCOUNT, "trace_decay": 1.0, "optimizer": summing()}
+    agent = rl.Agent(network, rl.ActorCritic(actor_weight=0.3, entropy=entropy), rule=rule, **options)
+    actions, state, _ = episode(agent, agent.init(jax.random.key(3)))
     assert len({int(a) for a in actions}) == 2
     outputs = np.asarray(outputs_of(network))
     errors = returns(outputs[:, 0], 1.0) - outputs[:T, 0]
@@ -138,8 +141,9 @@ def test_the_updates_of_an_episode_are_policy_gradient_and_value_gradient(cell, 
 def test_continuous_actions_are_samples_of_a_gaussian_whose_gradient_is_that_of_its_log_density():
     network = make_network(5)
     options = {"discount": DISCOUNT, "trace_decay": 1.0, "optimizer": summing()}
-    agent = rl.ActorCritic(network, rule=ft.ONLINE, action_size=2, entropy=0.1, **options)
-    actions, state = episode(agent, agent.init(jax.random.key(3)))
+    method = rl.ActorCritic(action_size=2, entropy=0.1)
+    agent = rl.Agent(network, method, rule=ft.ONLINE, **options)
+    actions, state, _ = episode(agent, agent.init(jax.random.key(3)))
     outputs = np.asarray(outputs_of(network))
     errors = returns(outputs[:, 0], 1.0) - outputs[:T, 0]
     deltas = REWARDS + DISCOUNT * np.append(outputs[1:T, 0], 0.0) - outputs[:T, 0]
@@ -153,20 +157,21 @@ def test_continuous_actions_are_samples_of_a_gaussian_whose_gradient_is_that_of_
         return -(errors @ (value[:, 0] + log_density) + 0.1 * (np.sign(deltas) * errors) @ entropy)
 
     assert_same(exact_part(ft.ONLINE, state.opt_state), exact_part(ft.ONLINE, jax.grad(loss)(network)))
-    drawn = jax.vmap(lambda key: agent._action(outputs[0], agent._noise(key, None)))(jax.random.split(KEY, 4000))
+    draw = lambda key: method.action(jnp.asarray(outputs[0]), method.noise(key, None, 5, jnp.float64))  # noqa: E731
+    drawn = jax.vmap(draw)(jax.random.split(KEY, 4000))
     deviation = np.log1p(np.exp(outputs[0, 3:])) + 1e-3
     np.testing.assert_allclose(drawn.mean(0), outputs[0, 1:3], atol=0.1)
     np.testing.assert_allclose(drawn.std(0), deviation, rtol=0.05)
     with pytest.raises(ValueError, match="has 5 outputs, expected the value, and a mean .* 7"):
-        rl.ActorCritic(network, rule=ft.ONLINE, action_size=3)
+        rl.Agent(network, rl.ActorCritic(action_size=3), rule=ft.ONLINE)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("on_policy", [True, False])
 def test_q_learning_and_sarsa_by_their_equations(on_policy):
     network, options = make_network(2), {"discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
-    agent = rl.QLearning(network, rule=ft.ONLINE, epsilon=0.9, on_policy=on_policy, **options)
-    actions, state = episode(agent, agent.init(jax.random.key(4)))
+    agent = rl.Agent(network, rl.QLearning(0.9, on_policy=on_policy), rule=ft.ONLINE, **options)
+    actions, state, _ = episode(agent, agent.init(jax.random.key(4)))
     q = np.asarray(outputs_of(network))[:T]
     greedy = [int(a) == int(q[t].argmax()) for t, a in enumerate(actions)]
     assert set(greedy[1:]) == {True, False}
@@ -184,24 +189,22 @@ def test_q_learning_and_sarsa_by_their_equations(on_policy):
 @pytest.mark.full
 def test_without_a_trace_it_is_td_0():
     network = make_network(1)
-    agent = rl.ValuePrediction(network, rule=ft.ONLINE, discount=DISCOUNT, trace_decay=0.0, optimizer=optax.sgd(0.1))
-    state = agent.init()
-    value, state = agent.act(state, OBSERVATIONS[0])
-    state, _ = agent.learn(state, REWARDS[0])
-    _, after = agent.act(state, OBSERVATIONS[1])
+    options = {"rule": ft.ONLINE, "discount": DISCOUNT, "trace_decay": 0.0, "optimizer": optax.sgd(0.1)}
+    agent = rl.Agent(network, rl.ValuePrediction(), **options)
+    value, state, _ = agent.step(agent.init(), start())
+    _, after, info = agent.step(state, rl.Transition(OBSERVATIONS[1], REWARDS[0]))
     # Both values are those of the parameters before the update.
     delta = REWARDS[0] + DISCOUNT * outputs_of(network)[1, 0] - value
     gradient = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:1])[0, 0])(network)
     assert_same(after.network, jax.tree.map(lambda p, g: p + 0.1 * delta * g, network, gradient))
-    np.testing.assert_allclose(after.info.td_error, delta, atol=1e-12)
+    np.testing.assert_allclose(info.td_error, delta, atol=1e-12)
     # In the next error, too, both values are of the same parameters: those after this update.
-    noted, _ = agent.learn(after, REWARDS[1])
-    _, last = agent.act(noted, OBSERVATIONS[2])
+    _, _, last = agent.step(after, rl.Transition(OBSERVATIONS[2], REWARDS[1]))
     ahead = [
         ft.forward(after.network, before.carry._replace(e=None), jnp.asarray(OBSERVATIONS[t : t + 1]))[0][0, 0]
         for t, before in ((1, state), (2, after))
     ]
-    np.testing.assert_allclose(last.info.td_error, REWARDS[1] + DISCOUNT * ahead[1] - ahead[0], atol=1e-12)
+    np.testing.assert_allclose(last.td_error, REWARDS[1] + DISCOUNT * ahead[1] - ahead[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", fast(["ObGD", "sgd"]))
@@ -209,7 +212,8 @@ def test_a_batch_is_the_mean_of_its_streams(name):
     """Streams end their episodes at different steps."""
     network, optimizer = make_network(1), rl.ObGD() if name == "ObGD" else optax.sgd(0.1)
     options = {"rule": ft.ONLINE, "discount": DISCOUNT, "optimizer": optimizer}
-    single, batch = rl.ValuePrediction(network, **options), rl.ValuePrediction(network, batch_size=2, **options)
+    single = rl.Agent(network, rl.ValuePrediction(), **options)
+    batch = rl.Agent(network, rl.ValuePrediction(), batch_size=2, **options)
     observations = np.random.default_rng(5).normal(size=(4, 2, 2))
     rewards, ends = np.random.default_rng(6).normal(size=(4, 2)), np.array([[0, 0], [1, 0], [0, 1], [0, 0]], bool)
     state = batch.init()
@@ -217,42 +221,45 @@ def test_a_batch_is_the_mean_of_its_streams(name):
         # One step is compared at a time, since the streams share the updates of all.
         alone = [stream_of(state, i) for i in range(2)]
         before = state.network
-        _, state = batch.act(state, observations[t])
-        alone = [single.act(one, x)[1] for one, x in zip(alone, observations[t], strict=True)]
-        np.testing.assert_allclose(state.info.td_error, [one.info.td_error for one in alone], atol=1e-12)
-        moved = [jax.tree.map(jnp.subtract, one.network, before) for one in alone]
+        brought = (rewards[t - 1], ends[t - 1])
+        together = start(observations[t]) if t == 0 else rl.Transition(observations[t], *brought)
+        _, state, info = batch.step(state, together)
+        found = [
+            single.step(one, start(x) if t == 0 else rl.Transition(x, brought[0][i], brought[1][i]))
+            for i, (one, x) in enumerate(zip(alone, observations[t], strict=True))
+        ]
+        np.testing.assert_allclose(info.td_error, [one.td_error for _, _, one in found], atol=1e-12)
+        moved = [jax.tree.map(jnp.subtract, one.network, before) for _, one, _ in found]
         assert_same(state.network, jax.tree.map(lambda p, a, b: p + (a + b) / 2, before, *moved))
         if t == 0:  # before any update
-            for i, one in enumerate(alone):
+            for i, (_, one, _) in enumerate(found):
                 parts = [(s.carry, s.trace, s.value, s.outcome) for s in (stream_of(state, i), one)]
                 assert_same(*parts)
-        state, _ = batch.learn(state, rewards[t], ends[t])
 
 
 def stream_of(state, i):
     """Return the state of an agent of one environment, from that of a batch."""
-    streams = ("trace", "value", "outcome")
+    streams = ("trace", "value", "outcome", "awaited")
     of_stream = {name: jax.tree.map(lambda leaf: leaf[i], getattr(state, name)) for name in streams}
-    info = state.info._replace(**{name: getattr(state.info, name)[i] for name in ("td_error", "value", "trace_norm")})
-    info = info._replace(step_size=info.step_size[i], sensitivity_norm=jnp.zeros(()))
-    return state._replace(**of_stream, carry=jax.tree.map(lambda leaf: leaf[:, i], state.carry), info=info)
+    return state._replace(**of_stream, carry=jax.tree.map(lambda leaf: leaf[:, i], state.carry))
 
 
 def make_agent(**options):
     network = make_network(3)
-    defaults = {"rule": ft.ONLINE, "entropy": 0.01, "normalize_observations": True, "scale_rewards": True}
-    return rl.ActorCritic(network, **(defaults | options))
+    defaults = {"rule": ft.ONLINE, "normalize_observations": True, "scale_rewards": True}
+    return rl.Agent(network, rl.ActorCritic(entropy=0.01), **(defaults | options))
 
 
 @pytest.mark.full
 def test_a_saved_agent_goes_on_bit_for_bit(tmp_path):
     agent = make_agent()
-    _, state = episode(agent, agent.init(jax.random.key(1)))
-    state, _ = agent.learn(state, 0.5)
+    _, state, _ = episode(agent, agent.init(jax.random.key(1)))
     ft.save(tmp_path / "agent", state)
     loaded = ft.load(tmp_path / "agent", agent)
-    (first, after), (again, resumed) = (episode(agent, s) for s in (state, loaded))
+    brought = rl.Transition(OBSERVATIONS[1], 0.5)
+    (first, after, _), (again, resumed, _) = (agent.step(s, brought) for s in (state, loaded))
     np.testing.assert_array_equal(first, again)
+    assert int(after.step) == int(state.step) + 1
     for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(resumed), strict=True):
         assert bool((a == b).all())
 
@@ -260,8 +267,9 @@ def test_a_saved_agent_goes_on_bit_for_bit(tmp_path):
 @pytest.mark.full
 def test_a_step_compiles_once():
     agent, traced = make_agent(), []
-    agent._act = jax.jit(lambda *given: traced.append(1) or agent._traced_act(*given))
-    _, state = episode(agent, agent.init())
+    compiled = agent._step
+    agent._step = jax.jit(lambda *given: traced.append(1) or compiled(*given))
+    _, state, _ = episode(agent, agent.init())
     episode(agent, state, terminated=False)
     assert len(traced) == 1
 
@@ -269,45 +277,57 @@ def test_a_step_compiles_once():
 @pytest.mark.full
 def test_an_episode_starts_anew():
     network = make_network(1)
-    agent = rl.ValuePrediction(network, rule=ft.ONLINE, optimizer=summing())
-    _, after = episode(agent, agent.init())
-    _, fresh = agent.act(agent.init(), OBSERVATIONS[0])
+    agent = rl.Agent(network, rl.ValuePrediction(), rule=ft.ONLINE, optimizer=summing())
+    _, after, _ = episode(agent, agent.init())
+    _, fresh, _ = agent.step(agent.init(), start())
     assert_same((after.carry, after.trace, after.value), (fresh.carry, fresh.trace, fresh.value))
+
+
+@pytest.mark.full
+def test_a_first_observation_ends_an_episode_whose_last_action_is_not_learned_from():
+    agent = frozen(rl.ValuePrediction())
+    _, state, _ = agent.step(agent.init(), start(OBSERVATIONS[1]))
+    _, again, info = agent.step(state, start())
+    _, fresh, _ = agent.step(agent.init(), start())
+    assert float(info.td_error) == 0 and int(again.step) == 0
+    assert_same((again.carry, again.trace, again.value), (fresh.carry, fresh.trace, fresh.value))
 
 
 @pytest.mark.full
 def test_what_is_not_finite_is_refused():
     agent = make_agent()
-    _, state = agent.act(agent.init(), OBSERVATIONS[0])
+    _, state, _ = agent.step(agent.init(), start())
     before = jax.tree.map(np.asarray, jax.tree.leaves(state._replace(key=None)))
     for bad in (np.nan, np.inf):
         with pytest.raises(ValueError, match="reward holds"):
-            agent.learn(state, bad)
+            agent.step(state, rl.Transition(OBSERVATIONS[1], bad))
         with pytest.raises(ValueError, match="observation holds"):
-            agent.act(state, [0.0, bad])
-    after, _ = jax.jit(lambda state: agent.learn(state, jnp.nan * state.value))(state)
-    assert int(after.skipped) == 1 and not bool(after.outcome.known)
-    _, refused = jax.jit(lambda state: agent.act(state, jnp.full(2, jnp.nan) + state.value))(state)
-    assert int(refused.skipped) == 1 and not bool(refused.info.accepted)
-    assert not bool(refused.outcome.awaited)
-    kept = refused._replace(key=None, skipped=state.skipped, info=state.info, outcome=state.outcome)
+            agent.step(state, rl.Transition([0.0, bad], 1.0))
+    step = jax.jit(agent.step)
+    for discount in (1.0, np.nan):
+        reward = np.nan if discount == 1 else 1.0
+        _, after, info = step(state, rl.Transition(OBSERVATIONS[1], reward, discount=discount))
+        assert int(after.skipped) == 1 and float(info.td_error) == 0 == int(after.step)
+        assert bool(info.accepted) and bool(after.awaited)
+    _, left, info = step(state, rl.Transition(np.full(2, np.nan), 1.0))
+    assert int(left.skipped) == 1 and not bool(info.accepted)
+    assert not bool(left.awaited) and not bool(left.outcome.known)
+    kept = left._replace(key=None, skipped=state.skipped, outcome=state.outcome, awaited=state.awaited)
     for a, b in zip(before, jax.tree.leaves(kept), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.full
 def test_an_episode_ends_though_the_reward_of_another_stream_is_refused():
-    agent = rl.ValuePrediction(make_network(1), rule=ft.ONLINE, optimizer=summing(), scale_rewards=True, batch_size=2)
-    state = agent.init()
-    for t in range(2):
-        _, state = agent.act(state, OBSERVATIONS[[t, t]])
-        state, _ = agent.learn(state, REWARDS[:2])
-    _, state = agent.act(state, OBSERVATIONS[[2, 2]])
+    options = {"optimizer": summing(), "scale_rewards": True, "batch_size": 2}
+    agent = rl.Agent(make_network(1), rl.ValuePrediction(), rule=ft.ONLINE, **options)
+    _, state, _ = agent.step(agent.init(), start(OBSERVATIONS[[0, 0]]))
+    for t in (1, 2):
+        _, state, _ = agent.step(state, rl.Transition(OBSERVATIONS[[t, t]], REWARDS[:2]))
     bad, ended = np.array([np.nan, 1.0]), np.array([False, True])
-    noted, _ = jax.jit(lambda state: agent.learn(state, bad + 0 * state.value, ended))(state)
-    assert int(noted.skipped) == 1 and not noted.outcome.known.any()
-    _, after = agent.act(noted, OBSERVATIONS[[0, 0]])
-    _, fresh = agent.act(agent.init(), OBSERVATIONS[[0, 0]])
+    _, after, info = jax.jit(agent.step)(state, rl.Transition(OBSERVATIONS[[0, 0]], bad, ended))
+    assert int(after.skipped) == 1 and not np.asarray(info.td_error).any()
+    _, fresh, _ = agent.step(agent.init(), start(OBSERVATIONS[[0, 0]]))
     began, going, fresh = stream_of(after, 1), stream_of(after, 0), stream_of(fresh, 1)
     assert_same((began.carry, began.trace, began.value), (fresh.carry, fresh.trace, fresh.value))
     assert_same(after.opt_state, state.opt_state)
@@ -315,58 +335,81 @@ def test_an_episode_ends_though_the_reward_of_another_stream_is_refused():
     assert float(after.rewards.total[0]) != 0 == float(after.rewards.total[1])
 
 
+def refused(agent, state, *brought):
+    """Let a compiled program refuse an observation that is not finite."""
+    front = () if agent.batch_size is None else (agent.batch_size,)
+    nothing = np.full((*front, 2), np.nan)
+    transition = rl.Transition(nothing, *brought) if brought else start(nothing)
+    step = jax.jit(lambda state, x: agent.step(state, transition._replace(observation=x)))
+    _, state, info = step(state, nothing)
+    assert not bool(info.accepted)
+    return state
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("first", [True, False])
-def test_an_episode_ends_though_the_next_act_is_refused(first, compiled):
-    """After a refused observation, `learn` changes nothing; the last reward of an episode is still learned from."""
-    agent = rl.ValuePrediction(make_network(1), rule=ft.ONLINE, optimizer=summing())
-    state = agent.init()
+def test_an_episode_ends_though_the_next_observation_is_refused(first, compiled):
+    """The last reward of the episode is still learned from, and the rewards behind the gap are left out."""
+    agent = rl.Agent(make_network(1), rl.ValuePrediction(), rule=ft.ONLINE, optimizer=summing())
+    state, ended = agent.init(), ()
     if not first:
-        for t in range(2):
-            _, state = agent.act(state, OBSERVATIONS[t])
-            state, _ = agent.learn(state, REWARDS[t], terminated=t == 1)
-    _, refused = jax.jit(lambda state: agent.act(state, jnp.nan + state.value + jnp.zeros(2)))(state)
-    assert int(refused.skipped) == 1
-    note = jax.jit(agent.learn) if compiled else agent.learn
-    for reward in (5.0, -5.0):
-        refused, _ = note(refused, reward)
-    _, after = agent.act(refused, OBSERVATIONS[0])
-    _, expected = agent.act(state, OBSERVATIONS[0])
+        _, state, _ = agent.step(state, start())
+        _, state, _ = agent.step(state, rl.Transition(OBSERVATIONS[1], REWARDS[0]))
+        ended = (REWARDS[1], True)
+    left = refused(agent, refused(agent, state, *ended), 5.0)
+    assert int(left.skipped) == 2
+    step = jax.jit(agent.step) if compiled else agent.step
+    _, after, info = step(left, rl.Transition(OBSERVATIONS[0], -5.0))
+    expected = start() if first else rl.Transition(OBSERVATIONS[0], *ended)
+    _, expected, learned = agent.step(state, expected)
     assert_same(after._replace(key=None, skipped=0), expected._replace(key=None, skipped=0))
-    assert first or float(after.info.td_error) != 0
+    np.testing.assert_allclose(info.td_error, learned.td_error, atol=1e-12)
+    assert first or float(info.td_error) != 0
 
 
 @pytest.mark.full
 def test_errors_say_what_is_wrong():
     agent = make_agent()
-    _, state = agent.act(agent.init(), OBSERVATIONS[0])
-    with pytest.raises(ValueError, match="final_observation"):
-        agent.learn(state, 0.0, truncated=True)
-    with pytest.raises(ValueError, match=r"shape \(3,\), expected \(2,\)"):
-        agent.act(state, np.zeros(3))
-    with pytest.raises(ValueError, match=r"shape \(1,\)"):
-        agent.learn(state, [0.0])
-    with pytest.raises(TypeError, match="expected booleans"):
-        agent.learn(state, 0.0, 1)
-    with pytest.raises(ValueError, match=r"discount holds 1\.5"):
-        agent.learn(state, 0.0, discount=1.5)
+    _, state, _ = agent.step(agent.init(), start())
+    seen = OBSERVATIONS[1]
+    wrong = [
+        (ValueError, "final_observation", rl.Transition(seen, 0.0, truncated=True)),
+        (ValueError, r"shape \(3,\), expected \(2,\)", rl.Transition(np.zeros(3), 0.0)),
+        (ValueError, r"shape \(1,\)", rl.Transition(seen, [0.0])),
+        (ValueError, "has no reward.*first=True", rl.Transition(seen)),
+        (TypeError, "terminated is int64, expected booleans", rl.Transition(seen, 0.0, 1)),
+        (TypeError, "first is int64, expected booleans", rl.Transition(seen, 0.0, first=1)),
+        (ValueError, r"discount holds 1\.5", rl.Transition(seen, 0.0, discount=1.5)),
+        (TypeError, "transition is a ndarray, expected foretrace.rl.Transition", seen),
+    ]
+    for error, match, transition in wrong:
+        with pytest.raises(error, match=match):
+            agent.step(state, transition)
+    with pytest.raises(TypeError, match="state is a tuple"):
+        agent.step((), start())
     with pytest.raises(ValueError, match="expected 1, the value"):
-        rl.ValuePrediction(make_network(2), rule=ft.ONLINE)
+        rl.Agent(make_network(2), rl.ValuePrediction(), rule=ft.ONLINE)
+    with pytest.raises(TypeError, match=r"method=<class .*must be foretrace.rl.ActorCritic"):
+        rl.Agent(make_network(2), rl.Agent, rule=ft.ONLINE)
     with pytest.raises(ValueError, match=r"trace_decay=1\.1"):
         make_agent(trace_decay=1.1)
+    with pytest.raises(ValueError, match="action_size=0"):
+        rl.ActorCritic(action_size=0)
+    with pytest.raises(ValueError, match="entropy=-1"):
+        rl.ActorCritic(entropy=-1)
     with pytest.raises(ValueError, match="kappa=0"):
         rl.ObGD(kappa=0)
 
 
 def test_a_bounded_step_moves_the_value_by_less_than_its_error():
     network = make_network(1)
-    agent = rl.ValuePrediction(network, rule=ft.ONLINE, discount=0.0, trace_decay=0.0, optimizer=rl.ObGD(10.0, 2.0))
-    value, state = agent.act(agent.init(), OBSERVATIONS[0])
-    state, _ = agent.learn(state, 100.0, terminated=True)
-    _, state = agent.act(state, OBSERVATIONS[0])
+    options = {"discount": 0.0, "trace_decay": 0.0, "optimizer": rl.ObGD(10.0, 2.0)}
+    agent = rl.Agent(network, rl.ValuePrediction(), rule=ft.ONLINE, **options)
+    value, state, _ = agent.step(agent.init(), start())
+    _, state, info = agent.step(state, rl.Transition(OBSERVATIONS[0], 100.0, terminated=True))
     moved = float(outputs_of(state.network, OBSERVATIONS[:1])[0, 0] - value)
-    assert 0 < moved < float(state.info.td_error)
+    assert 0 < moved < float(info.td_error)
 
 
 def test_moments_are_those_of_all_rows():
@@ -407,46 +450,38 @@ def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts():
     ids=str,
 )
 def test_every_rule_runs_in_a_batch(rule):
-    agent = rl.ActorCritic(make_network(3, depth=2), rule=rule, batch_size=3)
-    state = agent.init(jax.random.key(1))
-    for t in range(3):
-        _, state = agent.act(state, np.stack([OBSERVATIONS[t]] * 3))
-        state, info = agent.learn(state, REWARDS[t], np.array([False, True, False]))
+    agent = rl.Agent(make_network(3, depth=2), rl.ActorCritic(), rule=rule, batch_size=3)
+    _, state, _ = agent.step(agent.init(jax.random.key(1)), start(np.stack([OBSERVATIONS[0]] * 3)))
+    for t in range(2):
+        ends = np.array([False, True, False])
+        _, state, info = agent.step(state, rl.Transition(np.stack([OBSERVATIONS[t + 1]] * 3), REWARDS[t], ends))
     assert bool(info.accepted) and int(state.step) == 2 and float(info.update_norm) > 0
 
 
 def frozen(method, **options):
     """Return an agent whose optimiser adds gradients up, so that what it has learned can be read."""
     defaults = {"rule": ft.ONLINE, "discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
-    return method(make_network(2 if method is rl.QLearning else 1), **(defaults | options))
-
-
-def refused(agent, state):
-    """Let a compiled program refuse an observation that is not finite."""
-    return jax.jit(lambda state: agent.act(state, jnp.nan + 0 * state.value[..., None] + jnp.zeros(2)))(state)[1]
+    outputs = 2 if isinstance(method, rl.QLearning) else 1
+    return rl.Agent(make_network(outputs), method, **(defaults | options))
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_refused_observation_joins_no_two_steps(compiled):
     """Within an episode, the steps before and after it are learned from as if the stream had a gap there."""
-    agent = frozen(rl.ValuePrediction)
-    note = jax.jit(agent.learn) if compiled else agent.learn
-    state = agent.init()
-    for t in range(2):
-        _, state = agent.act(state, OBSERVATIONS[t])
-        state, _ = note(state, REWARDS[t])
-    gap = refused(agent, state)
+    agent = frozen(rl.ValuePrediction())
+    step = jax.jit(agent.step) if compiled else agent.step
+    _, state, _ = agent.step(agent.init(), start())
+    _, state, _ = step(state, rl.Transition(OBSERVATIONS[1], REWARDS[0]))
+    gap = refused(agent, state, REWARDS[1])
     assert int(gap.skipped) == 1
     # Its action is not one of the agent's; neither it nor the reward that follows belongs to an observation.
-    gap, _ = note(gap, 100.0)
-    _, after = agent.act(gap, OBSERVATIONS[2])
-    assert float(after.info.td_error) == 0
+    _, after, info = step(gap, rl.Transition(OBSERVATIONS[2], 100.0))
+    assert float(info.td_error) == 0
     assert_same(after.opt_state, state.opt_state)
-    after, _ = note(after, REWARDS[2])
-    _, last = agent.act(after, OBSERVATIONS[3])
+    _, last, info = step(after, rl.Transition(OBSERVATIONS[3], REWARDS[2]))
     values = [float(v) for v in outputs_of(agent.network, OBSERVATIONS[[0, 1, 2, 3]])[:, 0]]
     delta = REWARDS[2] + DISCOUNT * values[3] - values[2]
-    np.testing.assert_allclose(last.info.td_error, delta, atol=1e-12)
+    np.testing.assert_allclose(info.td_error, delta, atol=1e-12)
     grads = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:3])[2, 0])(agent.network)
     learned = jax.tree.map(jnp.subtract, last.opt_state, state.opt_state)
     assert_same(exact_part(ft.ONLINE, learned), exact_part(ft.ONLINE, jax.tree.map(lambda g: -delta * g, grads)))
@@ -454,64 +489,47 @@ def test_a_refused_observation_joins_no_two_steps(compiled):
 
 @pytest.mark.full
 def test_an_episode_that_ends_behind_a_refused_observation_ends():
-    agent = frozen(rl.ValuePrediction)
-    _, state = agent.act(agent.init(), OBSERVATIONS[0])
-    state, _ = agent.learn(state, REWARDS[0])
-    ended, _ = agent.learn(refused(agent, state), 1.0, terminated=True)
-    _, after = agent.act(ended, OBSERVATIONS[0])
-    _, fresh = agent.act(agent.init(), OBSERVATIONS[0])
+    agent = frozen(rl.ValuePrediction())
+    _, state, _ = agent.step(agent.init(), start())
+    gap = refused(agent, state, REWARDS[0])
+    _, after, info = agent.step(gap, rl.Transition(OBSERVATIONS[0], 1.0, terminated=True))
+    _, fresh, _ = agent.step(agent.init(), start())
     assert_same((after.carry, after.trace, after.value), (fresh.carry, fresh.trace, fresh.value))
-    assert float(after.info.td_error) == 0
-
-
-def test_each_action_has_one_outcome():
-    agent = frozen(rl.ValuePrediction)
-    _, state = agent.act(agent.init(), OBSERVATIONS[0])
-    once, _ = agent.learn(state, REWARDS[0])
-    with pytest.raises(ValueError, match="learn.. was called twice for one action.*act"):
-        agent.learn(once, REWARDS[1])
-    # Inside a program the first one is kept, and the end of the episode is not overlooked.
-    twice, _ = jax.jit(agent.learn)(once, REWARDS[1])
-    assert_same(twice.outcome, once.outcome)
-    ended, _ = jax.jit(agent.learn)(once, REWARDS[1], True)
-    assert bool(ended.outcome.done) and not bool(ended.outcome.known)
+    assert float(info.td_error) == 0
 
 
 @pytest.mark.full
-def test_one_stream_of_a_batch_may_wait_while_another_goes_on():
-    agent = frozen(rl.ValuePrediction, batch_size=2)
-    _, state = agent.act(agent.init(), OBSERVATIONS[:2])
-    state, _ = agent.learn(state, REWARDS[:2], np.array([True, False]))
-    with pytest.raises(ValueError, match="twice"):
-        agent.learn(state, REWARDS[:2])
-    _, state = agent.act(refused(agent, state), OBSERVATIONS[2:4])
-    errors = np.asarray(state.info.td_error)
-    assert errors[0] != 0 == errors[1]
+def test_the_end_of_one_stream_survives_a_refused_step_of_a_batch():
+    agent = frozen(rl.ValuePrediction(), batch_size=2)
+    _, state, _ = agent.step(agent.init(), start(OBSERVATIONS[:2]))
+    gap = refused(agent, state, REWARDS[:2], np.array([True, False]))
+    _, _, info = agent.step(gap, rl.Transition(OBSERVATIONS[2:4], 7.0))
+    errors = np.asarray(info.td_error)
+    np.testing.assert_allclose(errors[0], REWARDS[0] - state.value[0], atol=1e-12)
+    assert errors[1] == 0
 
 
 def test_sarsa_bootstraps_a_cut_episode_by_the_action_that_its_policy_would_choose():
     """With an epsilon of 1 it is random, so the mean over draws is that of the actions, and not the best of them."""
     found = {}
     for on_policy in (True, False):
-        agent = frozen(rl.QLearning, epsilon=1.0, on_policy=on_policy)
+        agent = frozen(rl.QLearning(1.0, on_policy=on_policy))
         values = np.asarray(outputs_of(agent.network, OBSERVATIONS[[0, 5]]))[1]
         assert np.ptp(values) > 1e-3
-        _, state = agent.act(agent.init(), OBSERVATIONS[0])
-        cut = [
-            agent.learn(state._replace(key=jax.random.key(i)), 0.0, truncated=True, final_observation=OBSERVATIONS[5])
-            for i in range(40)
-        ]
-        found[on_policy] = np.array([float(state.outcome.final_value) for state, _ in cut])
+        _, state, _ = agent.step(agent.init(), start())
+        cut = rl.Transition(OBSERVATIONS[0], 0.0, truncated=True, final_observation=OBSERVATIONS[5])
+        draws = [agent.step(state._replace(key=jax.random.key(i)), cut)[2].td_error for i in range(40)]
+        found[on_policy] = (np.array([float(error) for error in draws]) + float(state.value)) / DISCOUNT
         hits = np.abs(found[on_policy][:, None] - values).min(axis=1)
         np.testing.assert_allclose(hits, 0, atol=1e-12)
-    assert 10 < (found[True] == found[True].max()).sum() < 30
+    assert 10 < (found[True] > values.mean()).sum() < 30
     np.testing.assert_allclose(found[False], values.max(), atol=1e-12)
 
 
 @pytest.mark.full
 def test_the_error_of_a_cut_episode_under_sarsa_by_hand():
-    agent = frozen(rl.QLearning, epsilon=0.0, on_policy=True)
+    agent = frozen(rl.QLearning(0.0, on_policy=True))
     q = np.asarray(outputs_of(agent.network))
-    actions, state = episode(agent, agent.init(), terminated=False)
+    actions, _, info = episode(agent, agent.init(), terminated=False)
     expected = REWARDS[-1] + DISCOUNT * q[T].max() - q[T - 1, actions[-1]]
-    np.testing.assert_allclose(state.info.td_error, expected, atol=1e-12)
+    np.testing.assert_allclose(info.td_error, expected, atol=1e-12)

@@ -14,10 +14,11 @@ PPO |= {"environments": 4, "rollout": 8, "epochs": 1, "steps": 1600, "seeds": [0
 def traces(agent, steps=7, done=2):
     """Return the trace after each step of a stream with one end of an episode, without an update."""
     draw, state, found = np.random.default_rng(0), agent.init(jax.random.key(0)), []
+    brought = {"first": True}
     for t in range(steps):
-        _, state = agent.act(state, draw.normal(size=2))
+        _, state, _ = agent.step(state, ft.rl.Transition(draw.normal(size=2), **brought))
         found.append(state.trace)
-        state, _ = agent.learn(state, draw.normal(), t == done)
+        brought = {"reward": draw.normal(), "terminated": t == done}
     return found
 
 
@@ -27,10 +28,10 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
     """With credit at the full depth the online rule is exact, and so is a window that holds the episode."""
     make = ft.LRU.factory(state_size=3)
     network = ft.Network(2, 3, model_size=4, depth=1, cell=make, key=jax.random.key(1))
-    options = {"optimizer": optax.sgd(0.0), "entropy": entropy, "discount": 0.9}
-    rolling = benchmark("agents.rolling").RollingActorCritic
-    exact = traces(ft.rl.ActorCritic(network, rule=ft.ONLINE.with_depth(1), **options))
-    whole, short = (traces(rolling(network, reach=reach, **options)) for reach in (5, 2))
+    method, options = ft.rl.ActorCritic(entropy=entropy), {"optimizer": optax.sgd(0.0), "discount": 0.9}
+    rolling = benchmark("agents.rolling").RollingAgent
+    exact = traces(ft.rl.Agent(network, method, rule=ft.ONLINE.with_depth(1), **options))
+    whole, short = (traces(rolling(network, method, reach=reach, **options)) for reach in (5, 2))
     apart = []
     for a, b, c in zip(exact, whole, short, strict=True):
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):

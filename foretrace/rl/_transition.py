@@ -1,0 +1,155 @@
+"""How a step reaches an agent: `Transition`; and the outcome of an action that is learned from."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from foretrace._types import Array, Bool, Float
+from foretrace.rl._checks import check_flags, check_numbers
+
+
+class Transition(NamedTuple):
+    """The next observation, and what the last action brought.
+
+    Numbers and flags have the shape () for one environment and (B,) for a batch; a single one
+    stands for all.
+
+    Args:
+        observation: observation to act on, (I,) or (B, I); the first one of the next episode after
+            an end.
+        reward: reward of the last action, or the cumulant that is predicted. It may be left out
+            only if `first` is True.
+        terminated: whether the episode has ended in a state of value zero.
+        truncated: whether the episode was cut, as gymnasium defines it: the last state still has a
+            value. Default: episodes are never cut.
+        discount: factor beside the agent's own discount, such as the discount of this step of a
+            general value function, where the agent's is 1.
+        final_observation: last observation of the episode, (I,) or (B, I), whose value stands for
+            the rest of an episode that was cut. Needed with `truncated` alone.
+        first: whether the observation begins an episode without an outcome before it, as at the
+            start of a stream. An action that waits for its outcome is then not learned from.
+
+    >>> Transition([0.0, 1.0], first=True).reward is None
+    True
+    """
+
+    observation: Any
+    reward: Any = None
+    terminated: Any = False
+    truncated: Any = None
+    discount: Any = 1.0
+    final_observation: Any = None
+    first: Any = False
+
+
+class Outcome(NamedTuple):
+    """What followed the last action, as it is learned from.
+
+    Args:
+        reward: reward, before any scaling.
+        discount: discount of the value of the state that follows; 0 after a termination.
+        final_value: value of the last observation of a truncated episode.
+        truncated: whether `final_value` stands for the value of the next observation.
+        done: whether an episode has ended, so that the next observation begins another.
+        known: whether there is an outcome to learn from.
+    """
+
+    reward: Float[Array, "*B"]
+    discount: Float[Array, "*B"]
+    final_value: Float[Array, "*B"]
+    truncated: Bool[Array, "*B"]
+    done: Bool[Array, "*B"]
+    known: Bool[Array, "*B"]
+
+    @classmethod
+    def none(cls, front: tuple[int, ...], dtype: Any, *, done: bool) -> "Outcome":
+        """Return that there is nothing to learn from, within an episode or at its end."""
+        zeros, no = jnp.zeros(front, dtype), jnp.zeros(front, bool)
+        return cls(zeros, zeros, zeros, no, ~no if done else no, no)
+
+    @classmethod
+    def of(cls, transition: Transition, discount: float, final_value: Array) -> "Outcome":
+        """Return the outcome that a checked transition tells of."""
+        factor = transition.discount * discount
+        return cls(
+            reward=transition.reward,
+            discount=jnp.where(transition.terminated, jnp.zeros_like(factor), factor),
+            final_value=final_value,
+            truncated=transition.truncated,
+            done=transition.terminated | transition.truncated | transition.first,
+            known=~transition.first,
+        )
+
+    def followed_by(self, new: "Outcome", awaited: Bool[Array, "*B"]) -> "Outcome":
+        """Return what is known after one more transition; `self` is what a refused step has left.
+
+        Only an action that was chosen for an observation awaits its outcome. Of another one, the
+        end of the episode counts alone, and says nothing of what was known before.
+        """
+        ends = new.done & ~self.done
+        others = self._replace(done=self.done | ends, known=self.known & ~ends)
+        return jax.tree.map(partial(jnp.where, awaited & ~self.done), new, others)
+
+    def refused(self, fine: Bool[Array, ""], left: "Outcome") -> "Outcome":
+        """Return the outcome, or its ends alone where its numbers are not finite."""
+        ends = left._replace(done=left.done | self.done)
+        return optax.tree.where(fine, self, ends)
+
+
+def check_transition(transition: Transition, front: tuple[int, ...], size: int, dtype: Any) -> Transition:
+    """Return a transition of arrays.
+
+    Raises:
+        TypeError: not a transition, or flags that are not boolean.
+        ValueError: another shape, an observation or reward that is NaN or infinite, a discount
+            outside [0, 1], no reward, or a truncated episode without its last observation.
+    """
+    if not isinstance(transition, Transition):
+        raise TypeError(
+            f"transition is a {type(transition).__name__}, expected foretrace.rl.Transition("
+            "observation, reward, terminated), or Transition(observation, first=True) at the start"
+        )
+    number = partial(check_numbers, shape=front, dtype=dtype)
+    seen = partial(check_numbers, shape=(*front, size), dtype=dtype)
+    first, last = check_flags("first", transition.first, front), transition.final_observation
+    truncated = False if transition.truncated is None else transition.truncated
+    checked = Transition(
+        observation=seen("observation", transition.observation),
+        reward=number("reward", _reward(transition, first)),
+        terminated=check_flags("terminated", transition.terminated, front),
+        truncated=check_flags("truncated", truncated, front),
+        discount=number("discount", transition.discount, low=0.0, high=1.0),
+        final_observation=None if last is None else seen("final_observation", last),
+        first=first,
+    )
+    _check_cut(checked)
+    return checked
+
+
+def _reward(transition: Transition, first: Any) -> Any:
+    if transition.reward is not None:
+        return transition.reward
+    if isinstance(first, jax.core.Tracer) or not first.all():
+        raise ValueError(
+            "the transition has no reward: give what the last action brought, as "
+            "Transition(observation, reward), or first=True where an episode begins without one; "
+            "where first is an array of a compiled program, give zeros as the reward"
+        )
+    return 0.0
+
+
+def _check_cut(transition: Transition) -> None:
+    """Raise a ValueError if the value of a last observation is needed and cannot be computed."""
+    truncated, terminated = transition.truncated, transition.terminated
+    if transition.final_observation is not None:
+        return
+    if isinstance(truncated, jax.core.Tracer) or (truncated.any() and not np.all(terminated >= truncated)):
+        raise ValueError(
+            "truncated is True without a final_observation: the value of the last observation "
+            "stands for the rest of the episode; give Transition(…, final_observation=observation),"
+            " or terminated=True for a value of zero"
+        )
