@@ -108,6 +108,14 @@ def test_every_optimiser_in_c_is_the_optimiser(name):
     assert_follows(make_learner(optimizer=OPTIMIZERS[name]))
 
 
+@pytest.mark.program
+def test_the_second_order_step_and_least_squares_in_c():
+    cells = (ft.SetReset.factory(state_size=8), ft.Rotation.factory(state_size=4))
+    network = ft.ModuleNetwork(3, 1, cells=cells, key=jax.random.key(0))
+    options = {"optimizer": ft.kalman(warmup=5), "head": ft.heads.least_squares()}
+    assert_follows(ft.Learner(network, rule=ft.ONLINE, loss=ft.losses.squared_error, **options))
+
+
 @pytest.mark.full
 def test_a_class_as_target():
     assert_follows(make_learner(loss=ft.losses.softmax_cross_entropy, outputs=4), classes=True)
