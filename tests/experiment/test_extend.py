@@ -55,6 +55,7 @@ def test_sixty_steps_and_thirty_more_are_ninety(short, tmp_path, capsys):
     assert cli.main(["check", str(run)]) == 0
 
 
+@pytest.mark.full
 def test_an_extended_run_that_was_stopped_needs_its_steps_only_once(short, tmp_path, monkeypatch):
     run = copied(short, tmp_path)
     with monkeypatch.context() as patch:
@@ -76,6 +77,7 @@ def test_fewer_steps_are_refused_and_nothing_changes(short, tmp_path):
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
+@pytest.mark.full
 def test_a_rate_that_falls_says_what_the_extension_does_to_it(tmp_path, capsys):
     config = dataclasses.replace(SHORT, optimizer=experiment.OptimizerConfig(), steps=4, evaluate_every=4)
     train(config, tmp_path / "run")

@@ -245,6 +245,7 @@ def test_a_reset_makes_two_sequences():
     close(ended.carry, learner.init().carry, 0)
 
 
+@pytest.mark.full
 def test_a_stream_without_labels_beside_another_changes_nothing():
     learner, pair = make_learner(), make_learner(batch_size=2)
     xs, ys, weights, resets = stream(T)
@@ -293,6 +294,7 @@ def test_a_target_that_is_not_finite_leaves_the_state_as_it_was():
     assert bool(step(state, y)[1].accepted)
 
 
+@pytest.mark.full
 def test_an_optax_optimiser_under_least_squares_gets_the_gradient_with_the_head_held():
     learner = make_learner(optimizer=optax.sgd(0.1))
     state, _ = steps(learner, learner.init(), stream(T), [T])
@@ -444,6 +446,7 @@ def test_a_negative_weight_is_refused():
     close(after._replace(skipped=0), state._replace(skipped=0), 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("labels", [200_000])
 def test_many_nearly_equal_features_leave_covariances_positive_in_float32(labels):
     """Latches that are full say nearly the same: directions far below the rounding of the largest."""
