@@ -86,8 +86,8 @@ def test_checkpoints_from_before_there_was_a_choice_go_on_with_the_lru(files, tm
 @pytest.mark.program
 @pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor, stream.Forecaster])
 def test_an_estimator_learns_with_it_and_is_cloned_with_it(kind):
-    model = kind(size="tiny", features=4, cell="gru", credit_depth=0).clone()
-    assert model.cell == "gru"
+    model = kind(model=ModelConfig(size="tiny", cell="gru", credit_depth=0), features=4).clone()
+    assert model.model.cell == "gru"
     for i in range(5):
         x, y = {"x": i % 2}, i % 2
         model.learn_one(float(y), x) if kind is stream.Forecaster else model.learn_one(x, y)

@@ -125,7 +125,7 @@ def test_options_of_the_network_need_one():
 @pytest.mark.parametrize("kind", fast([stream.Classifier, stream.Regressor, stream.Forecaster]))
 def test_what_is_pickled_goes_on_exactly(kind):
     experts = [name for name in FEW if name != "contexts" or kind is stream.Classifier]
-    model, draw = kind(features=4, experts=tuple(experts)), np.random.default_rng(0)
+    model, draw = kind(features=4, model=ModelConfig(experts=tuple(experts))), np.random.default_rng(0)
     rows = [({"x": float(draw.normal())}, bool(draw.random() < 0.5)) for _ in range(30)]
 
     def learn(model, x, y):
