@@ -33,13 +33,16 @@ class Exported(NamedTuple):
         graph: the step, in the format that was asked for.
         state: initial value of every state, by the name of its input (safetensors).
         header: names, shapes and dtypes of inputs and outputs in their order (JSON).
-        include: C header file of format "c"; None for the other formats.
     """
 
     graph: Path
     state: Path
     header: Path
-    include: Path | None = None
+
+    @property
+    def include(self) -> Path | None:
+        """The C header file of format "c"; None for the other formats."""
+        return self.graph.with_suffix(".h") if self.graph.suffix == ".c" else None
 
 
 def export(
@@ -95,8 +98,7 @@ def export(
     if format not in get_args(Format):
         raise ValueError(f"export(format={format!r}) is unknown; choose one of {', '.join(get_args(Format))}")
     path = Path(path)
-    include = path.with_suffix(".h") if format == "c" else None
-    files = Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"), include)
+    files = Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"))
     if format == "c" and (path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII)):
         raise ValueError(
             f"export(path={str(path)!r}): the name of a C file begins the names of its functions; expected letters, "
@@ -108,11 +110,11 @@ def export(
         raise FileNotFoundError(f"cannot export to {path}: there is no folder {path.parent}; make it first")
     graph = _graph(model, learn, state, target)
     header = json.dumps(_header(graph, format, "learning" if learn else "inference", files.state.name), indent=1)
-    if include is None:
+    if format != "c":
         write_atomically(files.graph, _WRITERS[format](graph, header))
     else:
         program = _program(model, path.stem, graph, learn, state)
-        write_atomically(include, program.header.encode())
+        write_atomically(path.with_suffix(".h"), program.header.encode())
         write_atomically(files.graph, program.source.encode())
     arrays = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in graph.state.items()}
     write_atomically(files.state, to_bytes(arrays, metadata={"foretrace": header}))

@@ -34,6 +34,6 @@ def write_graph(command: Export) -> int:
             task, trained = experiment.build(config)
             model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)
     files = export(model, command.out, command.format, command.learn)
-    for path in filter(None, files):
+    for path in filter(None, (*files, files.include)):
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
     return 0
