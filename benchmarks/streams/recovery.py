@@ -1,6 +1,6 @@
 """Rows until a new level, the end of a constant stretch, or noise after exact predictions is followed.
 
-    python benchmarks/recovery.py [--rows 1000 100000 1000000] [--mixture 1000 10000 100000] [--page]
+    python -m benchmarks.streams.recovery [--rows 1000 100000 1000000] [--mixture 1000 10000 100000] [--page]
 
 `level`: rows until a running mean accepts numbers 1,000 standard deviations away. `constant`: the same for noise after
 equal numbers. `coverage`: rows until 30 of 40 labels lie in their intervals, after exact predictions. These three are
@@ -10,8 +10,9 @@ the error of the last value, in shifts (a row at the old level is one). `--page`
 
 import argparse
 
-import ledger
 import numpy as np
+
+from benchmarks import ledger
 
 FILE = ledger.RECORDS / "recovery.jsonl"
 NOISE = np.random.default_rng(0).normal(size=400_000)
