@@ -34,7 +34,7 @@ class Loop(NamedTuple):
         found = [load.array for load in loads(self.expression)]
         for index, _, _ in self.target.picks:
             found += [load.array for load in loads(index)]
-        if self.combine in ("add",):
+        if self.combine == "add":
             found.append(self.target.array)
         return found
 

@@ -75,8 +75,8 @@ class Lowering:
         self.loops: list[Loop] = []
         self.wanted = dict(wanted)
         self._rules = rules
-        eqns, self.results = distinct(jaxpr)
-        self.uses = _uses(eqns, self.results)
+        eqns, results = distinct(jaxpr)
+        self.uses = _uses(eqns, results)
         self.values: dict[Any, Value | Joined] = {}
         for variable, array in zip(jaxpr.invars, arguments, strict=True):
             self.values[variable] = Value(contiguous(array, variable.aval.shape), variable.aval.shape)

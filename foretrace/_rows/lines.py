@@ -129,11 +129,11 @@ class Lines:
                 sha256.update(block)
                 left -= len(block)
         if left:
-            told = f"it is shorter than the {offset} bytes that were read of it"
-            raise ReplacedError(self.name, told)
+            difference = f"it is shorter than the {offset} bytes that were read of it"
+            raise ReplacedError(self.name, difference)
         if sha256.hexdigest() != digest:
-            told = f"its first {offset} bytes, up to line {number}, are not those that were read"
-            raise ReplacedError(self.name, told)
+            difference = f"its first {offset} bytes, up to line {number}, are not those that were read"
+            raise ReplacedError(self.name, difference)
         self._row_lines.clear()
         self._sha256 = sha256
         self.offset, self.number = offset, number

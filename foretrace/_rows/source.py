@@ -309,8 +309,8 @@ class Source:
             if row > after.row:
                 yield values, Position(row=row, digest=sha256.hexdigest())
         if row < after.row:
-            told = f"it has {row} rows, fewer than the {after.row} that were read of it"
-            raise ReplacedError(self.name, told)
+            difference = f"it has {row} rows, fewer than the {after.row} that were read of it"
+            raise ReplacedError(self.name, difference)
 
 
 def check_row_count(rows: int | None) -> None:
