@@ -1,4 +1,7 @@
-"""Streams of rows: a whole run, and the river estimators `Classifier`, `Regressor`, `Forecaster`, which need river."""
+"""Streams of rows: a whole run, and estimators.
+
+`Classifier`, `Regressor` and `Forecaster` are estimators of river and need it; `SktimeForecaster` is one of sktime.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -11,12 +14,14 @@ if TYPE_CHECKING:
     from foretrace.stream._river import Classifier as Classifier
     from foretrace.stream._river import Forecaster as Forecaster
     from foretrace.stream._river import Regressor as Regressor
+    from foretrace.stream._sktime import SktimeForecaster as SktimeForecaster
 
 _PLACES = {
     "Classifier": "_river",
     "Forecaster": "_river",
     "ModelConfig": "_model_config",
     "Regressor": "_river",
+    "SktimeForecaster": "_sktime",
     "StreamConfig": "_config",
     "StreamResult": "_loop",
     "run": "_python",

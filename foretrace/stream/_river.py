@@ -29,6 +29,7 @@ from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator
 from foretrace.stream._model_config import ModelConfig, Size
+from foretrace.stream._next_steps import NextSteps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,12 +37,9 @@ if TYPE_CHECKING:
 
 try:
     from river import base
+    from river.time_series.base import Forecaster as RiverForecaster
 except ImportError as error:
     raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
-
-from foretrace.stream._forecaster import Forecaster
-
-__all__ = ["Classifier", "Forecaster", "Regressor"]
 
 
 class Classifier(OnlineEstimator, base.MiniBatchClassifier):
@@ -277,3 +275,33 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
     def predict(self, X: Any) -> np.ndarray:
         """Return the predictions for rows of an array, each as if it came next."""
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
+
+
+class Forecaster(NextSteps, RiverForecaster):
+    """Forecaster of the next steps of a series, learned online: a mixture of experts, or a recurrent network.
+
+    The last target is an input. `SktimeForecaster` learns a series at a time.
+
+    Args:
+        horizon: number of steps ahead that are learned; no more can be asked for.
+        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
+        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
+            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
+        target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
+            ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
+        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
+            network. The feature is no input. None if all rows belong to one stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
+
+    >>> model = Forecaster(horizon=2, size="tiny", features=4)
+    >>> for i in range(20):
+    ...     model.learn_one(i % 2)
+    >>> len(model.forecast(2))
+    2
+    """
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"size": "tiny"}

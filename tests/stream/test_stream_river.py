@@ -173,3 +173,20 @@ def test_importing_the_package_does_not_import_river():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'foretrace[river]'" in done.stdout
     assert ft.stream.Classifier is stream.Classifier
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("size", ["tiny", "auto"])
+def test_intervals_of_estimators_hold_their_share(size):
+    draw, model = np.random.default_rng(0), stream.Regressor(size, features=4)
+    assert model.predict_interval_one({"x": 1.0}) == (-np.inf, np.inf)
+    inside = []
+    for _ in range(600):
+        x = float(draw.normal())
+        low, high = model.predict_interval_one({"x": x}, 0.8)
+        y = x + float(draw.exponential())
+        inside.append(low <= y <= high)
+        before = model.predict_interval_one({"x": x}, 0.95)
+        assert before[0] <= low <= high <= before[1]
+        model.learn_one({"x": x}, y)
+    assert 0.75 < np.mean(inside[50:]) < 0.85

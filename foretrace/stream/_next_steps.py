@@ -1,6 +1,6 @@
-"""The river estimator `ft.stream.Forecaster`: the next steps of a series, value by value or a series at a time."""
+"""The next steps of a series, learned value by value: what the estimators of river and of sktime share."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,37 +16,16 @@ from foretrace.stream._arrays import Row
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator
 from foretrace.stream._model_config import ModelConfig, Size
-from foretrace.stream._series import SeriesMethods
-
-try:
-    from river.time_series.base import Forecaster as RiverForecaster
-except ImportError as error:
-    raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
 
 
-class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
-    """Forecaster of the next steps of a series, learned online: a mixture of experts, or a recurrent network.
+class NextSteps(OnlineEstimator):
+    """Learn a series value by value, and forecast as many steps ahead as are learned.
 
-    The last target is an input. Values come one at a time (`learn_one`, `forecast`, as in river) or as a series (`fit`,
-    `update`, `predict`, `predict_interval`, as in sktime): both are one stream, bit for bit.
+    The last value is an input.
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
-        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
-            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
-        target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
-            ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
-        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
-            network. The feature is no input. None if all rows belong to one stream.
-        members: maximum number of members; when full, the member seen least recently is replaced.
-
-    >>> model = Forecaster(horizon=2, size="tiny", features=4)
-    >>> for i in range(20):
-    ...     model.learn_one(i % 2)
-    >>> len(model.forecast(2))
-    2
+        size, model, features, target_mode, member, members: those of `OnlineEstimator`.
     """
 
     def __init__(
@@ -74,12 +53,6 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         super()._forget()
         # With what was known then: rows of other members move the mean and the scale on.
         self._newest: dict[Hashable, tuple[np.ndarray, Context]] = {}
-        self._begin_series()
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
-        yield {"size": "tiny"}
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
         return NumberTarget(self.horizon, mode=self.target_mode, strict=True)
@@ -104,13 +77,6 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
         x = {} if x is None else x
         self._check([x], [y])
         with Uninterrupted():
-            form = self._form_of_next()
-            self._learn_value(y, x)
-            self._form = form
-        self._say_news(4)
-
-    def _learn_value(self, y: Any, x: Row) -> None:
-        with Uninterrupted():
             outputs = self._learn(x, y)
             name = None if self.member is None else x[self.member]
             self._newest.pop(name, None)
@@ -118,6 +84,7 @@ class Forecaster(SeriesMethods, OnlineEstimator, RiverForecaster):
             self._newest[name] = outputs, self._intake.target.context()  # the latest one last
             if len(self._newest) > self.members:
                 del self._newest[next(iter(self._newest))]
+        self._say_news(4)
 
     @locked
     def forecast(

@@ -1,0 +1,157 @@
+"""The forecaster as an estimator of sktime, which goes on learning: `ft.stream.SktimeForecaster`."""
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretrace._rows.number_target import TargetMode
+from foretrace._runs.signals import Uninterrupted
+from foretrace.stream._arrays import frame_rows
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig, Size
+from foretrace.stream._next_steps import NextSteps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+try:
+    from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
+except ImportError as error:
+    raise ImportError("foretrace.stream.SktimeForecaster needs sktime: pip install 'foretrace[sktime]'") from error
+
+
+class SktimeForecaster(BaseForecaster):
+    """Forecaster of sktime that learns value by value: a mixture of experts, or a recurrent network.
+
+    `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once: `update` passes over values
+    up to the last one that was learned, so windows may overlap. Exogenous variables X are learned with their row;
+    those of the steps to come are not used. Several columns of y, and hierarchical series, get a model each by
+    sktime.
+
+    Args:
+        horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`, which has to be
+            given then.
+        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
+        features: number of inputs for X. Default: what the first row needs, and room for later features.
+        target_mode: baseline from which a value is predicted: the running mean ("value"), the last value
+            ("change"), or the best linear prediction from both ("auto").
+
+    Raises:
+        ValueError: an option is out of range.
+
+    >>> import pandas as pd
+    >>> from foretrace.stream import ModelConfig, SktimeForecaster
+    >>> y = pd.Series([1.0, 2.0] * 20)
+    >>> forecaster = SktimeForecaster(model=ModelConfig(experts=("baselines",)))
+    >>> forecaster.fit(y, fh=[1, 2]).predict().index.tolist()
+    [40, 41]
+    """
+
+    _tags = {
+        "authors": ["foretrace"],
+        "maintainers": ["foretrace"],
+        "python_dependencies": ["jax"],
+        "y_inner_mtype": "pd.Series",
+        "X_inner_mtype": "pd.DataFrame",
+        "requires-fh-in-fit": True,
+        "capability:exogenous": True,
+        "capability:insample": False,
+        "capability:missing_values": True,
+        "capability:pred_int": True,
+        "capability:pred_int:insample": False,
+        "capability:update": True,
+    }
+    _config = {"remember_data": False}  # what was learned is in the model: memory does not grow
+
+    def __init__(
+        self,
+        horizon: int | None = None,
+        size: Size | None = None,
+        model: ModelConfig | None = None,
+        features: int | None = None,
+        target_mode: TargetMode = StreamConfig.target_mode,
+    ):
+        self.horizon = horizon
+        self.size = size
+        self.model = model
+        self.features = features
+        self.target_mode = target_mode
+        self._X = self._y = None  # where sktime keeps data, should `remember_data` be turned on
+        super().__init__()
+        if horizon is not None:
+            self._new_model(horizon)  # an option that is out of range is an error here
+            self.set_tags(**{"requires-fh-in-fit": False})
+
+    def _new_model(self, horizon: int) -> NextSteps:
+        return NextSteps(horizon, self.size, self.model, self.features, self.target_mode)
+
+    def _fit(self, y: "pd.Series", X: "pd.DataFrame | None", fh: Any) -> "SktimeForecaster":
+        horizon = self.horizon
+        if horizon is None:
+            horizon = int(max(fh.to_relative(self.cutoff).to_numpy().max(), 1))
+        self._learner, self._last, self._name = self._new_model(horizon), None, y.name
+        return self._update(y, X)
+
+    def _update(
+        self, y: "pd.Series", X: "pd.DataFrame | None" = None, update_params: bool = True
+    ) -> "SktimeForecaster":
+        if not update_params:
+            warnings.warn(
+                "SktimeForecaster: update_params=False has no effect: a value cannot be remembered without being "
+                "learned",
+                stacklevel=3,
+            )
+        if self._last is not None:
+            y = y[y.index > self._last]
+            X = None if X is None else X.loc[y.index]
+        rows = [{}] * len(y) if X is None else frame_rows(X)
+        for value, x, index in zip(y, rows, y.index, strict=True):
+            with Uninterrupted():  # whatever ends this early, what was learned once is not learned again
+                self._learner.learn_one(value, x)
+                self._last = index
+        return self
+
+    def _predict(self, fh: Any, X: "pd.DataFrame | None") -> "pd.Series":
+        import pandas as pd
+
+        steps, index = self._steps(fh)
+        values = np.array(self._learner.forecast(self._learner.horizon))[steps]
+        return pd.Series(values, index=index, name=self._name)
+
+    def _predict_interval(self, fh: Any, X: "pd.DataFrame | None", coverage: Sequence[float]) -> "pd.DataFrame":
+        import pandas as pd
+
+        steps, index = self._steps(fh)
+        ends = [self._ends(share)[steps] for share in coverage]
+        columns = pd.MultiIndex.from_product([self._get_varnames(), coverage, ["lower", "upper"]])
+        return pd.DataFrame(np.concatenate(ends, axis=1), index=index, columns=columns)
+
+    def _ends(self, share: float) -> np.ndarray:
+        if share == 0:  # the median
+            return np.repeat(np.array(self._learner.forecast(self._learner.horizon))[:, None], 2, axis=1)
+        return np.array(self._learner.forecast_interval(self._learner.horizon, share))
+
+    def _steps(self, fh: ForecastingHorizon) -> tuple[np.ndarray, "pd.Index"]:
+        """Return places in the forecast, and their indices.
+
+        Raises:
+            ValueError: a step is asked for that is not learned.
+        """
+        steps = fh.to_relative(self.cutoff).to_numpy()
+        last = self._learner.horizon
+        bad = steps[(steps < 1) | (steps > last)]
+        if len(bad):
+            raise ValueError(
+                f"fh={bad[0]}: steps 1 to {last} after the last value are learned; choose among these, or make the "
+                "model with a greater `horizon`"
+            )
+        return steps - 1, fh.to_absolute_index(self.cutoff)
+
+    @classmethod
+    def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
+        """Return options for the checks of sktime."""
+        few = ModelConfig(experts=("baselines", "short"))
+        return [{"model": few}, {"horizon": 30, "model": ModelConfig(experts=("baselines",)), "features": 8}]

@@ -1,0 +1,117 @@
+"""The estimator of sktime: its own checks, one stream bit for bit, overlaps, intervals, harmless errors."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sktime")
+pd = pytest.importorskip("pandas")
+
+from foretrace.stream import ModelConfig, SktimeForecaster  # noqa: E402
+from foretrace.stream._next_steps import NextSteps  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+FEW = ModelConfig(experts=("baselines", "short"))
+BASELINES = ModelConfig(experts=("baselines",))
+
+
+def series(count=80):
+    draw = np.random.default_rng(0)
+    values = 10 + np.sin(np.arange(count) / 3) + 0.1 * draw.normal(size=count)
+    return pd.Series(values, pd.date_range("2024-01-01", periods=count, freq="h"), name="load")
+
+
+def make(**options):
+    return SktimeForecaster(**{"horizon": 4, "features": 8, "model": FEW} | options)
+
+
+@pytest.mark.slow
+def test_sktimes_own_checks():
+    from sktime.utils.estimator_checks import check_estimator
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(SktimeForecaster, raise_exceptions=False, verbose=False)
+    assert len(found) > 500 and {k: v for k, v in found.items() if v != "PASSED"} == {}
+
+
+@pytest.mark.full
+def test_some_of_sktimes_own_checks():
+    from sktime.utils.estimator_checks import check_estimator
+
+    names = ["test_constructor", "test_clone", "test_update_with_exogenous_variables", "test_predict_interval"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(SktimeForecaster, raise_exceptions=True, tests_to_run=names, verbose=False)
+    assert len(found) >= len(names)
+
+
+def test_fit_and_update_are_one_stream_bit_for_bit():
+    y = series()
+    X = pd.DataFrame({"hour": y.index.hour.astype(float), "day": y.index.day.astype(str)}, index=y.index)
+    whole = make().fit(y, X)
+    parts = make().fit(y[:30], X[:30]).update(y[30:31], X[30:31])
+    # Windows may overlap: what was learned is passed over.
+    parts = pickle.loads(pickle.dumps(parts)).update(y[20:], X[20:])
+    singly = NextSteps(4, features=8, model=FEW)
+    for value, x in zip(y, X.to_dict("records"), strict=True):
+        singly.learn_one(value, x)
+    fh = [1, 2, 3, 4]
+    assert whole.predict(fh).index.equals(pd.date_range(y.index[-1], periods=5, freq="h")[1:])
+    pd.testing.assert_series_equal(whole.predict(fh), parts.predict(fh), check_exact=True)
+    intervals = whole.predict_interval(fh, coverage=[0.5, 0.9])
+    pd.testing.assert_frame_equal(intervals, parts.predict_interval(fh, coverage=[0.5, 0.9]), check_exact=True)
+    assert whole.predict(fh).tolist() == singly.forecast(4)
+    assert intervals["load"][0.9].to_numpy().tolist() == [list(ends) for ends in singly.forecast_interval(4)]
+    pd.testing.assert_series_equal(whole.fit(y, X).predict(fh), parts.predict(fh), check_exact=True)  # begins anew
+
+
+def test_memory_does_not_grow():
+    model = make(model=BASELINES).fit(series(20))
+    assert getattr(model, "_y", None) is None
+    sizes = [len(pickle.dumps(model.update(part))) for part in (series(200), series(400))]
+    assert abs(sizes[1] - sizes[0]) < 100
+
+
+@pytest.mark.full
+def test_missing_values_and_the_median():
+    y = series()
+    y.iloc[10] = np.nan
+    model = make().fit(y)
+    assert np.isfinite(model.predict([1, 4])).all()
+    quantiles = model.predict_quantiles([2], alpha=[0.5])
+    assert quantiles.to_numpy().item() == model.predict([2]).item()
+
+
+def test_errors_leave_the_model_as_it_was():
+    y, model = series(), make().fit(series()[:40])
+    before = model.predict([1, 2]).tolist()
+    with pytest.raises(ValueError, match="fh=5: steps 1 to 4 after the last value are learned"):
+        model.predict([1, 5])
+    with pytest.raises(ValueError, match="coverage=0.999 must be above 0"):
+        model.predict_interval([1], coverage=0.999)
+    with pytest.raises(ValueError, match="horizon=0, expected a whole number"):
+        make(horizon=0)
+    assert model.predict([1, 2]).tolist() == before
+    with pytest.warns(UserWarning, match="update_params=False has no effect"):
+        model.update(y[40:50], update_params=False)
+
+
+@pytest.mark.full
+def test_after_an_error_each_value_is_still_learned_once(monkeypatch):
+    y, model = series(12), make(model=BASELINES)
+    learn = NextSteps.learn_one
+
+    def failing(self, value, x=None):
+        if value == y.iloc[8]:
+            raise KeyboardInterrupt
+        learn(self, value, x)
+
+    model.fit(y[:5])
+    monkeypatch.setattr(NextSteps, "learn_one", failing)
+    with pytest.raises(KeyboardInterrupt):
+        model.update(y[5:])
+    monkeypatch.undo()
+    assert model.update(y[5:]).predict([1, 4]).tolist() == make(model=BASELINES).fit(y).predict([1, 4]).tolist()
