@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._rows.encode import Encoder
+from foretrace._rows.saved import MOST, check_size, check_within
 from foretrace._rows.target import Context, NumberContext, Target
 from foretrace._rows.values import MAX_TEXT, as_label, as_text
+from foretrace._runs.config_json import from_json
 
 _PLAIN = str | int | float | None
 """What JSON can hold; other values, such as decimals of a parquet file, are saved as their label."""
@@ -31,6 +33,25 @@ class LabelledRow(NamedTuple):
     context: Context
     targets: list[Any]
     label: Any
+
+
+class SavedRow(NamedTuple):
+    """What is saved of a row whose label has come; the target knows the types."""
+
+    context: list[Any]
+    targets: list[Any]
+    label: Any
+
+
+class SavedLabels(NamedTuple):
+    """What is saved of the labels of one stream, beside what streams share."""
+
+    last: Any
+    pending_labels: list[str | int | float | bool | None]
+    contexts: list[list[Any]]
+    recent: list[Any]
+    num_labels: int
+    resolved: list[SavedRow]
 
 
 class DelayedLabels:
@@ -127,32 +148,55 @@ class DelayedLabels:
         return {
             "last": self.last,
             "pending_labels": [v if isinstance(v, _PLAIN) else as_label(v) for v in self.pending_labels],
-            "contexts": list(self.contexts),
+            "contexts": [list(context) for context in self.contexts],
             "recent": list(self.recent),
             "num_labels": self.num_labels,
-            "resolved": [list(row) for row in self.resolved],
+            "resolved": [saved_row(row) for row in self.resolved],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments."""
-        self.encoder.restore(state["encoder"])
-        self.target.restore(state["target"])
-        self.restore_own(state)
+        """Restore what `to_json` returned of an object made with the same arguments.
 
-    def restore_own(self, state: dict[str, Any]) -> None:
-        """Restore what `own_to_json` returned."""
-        context = self.target.context_from_json
-        self.last = state["last"]
-        self.pending_labels = deque(state["pending_labels"])
-        self.contexts = deque(context(values) for values in state["contexts"])
-        self.recent = deque(state["recent"], maxlen=self.recent.maxlen)
-        self.num_labels = state["num_labels"]
-        self.resolved = deque(self.labelled_row(row) for row in state["resolved"])
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        own = dict(state)
+        self.encoder.restore(own.pop("encoder"))
+        self.target.restore(own.pop("target"))
+        self.restore_own(own)
 
-    def labelled_row(self, saved: list[Any]) -> LabelledRow:
-        """Return a labelled row that was saved as a list."""
-        values, *rest = saved
-        return LabelledRow(self.target.context_from_json(values), *rest)
+    def restore_own(self, state: Any) -> None:
+        """Restore what `own_to_json` returned.
+
+        Raises:
+            ValueError: it is nothing that `own_to_json` returns.
+        """
+        saved, steps = from_json(SavedLabels, state), self.recent.maxlen or 1
+        num_labels = saved.num_labels
+        check_within("num_labels", [num_labels], 0, MOST)
+        # All that waits follows from the number of rows.
+        rows = len(saved.pending_labels) + num_labels
+        check_size("pending_labels", saved.pending_labels, min(rows, self.delay))
+        check_size("contexts", saved.contexts, min(rows, self.total_delay))
+        check_size("recent", saved.recent, min(num_labels, steps))
+        numbers = [*saved.recent, *[None] * steps][:steps]
+        self.target.labels_from_json(numbers, None)
+        self.last = self.target.last_from_json(saved.last)
+        self.pending_labels = deque(saved.pending_labels)
+        self.contexts = deque(map(self.target.context_from_json, saved.contexts))
+        self.recent = deque(saved.recent, maxlen=steps)
+        self.num_labels = num_labels
+        self.resolved = deque(map(self.labelled_row, saved.resolved))
+
+    def labelled_row(self, state: Any) -> LabelledRow:
+        """Return a row that `saved_row` was called on.
+
+        Raises:
+            ValueError: it is nothing that `saved_row` returns.
+        """
+        saved = from_json(SavedRow, state)
+        context = self.target.context_from_json(saved.context)
+        return LabelledRow(context, *self.target.labels_from_json(saved.targets, saved.label))
 
     def _observe(self, value: Any) -> None:
         self.pending_labels.append(_short(value))
@@ -177,3 +221,8 @@ class DelayedLabels:
         targets = list(self.recent)
         context = self.contexts.popleft()
         self.resolved.append(LabelledRow(context, targets, self.target.label(targets, context)))
+
+
+def saved_row(row: LabelledRow) -> SavedRow:
+    """Return what is saved of a row whose label has come."""
+    return SavedRow(list(row.context), row.targets, row.label)

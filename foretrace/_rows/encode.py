@@ -13,18 +13,17 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from foretrace._rows.running import Moments, Vocabulary
+from foretrace._rows.running import Moments, SavedMoments, Vocabulary
+from foretrace._rows.saved import check_counts, check_size, check_within
 from foretrace._rows.schema import Column, Kind, infer_kind
-from foretrace._rows.values import as_number, as_text, as_time, is_absent, is_missing
+from foretrace._rows.values import MAX_ABS_VALUE, as_number, as_text, as_time, is_absent, is_missing
+from foretrace._runs.config_json import from_json
 
 Outliers = Literal["clip", "mask", "stop"]
-
-MAX_ABS_VALUE = 1e30
-"""Absolute value from which a number counts as infinite, whatever was seen before."""
 
 CATEGORIES = 16
 """Number of inputs of a categorical column, unless another is given."""
@@ -50,6 +49,32 @@ def _size(kind: Kind, categories: int) -> int:
 
 class EncodingError(ValueError):
     """A value that the policy for outliers refuses."""
+
+
+class SavedColumn(NamedTuple):
+    """A column of an encoder that is saved, and its first place in the vector of a row."""
+
+    name: Any
+    kind: Kind
+    at: int
+
+
+class SavedEncoder(NamedTuple):
+    """What is saved of an encoder.
+
+    Args:
+        columns: its columns.
+        used: number of inputs that they use.
+        numbers: moments of each column of numbers.
+        words: categories of each column of categories.
+        counts: number of values that could not be used, by reason.
+    """
+
+    columns: list[SavedColumn]
+    used: int
+    numbers: list[SavedMoments]
+    words: list[list[str]]
+    counts: dict[str, int]
 
 
 class Encoder:
@@ -209,7 +234,7 @@ class Encoder:
 
     def _tell_no_room(self, name: Any) -> None:
         self._tell(
-            "columns without room",
+            "values of columns without room",
             f"{_shown(name)} finds no room in {self.width} inputs and is left out, as is every later "
             "column that needs more; raise `features`",
         )
@@ -273,31 +298,38 @@ class Encoder:
     def to_json(self) -> dict[str, Any]:
         """Return what was learned, as JSON."""
         kinds = {name: kind for name, (kind, _) in self.columns.items()}
-        return {
-            "columns": [[name, kind, at] for name, (kind, at) in self.columns.items()],
-            "used": self.used,
-            "numbers": [self.numbers[name].to_json() for name in kinds if kinds[name] == "numeric"],
-            "words": [self.words[name].values for name in kinds if kinds[name] == "categorical"],
-            "counts": dict(self.counts),
-        }
+        return SavedEncoder(
+            [SavedColumn(name, kind, at) for name, (kind, at) in self.columns.items()],
+            self.used,
+            [self.numbers[name].to_json() for name in kinds if kinds[name] == "numeric"],
+            [self.words[name].values for name in kinds if kinds[name] == "categorical"],
+            dict(self.counts),
+        )._asdict()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an encoder made with the same arguments.
 
         Raises:
-            ValueError: it had other columns.
+            ValueError: it is nothing that `to_json` returns, or had other columns.
         """
-        self._check_given([Column(name, kind) for name, kind, _ in state["columns"]])
+        saved = from_json(SavedEncoder, state)
+        self._check_given([Column(name, kind) for name, kind, _ in saved.columns])
+        check_within("used", [saved.used], 0, self.width)
+        check_counts("counts", saved.counts)
+        for kind, values in (("numeric", saved.numbers), ("categorical", saved.words)):
+            check_size(f"columns, {kind}", values, sum(column.kind == kind for column in saved.columns))
         self.columns, self.undecided, self.numbers, self.words = {}, {}, {}, {}
-        numbers, words = list(reversed(state["numbers"])), list(reversed(state["words"]))
-        for name, kind, at in state["columns"]:
+        numbers, words = iter(saved.numbers), iter(saved.words)
+        for name, kind, at in saved.columns:
+            check_within(f"place of {name}", [at], 0, saved.used - _size(kind, self.categories))
             self._place(Column(name, kind), at)
             if kind == "numeric":
-                self.numbers[name].restore(numbers.pop())
+                self.numbers[name].restore(next(numbers))
             elif kind == "categorical":
-                self.words[name] = Vocabulary(self.categories - 1, words.pop())
-        self.used = state["used"]
-        self.counts = Counter(state["counts"])
+                self.words[name] = Vocabulary(self.categories - 1, next(words))
+        check_size("columns", self.columns, len(saved.columns))
+        self.used = saved.used
+        self.counts = Counter(saved.counts)
 
     def _check_given(self, saved: list[Column]) -> None:
         """Check that a state begins with the columns that were given; undecided ones may be decided there."""

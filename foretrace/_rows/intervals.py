@@ -20,10 +20,13 @@ Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error i
 
 from bisect import bisect_left
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from foretrace._rows.saved import MOST, check_number_of_stream, check_size, check_within
+from foretrace._rows.values import MAX_ABS_VALUE
+from foretrace._runs.config_json import from_json
 from foretrace._types import Float
 
 COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
@@ -35,6 +38,7 @@ _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
 _EXACT = 0.01
 """Ratio of the fast scale to the slow one below which a stretch is exact: after a hundred errors of zero."""
 
+_ARRAYS = ("units", "quantiles", "weights", "offsets")
 _SIGNS = np.array([-1.0, 1.0])[:, None, None]
 
 
@@ -49,6 +53,16 @@ def check_coverage(coverage: float) -> None:
             f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of labels that "
             "an interval is to hold, such as 0.9"
         )
+
+
+class SavedIntervals(NamedTuple):
+    """What is saved of intervals: the elements of their arrays."""
+
+    num_labels: int
+    units: list[float]
+    quantiles: list[float]
+    weights: list[float]
+    offsets: list[float]
 
 
 class Intervals:
@@ -154,17 +168,26 @@ class Intervals:
         margins[:, 0] = _least(tracked)  # where the reach of the offset is zero
         return np.maximum.accumulate(margins, axis=1)
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> SavedIntervals:
         """Return what was learned."""
-        arrays = (self.units, self.quantiles, self.weights, self.offsets)
-        return [self.num_labels, *(array.ravel().tolist() for array in arrays)]
+        return SavedIntervals(self.num_labels, *(getattr(self, name).ravel().tolist() for name in _ARRAYS))
 
-    def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments."""
-        self.num_labels = state[0]
-        like = (self.units, self.quantiles, self.weights, self.offsets)
-        arrays = (np.array(values, np.float64).reshape(old.shape) for values, old in zip(state[1:], like, strict=True))
-        self.units, self.quantiles, self.weights, self.offsets = arrays
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedIntervals, state)
+        check_within("num_labels", [saved.num_labels], 0, MOST)
+        check_within("units", saved.units, 0, MAX_ABS_VALUE)
+        check_within("weights", saved.weights, 0, 1)
+        for name in _ARRAYS:
+            values, like = getattr(saved, name), getattr(self, name)
+            check_number_of_stream(name, values)
+            check_size(name, values, like.size)
+            setattr(self, name, np.array(values, np.float64).reshape(like.shape))
+        self.num_labels = saved.num_labels
 
 
 def _least(tracked: Float[np.ndarray, "2 C O"]) -> Float[np.ndarray, "2 O"]:

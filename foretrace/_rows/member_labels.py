@@ -8,6 +8,7 @@ import numpy as np
 from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
 from foretrace._rows.slots import Slot, SlotTable
 from foretrace._rows.target import Context
+from foretrace._runs.config_json import from_json
 
 
 class MemberRow(NamedTuple):
@@ -92,14 +93,22 @@ class MemberLabels:
         streams = [[slot, stream.own_to_json()] for slot, stream in sorted(self.streams.items())]
         return {**self.shared.to_json(), "slots": self.table.to_json(), "streams": streams}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments."""
-        self.shared.restore(state)
-        self.table.restore(state["slots"])
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        shared = dict(state)
+        self.table.restore(shared.pop("slots"))
+        streams = from_json(list[tuple[int, dict[str, Any]]], shared.pop("streams"))
+        self.shared.restore(shared)
         self.streams = {}
-        for slot, own in state["streams"]:
+        for slot, own in streams:
             self.streams[slot] = self._new()
             self.streams[slot].restore_own(own)
+        if self.streams.keys() != self.table.taken or len(streams) != len(self.streams):
+            raise ValueError(f"labels of the slots {sorted(self.streams)}, but members have {sorted(self.table.taken)}")
 
     def _enter(self, name: Hashable, reset: bool) -> tuple[Slot, DelayedLabels]:
         slot = self.table.assign(name, reset=reset)

@@ -8,17 +8,44 @@ near 1 where numbers move slowly, near 0 where the last number says nothing.
 """
 
 from collections import Counter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from foretrace._rows.encode import MAX_ABS_VALUE, EncodingError, Outliers, clip
-from foretrace._rows.intervals import Intervals
-from foretrace._rows.running import MEMORY, Moments
+from foretrace._rows.encode import EncodingError, Outliers, clip
+from foretrace._rows.intervals import Intervals, SavedIntervals
+from foretrace._rows.running import MEMORY, Moments, SavedMoments
+from foretrace._rows.saved import check_counts, check_number_of_stream, check_size, check_within
 from foretrace._rows.target import NumberContext
-from foretrace._rows.values import as_number, check_number, is_missing
+from foretrace._rows.values import MAX_ABS_VALUE, as_number, check_number, is_missing
+from foretrace._runs.config_json import from_json
 
 TargetMode = Literal["auto", "change", "value"]
+
+
+_LAST: Any = float | None
+_TARGETS: Any = list[float | None]
+_LABEL: Any = list[float] | None
+"""Types of what is saved of the numbers of a stream."""
+
+
+class SavedBaseline(NamedTuple):
+    """What is saved of a baseline."""
+
+    num_labels: int
+    residuals: list[SavedMoments]
+    product: list[float]
+    power: float
+
+
+class SavedNumbers(NamedTuple):
+    """What is saved of a target of numbers."""
+
+    moments: SavedMoments
+    last: float | None
+    baseline: SavedBaseline | None
+    counts: dict[str, int]
+    intervals: SavedIntervals
 
 
 class Baseline:
@@ -72,15 +99,24 @@ class Baseline:
         self.power += (last**2 - self.power) / self.count
         return [clip(r / scale, self.bound) for r, scale in zip(learned, self.scale, strict=True)]
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> SavedBaseline:
         """Return what was learned."""
-        return [self.count, [moments.to_json() for moments in self.residuals], self.product, self.power]
+        return SavedBaseline(self.count, [moments.to_json() for moments in self.residuals], self.product, self.power)
 
-    def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments."""
-        self.count, residuals, self.product, self.power = state
-        for moments, saved in zip(self.residuals, residuals, strict=True):
-            moments.restore(saved)
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedBaseline, state)
+        check_within("num_labels", [saved.num_labels], 0, MEMORY)
+        check_within("power", [saved.power], 0, self.bound**2)
+        check_within("product", saved.product, -(self.bound**2), self.bound**2)
+        check_size("product", saved.product, len(self.residuals))
+        for moments, each in zip(self.residuals, saved.residuals, strict=True):
+            moments.restore(each)
+        self.count, self.product, self.power = saved.num_labels, saved.product, saved.power
 
 
 class NumberTarget:
@@ -221,9 +257,45 @@ class NumberTarget:
         base = [mean + weight * ahead for weight in self.baseline.weight]
         return NumberContext(mean, self.last, base, self.baseline.scale, deviation, margins)
 
-    def context_from_json(self, values: list[Any]) -> NumberContext:
-        """Return a context that was saved as JSON."""
-        return NumberContext(*values)
+    def context_from_json(self, values: Any) -> NumberContext:
+        """Return a context that was saved as JSON.
+
+        Raises:
+            ValueError: it is nothing that `context` returns.
+        """
+        context = from_json(NumberContext, values)
+        for name, value in context._asdict().items():
+            each = value if isinstance(value, list) else [] if value is None else [value]
+            if name == "margins" and value is not None:
+                check_size(name, value, 2)
+                each = [*value[0], *value[1]]
+                check_size(name, each, 2 * self.output_size)
+            elif isinstance(value, list):
+                check_size(name, each, self.output_size)
+            check_number_of_stream(name, each)
+        return context
+
+    def labels_from_json(self, targets: list[Any], label: Any) -> tuple[list[float | None], list[float] | None]:
+        """Return the targets of a row, and its label, that were saved as JSON.
+
+        Raises:
+            ValueError: they are nothing that `learn` and `label` return.
+        """
+        numbers, residuals = from_json(_TARGETS, targets), from_json(_LABEL, label)
+        for values in (numbers, [0.0] * self.output_size if residuals is None else residuals):
+            check_size("targets", values, self.output_size)
+            check_number_of_stream("targets", [value for value in values if value is not None])
+        return numbers, residuals
+
+    def last_from_json(self, value: Any) -> float | None:
+        """Return a last number that was saved as JSON.
+
+        Raises:
+            ValueError: it is none.
+        """
+        number = from_json(_LAST, value)
+        check_number_of_stream("last", [] if number is None else [number])
+        return number
 
     def previous(self) -> np.ndarray:
         """Return the last number in the present scale, and 1 if it is missing."""
@@ -231,20 +303,26 @@ class NumberTarget:
             return np.array([0.0, 1.0])
         return np.array([clip(self.moments.score(self.last), self.bound), 0.0])
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> SavedNumbers:
         """Return what was learned."""
         baseline = None if self.baseline is None else self.baseline.to_json()
-        return [self.moments.to_json(), self.last, baseline, dict(self.counts), self.intervals.to_json()]
+        return SavedNumbers(self.moments.to_json(), self.last, baseline, dict(self.counts), self.intervals.to_json())
 
-    def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned."""
-        moments, self.last, baseline, counts, intervals = state
-        self.intervals.restore(intervals)
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedNumbers, state)
+        check_counts("counts", saved.counts)
+        self.last = self.last_from_json(saved.last)
+        self.intervals.restore(saved.intervals)
         self._margins = None
         if self.baseline is not None:
-            self.baseline.restore(baseline)
-        self.moments.restore(moments)
-        self.counts = Counter(counts)
+            self.baseline.restore(saved.baseline)
+        self.moments.restore(saved.moments)
+        self.counts = Counter(saved.counts)
 
     def _number(self, value: Any) -> float | None:
         """Return a number; None if the value is missing or not a finite number."""

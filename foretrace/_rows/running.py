@@ -2,7 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+from foretrace._rows.saved import MOST, check_number_of_stream, check_within
+from foretrace._rows.values import MAX_ABS_VALUE
+from foretrace._runs.config_json import from_json
 
 SETTLED = 30
 """Number of samples before running statistics are used to detect outliers."""
@@ -15,6 +19,24 @@ NEW_LEVEL = 30
 
 NEW_SCALE, NARROW = 300, 0.05
 """Number of samples in a row that are a smaller scale, if all lie this close to each other, in standard deviations."""
+
+
+class SavedWelford(NamedTuple):
+    """What is saved of `Welford`."""
+
+    num_samples: int
+    mean: float
+    variance: float
+
+
+class SavedMoments(NamedTuple):
+    """What is saved of `Moments`."""
+
+    num_samples: int
+    mean: float
+    variance: float
+    excess: int
+    run: SavedWelford
 
 
 class Welford:
@@ -50,13 +72,24 @@ class Welford:
         if not self.fixed:
             self.mean = 0.0
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> Any:
         """Return the state; floats survive JSON exactly."""
-        return [self.count, self.mean, self.variance]
+        return SavedWelford(self.count, self.mean, self.variance)
 
-    def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments."""
-        self.count, self.mean, self.variance = state
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedWelford, state)
+        check_within("num_samples", [saved.num_samples], 0, MEMORY)
+        check_number_of_stream("mean", [saved.mean])
+        check_within("variance", [saved.variance], 0, (2 * MAX_ABS_VALUE) ** 2)
+        self.count, self.mean, self.variance = saved
+
+    def _take(self, other: "Welford") -> None:
+        self.count, self.mean, self.variance = other.count, other.mean, other.variance
 
 
 class Moments(Welford):
@@ -120,7 +153,7 @@ class Moments(Welford):
         is_new_scale = not self.excess and run.count >= NEW_SCALE and run.variance > 0
         if self.excess < NEW_LEVEL and not is_new_scale:
             return False
-        super().restore(run.to_json())
+        self._take(run)
         self.excess = 0
         run.clear()
         return True
@@ -128,18 +161,26 @@ class Moments(Welford):
     def copy(self) -> Self:
         """Return an object with the same state, which changes on its own."""
         copied = type(self)(self.mean if self.fixed else None)
-        copied.restore(self.to_json())
+        copied._take(self)
+        copied.run._take(self.run)
+        copied.excess = self.excess
         return copied
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> SavedMoments:
         """Return the state; floats survive JSON exactly."""
-        return [*super().to_json(), self.excess, self.run.to_json()]
+        return SavedMoments(self.count, self.mean, self.variance, self.excess, self.run.to_json())
 
-    def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments."""
-        *own, self.excess, run = state
-        super().restore(own)
-        self.run.restore(run)
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedMoments, state)
+        check_within("excess", [saved.excess], 0, MOST)
+        super().restore(saved[:3])
+        self.run.restore(saved.run)
+        self.excess = saved.excess
 
 
 class Vocabulary:
@@ -149,6 +190,9 @@ class Vocabulary:
         capacity: maximum number of values.
         values: first values.
         key: what values are compared by. Default: the value itself.
+
+    Raises:
+        ValueError: there are more values than the capacity, or two are equal.
 
     >>> words = Vocabulary(2, key=str.lower)
     >>> [words.add(word) for word in ("a", "b", "A", "c")], words.values
@@ -160,6 +204,8 @@ class Vocabulary:
         self.values: list[Any] = list(values or [])
         self._key = key
         self._slots = {value if key is None else key(value): i for i, value in enumerate(self.values)}
+        if not len(self._slots) == len(self.values) <= capacity:
+            raise ValueError(f"{len(self.values)} values must be distinct, and at most {capacity}")
 
     def __len__(self) -> int:
         return len(self.values)

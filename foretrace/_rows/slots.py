@@ -4,6 +4,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from foretrace._rows.saved import check_counts, check_size
+from foretrace._runs.config_json import from_json
+
 WhenFull = Literal["evict", "stop"]
 
 
@@ -21,6 +24,22 @@ class Slot(NamedTuple):
 
     number: int
     is_new: bool
+
+
+class SavedSlot(NamedTuple):
+    """What is saved of a member: its name, its slot, and whether its next row starts anew."""
+
+    name: Any
+    number: int
+    is_resetting: bool
+
+
+class SavedSlots(NamedTuple):
+    """What is saved of a table of slots."""
+
+    slots: list[SavedSlot]
+    free: list[int]
+    counts: dict[str, int]
 
 
 class SlotTable:
@@ -83,6 +102,11 @@ class SlotTable:
             return None
         return Slot(self._slots[name], name in self._resetting)
 
+    @property
+    def taken(self) -> set[int]:
+        """Slots that members have."""
+        return set(self._slots.values())
+
     def reset(self, name: Hashable) -> None:
         """Let a member start anew with its next row.
 
@@ -107,17 +131,27 @@ class SlotTable:
         self._free.append(index)
         return index
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SavedSlots:
         """Return everything that the next rows depend on; names must be JSON."""
-        slots = [[name, index, name in self._resetting] for name, index in self._slots.items()]
-        return {"slots": slots, "free": list(self._free), "counts": dict(self.counts)}
+        slots = [SavedSlot(name, index, name in self._resetting) for name, index in self._slots.items()]
+        return SavedSlots(slots, list(self._free), dict(self.counts))
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `to_json` returned of a table made with the same arguments."""
-        self._slots = OrderedDict((name, index) for name, index, _ in state["slots"])
-        self._resetting = {name: None for name, _, resetting in state["slots"] if resetting}
-        self._free = list(state["free"])
-        self.counts = Counter(state["counts"])
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned of a table made with the same arguments.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedSlots, state)
+        numbers = sorted([*(slot.number for slot in saved.slots), *saved.free])
+        if numbers != list(range(len(numbers))) or len(numbers) > self.num_slots:
+            raise ValueError(f"slots {str(numbers)[:80]} must be distinct, without gaps, and at most {self.num_slots}")
+        check_counts("counts", saved.counts)
+        self._slots = OrderedDict((name, number) for name, number, _ in saved.slots)
+        check_size("slots", self._slots, len(saved.slots))
+        self._resetting = {name: None for name, _, is_resetting in saved.slots if is_resetting}
+        self._free = saved.free
+        self.counts = Counter(saved.counts)
 
     def _join(self, name: Hashable) -> int:
         if self._free:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from foretrace._rows.running import Vocabulary
+from foretrace._rows.saved import MOST, check_counts, check_size, check_within
 from foretrace._rows.values import as_label, check_hashable, is_absent, only_element
+from foretrace._runs.config_json import from_json
 
 
 class ClassContext(NamedTuple):
@@ -107,16 +109,22 @@ class Target(Protocol):
     def context(self) -> Context:
         """Return what is known now."""
 
-    def context_from_json(self, values: list[Any]) -> Context:
+    def context_from_json(self, values: Any) -> Context:
         """Return a context that was saved as JSON."""
+
+    def labels_from_json(self, targets: list[Any], label: Any) -> tuple[list[Any], Any]:
+        """Return the targets of a row, and its label, that were saved as JSON."""
+
+    def last_from_json(self, value: Any) -> Any:
+        """Return a last known target that was saved as JSON."""
 
     def previous(self) -> np.ndarray:
         """Return the last known target as inputs."""
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> Any:
         """Return what was learned."""
 
-    def restore(self, state: list[Any]) -> None:
+    def restore(self, state: Any) -> None:
         """Restore what `to_json` returned."""
 
 
@@ -127,6 +135,21 @@ def class_room(values: Iterable[Any]) -> int:
     (16, 40)
     """
     return max(16, 2 * len({as_label(value) for value in values if not is_absent(value)}))
+
+
+_INDEX: Any = int | None
+_TARGETS: Any = list[int | None]
+"""Types of what is saved of the classes of a stream."""
+
+
+class SavedClasses(NamedTuple):
+    """What is saved of a target of classes."""
+
+    classes: list[str | bool | int | float]
+    frequency: list[int]
+    last: int | None
+    majority: int | None
+    counts: dict[str, int]
 
 
 class ClassTarget:
@@ -234,9 +257,42 @@ class ClassTarget:
         """Return the number of classes, the last and the most frequent one."""
         return ClassContext(len(self.classes), self.last, self.majority)
 
-    def context_from_json(self, values: list[Any]) -> ClassContext:
-        """Return a context that was saved as JSON."""
-        return ClassContext(*values)
+    def context_from_json(self, values: Any) -> ClassContext:
+        """Return a context that was saved as JSON.
+
+        Raises:
+            ValueError: it is nothing that `context` returns.
+        """
+        context = from_json(ClassContext, values)
+        check_within("num_classes", [context.num_classes], 0, self.output_size)
+        for index in (context.last, context.majority):
+            self._check_index(index)
+        return context
+
+    def labels_from_json(self, targets: list[Any], label: Any) -> tuple[list[int | None], int | None]:
+        """Return the target of a row, and its label, that were saved as JSON.
+
+        Raises:
+            ValueError: they are nothing that `learn` and `label` return.
+        """
+        indices, of_loss = from_json(_TARGETS, targets), from_json(_INDEX, label)
+        check_size("targets", indices, 1)
+        self._check_index(indices[0], least=-1)
+        self._check_index(of_loss)
+        return indices, of_loss
+
+    def last_from_json(self, value: Any) -> int | None:
+        """Return a last class that was saved as JSON.
+
+        Raises:
+            ValueError: it is none.
+        """
+        index = from_json(_INDEX, value)
+        self._check_index(index)
+        return index
+
+    def _check_index(self, index: int | None, least: int = 0) -> None:
+        check_within("class", [] if index is None else [index], least, self.output_size - 1)
 
     def previous(self) -> np.ndarray:
         """Return the last class, one-hot; zeros if there is none."""
@@ -245,12 +301,22 @@ class ClassTarget:
             out[self.last] = 1.0
         return out
 
-    def to_json(self) -> list[Any]:
+    def to_json(self) -> SavedClasses:
         """Return what was learned."""
-        return [self.classes.values, self.frequency, self.last, self.majority, dict(self.counts)]
+        return SavedClasses(self.classes.values, self.frequency, self.last, self.majority, dict(self.counts))
 
-    def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned."""
-        values, self.frequency, self.last, self.majority, counts = state
-        self.classes = self._vocabulary(values)
-        self.counts = Counter(counts)
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedClasses, state)
+        check_size("frequency", saved.frequency, self.output_size)
+        check_within("frequency", saved.frequency, 0, MOST)
+        check_counts("counts", saved.counts)
+        self._check_index(saved.majority)
+        self.last = self.last_from_json(saved.last)
+        self.classes = self._vocabulary(saved.classes)
+        self.frequency, self.majority = saved.frequency, saved.majority
+        self.counts = Counter(saved.counts)

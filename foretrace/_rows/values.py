@@ -14,6 +14,9 @@ import numpy as np
 MISSING = frozenset(("", "?", "na", "n/a", "nan", "+nan", "-nan", "<na>", "nat", "null", "none", "-"))
 """Texts that stand for a missing number or time, in lower case."""
 
+MAX_ABS_VALUE = 1e30
+"""Absolute value from which a number counts as infinite, whatever was seen before."""
+
 MAX_TEXT = 256
 """Maximum number of characters of a category or class; a checkpoint holds every one that was seen."""
 

@@ -18,8 +18,6 @@ _TEMPORARY = ".tmp"
 
 _A_DAY = 86_400.0
 
-_WRITING = threading.Lock()
-
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that there is the old one or the new one at any moment, whatever happens.
@@ -30,18 +28,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         OSError: it cannot be written; the old one is still there.
     """
     temporary = _temporary(path)
-    with _WRITING:
-        remove_temporaries(path)
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+    remove_temporaries(path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
 
 
 def create_atomically(path: Path, data: bytes) -> None:
@@ -89,8 +86,9 @@ def appearing(path: Path) -> Iterator[TextIO]:
 
 
 def _temporary(path: Path) -> Path:
-    """Return where a process writes what becomes a file; `remove_temporaries` finds it."""
-    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_TEMPORARY}")
+    """Return where a thread of a process writes what becomes a file; `remove_temporaries` finds it."""
+    writer = f"{socket.gethostname()}-{os.getpid()}.{threading.get_ident()}"
+    return path.with_name(f".{path.name}.{writer}{_TEMPORARY}")
 
 
 def is_temporary(file: Path, path: Path) -> bool:
@@ -113,7 +111,8 @@ def remove_temporaries(path: Path) -> None:
     """Remove what killed processes left beside a file when they wrote it."""
     start = f".{path.name}."
     for file in path.parent.glob(f"{glob.escape(start)}*-*{_TEMPORARY}"):
-        host, _, process = file.name.removeprefix(start).removesuffix(_TEMPORARY).rpartition("-")
+        host, _, writer = file.name.removeprefix(start).removesuffix(_TEMPORARY).rpartition("-")
+        process = writer.partition(".")[0]
         if process.isdigit() and _is_abandoned(file, host, int(process)):
             file.unlink(missing_ok=True)
 

@@ -11,8 +11,10 @@ import numpy as np
 from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed
 from foretrace._recurrence.chunk import Carry
-from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
+from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow, saved_row
+from foretrace._rows.saved import MOST, check_within
 from foretrace._rows.target import Context
+from foretrace._runs.config_json import from_json
 from foretrace.stream._ensemble import Ensemble, EnsembleState, ensemble
 from foretrace.stream._learner import StreamLearner, StreamState, StreamStep, empty_labels, stream_learner
 from foretrace.stream._member_learner import MemberLearner
@@ -180,6 +182,14 @@ class AbstractIntake(abc.ABC):
         return labels, mask
 
 
+class SavedOneStream(NamedTuple):
+    """What is saved of the intake of one stream."""
+
+    labels: dict[str, Any]
+    num_chunks: int
+    for_network: list[Any]
+
+
 class OneStream(AbstractIntake):
     """The rows of one stream, a chunk in each step.
 
@@ -257,11 +267,13 @@ class OneStream(AbstractIntake):
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        late = [list(row) for row in self.for_network]
+        late = [saved_row(row) for row in self.for_network]
         return {"labels": self.labels.to_json(), "num_chunks": self.num_chunks, "for_network": late}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `to_json` returned of an object made with the same arguments."""
-        self.labels.restore(state["labels"])
-        self.num_chunks = state["num_chunks"]
-        self.for_network = deque(self.labels.labelled_row(row) for row in state.get("for_network", ()))
+        saved = from_json(SavedOneStream, state)
+        check_within("num_chunks", [saved.num_chunks], 0, MOST)
+        self.labels.restore(saved.labels)
+        self.num_chunks = saved.num_chunks
+        self.for_network = deque(map(self.labels.labelled_row, saved.for_network))

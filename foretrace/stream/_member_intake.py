@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,14 +12,23 @@ from foretrace._experts.shape import Shape
 from foretrace._recurrence.chunk import Carry
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.member_labels import MemberLabels
+from foretrace._rows.saved import check_within
 from foretrace._rows.slots import Slot, SlotTable, WhenFull
 from foretrace._rows.target import Context
 from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
+from foretrace._runs.config_json import from_json
 from foretrace.stream._ensemble import EnsembleState
 from foretrace.stream._intake import AbstractIntake, IntakeStep, Row, State
 from foretrace.stream._learner import StreamState
 from foretrace.stream._member_learner import MemberLearner, member_learner
 from foretrace.stream._model_config import ModelConfig
+
+
+class SavedMembers(NamedTuple):
+    """What is saved of the intake of members."""
+
+    labels: dict[str, Any]
+    newest_slot: int
 
 
 class Members(AbstractIntake):
@@ -151,8 +160,10 @@ class Members(AbstractIntake):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `to_json` returned of an object made with the same arguments."""
-        self.labels.restore(state["labels"])
-        self.newest_slot = state["newest_slot"]
+        saved = from_json(SavedMembers, state)
+        check_within("newest_slot", [saved.newest_slot], 0, self.labels.table.num_slots - 1)
+        self.labels.restore(saved.labels)
+        self.newest_slot = saved.newest_slot
 
     def _single_row_learner(self) -> MemberLearner:
         """Return the learner of single rows; it has the same state."""

@@ -68,7 +68,8 @@ def predictions(
         encoding=encoding or config.encoding,
         bad_rows=bad_rows or config.bad_rows,
     )
-    stream = check_columns(reader, reader.rows(), [*plan.inputs, *member])
+    roles = [name for name in (config.member, config.reset) if name is not None]
+    stream = check_columns(reader, reader.rows(), [*plan.inputs, *roles])
     bad = 0
     for row, position in islice(stream, rows):
         bad = position.bad

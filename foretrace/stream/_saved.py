@@ -34,8 +34,7 @@ BESIDE: dict[str, Any] = {
     "refused": tuple[int, int],
     "seconds": float,
 }
-"""Types of what a checkpoint holds beside the state. What the parts of a run write is checked as they restore it:
-its structure, not the type of each number."""
+"""Types of what a checkpoint holds beside the state. Each part of an intake checks what it restores."""
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from tiers import fast
 
 import foretrace as ft
 from foretrace import experiment
-from foretrace._runs.checkpoint import _EXTRA, _HEADER, _digest
+from foretrace._runs.checkpoint import _EXTRA, _HEADER, _digest, restoring
 from foretrace._runs.directory import RunError
 from foretrace._runs.machine import peak_bytes
 from foretrace._runs.metrics import MetricsError
@@ -32,8 +33,10 @@ from foretrace.rl._config import RLConfig
 from foretrace.rl._program import build as build_agent
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._plan import Plan, build
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
+from foretrace.stream._saved import copy_state, load_state, read_saved
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
@@ -206,6 +209,17 @@ FORGERIES = [
     ("stream", "extra", ("intake",), []),
     ("stream", "extra", ("intake",), {}),
     ("stream", "extra", ("intake", "labels", "encoder", "numbers"), []),
+    ("stream", "extra", ("intake", "labels", "encoder", "numbers", 0, 0), -1),
+    ("stream", "extra", ("intake", "labels", "encoder", "numbers", 0, 1), 1e308),
+    ("stream", "extra", ("intake", "labels", "encoder", "numbers", 0, 2), float("nan")),
+    ("stream", "extra", ("intake", "labels", "encoder", "columns", 0, 2), 10**9),
+    ("stream", "extra", ("intake", "labels", "encoder", "words", 0), ["a", "a"]),
+    ("stream", "extra", ("intake", "labels", "encoder", "counts"), {"missing": "x"}),
+    ("stream", "extra", ("intake", "labels", "target", 1), [1, 1]),
+    ("stream", "extra", ("intake", "labels", "target", 2), 1000),
+    ("stream", "extra", ("intake", "labels", "pending_labels"), ["1", "0"]),
+    ("stream", "extra", ("intake", "labels", "num_labels"), 1.5),
+    ("stream", "extra", ("intake", "num_chunks"), None),
     ("stream", "extra", ("position",), [0, 0, -5]),
 ]
 
@@ -216,6 +230,47 @@ def test_it_is_refused(runs, tmp_path, kind, part, place, value):
     with pytest.raises((ft.CheckpointError, RunError)) as caught:
         open_forged(runs, tmp_path, kind, part, place, value)
     assert len(str(caught.value)) < 2000 and peak_bytes() - before < MOST_BYTES
+
+
+INTAKES = {
+    "classes": {},
+    "classes, late, in chunks": {"chunk": 3, "delay": 4},
+    "numbers": {"task": "regression", "delay": 2},
+    "numbers ahead": {"horizon": 2, "delay": 1, "chunk": 2},
+    "members": {"member": "c", "members": 3, "delay": 2},
+    "members ahead": {"member": "c", "members": 3, "horizon": 2},
+}
+
+
+@functools.cache
+def learned(file, name):
+    """Return an intake, its state and what is saved of it, after the rows of a file."""
+    config = StreamConfig(file, target="y", model=MODEL, log_every=20, checkpoint_every=20, **INTAKES[name])
+    run = follow(config, f"{file}-{name}", show_progress=False).run
+    saved = read_saved(run)
+    intake = build(config, Plan.from_json(saved["plan"]))
+    return intake, load_state(run.checkpoint, intake.learner), saved["intake"]
+
+
+@pytest.mark.parametrize("name", fast(INTAKES, 2))
+@given(value=st.sampled_from([value for value in VALUES if value != DEEP] + [[[[[]]]], places]))
+def test_what_an_intake_restores_can_be_learned_from(runs, name, value):
+    """Each value of what is saved is replaced in turn: it is refused, or no row raises an error."""
+    intake, state, saved = learned(str(runs / "a.csv"), name)
+    rows = [{"x": "1", "c": who, "y": "1"} for who in "aab"]
+    for place in [place for place in places(saved) if place or value is not places]:
+        bad = json.loads(json.dumps(forged(saved, place, value)))
+        try:
+            with restoring("file"):
+                intake.restore(bad)
+        except ft.CheckpointError:
+            continue
+        after = copy_state(state)
+        for row in rows:
+            after = intake.learn(after, [(row, row["y"])]).state
+        intake.restore(bad)
+        outputs, _, context = intake.advance(after, rows[0], "1")
+        intake.target.describe(outputs, context)
 
 
 def test_arrays_of_types_that_numpy_does_not_have_are_refused(tmp_path):

@@ -139,8 +139,9 @@ def test_new_columns_take_the_room_that_is_left_whatever_their_order():
     a, b = one({"x": 1, "a": 2}), two({"a": 2, "x": 1})
     np.testing.assert_array_equal(a, b)
     assert list(one.columns) == ["a", "x"]
-    one({"c": "red"}), one({"z": 1})
-    assert list(one.columns) == ["a", "x", "c"] and one.counts["columns without room"] == 1
+    one({"c": "red"}), one({"z": 1}), one({"z": 2}), one({"z": None})
+    assert list(one.columns) == ["a", "x", "c"] and one.counts["values of columns without room"] == 2
+    assert len(one.news) == 1 and one.news[0].startswith("'z' finds no room in 6 inputs")
     with pytest.raises(ValueError, match="no room for column 'x'"):
         Encoder(X, width=1)
 

@@ -6,6 +6,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import threading
 
 import equinox as eqx
 import jax
@@ -18,6 +19,7 @@ from safetensors.numpy import save_file
 from tiers import fast
 
 import foretrace as ft
+from foretrace._runs.files import appearing
 
 LOSS = ft.losses.softmax_cross_entropy
 
@@ -168,6 +170,27 @@ def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path):
     at_work.write_bytes(b"of a process that is alive")
     ft.save(path, {"weight": np.zeros(3)})
     assert {file.name for file in tmp_path.iterdir()} == {"state", at_work.name}
+
+
+def test_threads_that_write_one_new_file_leave_it_whole(tmp_path):
+    path, barrier, found = tmp_path / "rows.csv", threading.Barrier(2), []
+
+    def write(line):
+        try:
+            with appearing(path) as file:
+                barrier.wait()
+                file.write(line * 1000)
+                barrier.wait()
+            found.append(line)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=write, args=(line,)) for line in ("a\n", "b\n")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [path.read_text()] == [line * 1000 for line in found] and list(tmp_path.iterdir()) == [path]
 
 
 class Bomb:

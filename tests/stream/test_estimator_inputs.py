@@ -154,7 +154,7 @@ def test_no_feature_of_the_first_row_is_dropped():
     model.learn_one(row, 1.0)
     model.learn_one(row | {"later number": 2.0, "later text": "red"} | {f"f{i}": "red" for i in (2, 7, 12)}, 1.0)
     encoder = model._intake.encoder
-    assert set(encoder.columns) == set(row) and not encoder.counts["columns without room"]
+    assert set(encoder.columns) == set(row) and not encoder.counts["values of columns without room"]
     kinds = {name: kind for name, (kind, _) in encoder.columns.items()}
     assert kinds["later number"] == "numeric" and kinds["later text"] == kinds["f2"] == "categorical"
     places = sorted((at, {"categorical": 16, "time": 7}.get(kind, 2)) for kind, at in encoder.columns.values())

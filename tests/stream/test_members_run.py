@@ -96,6 +96,19 @@ def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
     assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=20)) == [names, *found]
 
 
+def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
+    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["episodes"])
+    follow(config, tmp_path / "run", rows=50, show_progress=False)
+    lines = (files / "a.csv").read_text().splitlines()
+    at = lines[0].split(",").index("start")
+    without = (",".join(cell for i, cell in enumerate(line.split(",")) if i != at) for line in lines)
+    (tmp_path / "b.csv").write_text("\n".join(without) + "\n")
+    found = predictions(tmp_path / "run", str(tmp_path / "b.csv"))
+    next(found)
+    with pytest.raises(ValueError, match="it lacks 'start'"):
+        next(found)
+
+
 @pytest.mark.program
 @pytest.mark.timeout(3 * PATIENCE)
 def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
