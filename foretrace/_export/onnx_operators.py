@@ -73,9 +73,11 @@ def _is_finite(nodes: Nodes, eqn: Any, x: str) -> str:
 
 
 def _select(nodes: Nodes, eqn: Any, which: str, *cases: str) -> str:
-    if len(cases) != 2 or eqn.invars[0].aval.dtype != np.bool_:
-        raise NotExportable("a choice between more than two arrays has no form here")
-    return nodes.add("Where", which, cases[1], cases[0])
+    found = cases[0]
+    for place, case in enumerate(cases[1:], 1):
+        is_it = which if len(cases) == 2 else nodes.add("Equal", which, nodes.constant(_like(eqn, place)))
+        found = nodes.add("Where", is_it, case, found)
+    return found
 
 
 def _integer_power(nodes: Nodes, eqn: Any, x: str) -> str:

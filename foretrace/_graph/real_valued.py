@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import partial_eval
 
+from foretrace._graph.triangular import cholesky, triangular_solve
 from foretrace._types import Array
 
 
@@ -74,10 +75,12 @@ def _apply(eqn: Any, operands: list[Any]) -> list[Any]:
         # One branch for each platform: the one for all others is plain.
         plain = params["branches"][params["branches_platforms"].index(None)]
         return _evaluate(plain.jaxpr, plain.consts, operands[1:])
+    if name == "cond":
+        return _all_branches(eqn, *operands)
     if (inner := _inner(name, params)) is not None:
         return _evaluate(inner.jaxpr, inner.consts, operands)
     if name in _IMPOSSIBLE or any(jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in eqn.outvars):
-        raise NotExportable(f"the step samples or branches ({name}), which a plain graph cannot hold")
+        raise NotExportable(f"the step samples or loops without a known end ({name}), which a plain graph cannot hold")
     if any(isinstance(value, Pair) for value in operands) or _is_complex(eqn.outvars[0].aval):
         return _apply_to_pairs(eqn, operands)
     return _bound(eqn, operands)
@@ -102,6 +105,10 @@ def _computed(eqn: Any, operands: list[Any]) -> list[Any]:
         return [lax.index_in_dim(operands[0], i, axis, keepdims=False) for i in range(operands[0].shape[axis])]
     if name == "tile":
         return [_tiled(operands[0], params["reps"])]
+    if name == "cholesky":
+        return [cholesky(operands[0])]
+    if name == "triangular_solve":
+        return [triangular_solve(*operands, **params)]
     found = eqn.primitive.bind(*operands, **params)
     return list(found) if eqn.primitive.multiple_results else [found]
 
@@ -147,6 +154,25 @@ def _tiled(value: Array, reps: Sequence[int]) -> Array:
     for axis, count in enumerate(reps):
         value = jnp.concatenate([value] * count, axis)
     return value
+
+
+def _all_branches(eqn: Any, which: Any, *operands: Any) -> list[Any]:
+    """Run every branch, and choose among their results."""
+    branches = eqn.params["branches"]
+    if not isinstance(which, jax.core.Tracer):
+        branches = [branches[int(np.clip(which, 0, len(branches) - 1))]]
+    found = [_evaluate(branch.jaxpr, branch.consts, operands) for branch in branches]
+    if len(found) == 1:
+        return found[0]
+    place = lax.clamp(np.int32(0), which, np.int32(len(branches) - 1))
+    place = place.astype(bool) if len(branches) == 2 else place
+
+    def chosen(out: Any, cases: Sequence[Any]) -> Any:
+        if isinstance(cases[0], Pair):
+            return Pair(*(lax.select_n(place, *side) for side in zip(*cases, strict=True)))
+        return lax.select_n(place, *(jnp.asarray(case, out.aval.dtype) for case in cases))
+
+    return [chosen(out, cases) for out, cases in zip(eqn.outvars, zip(*found, strict=True), strict=True)]
 
 
 def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
@@ -276,7 +302,7 @@ _PASSING = frozenset({"copy", "copy_p", "name", "optimization_barrier", "shardin
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"}
 """Operations that do no more than call a function."""
 
-_IMPOSSIBLE = frozenset({"while", "cond", "random_bits", "random_wrap", "threefry2x32", "pure_callback", "io_callback"})
+_IMPOSSIBLE = frozenset({"while", "random_bits", "random_wrap", "threefry2x32", "pure_callback", "io_callback"})
 
 
 def _inner(name: str, params: dict[str, Any]) -> Any:

@@ -92,13 +92,18 @@ def first_layout(graph: Graph, accepted: int | None) -> Layout:
 
 def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
     """Return what becomes of a state if the step counts, where it stays as it is otherwise; None if it is not so."""
-    eqn = None if isinstance(new, core.Literal) else made.get(new)
+    eqn = _maker(made, new)
     if flag is None or eqn is None or eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return None
     which, before, after = eqn.invars
-    while which is not flag and which in made and made[which].primitive.name in ("broadcast_in_dim", "reshape"):
-        which = made[which].invars[0]
+    while which is not flag and (eqn := _maker(made, which)) and eqn.primitive.name in ("broadcast_in_dim", "reshape"):
+        which = eqn.invars[0]
     return after if which is flag and before is old else None
+
+
+def _maker(made: dict[Any, Any], atom: Any) -> Any:
+    """Return the equation that computes a variable; None for an argument or a number."""
+    return None if isinstance(atom, core.Literal) else made.get(atom)
 
 
 class Function(NamedTuple):
@@ -202,13 +207,9 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
 
 def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: Array) -> None:
     """Ask that a variable, or what it is only another shape of, is stored in an array."""
-    while variable in made and made[variable].primitive.name in (
-        "reshape",
-        "squeeze",
-        "expand_dims",
-    ):
-        variable = made[variable].invars[0]
-    if variable in made:
+    while (eqn := _maker(made, variable)) and eqn.primitive.name in ("reshape", "squeeze", "expand_dims"):
+        variable = eqn.invars[0]
+    if eqn is not None:
         wanted.setdefault(variable, array)
 
 

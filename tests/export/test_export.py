@@ -1,5 +1,6 @@
 """Exported files: they compute what the learner computes, hold data only, and errors say what to do."""
 
+import itertools
 import json
 
 import jax
@@ -182,8 +183,39 @@ OPERATIONS = {
     "pad and cut": lambda a, b: jnp.pad(b, ((1, 2), (0, 1)), constant_values=3.0)[::2],
     "comparisons": lambda a, b: jnp.where((a >= 0) & ~(a > 1) | (a != a), a, -jnp.sign(a)),
     "non-finite": lambda a, b: jnp.isfinite(a / jnp.array([0.0, 1.0, 0.0, 1.0])) + 0.0,
+    "a branch": lambda a, b: jax.lax.cond(a[0] > 0, lambda a: a * 2, lambda a: a + jnp.log(-1.0 * a[0] * a[0]), a),
+    "a branch of complex numbers": lambda a, b: (
+        jax.lax.switch(
+            jnp.argmax(b[0]), [lambda a: a * 1j, lambda a: a + 0j, lambda a: 2j + a, lambda a: -a + 0j], a
+        ).imag
+    ),
+    "root of a covariance": lambda a, b: jnp.linalg.cholesky(b.T @ b),
+    "gradient of a root": jax.grad(lambda a, b: (jnp.linalg.cholesky(b.T @ b + jnp.diag(a**2)) ** 3).sum()),
     "gradient of a pick": jax.grad(lambda a, b: (jnp.diagonal(b[:4]) * a).sum() + a[jnp.argmax(b[0])] ** 2),
 }
+
+
+TRIANGULAR = list(itertools.product([False, True], repeat=4))
+
+
+@pytest.mark.parametrize(("left_side", "lower", "transpose_a", "unit_diagonal"), TRIANGULAR)
+def test_a_triangular_system_is_solved_as_jax_does(left_side, lower, transpose_a, unit_diagonal):
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(size=(2, 5, 5)) + 3 * np.eye(5), draw.normal(size=(2, 5, 3))
+
+    def solve(a, b):
+        b = b if left_side else jnp.matrix_transpose(b)
+        kind = {"lower": lower, "transpose_a": transpose_a, "unit_diagonal": unit_diagonal}
+        return [jax.lax.linalg.triangular_solve(a, b, left_side=left_side, **kind)]
+
+    plain = real_valued(solve, [a, b])
+    assert "triangular_solve" not in str(jax.make_jaxpr(plain)(a, b))
+    np.testing.assert_allclose(jax.jit(plain)(a, b)[0], solve(a, b)[0], rtol=1e-12, atol=1e-14)
+
+
+def test_a_matrix_that_is_not_positive_has_no_root():
+    a = -np.eye(3)
+    assert np.isnan(jax.jit(real_valued(lambda a: [jnp.linalg.cholesky(a)], [a]))(a)[0]).any()
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -241,10 +273,10 @@ def test_wrong_arguments_are_named(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("format", RUNTIMES)
-@pytest.mark.parametrize("learn", [False, True])
-def test_a_network_of_modules_with_its_second_order_step_and_head(format, learn, tmp_path):
+@pytest.mark.parametrize(("learn", "outputs"), [(False, 1), (True, 1), (True, 3)])
+def test_a_network_of_modules_with_its_second_order_step_and_head(format, learn, outputs, tmp_path):
     cells = (ft.SetReset.factory(state_size=2), ft.Rotation.factory(state_size=1))
-    network = ft.ModuleNetwork(3, 1, cells=cells, key=jax.random.key(0))
+    network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
     learner = ft.Learner(
         network,
         rule=ft.ONLINE,
@@ -255,7 +287,7 @@ def test_a_network_of_modules_with_its_second_order_step_and_head(format, learn,
     if format == "onnx":
         pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
     xs = np.random.default_rng(0).normal(size=(STEPS, 3))
-    ys = xs[:, :1] * xs[:, 1:2]
+    ys = xs[:, :outputs] * xs[:, 1:2]
     state, _ = learner.step(learner.init(), jnp.asarray(xs[:9]), jnp.asarray(ys[:9]))
     files = ft.export(learner, tmp_path / f"step.{format}", format, learn=learn, state=state)
     rows = [{"x": x, "y": y} if learn else {"x": x} for x, y in zip(xs[9:], ys[9:], strict=True)]

@@ -100,6 +100,9 @@ OPTIMIZERS = {
     "lion": optax.lion(1e-3),
     "adafactor": optax.adafactor(1e-3),
     "lamb": optax.lamb(1e-3),
+    "several steps": optax.MultiSteps(optax.adam(1e-2), 3).gradient_transformation(),
+    "plateau": optax.chain(optax.adam(1e-2), optax.contrib.reduce_on_plateau(patience=2, accumulation_size=2)),
+    "optimistic": optax.optimistic_adam_v2(1e-3),
 }
 
 
@@ -108,12 +111,21 @@ def test_every_optimiser_in_c_is_the_optimiser(name):
     assert_follows(make_learner(optimizer=OPTIMIZERS[name]))
 
 
-@pytest.mark.program
-def test_the_second_order_step_and_least_squares_in_c():
+@pytest.mark.parametrize(
+    ("outputs", "classes", "head"),
+    [
+        pytest.param(1, False, True, marks=pytest.mark.program),
+        pytest.param(2, False, True, marks=pytest.mark.full),
+        pytest.param(3, True, True, marks=pytest.mark.program),
+        pytest.param(3, True, False, marks=pytest.mark.full),
+    ],
+)
+def test_the_second_order_step_and_least_squares_in_c(outputs, classes, head):
     cells = (ft.SetReset.factory(state_size=8), ft.Rotation.factory(state_size=4))
-    network = ft.ModuleNetwork(3, 1, cells=cells, key=jax.random.key(0))
-    options = {"optimizer": ft.kalman(warmup=5), "head": ft.heads.least_squares()}
-    assert_follows(ft.Learner(network, rule=ft.ONLINE, loss=ft.losses.squared_error, **options))
+    network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
+    loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
+    options = {"optimizer": ft.kalman(warmup=5), "head": ft.heads.least_squares() if head else None}
+    assert_follows(ft.Learner(network, rule=ft.ONLINE, loss=loss, **options), classes)
 
 
 @pytest.mark.full
