@@ -10,21 +10,8 @@ from foretrace import testing as testing
 from foretrace._cells.abstract import AbstractCell as AbstractCell
 from foretrace._cells.abstract import AbstractDiagonalCell as AbstractDiagonalCell
 from foretrace._cells.abstract import Coefficients as Coefficients
-from foretrace._cells.elementwise_lstm import ElementwiseLSTM as ElementwiseLSTM
 from foretrace._cells.from_module import FromModule as FromModule
-from foretrace._cells.gru import GRU as GRU
-from foretrace._cells.ind_rnn import IndRNN as IndRNN
-from foretrace._cells.lif import LIF as LIF
-from foretrace._cells.linear_rnn import LinearRNN as LinearRNN
-from foretrace._cells.lru import LRU as LRU
-from foretrace._cells.min_gru import MinGRU as MinGRU
-from foretrace._cells.min_lstm import MinLSTM as MinLSTM
-from foretrace._cells.rg_lru import RGLRU as RGLRU
-from foretrace._cells.rotation import Rotation as Rotation
-from foretrace._cells.rtu import RTU as RTU
-from foretrace._cells.s5 import S5 as S5
-from foretrace._cells.selective_ssm import SelectiveSSM as SelectiveSSM
-from foretrace._cells.set_reset import SetReset as SetReset
+from foretrace._cells.registry import *  # noqa: F403 - its __all__ is the list of cells
 from foretrace._engine.alignment import Alignment as Alignment
 from foretrace._engine.alignment import alignment as alignment
 from foretrace._engine.carry import carry_size as carry_size

@@ -16,21 +16,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
-from foretrace._cells.abstract import AbstractCell
-from foretrace._cells.elementwise_lstm import ElementwiseLSTM
-from foretrace._cells.gru import GRU
-from foretrace._cells.ind_rnn import IndRNN
-from foretrace._cells.lif import LIF
-from foretrace._cells.linear_rnn import LinearRNN
-from foretrace._cells.lru import LRU
-from foretrace._cells.min_gru import MinGRU
-from foretrace._cells.min_lstm import MinLSTM
-from foretrace._cells.rg_lru import RGLRU
-from foretrace._cells.rotation import Rotation
-from foretrace._cells.rtu import RTU
-from foretrace._cells.s5 import S5
-from foretrace._cells.selective_ssm import SelectiveSSM
-from foretrace._cells.set_reset import SetReset
+from foretrace._cells.registry import CELLS
 from foretrace._network import Network
 from foretrace._runs.checkpoint import CheckpointError
 from foretrace._runs.config_json import parse
@@ -39,25 +25,6 @@ from foretrace._runs.files import write_atomically
 FORMAT = 1
 CONFIG, MODEL = "config.json", "model.safetensors"
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-_CELLS: dict[str, type[AbstractCell]] = {
-    cell.__name__: cell
-    for cell in (
-        LRU,
-        LinearRNN,
-        GRU,
-        ElementwiseLSTM,
-        MinGRU,
-        MinLSTM,
-        RGLRU,
-        S5,
-        SelectiveSSM,
-        RTU,
-        IndRNN,
-        LIF,
-        SetReset,
-        Rotation,
-    )
-}
 
 
 def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
@@ -83,7 +50,7 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
     if not isinstance(network, Network):
         raise TypeError(f"save_pretrained(network={type(network).__name__}) must be a foretrace.Network")
     blocks, cell = network.blocks, network.blocks.cell
-    if type(cell) is not _CELLS.get(type(cell).__name__):
+    if type(cell) is not CELLS.get(type(cell).__name__):
         raise TypeError(
             f"save_pretrained writes networks with a cell of foretrace, and {type(cell).__name__} is none: whoever "
             "reads the folder could not make it; use foretrace.save, and load it with your own code"
@@ -162,9 +129,9 @@ def _assembled(settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str,
 
 def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
     """Return what makes a cell with the static fields in a configuration."""
-    kind = _CELLS.get(cell["type"])
+    kind = CELLS.get(cell["type"])
     if kind is None:
-        raise ValueError(f"the cell {cell['type']!r} is unknown; the cells are {', '.join(_CELLS)}")
+        raise ValueError(f"the cell {cell['type']!r} is unknown; the cells are {', '.join(CELLS)}")
     taken = inspect.signature(kind).parameters
     options = {name: cell[name] for name in _fields(kind, static=True) if name in taken and name != "input_size"}
     if "states_per_channel" in taken:  # its number of states is a product

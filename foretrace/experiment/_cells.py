@@ -5,23 +5,8 @@ import inspect
 import typing
 from typing import Annotated, Any, ClassVar, Literal
 
-from foretrace._cells import (
-    elementwise_lstm,
-    gru,
-    ind_rnn,
-    lif,
-    linear_rnn,
-    lru,
-    min_gru,
-    min_lstm,
-    rg_lru,
-    rotation,
-    rtu,
-    s5,
-    selective_ssm,
-    set_reset,
-)
 from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.registry import CELLS, command_name
 from foretrace._runs.config_json import check_types
 from foretrace._runs.options import ADVANCED
 from foretrace._types import PRNGKeyArray
@@ -75,59 +60,23 @@ def _help(cell: type[AbstractCell]) -> str:
     return "\n\n".join([summary, *(section for section in sections if section.startswith("Args:"))])
 
 
-LRU: type[AbstractCellConfig] = _config_of(lru.LRU)
-LinearRNN: type[AbstractCellConfig] = _config_of(linear_rnn.LinearRNN)
-GRU: type[AbstractCellConfig] = _config_of(gru.GRU)
-ElementwiseLSTM: type[AbstractCellConfig] = _config_of(elementwise_lstm.ElementwiseLSTM)
-MinGRU: type[AbstractCellConfig] = _config_of(min_gru.MinGRU)
-MinLSTM: type[AbstractCellConfig] = _config_of(min_lstm.MinLSTM)
-RGLRU: type[AbstractCellConfig] = _config_of(rg_lru.RGLRU)
-S5: type[AbstractCellConfig] = _config_of(s5.S5)
-SelectiveSSM: type[AbstractCellConfig] = _config_of(selective_ssm.SelectiveSSM)
-RTU: type[AbstractCellConfig] = _config_of(rtu.RTU)
-IndRNN: type[AbstractCellConfig] = _config_of(ind_rnn.IndRNN)
-LIF: type[AbstractCellConfig] = _config_of(lif.LIF)
-SetReset: type[AbstractCellConfig] = _config_of(set_reset.SetReset)
-Rotation: type[AbstractCellConfig] = _config_of(rotation.Rotation)
-CELLS = (
-    LRU,
-    LinearRNN,
-    GRU,
-    ElementwiseLSTM,
-    MinGRU,
-    MinLSTM,
-    RGLRU,
-    S5,
-    SelectiveSSM,
-    RTU,
-    IndRNN,
-    LIF,
-    SetReset,
-    Rotation,
-)
+CONFIGS: dict[str, type[AbstractCellConfig]] = {name: _config_of(cell) for name, cell in CELLS.items()}
+"""The options of the recurrent layers, by the names of the cells; each is a name of this module, too."""
 
-CellName = Literal[
-    "lru",
-    "linear-rnn",
-    "gru",
-    "elementwise-lstm",
-    "min-gru",
-    "min-lstm",
-    "rglru",
-    "s5",
-    "selective-ssm",
-    "rtu",
-    "ind-rnn",
-    "lif",
-    "set-reset",
-    "rotation",
-]
+BY_NAME = {command_name(cell): CONFIGS[name] for name, cell in CELLS.items()}
+"""The same by the names that the command line gives them."""
 
-BY_NAME: dict[CellName, type[AbstractCellConfig]] = dict(zip(typing.get_args(CellName), CELLS, strict=True))
-"""The recurrent layers by the names that the command line gives them."""
+
+def __getattr__(name: str) -> type[AbstractCellConfig]:
+    """Return the options of a cell: `_cells.LRU` are those of `foretrace.LRU`."""
+    if name in CONFIGS:
+        return CONFIGS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if typing.TYPE_CHECKING:
     CellConfig = AbstractCellConfig
+    CellName = str
 else:
-    CellConfig = typing.Union[CELLS]  # noqa: UP007 - of a tuple
+    CellConfig = typing.Union[tuple(CONFIGS.values())]  # noqa: UP007 - of a tuple
+    CellName = Literal[tuple(BY_NAME)]

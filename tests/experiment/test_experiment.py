@@ -21,7 +21,7 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
 from foretrace.experiment import _train
 from foretrace.experiment._build import initial_network
-from foretrace.experiment._cells import CELLS
+from foretrace.experiment._cells import CONFIGS
 from foretrace.experiment._config import TASKS
 from foretrace.experiment._program import learn
 from foretrace.experiment._train import read_config
@@ -149,7 +149,7 @@ def test_time_constants_that_are_no_pair_are_named(timescales):
         experiment.MinGRU(timescales=timescales)
 
 
-@pytest.mark.parametrize("kind", CELLS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", CONFIGS.values(), ids=lambda kind: kind.__name__)
 def test_every_cell_of_the_command_line_fits_a_network(kind):
     network = experiment.NetworkConfig(model_size=6, depth=1, cell=kind())
     config = experiment.Config(network=network)
