@@ -25,7 +25,7 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_bytes
 
 from foretrace._cells.parts import is_key
-from foretrace._runs.config_json import Kind, from_json, parse
+from foretrace._runs.config_json import from_json, parse
 from foretrace._runs.files import write_atomically
 
 FORMAT = 2
@@ -149,18 +149,6 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: as in `load`.
     """
     return _read(Path(path))[0]["extra"]
-
-
-def read_extra_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
-    """Return what `save` was given as `extra`, as a NamedTuple whose type hints it must follow.
-
-    Raises:
-        FileNotFoundError: no such file.
-        CheckpointError: as in `load`, or a value is missing, unknown or of another type.
-    """
-    extra = read_extra(path)
-    with restoring(path):
-        return from_json(kind, extra)
 
 
 @contextlib.contextmanager

@@ -5,17 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from foretrace._runs.checkpoint import CheckpointError, read_extra
-from foretrace._runs.directory import Run, RunError, check_unchanged, is_run_of, read_config_as
+from foretrace._runs.directory import Run, RunError, check_unchanged, read_config_as
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.metrics import MetricsError, RecordMark, read_metrics
+from foretrace.cli._kinds import known_in
 from foretrace.cli._options import Check
-from foretrace.experiment._config import Config
-from foretrace.experiment._train import MAY_GROW
-from foretrace.rl._config import RLConfig
-from foretrace.rl._grid import RLGrid
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._saved import MAY_CHANGE
-from foretrace.sweep._config import Sweep as SweepConfig
 
 DAMAGED = 1
 """Exit code where something is damaged, cut or changed."""
@@ -40,15 +34,13 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
         RunError: there is no run.
     """
     run = Run(folder)
-    kind = next((kind for kind in (StreamConfig, RLConfig) if is_run_of(folder, kind)), Config)
+    kind = known_in(folder).kind
     saved, state = _checkpoint(run)
     yield run.checkpoint.name, state or "whole", state is None or saved == {}
-    config: Any = None
     try:
-        config = read_config_as(folder, kind)
+        config = read_config_as(folder, kind.config)
         if saved:
-            may_change = MAY_CHANGE if kind is StreamConfig else MAY_GROW
-            check_unchanged(run, config, saved["config"], saved.get("plan"), may_change)
+            check_unchanged(run, config, saved.get("config", {}), saved.get("plan"), (*kind.may_change, *kind.may_grow))
         yield run.config.name, "whole", True
     except RunError as error:
         yield run.config.name, str(error), False
@@ -59,13 +51,8 @@ def _runs_of(folder: Path) -> list[Path]:
     """Return the folders of the runs of a sweep or of a grid of agents, or the folder of a run itself."""
     if not Run(folder).config.exists():
         raise RunError(f"no run at {folder}: there is no {Run(folder).config.name}")
-    if is_run_of(folder, RLGrid):
-        runs = [each.path for each in read_config_as(folder, RLGrid).runs(folder)]
-    elif is_run_of(folder, SweepConfig):
-        runs = sorted((folder / "trials").iterdir())
-    else:
-        return [folder]
-    return [path for path in runs if Run(path).config.exists()]
+    parts = known_in(folder).parts
+    return [folder] if parts is None else [path for path in parts(folder) if Run(path).config.exists()]
 
 
 def _checkpoint(run: Run) -> tuple[dict[str, Any] | None, str | None]:
@@ -79,7 +66,7 @@ def _checkpoint(run: Run) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _record(run: Run, saved: dict[str, Any] | None) -> tuple[str, bool]:
-    mark = None if not saved else saved.get("record") or saved.get("progress", {}).get("record")
+    mark = None if not saved else saved.get("record")
     if not run.metrics.exists():
         return ("is missing", False) if mark is not None else ("there is none yet", True)
     try:

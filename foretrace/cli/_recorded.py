@@ -12,15 +12,12 @@ from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring
 from foretrace._runs.config_json import from_json
-from foretrace._runs.directory import Run, is_run_of, read_config_as
-from foretrace.cli._options import RL, Align, Stream, Subcommand, Sweep, Train
+from foretrace._runs.directory import Run
+from foretrace.cli._kinds import resumed
+from foretrace.cli._options import RL, Align, Subcommand, Sweep, Train
 from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config, task_name
 from foretrace.rl._config import TASKS as RL_TASKS
-from foretrace.rl._config import RLConfig
-from foretrace.rl._config import task_name as rl_task_name
-from foretrace.rl._grid import RLGrid
-from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks._files import DataError
 
@@ -38,7 +35,7 @@ def default_for(arguments: Sequence[str]) -> Subcommand | None:
     if command in RESUMED and "--resume" in words:
         if (path := _value(words, "--run-dir")) is None:
             raise ValueError("--resume needs the run to go on with: --resume PATH, or --run-dir PATH --resume")
-        return _of_run(command, Path(path))
+        return resumed(command, Path(path))
     if command == "align" and (path := _value(words, "--checkpoint")) is not None:
         return _of_checkpoint(Path(path))
     return default_of_task(arguments)
@@ -130,23 +127,6 @@ class _Described(NamedTuple):
     def init(self) -> LearnerState:
         """Return a state before its first step."""
         return build(self.config).learner.init()
-
-
-def _of_run(command: str, path: Path) -> Subcommand:
-    if command == "train":
-        config = read_config_as(path, Config)
-        return Train(task_name(config.task), config, path, resume=True)
-    if command == "sweep":
-        sweep = read_config_as(path, SweepConfig)
-        return Sweep(task_name(sweep.config.task), sweep, path, resume=True)
-    if command == "stream":
-        return Stream(read_config_as(path, StreamConfig), path, resume=True)
-    if is_run_of(path, RLGrid):
-        grid = read_config_as(path, RLGrid)
-        name = rl_task_name(grid.config.environment)
-        return RL(name, grid.config, path, resume=True, rules=grid.rules, seeds=grid.seeds)
-    agent = read_config_as(path, RLConfig)
-    return RL(rl_task_name(agent.environment), agent, path, resume=True)
 
 
 def _of_checkpoint(path: Path) -> Align:

@@ -11,8 +11,8 @@ from foretrace._runs.directory import default_path
 from foretrace._runs.signals import STOPPED
 from foretrace.bench import _run as bench
 from foretrace.bench._report import markdown
+from foretrace.cli._kinds import report
 from foretrace.cli._options import Bench, Report, Reproduce
-from foretrace.cli._train import _report_run
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper._page import read_all, write_report
 from foretrace.paper._records import RECORDS_FILE
@@ -65,7 +65,7 @@ def _report(command: Report) -> int:
         return _report_experiments(command.paths, command.out or command.paths[0], head)
     if len(command.paths) > 1:
         raise ValueError(f"{command.paths[0]} holds no records of experiments; of single runs, report one at a time")
-    return _report_run(command.paths[0])
+    return report(command.paths[0])
 
 
 def _report_experiments(folders: Sequence[Path], out: Path, head: str = "") -> int:

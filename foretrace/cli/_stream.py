@@ -2,32 +2,21 @@
 
 import csv
 import os
-import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from foretrace._runs.directory import default_path, files, read_config_as
+from foretrace._runs.directory import default_path, read_config_as
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.files import appearing
-from foretrace._runs.signals import STOPPED
+from foretrace.cli._kinds import again, report, stopped
 from foretrace.cli._options import Predict, Stream
-from foretrace.stream import _figure as _stream_figure
-from foretrace.stream import _report as _stream_report
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 from foretrace.stream._saved import MAY_CHANGE
-
-_CONTENTS = {
-    "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "scores, speed and memory, a line each",
-    "checkpoint.safetensors": "what was learned, encoding and position",
-    "curves.png": "scores, experts, time and memory",
-    "tensorboard": "the same for TensorBoard",
-}
 
 _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
 
@@ -37,23 +26,14 @@ def stream(command: Stream) -> int:
     run_dir = default_path("stream") if command.run_dir is None else command.run_dir
     result = follow(command.config, run_dir, resume=command.resume, rows=command.rows, tensorboard=command.tensorboard)
     if not result.stopped:
-        return report_stream(run_dir)
-    print(f"stopped after row {result.position.row}; the state is saved. Go on with:\n    {_again(command, run_dir)}")
-    return STOPPED
+        return report(run_dir)
+    return stopped(f"after row {result.position.row}; the state is saved", _again(command, run_dir))
 
 
 def _again(command: Stream, run_dir: Path) -> str:
-    """Return the command that goes on: what the run directory does not hold is in it."""
-    parts = ["foretrace", "stream", "--resume", str(run_dir)]
     recorded = read_config_as(run_dir, StreamConfig)
-    for name in MAY_CHANGE:
-        if (value := getattr(command.config, name)) != getattr(recorded, name):
-            parts += [f"--{name.replace('_', '-')}", str(value)]
-    if command.rows is not None:
-        parts += ["--rows", str(command.rows)]
-    if command.tensorboard:
-        parts.append("--tensorboard")
-    return shlex.join(parts)
+    given = {name: value for name in MAY_CHANGE if (value := getattr(command.config, name)) != getattr(recorded, name)}
+    return again("stream", run_dir, **given, rows=command.rows, tensorboard=command.tensorboard)
 
 
 def predict(command: Predict) -> int:
@@ -73,16 +53,6 @@ def predict(command: Predict) -> int:
     except BrokenPipeError:
         # Who reads the pipe has enough, as `head` has. Nothing more may be written at the end of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-
-def report_stream(run_dir: Path) -> int:
-    """Print the table of a run and draw its curves; return the exit code."""
-    from rich.console import Console
-
-    Console().print(_stream_report.table(run_dir))
-    _stream_figure.figure(run_dir)
-    print(files(run_dir, _CONTENTS))
     return 0
 
 

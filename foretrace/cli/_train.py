@@ -1,7 +1,6 @@
 """What `foretrace train`, `foretrace align` and the report of a run do."""
 
 import dataclasses
-import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -13,20 +12,14 @@ from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
 from foretrace._rule import RuleName
 from foretrace._runs.config_json import differences
-from foretrace._runs.directory import default_path, files, is_run_of
+from foretrace._runs.directory import default_path
 from foretrace._runs.signals import STOPPED
+from foretrace.cli._kinds import again, report, stopped
 from foretrace.cli._options import Align, Train
 from foretrace.cli._recorded import checkpoint_file, config_in, network_in
-from foretrace.cli._rl import report_grid, report_rl
-from foretrace.cli._stream import report_stream
-from foretrace.cli._sweep import report_sweep
-from foretrace.experiment import _report as report
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align
-from foretrace.rl._config import RLConfig
-from foretrace.rl._grid import RLGrid
-from foretrace.stream._config import StreamConfig
-from foretrace.sweep._config import Sweep as SweepConfig
+from foretrace.experiment._report import alignment_tables
 from foretrace.tasks.own import OwnSequences
 
 
@@ -39,30 +32,10 @@ def _train(command: Train) -> int:
     if not is_first():
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
-        again = f"foretrace train --resume {shlex.quote(str(run_dir))}"
-        again += "" if command.devices is None else f" --devices {command.devices}"
-        again += " --cluster" if command.cluster else ""
         saved = f"after step {result.step} of {command.config.steps}; the state is saved"
-        print(f"stopped {saved if result.step else 'before the first step'}. Go on with:\n    {again}")
-        return STOPPED
-    return _report_run(run_dir)
-
-
-def _report_run(run_dir: Path) -> int:
-    from rich.console import Console
-
-    if is_run_of(run_dir, StreamConfig):
-        return report_stream(run_dir)
-    if is_run_of(run_dir, RLConfig):
-        return report_rl(run_dir)
-    if is_run_of(run_dir, RLGrid):
-        return report_grid(run_dir)
-    if is_run_of(run_dir, SweepConfig):
-        return report_sweep(run_dir)
-    Console().print(report.table(run_dir))
-    report.figure(run_dir)
-    print(files(run_dir, report.CONTENTS))
-    return 0
+        place = saved if result.step else "before the first step"
+        return stopped(place, again("train", run_dir, devices=command.devices, cluster=command.cluster))
+    return report(run_dir)
 
 
 def _align(command: Align) -> int:
@@ -85,7 +58,7 @@ def _align(command: Align) -> int:
             print(f"aligning {rule}", file=sys.stderr)
             found[rule] = align(config, config.task, network, rule)
     shown = "online" if command.rule == "snap1" else command.rule
-    for grid in report.alignment_tables(found, shown, config):
+    for grid in alignment_tables(found, shown, config):
         Console().print(grid)
     return 0
 

@@ -6,11 +6,10 @@
 Every step is one compiled program that draws its batch, learns and measures; nothing but four numbers leaves it.
 """
 
+import dataclasses
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -22,23 +21,11 @@ from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import schedule
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
-from foretrace._runs.checkpoint import CheckpointError, load, read_extra_as, save
-from foretrace._runs.config_json import to_json
-from foretrace._runs.directory import (
-    Run,
-    changed_packages,
-    check_free,
-    check_unchanged,
-    create,
-    read_config_as,
-    record_config,
-    reopen,
-)
-from foretrace._runs.files import locked
-from foretrace._runs.loop import Clock, Pending, Refusals, Schedule
-from foretrace._runs.metrics import MetricsLog, NullMetricsLog, RecordMark, numbers_of, read_metrics
-from foretrace._runs.progress import ProgressBar
-from foretrace._runs.signals import Stop
+from foretrace._runs.checkpoint import load
+from foretrace._runs.directory import Run, read_config_as
+from foretrace._runs.loop import Pending, Refusals, Schedule
+from foretrace._runs.metrics import numbers_of
+from foretrace._runs.session import RunKind, Saved, Session, session
 from foretrace._types import Array
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
@@ -46,52 +33,27 @@ from foretrace.experiment._program import align, empty_tally, evaluation_batches
 from foretrace.experiment._scores import Scores, StepMetrics
 from foretrace.tasks import EvaluationSplit, Task
 
-MAY_GROW = ("steps",)
-"""Counts that a resumed run may raise."""
-
+KIND = RunKind(Config, may_grow=("steps",))
 
 Level = tuple[float | None, list[float], list[float], float | None, bool, tuple[int, float, float, float]]
 """State of a `LossWatch`."""
 
 
-class Progress(NamedTuple):
-    """Position of a run, which its checkpoint holds beside the learner's state.
+@dataclasses.dataclass(frozen=True)
+class Progress(Saved):
+    """What a checkpoint holds beside the learner's state.
 
     Args:
-        step: number of steps done; -1 before anything is recorded.
-        seconds: seconds of training and evaluation so far.
         refused: number of steps in a row that were refused.
         window: metrics of the steps since the last line of the record.
-        record: size and digest of the record; None before the first checkpoint.
-        level: state of the watch over the training loss; None before the first checkpoint.
+        level: state of the watch over the training loss.
         measured: whether the evaluation that is due at this step is recorded; if not, it comes first.
     """
 
-    step: int = -1
-    seconds: float = 0.0
     refused: int = 0
     window: tuple[StepMetrics, ...] = ()
-    record: RecordMark | None = None
     level: Level | None = None
     measured: bool = True
-
-
-class Saved(NamedTuple):
-    """What a checkpoint holds beside the learner's state."""
-
-    config: dict[str, Any]
-    progress: Progress
-
-
-def begin(run: Run, config: Config, learner: Learner, resume: bool) -> tuple[LearnerState, Progress]:
-    """Return where a run stands: at its checkpoint if it goes on and has one, else at its beginning."""
-    if not resume or not run.checkpoint.exists():
-        return learner.init(jax.random.fold_in(jax.random.key(config.seed), 1)), Progress()
-    saved = read_extra_as(run.checkpoint, Saved)
-    check_unchanged(run, config, saved.config, may_change=MAY_GROW)
-    if not 0 <= saved.progress.step <= config.steps:
-        raise CheckpointError(f"{run.checkpoint} is at step {saved.progress.step}, expected 0 to {config.steps}")
-    return load(run.checkpoint, learner), saved.progress
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -156,54 +118,30 @@ def train(
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
     """
-    # From here on, for an interrupt while JAX compiles may be lost, or crash the process at its end.
-    with ExitStack() as stack:
-        stop = stack.enter_context(Stop())
-        hardware = Devices(config.batch_size, devices)
-        run, before = Run(Path(run_dir)), config
-        if hardware.is_main_process:  # before the data are read, which may take long
-            before = _recorded(run, config, resume)
+    hardware = Devices(config.batch_size, devices)
+    writes = hardware.is_main_process
+    with session(KIND, config, run_dir, resume, show_progress, writes=writes) as run:
         task, learner = build(config, mesh=hardware.mesh)
-        if hardware.is_main_process:
-            if not resume:
-                create(run_dir, config)
-            # Before the checkpoint is read, which another process may be about to replace.
-            stack.enter_context(locked(run.path))
-        state, progressed = begin(run, config, learner, resume)
-        hardware.check_agreed("the step to go on from", progressed.step)
-        done = _finished(run, config.steps, progressed)
-        if done is not None:
-            return done
-        log: MetricsLog = NullMetricsLog()
-        show = ProgressBar(False)
-        if hardware.is_main_process:
-            log = stack.enter_context(
-                MetricsLog(run.metrics, resume_at=progressed.step if resume else None, mark=progressed.record)
-            )
-            show = stack.enter_context(ProgressBar(show_progress, config.steps))
-            if config.steps > before.steps:
-                record_config(run, config)
-                show.say(_extension(before, config, max(progressed.step, 0)))
-        if log.difference is not None:
-            show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
-        if resume and (changed := changed_packages(run.path)):
-            show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
+        saved = run.read_saved(Progress)
+        state = _state(run, learner, saved)
+        hardware.check_agreed("the step to go on from", saved.step)
+        if (done := run.result(saved)) is not None:
+            *scores, seconds = numbers_of(run.run.metrics, done, (*Scores._fields, "seconds"))
+            return Result(run.run, config.steps, Scores(*scores), seconds)
+        run.begin(saved)
+        if config.steps > run.before.steps:
+            run.show.say(_extension(run.before, config, max(saved.step, 0)))
         if hardware.num_unused:
-            show.say(f"{hardware.number} devices share a batch of {config.batch_size}; {hardware.num_unused} stay idle")
-        return _Training(config, task, learner, run, log, stop, show, progressed, hardware, watch).run_from(state)
+            shared = f"{hardware.number} devices share a batch of {config.batch_size}"
+            run.show.say(f"{shared}; {hardware.num_unused} stay idle")
+        return _Training(run, task, learner, saved, hardware, watch).run_from(state)
 
 
-def _recorded(run: Run, config: Config, resume: bool) -> Config:
-    """Return the configuration that a run directory holds, or is going to hold if the run is new.
-
-    Raises:
-        RunError: the directory cannot be used.
-    """
-    if not resume:
-        check_free(run.path)
-        return config
-    reopen(run.path, config, may_grow=MAY_GROW)
-    return read_config_as(run.path, Config)
+def _state(run: Session[Config], learner: Learner, saved: Progress) -> LearnerState:
+    """Return the state to go on from: that of the checkpoint, or the one before the first step."""
+    if saved.step < 0:
+        return learner.init(jax.random.fold_in(jax.random.key(run.config.seed), 1))
+    return load(run.run.checkpoint, learner)
 
 
 def _extension(before: Config, config: Config, step: int) -> str:
@@ -222,50 +160,36 @@ def _extension(before: Config, config: Config, step: int) -> str:
     )
 
 
-def _finished(run: Run, steps: int, progressed: Progress) -> Result | None:
-    """Return the result of a run that has one already, at its last step."""
-    if progressed.step < 0 or not run.metrics.exists():
-        return None
-    for record in read_metrics(run.metrics):
-        if record["kind"] == "result" and record["step"] == steps:
-            *scores, seconds = numbers_of(run.metrics, record, (*Scores._fields, "seconds"))
-            return Result(run, steps, Scores(*scores), seconds)
-    return None
-
-
 class _Training:
     """The loop, and what is due at which step."""
 
     def __init__(
         self,
-        config: Config,
+        run: Session[Config],
         task: Task,
         learner: Learner,
-        run: Run,
-        log: MetricsLog,
-        stop: Stop,
-        show: ProgressBar,
-        progressed: Progress,
+        saved: Progress,
         devices: Devices,
         watch: Callable[[int, Scores], bool] | None,
     ):
-        self.config, self.task, self.learner, self.devices = config, task, learner, devices
-        self.run, self.log, self.show = run, log, show
-        self.fresh, self.step = progressed.step < 0, max(progressed.step, 0)
-        self.window = list(progressed.window)
+        self.session, self.run, self.config, self.clock = run, run.run, run.config, run.clock
+        self.log, self.show, self.stop = run.log, run.show, run.stop
+        self.task, self.learner, self.devices = task, learner, devices
+        self.fresh, self.step = saved.step < 0, max(saved.step, 0)
+        self.window, self.measured = list(saved.window), saved.measured
         self.watch, self.enough = watch, False
-        self.stop, self.measured = stop, progressed.measured
-        self.schedule, self.pending, self.clock = Schedule(config.steps), Pending[Array](), Clock(progressed.seconds)
+        config = self.config
+        self.schedule, self.pending = Schedule(config.steps), Pending[Array]()
         advice = (
             f"try a smaller optimizer.learning_rate (now {config.optimizer.learning_rate}) or a smaller optimizer.clip "
             f"(now {config.optimizer.clip})"
         )
-        self.refusals = Refusals(advice, progressed.refused)
+        self.refusals = Refusals(advice, saved.refused)
         self.level = LossWatch()
-        if progressed.level is not None:
-            self.level.restore(list(progressed.level))
+        if saved.level is not None:
+            self.level.restore(list(saved.level))
         given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
-        self.learn = Steps(devices, partial(learn, config, task, learner, **given), stop)
+        self.learn = Steps(devices, partial(learn, config, task, learner, **given), self.stop)
         self.add_batch = devices.compile(partial(tally_batch, config, task, **given), static_argnames="split")
 
     def run_from(self, state: LearnerState) -> Result:
@@ -366,11 +290,11 @@ class _Training:
     def _save(self, state: LearnerState) -> None:
         if not self.devices.is_main_process:
             return
-        self.log.sync()
-        window, record = tuple(self.window), self.log.mark()
-        level: Any = self.level.to_json()
-        progressed = Progress(
-            self.step, self.clock.seconds, self.refusals.in_a_row, window, record, level, self.measured
+        self.session.save(
+            self.devices.unreplicate(state),
+            self.step,
+            refused=self.refusals.in_a_row,
+            window=self.window,
+            level=self.level.to_json(),
+            measured=self.measured,
         )
-        extra = {"config": to_json(self.config), "progress": progressed._asdict()}
-        save(self.run.checkpoint, self.devices.unreplicate(state), extra=extra)

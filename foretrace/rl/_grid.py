@@ -15,6 +15,7 @@ from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import locked, write_atomically
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
+from foretrace._runs.session import find_result
 from foretrace.rl._config import RLConfig
 from foretrace.rl._report import score_of
 from foretrace.rl._run import train
@@ -73,8 +74,7 @@ class GridRun(NamedTuple):
     @property
     def result(self) -> dict[str, Any] | None:
         """Its result; None if it is not finished."""
-        last = self.config.steps
-        return next((line for line in self.lines if (line["kind"], line["step"]) == ("result", last)), None)
+        return find_result(Run(self.path), self.config)
 
 
 class GridResult(NamedTuple):

@@ -6,13 +6,13 @@ from typing import Any
 
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
-from foretrace._runs.directory import Run, RunError
+from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import build
-from foretrace.rl._run import LAST, read_config, result_of
+from foretrace.rl._run import LAST, result_of
 from foretrace.rl._series import Series
 
 CONTENTS = {
@@ -145,7 +145,7 @@ def _watched(line: dict[str, Any]) -> str:
 
 
 def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:
-    config, run = read_config(run_dir), Run(Path(run_dir))
+    config, run = read_config_as(run_dir, RLConfig), Run(Path(run_dir))
     lines = [r for r in read_metrics(run.metrics) if r["kind"] == "train"] if run.metrics.exists() else []
     if not lines:
         raise RunError(f"{run_dir} has nothing to report yet")

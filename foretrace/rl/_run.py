@@ -2,29 +2,17 @@
 
 import dataclasses
 import os
-from contextlib import ExitStack
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from foretrace._runs.checkpoint import CheckpointError, load, read_extra_as, save
-from foretrace._runs.config_json import to_json
-from foretrace._runs.directory import (
-    Run,
-    changed_packages,
-    check_unchanged,
-    create,
-    read_config_as,
-    record_config,
-    reopen,
-)
-from foretrace._runs.files import locked
-from foretrace._runs.loop import Clock, DivergenceError, Schedule
-from foretrace._runs.metrics import MetricsLog, RecordMark, read_metrics
-from foretrace._runs.progress import ProgressBar
-from foretrace._runs.signals import Stop
+from foretrace._runs.checkpoint import load
+from foretrace._runs.directory import Run
+from foretrace._runs.loop import DivergenceError, Schedule
+from foretrace._runs.metrics import read_metrics
+from foretrace._runs.session import RunKind, Saved, Session, session
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import Tally, World, advance, begin, build
@@ -33,29 +21,7 @@ LAST = 0.1
 """Share of a run, at its end, that the result is the mean of."""
 
 
-MAY_GROW = ("steps",)
-"""Counts that a resumed run may raise."""
-
-
-class RLProgress(NamedTuple):
-    """Position of a run, which its checkpoint holds beside agent and environments.
-
-    Args:
-        step: number of steps done; -1 before the first checkpoint.
-        seconds: seconds so far.
-        record: size and digest of the record.
-    """
-
-    step: int = -1
-    seconds: float = 0.0
-    record: RecordMark | None = None
-
-
-class Saved(NamedTuple):
-    """What a checkpoint holds beside agent and environments."""
-
-    config: dict[str, Any]
-    progress: RLProgress
+KIND = RunKind(RLConfig, may_grow=("steps",))
 
 
 class RLResult(NamedTuple):
@@ -85,15 +51,6 @@ class _Loadable(NamedTuple):
         return begin(self.config.seen, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
 
 
-def read_config(path: str | os.PathLike[str]) -> RLConfig:
-    """Return the configuration of a run directory.
-
-    Raises:
-        RunError: there is none, it cannot be read, or it is of another command.
-    """
-    return read_config_as(path, RLConfig)
-
-
 def train(
     config: RLConfig, run_dir: str | os.PathLike[str], *, resume: bool = False, show_progress: bool = True
 ) -> RLResult:
@@ -116,47 +73,20 @@ def train(
         DivergenceError: every step of a whole block was refused; the last good state is kept.
         OSError: a file could not be written in the middle of the run.
     """
-    with ExitStack() as stack:
-        stop = stack.enter_context(Stop())
+    with session(KIND, config, run_dir, resume, show_progress) as run:
         loadable = _Loadable(config, build(config))
-        run = reopen(run_dir, config, may_grow=MAY_GROW) if resume else create(run_dir, config)
-        stack.enter_context(locked(run.path))
-        world, progress = _restored(run, loadable, resume)
-        done = _finished(run, config.steps, progress)
-        if done is not None:
-            return done
-        resume_at = progress.step if resume else None
-        log = stack.enter_context(MetricsLog(run.metrics, resume_at=resume_at, mark=progress.record))
-        show = stack.enter_context(ProgressBar(show_progress, config.steps))
-        record_config(run, config)
-        if log.difference is not None:
-            show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
-        if resume and (changed := changed_packages(run.path)):
-            show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
-        return _Training(loadable, run, log, stop, show, progress).run_from(world)
+        saved = run.read_saved(Saved)
+        world = _world(run, loadable, saved)
+        if (done := run.result(saved)) is not None:
+            scores = {name: done[name] for name in done if name not in ("kind", "step", "seconds")}
+            return RLResult(run.run, done["step"], scores, done["seconds"])
+        run.begin(saved)
+        return _Training(run, saved).run_from(world)
 
 
-def _restored(run: Run, loadable: _Loadable, resume: bool) -> tuple[World, RLProgress]:
-    """Return where a run stands: at its checkpoint if it goes on and has one, else at its beginning."""
-    if not resume or not run.checkpoint.exists():
-        return jax.jit(loadable.init)(), RLProgress()
-    saved = read_extra_as(run.checkpoint, Saved)
-    config, step = loadable.config, saved.progress.step
-    check_unchanged(run, config, saved.config, may_change=MAY_GROW)
-    if not 0 <= step <= config.steps:
-        raise CheckpointError(f"{run.checkpoint} is at step {step}, expected 0 to {config.steps}")
-    return load(run.checkpoint, loadable), saved.progress
-
-
-def _finished(run: Run, steps: int, progress: RLProgress) -> RLResult | None:
-    """Return the result of a run that has one already, at its last step."""
-    if progress.step < 0 or not run.metrics.exists():
-        return None
-    for record in read_metrics(run.metrics):
-        if record["kind"] == "result" and record["step"] == steps:
-            scores = {name: record[name] for name in record if name not in ("kind", "step", "seconds")}
-            return RLResult(run, record["step"], scores, record["seconds"])
-    return None
+def _world(run: Session[RLConfig], loadable: _Loadable, saved: Saved) -> World:
+    """Return agent and environments: those of the checkpoint, or those before the first step."""
+    return jax.jit(loadable.init)() if saved.step < 0 else load(run.run.checkpoint, loadable)
 
 
 @lru_cache(maxsize=1)
@@ -168,12 +98,11 @@ def _compiled(config: RLConfig) -> Any:
 class _Training:
     """The loop, and what is due at which step."""
 
-    def __init__(
-        self, loadable: _Loadable, run: Run, log: MetricsLog, stop: Stop, show: ProgressBar, progress: RLProgress
-    ):
-        config = loadable.config
-        self.config, self.run, self.log, self.stop, self.show = config, run, log, stop, show
-        self.step, self.clock, self.schedule = max(progress.step, 0), Clock(progress.seconds), Schedule(config.steps)
+    def __init__(self, run: Session[RLConfig], saved: Saved):
+        self.session, self.run, self.config, self.clock = run, run.run, run.config, run.clock
+        self.log, self.show, self.stop = run.log, run.show, run.stop
+        config = self.config
+        self.step, self.schedule = max(saved.step, 0), Schedule(config.steps)
         self.advance = _compiled(dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1))
         spread = getattr(config.seen, "spread", None)
         self.spread = None if spread is None else spread(config.agent.discount)
@@ -214,9 +143,7 @@ class _Training:
         return RLResult(self.run, self.step, scores, seconds)
 
     def _save(self, world: World) -> None:
-        self.log.sync()
-        progress = RLProgress(self.step, self.clock.seconds, self.log.mark())
-        save(self.run.checkpoint, world, extra={"config": to_json(self.config), "progress": progress._asdict()})
+        self.session.save(world, self.step)
 
 
 def means(tally: Tally, spread: float | None) -> dict[str, float]:

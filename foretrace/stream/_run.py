@@ -1,17 +1,16 @@
 """A run of `foretrace stream`: rows in, scores and checkpoints out, resumable exactly, in constant memory."""
 
-import dataclasses
 import os
-from contextlib import ExitStack, nullcontext
+from contextlib import closing, nullcontext
 from itertools import chain
 from typing import Any
 
 from foretrace._rows.source import Position, Source, check_row_count
 from foretrace._runs.checkpoint import restoring
-from foretrace._runs.directory import changed_packages, create, read_config_as, read_plan, reopen
-from foretrace._runs.files import locked
-from foretrace._runs.metrics import MetricsLog, RecordMark
+from foretrace._runs.directory import read_plan
+from foretrace._runs.metrics import RecordMark
 from foretrace._runs.progress import ProgressBar
+from foretrace._runs.session import RunKind, Saved, session
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
@@ -23,6 +22,8 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
 from foretrace.stream._saved import MAY_CHANGE, read_saved
 from foretrace.stream._waiting import first_rows
+
+KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
 
 
 def follow(
@@ -57,46 +58,25 @@ def follow(
         OSError: a file could not be written in the middle of the run.
     """
     check_row_count(rows)
-    with ExitStack() as stack, Stop() as stop:
-        run = reopen(run_dir, _with_recorded(config, run_dir)) if resume else None
-        if run is not None:
-            stack.enter_context(locked(run.path))
-        saved = None if run is None else read_saved(run)
-        recorded = None if run is None else read_plan(run)
+    with session(KIND, config, run_dir, resume, show_progress) as run:
+        saved, recorded = (read_saved(run.run), read_plan(run.run)) if resume else (None, None)
         source = open_source(config)
-        show = stack.enter_context(ProgressBar(show_progress))
-        plan, stream, warnings = _begin(config, source, saved, recorded, stop, show)
+        plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
         _ = intake.learner  # says what is wrong with the settings before anything is written
-        if run is None:
-            run = create(run_dir, config, plan=plan.to_json())
-            stack.enter_context(locked(run.path))
-        resume_at = None if not resume else -1 if saved is None else saved["position"][0]
-        board = Board(run.path / "tensorboard") if tensorboard else None
-        if board is not None:
-            stack.callback(board.close)
-        mark = None if saved is None else RecordMark(*saved["record"])
-        with MetricsLog(run.metrics, resume_at=resume_at, mark=mark) as log:
-            if log.difference is not None:
-                show.say(f"warning: {run.metrics} {log.difference}; the run goes on, its report lacks these lines")
-            if resume and (changed := changed_packages(run.path)):
-                show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
-            for line in (*describe(config, plan), *_describe_model(intake)):
-                show.say(line)
-            kinds = {column.kind for column in plan.columns}
-            found = {"classes": bool(plan.classes), "format": source.format, "kinds": kinds}
-            without = config.without_effect(**found)
-            for line in (*(options.on_command_line() for options in without), *warnings):
-                show.say(f"warning: {line}")
-            with restoring(run.checkpoint) if saved is not None else nullcontext():
-                loop = StreamLoop(config, plan, intake, source, saved, run, log, board, stop, show)
+        at = Saved() if saved is None else Saved(record=RecordMark(*saved["record"]), step=saved["position"][0])
+        run.begin(at, plan.to_json())
+        for line in (*describe(config, plan), *_describe_model(intake)):
+            run.show.say(line)
+        kinds = {column.kind for column in plan.columns}
+        found = {"classes": bool(plan.classes), "format": source.format, "kinds": kinds}
+        without = config.without_effect(**found)
+        for line in (*(options.on_command_line() for options in without), *warnings):
+            run.show.say(f"warning: {line}")
+        with closing(Board(run.run.path / "tensorboard")) if tensorboard else nullcontext() as board:
+            with restoring(run.run.checkpoint) if saved is not None else nullcontext():
+                loop = StreamLoop(config, plan, intake, source, saved, run.run, run.log, board, run.stop, run.show)
             return loop.follow(stream, rows)
-
-
-def _with_recorded(config: StreamConfig, run_dir: str | os.PathLike[str]) -> StreamConfig:
-    """Return a configuration with the recorded values of the options that a resumed run may change."""
-    recorded = read_config_as(run_dir, StreamConfig)
-    return dataclasses.replace(config, **{name: getattr(recorded, name) for name in MAY_CHANGE})
 
 
 def _begin(

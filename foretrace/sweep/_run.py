@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretrace._runs.directory import Run, RunError, create, reopen
 from foretrace._runs.progress import ProgressBar
+from foretrace._runs.session import RunKind
 from foretrace._runs.signals import STOPPED, Stop
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._study import (
@@ -36,6 +37,8 @@ from foretrace.sweep._trials import LOST, Trial, best, described, write_trials
 if TYPE_CHECKING:
     import optuna
 
+
+KIND = RunKind(Sweep, may_change=("trials",))
 
 __all__ = ["SweepResult", "Sweep", "Trial", "WorkerError", "run"]
 
@@ -127,8 +130,7 @@ def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
                 raise
     elif there and not resume and not join:
         raise RunError(f"{folder} holds a run already; go on with a sweep by --resume, or choose another directory")
-    # How many trials there shall be is no other sweep.
-    return reopen(folder, sweep, may_change=("trials",))
+    return reopen(folder, sweep, may_change=KIND.may_change)
 
 
 class WorkerPool:

@@ -25,8 +25,9 @@ from foretrace._runs.checkpoint import _EXTRA, _HEADER, _digest, restoring
 from foretrace._runs.directory import RunError
 from foretrace._runs.machine import peak_bytes
 from foretrace._runs.metrics import MetricsError
+from foretrace._runs.session import Saved, session
 from foretrace.cli import _main as cli
-from foretrace.experiment._train import begin
+from foretrace.experiment import _train
 from foretrace.rl import MemoryChain
 from foretrace.rl import _run as agents
 from foretrace.rl._config import RLConfig
@@ -135,11 +136,13 @@ LOADABLE = functools.cache(lambda: agents._Loadable(AGENT, build_agent(AGENT)))
 
 
 def open_train(run, folder):
-    _ = begin(experiment.Run(run), TRAINED, LEARNER(), True)
+    with session(_train.KIND, TRAINED, run, True, False) as opened:
+        _train._state(opened, LEARNER(), opened.read_saved(_train.Progress))
 
 
 def open_rl(run, folder):
-    agents._restored(experiment.Run(run), LOADABLE(), True)
+    with session(agents.KIND, AGENT, run, True, False) as opened:
+        agents._world(opened, LOADABLE(), opened.read_saved(Saved))
 
 
 def open_stream(run, folder):
@@ -191,16 +194,16 @@ FORGERIES = [
     ("train", "extra", (), []),
     ("train", "extra", ("config",), places),
     ("train", "extra", ("config",), DEEP),
-    ("train", "extra", ("progress",), places),
-    ("train", "extra", ("progress", "step"), 10**30),
-    ("train", "extra", ("progress", "step"), 3.5),
-    ("train", "extra", ("progress", "window"), [[1.0]]),
-    ("train", "extra", ("progress", "level"), [1, 2]),
-    ("train", "extra", ("progress", "record"), [1]),
-    ("train", "extra", ("progress", "other"), 1),
+    ("train", "extra", ("step",), places),
+    ("train", "extra", ("step",), 10**30),
+    ("train", "extra", ("step",), 3.5),
+    ("train", "extra", ("window",), [[1.0]]),
+    ("train", "extra", ("level",), [1, 2]),
+    ("train", "extra", ("record",), [1]),
+    ("train", "extra", ("other",), 1),
     ("train", "extra", ("config", "optimizer", "clip"), 10**400),
-    ("rl", "extra", ("progress",), places),
-    ("rl", "extra", ("progress", "record"), [1]),
+    ("rl", "extra", ("step",), places),
+    ("rl", "extra", ("record",), [1]),
     ("stream", "extra", ("plan", "classes"), 10**9),
     ("stream", "extra", ("plan", "classes"), -1),
     ("stream", "extra", ("plan", "columns"), [["x", "colour"]]),

@@ -56,7 +56,7 @@ def interrupt_at(monkeypatch, step, number=signal.SIGINT):
             if at == step:
                 signal.raise_signal(number)
 
-    monkeypatch.setattr("foretrace.experiment._train.ProgressBar", lambda *_: Interrupting(False))
+    monkeypatch.setattr("foretrace._runs.session.ProgressBar", lambda *_: Interrupting(False))
 
 
 def without_time(records):

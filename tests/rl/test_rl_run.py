@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 from tiers import fast
 
-from foretrace._runs.directory import Run, RunError
+from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.loop import DivergenceError
 from foretrace.cli import _main as cli
 from foretrace.experiment._cells import LRU
@@ -72,7 +72,7 @@ class StopAfter:
 
 def test_a_stopped_run_goes_on_bit_for_bit(finished, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(_run, "Stop", StopAfter)
+        patch.setattr("foretrace._runs.session.Stop", StopAfter)
         patch.setattr(StopAfter, "blocks", 3)
         stopped = _run.train(CONFIG, tmp_path / "run", show_progress=False)
     assert stopped.step == 30 and stopped.scores is None
@@ -104,7 +104,7 @@ def test_sixty_steps_and_thirty_more_are_ninety(finished, tmp_path):
     assert [line for line in lines(extended.run) if line["kind"] == "train"] == [
         line for line in lines(whole.run) if line["kind"] == "train"
     ]
-    assert extended.scores == whole.scores and _run.read_config(run) == longer
+    assert extended.scores == whole.scores and read_config_as(run, RLConfig) == longer
     with pytest.raises(RunError, match="steps=60, because 90 are recorded"):
         _run.train(CONFIG, run, resume=True, show_progress=False)
 
