@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cases import CELLS
+from cases import CELLS, RULES
 from tiers import fast
 
 import foretrace as ft
@@ -36,12 +36,10 @@ def make_learner(cell="lru", rule=ft.ONLINE, loss=ft.losses.squared_error, outpu
     return ft.Learner(network, rule=rule, loss=loss, **options)
 
 
-def rows(learner, classes=False):
+def rows(learner):
     draw = np.random.default_rng(0)
-    inputs, outputs = learner.network.input_size, learner.network.output_size
     for _ in range(ROWS):
-        x = draw.normal(size=inputs)
-        yield x, np.int32(draw.integers(outputs)) if classes else draw.normal(size=outputs)
+        yield draw.normal(size=learner.network.input_size), draw.normal(size=learner.network.output_size)
 
 
 def assert_close(ours, theirs, tolerance=1e-9):
@@ -49,46 +47,34 @@ def assert_close(ours, theirs, tolerance=1e-9):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
 
 
-def assert_follows(learner, classes=False):
-    """Check outputs, loss and state of every row against `Learner.step`, with a refused row and rows not learned."""
-    state, native = learner.init(), ft.native(learner)
-    for t, (x, y) in enumerate(rows(learner, classes)):
-        if t % 20 == 13:
-            expected, state = learner.predict(state, jnp.asarray(x[None]))
-            assert_close(native.predict(x), expected[0])
-            continue
-        if t % 20 == 7 and not classes:
-            # `Learner.step` raises an error here: only inside a compiled program is a row refused in silence.
-            assert not native.step(x, y * np.nan).accepted
-            state = state._replace(skipped=state.skipped + 1)
-            continue
-        state, info = learner.step(state, jnp.asarray(x[None]), jnp.asarray(y[None]))
-        found = native.step(x, y)
-        assert found.accepted == bool(info.accepted)
-        assert_close(found.outputs, info.outputs[0])
-        assert_close(found.loss, info.loss)
-    assert_close(native.state()._replace(key=None), state._replace(key=None))
+@pytest.fixture
+def assert_follows(benchmark):
+    """Return a function that compares results and state with `Learner.step`, over rows of every kind."""
+    parity = benchmark("engine.native_parity")
+
+    def check(learner, classes=False):
+        found = parity.compare(learner, 120, classes)
+        assert found["refused"] == found["refused in C"] > 2
+        assert found["results"] < 1e-9 and found["state"] < 1e-9, found
+
+    return check
 
 
 @pytest.mark.parametrize("cell", fast(list(CELLS)))
-def test_every_cell_in_c_is_the_cell(cell):
+def test_every_cell_in_c_is_the_cell(cell, assert_follows):
     assert_follows(make_learner(cell))
 
 
-RULES = [
-    ft.ONLINE.with_depth(1),
-    ft.RTRL,
-    ft.TRUNCATED,
-    ft.SPATIAL,
-    ft.BPTT,
-    ft.RTRL.with_depth(2),
-    ft.ONLINE.with_depth(2).with_groups(1),
-]
-
-
-@pytest.mark.parametrize("rule", fast(RULES, 0), ids=str)
-def test_every_rule_in_c_is_the_rule(rule):
+@pytest.mark.parametrize("rule", fast([case.rule for case in RULES], 0), ids=str)
+def test_every_rule_in_c_is_the_rule(rule, assert_follows):
     assert_follows(make_learner("gru" if "RTRL" in str(rule) else "lru", rule))
+
+
+def test_the_table_of_differences_has_every_cell_and_every_rule(benchmark):
+    parity = benchmark("engine.native_parity")
+    ours, theirs = ({type(make(4, key=jax.random.key(0))) for make in d.values()} for d in (CELLS, parity.CELLS))
+    assert ours == theirs
+    assert {str(case.rule) for case in RULES} <= {rule for _, rule in parity.MODELS}
 
 
 OPTIMIZERS = {
@@ -107,7 +93,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", fast(list(OPTIMIZERS), 0))
-def test_every_optimiser_in_c_is_the_optimiser(name):
+def test_every_optimiser_in_c_is_the_optimiser(name, assert_follows):
     assert_follows(make_learner(optimizer=OPTIMIZERS[name]))
 
 
@@ -120,7 +106,7 @@ def test_every_optimiser_in_c_is_the_optimiser(name):
         pytest.param(3, True, False, marks=pytest.mark.full),
     ],
 )
-def test_the_second_order_step_and_least_squares_in_c(outputs, classes, head):
+def test_the_second_order_step_and_least_squares_in_c(outputs, classes, head, assert_follows):
     cells = (ft.SetReset.factory(state_size=8), ft.Rotation.factory(state_size=4))
     network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
     loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
@@ -129,7 +115,7 @@ def test_the_second_order_step_and_least_squares_in_c(outputs, classes, head):
 
 
 @pytest.mark.full
-def test_a_class_as_target():
+def test_a_class_as_target(assert_follows):
     assert_follows(make_learner(loss=ft.losses.softmax_cross_entropy, outputs=4), classes=True)
 
 

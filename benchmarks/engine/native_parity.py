@@ -1,0 +1,172 @@
+"""Largest differences between the step in C and in JAX over 10,000 rows: `python -m benchmarks.engine.native_parity`.
+
+Two layers of four modules for every cell and every rule, with Adam, and modules with the second-order step, in float32.
+Some rows have a NaN input, an infinite input or a label that is none, some are not learned, and some begin a sequence.
+"twin" is JAX beside JAX whose first parameters are the next floating-point numbers: what rounding alone does over the
+rows. Needs a C compiler.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+import foretrace as ft
+from benchmarks import ledger
+
+CELLS = {
+    "LRU": ft.LRU.factory(state_size=4),
+    "S5": ft.S5.factory(state_size=4),
+    "RTU": ft.RTU.factory(state_size=4),
+    "RGLRU": ft.RGLRU.factory(),
+    "SelectiveSSM": ft.SelectiveSSM.factory(states_per_channel=2),
+    "MinGRU": ft.MinGRU.factory(),
+    "MinLSTM": ft.MinLSTM.factory(),
+    "IndRNN": ft.IndRNN.factory(),
+    "ElementwiseLSTM": ft.ElementwiseLSTM.factory(),
+    "LIF": ft.LIF.factory(),
+    "SetReset": ft.SetReset.factory(),
+    "SetReset, no products": ft.SetReset.factory(products=False),
+    "Rotation": ft.Rotation.factory(),
+    "GRU": ft.GRU.factory(),
+    "LinearRNN": ft.LinearRNN.factory(state_size=4),
+    "LinearRNN, tanh": ft.LinearRNN.factory(state_size=4, tanh=True),
+}
+RULES = {
+    "LRU": (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.ONLINE.with_depth(1), ft.ONLINE.with_depth(2),
+            ft.ONLINE.with_depth(2).with_groups(1)),
+    "GRU": (ft.RTRL, ft.RTRL.with_depth(2)),
+}  # fmt: skip
+MODELS = (
+    *((cell, str(ft.ONLINE)) for cell in CELLS),
+    *((cell, str(rule)) for cell, rules in RULES.items() for rule in rules),
+    *(("modules", text) for text in ("kalman, 1 number", "kalman, 3 numbers", "kalman, 3 classes", "Adam, 3 classes")),
+)
+
+
+def learner_of(model, rule):
+    """Return the learner of a line of the table, and whether its targets are classes."""
+    if model == "modules":
+        return _of_modules(rule)
+    network = ft.Network(3, 2, model_size=4, depth=2, cell=CELLS[model], key=jax.random.key(0))
+    options = {"optimizer": optax.adam(1e-3), "loss": ft.losses.squared_error, "warn": False}
+    return ft.Learner(network, rule=ft.rule(rule), **options), False
+
+
+def _of_modules(kind):
+    optimizer, target = kind.split(", ")
+    outputs, classes = int(target[0]), target.endswith("classes")
+    cells = (ft.SetReset.factory(state_size=4), ft.Rotation.factory(state_size=2))
+    network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
+    optimizer = ft.kalman() if optimizer == "kalman" else optax.adam(1e-3)
+    loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
+    options = {"optimizer": optimizer, "head": ft.heads.least_squares(), "loss": loss, "warn": False}
+    return ft.Learner(network, rule=ft.ONLINE, **options), classes
+
+
+def rows_of(learner, rows, classes):
+    """Return inputs, targets, which rows are only predicted, and which begin a sequence."""
+    draw = np.random.default_rng(0)
+    network, t = learner.network, np.arange(rows)
+    xs = draw.normal(size=(rows, network.input_size)).astype(network.dtype)
+    ys = np.roll(xs, 2, axis=0) * np.sign(xs[:, :1]) + np.roll(xs, 1, axis=0)
+    ys = np.resize(ys, (rows, network.output_size))
+    if classes:
+        ys = ys.argmax(axis=1).astype(np.int32)
+    xs[t % 211 == 50, 1], xs[t % 307 == 60, 0] = np.nan, np.inf
+    ys[t % 101 == 70] = -1 if classes else np.nan
+    return xs, ys, t % 41 == 20, t % 503 == 90
+
+
+def in_jax(learner):
+    """Return a function that runs rows one by one in one compiled program: the state after them, and their results."""
+
+    def one(state, row):
+        x, y, only_predicted, begins = row
+        fresh = learner.fresh_carry(state.network, state.key)
+        carry = jax.tree.map(lambda new, old: jnp.where(begins, new, old), fresh, state.carry)
+
+        def learn(state):
+            state, info = learner.step(state, x[None], y[None])
+            return state, (info.outputs[0], info.loss, info.accepted)
+
+        def predict(state):
+            outputs, state = learner.predict(state, x[None])
+            return state, (outputs[0], jnp.zeros((), x.dtype), jnp.ones((), bool))
+
+        return lax.cond(only_predicted, predict, learn, state._replace(carry=carry))
+
+    return jax.jit(lambda state, rows: lax.scan(one, state, rows))
+
+
+def in_c(learner, rows):
+    """Return the state after the same rows in C, and their results."""
+    native, found = ft.native(learner, target=rows[1][0]), []
+    for x, y, only_predicted, begins in zip(*rows, strict=True):
+        if begins:
+            native.reset()
+        found.append((native.predict(x), 0, True) if only_predicted else tuple(native.step(x, y)))
+    return native.state(), tuple(map(np.array, zip(*found, strict=True)))
+
+
+def difference(ours, theirs):
+    """Return the largest difference of two trees, relative to numbers above one; a NaN beside a number is infinite."""
+    worst = 0.0
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        a, b = (np.asarray(value, np.complex128) for value in (a, b))
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(a - b) / np.maximum(np.abs(b), 1.0)
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, apart)
+        worst = max(worst, np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+    return float(worst)
+
+
+def compare(learner, rows, classes=False):
+    """Return how far the step in C is from `Learner.step` after some rows: results are outputs, losses, acceptance."""
+    data = rows_of(learner, rows, classes)
+    run, start = in_jax(learner), learner.init()
+    after, results = run(start, data)
+    state, found = in_c(learner, data)
+    nudged = jax.tree.map(lambda leaf: jnp.nextafter(leaf, jnp.inf), start.network)
+    twin, others = run(start._replace(network=nudged), data)
+    begin = [jax.tree.map(lambda leaf: leaf[:100], tree) for tree in (found, results)]
+    return {
+        "refused": int(after.skipped),
+        "refused in C": int(state.skipped),
+        "results, 100 rows": difference(*begin),
+        "results": difference(found, results),
+        "parameters": difference(state.network, after.network),
+        "state": difference(state._replace(key=None), after._replace(key=None)),
+        "results, twin": difference(others, results),
+        "parameters, twin": difference(twin.network, after.network),
+    }
+
+
+def measure(cell):
+    """Return the differences of a line of the table."""
+    learner, classes = learner_of(cell["model"], cell["rule"])
+    found = compare(learner, cell["rows"], classes)
+    return {name: value if isinstance(value, int) else float(f"{value:.1e}") for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    parser = ledger.parser(__doc__)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--models", nargs="*", default=sorted({model for model, _ in MODELS}))
+    parser.add_argument("--records", type=Path, default=ledger.RECORDS / "native_parity.jsonl")
+    given = parser.parse_args()
+    cells = [{"model": model, "rule": rule, "rows": given.rows} for model, rule in MODELS if model in given.models]
+    ledger.each(given.records, cells, measure)
+    columns = (
+        "refused",
+        "refused in C",
+        "results, 100 rows",
+        "results",
+        "results, twin",
+        "parameters",
+        "parameters, twin",
+    )
+    ledger.print_table(ledger.read(given.records), ("model", "rule"), columns)
