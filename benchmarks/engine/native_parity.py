@@ -36,8 +36,8 @@ CELLS = {
     "LinearRNN, tanh": ft.LinearRNN.factory(state_size=4, tanh=True),
 }
 RULES = {
-    "LRU": (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.ONLINE.with_depth(1), ft.ONLINE.with_depth(2),
-            ft.ONLINE.with_depth(2).with_groups(1)),
+    "LRU": (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.ONLINE.with_depth(1),
+            ft.ONLINE.with_depth(2), ft.ONLINE.with_depth(2).with_groups(1)),
     "GRU": (ft.RTRL, ft.RTRL.with_depth(2)),
 }  # fmt: skip
 MODELS = (
