@@ -76,6 +76,11 @@ def adamw(
     )
 
 
+def adam(learning_rate: float) -> optax.GradientTransformation:
+    """Return Optax's Adam with its moments packed, which a compiled step of a small network is faster with."""
+    return optax.chain(_packed(optax.scale_by_adam()), optax.scale_by_learning_rate(learning_rate))
+
+
 def norm(tree: PyTree[Array]) -> Float[Array, ""]:
     """Return the norm of all leaves."""
     return optax.tree.norm(Packing(tree, _SMALL).pack(tree))

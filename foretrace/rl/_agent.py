@@ -14,6 +14,7 @@ from foretrace._credit.table import check_rule
 from foretrace._engine.carry import init_carry
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import Evaluation, Loss, evaluate
+from foretrace._learner.optimizer import adam
 from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule, as_rule
@@ -84,9 +85,7 @@ class Agent:
         self.batch_size: int | None = batch_size
         self.discount: float = discount
         self.trace_decay: float = trace_decay
-        self.optimizer: ObGD | optax.GradientTransformation = (
-            optax.adam(LEARNING_RATE) if optimizer is None else optimizer
-        )
+        self.optimizer: ObGD | optax.GradientTransformation = adam(LEARNING_RATE) if optimizer is None else optimizer
         self.normalize_observations: bool = normalize_observations
         self.scale_rewards: bool = scale_rewards
         check_options(self)

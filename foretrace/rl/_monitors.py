@@ -27,12 +27,12 @@ class Range(NamedTuple):
     @classmethod
     def empty(cls, h: State) -> "Range":
         """Return the range of no states."""
-        parts = _real_parts(h)
+        parts = real_parts(h)
         return cls(tuple(jnp.full_like(p, jnp.inf) for p in parts), tuple(jnp.full_like(p, -jnp.inf) for p in parts))
 
     def including(self, h: State) -> "Range":
         """Return the range with one more state."""
-        parts = _real_parts(h)
+        parts = real_parts(h)
         return Range(tuple(map(jnp.minimum, self.lowest, parts)), tuple(map(jnp.maximum, self.highest, parts)))
 
     def dead(self) -> Float[Array, ""]:
@@ -80,11 +80,11 @@ def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[A
 def _radius(cell: AbstractCell, theta: Coefficients, h: State, z: Float[Array, "H"]) -> Float[Array, ""]:
     if isinstance(cell, AbstractDiagonalCell):
         return jnp.abs(cell.decay_and_drive(theta, z)[0]).max()
-    flat, restore = ravel_pytree(_real_parts(h))
+    flat, restore = ravel_pytree(real_parts(h))
 
     def step(flat: Array) -> Array:
         own = _with_parts(h, restore(flat))
-        return ravel_pytree(_real_parts(cell.step(theta, own, own, z)))[0]
+        return ravel_pytree(real_parts(cell.step(theta, own, own, z)))[0]
 
     jacobian, logarithm = jax.jacfwd(step)(flat), jnp.zeros((), flat.dtype)
     for k in range(SQUARINGS):
@@ -94,7 +94,8 @@ def _radius(cell: AbstractCell, theta: Coefficients, h: State, z: Float[Array, "
     return jnp.exp(logarithm)
 
 
-def _real_parts(tree: Any) -> tuple[Array, ...]:
+def real_parts(tree: Any) -> tuple[Array, ...]:
+    """Return the leaves of a tree, complex ones as real and imaginary part."""
     parts: list[Array] = []
     for leaf in jax.tree.leaves(tree):
         parts += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
@@ -102,7 +103,7 @@ def _real_parts(tree: Any) -> tuple[Array, ...]:
 
 
 def _with_parts(tree: Any, parts: tuple[Array, ...]) -> Any:
-    """Undo `_real_parts` in the structure of a tree."""
+    """Undo `real_parts` in the structure of a tree."""
     rest, leaves = iter(parts), []
     for leaf in jax.tree.leaves(tree):
         leaves.append(lax.complex(next(rest), next(rest)) if jnp.iscomplexobj(leaf) else next(rest))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from foretrace._learner.optimizer import adam
 from foretrace._network import Network
 from foretrace._rule import as_rule
 from foretrace._types import Array, Float, Int, PRNGKeyArray
@@ -110,7 +111,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
         "rule": as_rule(config.rule).with_depth(config.credit_depth),
         "discount": agent.discount,
         "trace_decay": agent.trace_decay,
-        "optimizer": ObGD(agent.step_size, agent.kappa) if bounded else optax.adam(agent.step_size),
+        "optimizer": ObGD(agent.step_size, agent.kappa) if bounded else adam(agent.step_size),
         "normalize_observations": agent.normalize_observations,
         "scale_rewards": agent.scale_rewards,
         "batch_size": config.environments,

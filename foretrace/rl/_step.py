@@ -31,6 +31,7 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
+from foretrace.rl._monitors import real_parts
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Outcome, Transition
@@ -100,7 +101,8 @@ class LearningStep:
         )
         size = _sensitivity_norm(found.carry, jnp.zeros_like(update.norm))
         tested = (output, td_error, found.carry.h, norm(after.trace), size, update.norm)
-        accepted = is_finite(tested)
+        # One vector and one reduction: else XLA repeats the test at each element of the state.
+        accepted = jnp.isfinite(jnp.concatenate([part.ravel() for part in real_parts(tested)])).all()
         info = AgentInfo(
             td_error=td_error,
             value=state.value,

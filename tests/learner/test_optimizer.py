@@ -9,7 +9,7 @@ import pytest
 from tiers import fast
 
 import foretrace as ft
-from foretrace._learner.optimizer import labels, schedule
+from foretrace._learner.optimizer import adam, labels, schedule
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -87,6 +87,17 @@ def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
         for path, leaf in jax.tree.leaves_with_path(wanted):
             have = dict(jax.tree.leaves_with_path(found))[path]
             np.testing.assert_allclose(have, leaf, rtol=1e-10, atol=1e-15, err_msg=jax.tree_util.keystr(path))
+
+
+def test_packed_adam_is_that_of_optax(network):
+    ours, reference = adam(1e-2), optax.adam(1e-2)
+    state, other = ours.init(network), reference.init(network)
+    for scale in (1.0, 1e-3, 10.0):
+        grads = jax.tree.map(lambda leaf, scale=scale: scale * jnp.cos(leaf), network)
+        found, state = ours.update(grads, state, network)
+        wanted, other = reference.update(grads, other, network)
+        for have, leaf in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(have, leaf, rtol=1e-10)
 
 
 @pytest.mark.parametrize("clip", [None, 1e-3])
