@@ -41,7 +41,7 @@ def fit(
     ys: Array,
     *,
     loss: Loss,
-    rule: LearningRule | str = "ONLINE",
+    rule: LearningRule | str = "BPTT",
     optimizer: optax.GradientTransformation | None = None,
     mask: Array | None = None,
     epochs: int = 20,
@@ -61,7 +61,8 @@ def fit(
         ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), which the outputs of its last
             step that counts are compared with.
         loss: loss of one step, `loss(output, y)`.
-        rule: learning rule or its name.
+        rule: learning rule or its name. Default: backpropagation through time, which is exact and whose time and
+            memory are those of the online rule on whole sequences.
         optimizer: Optax optimiser; default: `adamw(1e-3)`.
         mask: booleans that say which steps are there, (S, T); default: all.
         epochs: largest number of passes over the training sequences.

@@ -30,6 +30,22 @@ def test_the_loss_falls_and_the_best_network_comes_back():
     assert len(found.validation_losses) == 8 and min(found.validation_losses) < found.validation_losses[0]
 
 
+def test_whole_sequences_are_learned_by_backpropagation_through_time():
+    """The default is exact where the online rule is not: in a layer below another one."""
+    network = ft.Network(1, 1, model_size=3, depth=2, cell=ft.LRU.factory(state_size=2), key=jax.random.key(0))
+    options = {"loss": ft.losses.squared_error, "optimizer": optax.sgd(0.1), "epochs": 1, "batch_size": 12}
+    options |= {"validation": 0, "progress": False, "key": jax.random.key(2)}
+    _, grads, _ = ft.gradient(network, None, XS, XS, rule=ft.BPTT, loss=options["loss"], mean_loss=True)
+    want = jax.tree.map(lambda parameter, grad: parameter - 0.1 * grad, network, grads)
+
+    def distance(found):
+        apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), found.network, want)
+        return max(jax.tree.leaves(apart))
+
+    assert distance(ft.fit(network, XS, XS, **options)) < 1e-10
+    assert distance(ft.fit(network, XS, XS, rule="ONLINE", **options)) > 1e-6
+
+
 @pytest.mark.full
 def test_training_stops_after_patience():
     # Steps of zero length: the validation loss never falls below that of the first epoch.
