@@ -2,7 +2,7 @@
 
     FORETRACE_DATA=... python -m benchmarks.credit.suite                  everything, one seed
     python -m benchmarks.credit.suite --tasks copy randman --seeds 0 1    these need no data
-    python -m benchmarks.credit.suite --page                              docs/suite.md from the records
+    python -m benchmarks.credit.suite --page                              results/suite.md from the records
 
 The tasks digits and heart need `pip install soundfile pyarrow`. Finished cells are
 lines of records/suite.jsonl and are not measured again; each is printed as it finishes. All rules see the same
@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--rules", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, help="batches of sequences to learn from; default: the task's own number")
-    parser.add_argument("--page", action="store_true", help="measure nothing: write docs/suite.md from the records")
+    parser.add_argument("--page", action="store_true", help="measure nothing: write results/suite.md from the records")
     asked = parser.parse_args()
     if asked.page:
         from benchmarks.credit import suite_page

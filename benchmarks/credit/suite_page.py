@@ -1,4 +1,4 @@
-"""`docs/suite.md` from the template `suite.md` and the committed records alone.
+"""`results/suite.md` from the template `suite.md` and the committed records alone.
 
 python -m benchmarks.credit.suite --page
 """
@@ -10,7 +10,7 @@ from statistics import mean
 from benchmarks import ledger
 from benchmarks.streams.page import table_head, table_row
 
-PAGE = ledger.ROOT / "docs" / "suite.md"
+PAGE = ledger.ROOT / "results" / "suite.md"
 TEMPLATE = Path(__file__).with_name("suite.md")
 ONLINE = "online (the paper's rule)"
 ORDER = [

@@ -2,7 +2,7 @@
 
     python -m benchmarks.credit.training --steps 1000
     python -m benchmarks.credit.training --cosine --seeds 3
-    python -m benchmarks.credit.training --plot docs/credit/tradeoff.png
+    python -m benchmarks.credit.training --plot results/credit/tradeoff.png
 
 Fresh patterns, one update for each batch; four LRU layers of N 32, H 32, a pattern of 12 steps, 4 bits, kept over 4, so
 29 steps in all. This is far from the paper's setting (N 64, H 128, pattern of 20 steps): it orders methods and no more.

@@ -1,4 +1,4 @@
-"""Figures beside the tables of `docs/streams_compared.md`, from the records alone; and the picture of the README.
+"""Figures of `docs/streams_compared.md` and `results/streams.md` from the records alone; the picture of the README.
 
     python -m benchmarks.streams.figures
 
@@ -21,7 +21,10 @@ README_WAYS = {
     "online, row by row": "online rule, one step at a time",
 }
 README_COLOURS = dict(zip(README_WAYS, ("tab:gray", "tab:brown", "tab:blue", "tab:cyan"), strict=True))
-THICK = ("online", "exact (credit depth 2)")
+THICK = ("online", "exact (credit depth 2)", "mixture of experts (default)")
+COLOURS = [f"C{number}" for number in range(10)]
+DASHES = ("-", "--", ":")
+"""A learner keeps its colour and its dashes on every panel of a figure; after ten colours the dashes change."""
 
 
 def write(folder):
@@ -43,17 +46,26 @@ def reach(records):
     records = [r for r in records if r["cell"]["delay"] == max(r["cell"]["delay"] for r in records)]
     tasks = list(dict.fromkeys(r["cell"]["task"] for r in records))
     page = Figure(figsize=(4 * len(tasks) + 2, 3.4), layout="constrained")
+    shown = {}
     for axes, task in zip(page.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         for record in records:
             cell, parts = record["cell"], record["found"]["parts"]
             if cell["task"] == task and cell["seed"] == 0 and "lags" not in cell:
-                axes.plot(range(1, len(parts) + 1), parts, label=cell["way"], lw=2 if cell["way"] in THICK else 1)
+                _line(axes, cell["way"], parts, shown)
         axes.set(
             title=f"{task}, {records[0]['cell']['delay']:,} rows back", xlabel="tenth of the labels", ylim=(0.3, 1.03)
         )
         axes.grid(alpha=0.3)
-    axes.legend(bbox_to_anchor=(1.02, 1), loc="upper left", fontsize="small")
+    page.legend(shown.values(), shown, loc="outside right upper", fontsize="small")
     return page
+
+
+def _line(axes, way, parts, shown):
+    """Draw the scores of a learner in its own style, and keep its first line for the legend."""
+    number = list(shown).index(way) if way in shown else len(shown)
+    style = {"color": COLOURS[number % 10], "linestyle": DASHES[number // 10], "lw": 2 if way in THICK else 1}
+    (line,) = axes.plot(range(1, len(parts) + 1), parts, **style)
+    shown.setdefault(way, line)
 
 
 def memory(records):
@@ -91,10 +103,7 @@ def streams(records):
         for record in records:
             if record["cell"]["stream"] == name and record["cell"]["rows"] == most:
                 way, parts = record["cell"]["way"].replace("linear", "logistic"), record["found"]["parts"]
-                tenths = range(1, len(parts) + 1)
-                colour = f"C{list(shown).index(way) if way in shown else len(shown)}"
-                (line,) = axes.plot(tenths, parts, color=colour, lw=2 if way in THICK else 1)
-                shown.setdefault(way, line)
+                _line(axes, way, parts, shown)
         axes.set(title=f"{name}, {'accuracy' if rows.STREAMS[name].classes else 'mean absolute error'}")
         if not rows.STREAMS[name].classes:
             # One that diverges would hide all others.

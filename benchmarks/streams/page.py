@@ -1,4 +1,4 @@
-"""`docs/streams_compared.md` and its figures from the committed records alone.
+"""`results/streams.md` and the figures of it and of `docs/streams_compared.md` from the committed records alone.
 
 python -m benchmarks.streams.real --page
 """
@@ -9,7 +9,8 @@ from benchmarks import ledger
 from benchmarks.streams import rows
 from benchmarks.streams.cues import LABELS
 
-PAGE = ledger.ROOT / "docs" / "streams_compared.md"
+PAGE = ledger.ROOT / "results" / "streams.md"
+FIGURES = ledger.ROOT / "docs" / "streams_compared"
 TEMPLATE = Path(__file__).with_name("compared.md")
 PARTS = [
     "reach",
@@ -32,9 +33,7 @@ def write():
     from benchmarks.streams import figures
 
     PAGE.write_text(text())
-    folder = PAGE.with_suffix("")
-    folder.mkdir(exist_ok=True)
-    figures.write(folder)
+    figures.write(FIGURES)
 
 
 def text(records=ledger.RECORDS):
@@ -66,10 +65,16 @@ def reach(found):
                 mine[record["cell"]["task"], record["cell"]["delay"]] = record["found"]
         shown = [_last(mine.get((task, delay))) for _, delay, task in columns]
         longest = mine[max(mine, key=lambda key: (key[1], key[0] == "copy"))]
-        need = longest["state_kib"] + longest.get("working_kib", 0)
+        need = most_memory(mine)
         reached = f" ({longest['reach']:,} rows)" if "reach" in longest and "equal" in way else ""
         lines.append(table_row([way + reached, *shown, number(longest["cpu_us_per_row"]), f"{need:,.0f}"]))
     return "\n".join([*lines, "", picture("reach", found["reach"])])
+
+
+def most_memory(mine):
+    """Return the KiB of a way on the task that takes most, at its longest delay."""
+    longest = max(delay for _, delay in mine)
+    return max(one["state_kib"] + one.get("working_kib", 0) for (_, delay), one in mine.items() if delay == longest)
 
 
 def memory(found):
@@ -285,7 +290,7 @@ def number(value):
 
 def picture(name, records):
     """Return the link to a figure; none without records."""
-    return f"![{name}](streams_compared/{name}.png)" if records else ""
+    return f"![{name}](../docs/streams_compared/{name}.png)" if records else ""
 
 
 def _late(stream):

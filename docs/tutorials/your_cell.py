@@ -96,4 +96,4 @@ axes.plot(20 * np.arange(len(losses)), losses, lw=0.8)
 axes.set(xlabel="step", ylabel="loss of a step")
 
 # %% [markdown]
-# Next: [all about cells](../extending.md): dense cells, linear ones, modules of Equinox and Flax.
+# Next: [write a cell](../extending.md): dense, linear and complex cells, modules of Equinox and Flax.

@@ -56,7 +56,7 @@ run("foretrace stream pump.csv --target fault --run-dir pump-run")
 
 # %% [markdown]
 # The last lines are what to look at. *This run* must be better than *predicting the last one known* and *the most
-# frequent class*; if it is not, the rows say nothing about the target, or [something is wrong](../howto/debug.md).
+# frequent class*; if it is not, the rows say nothing about the target, or [something is wrong](../troubleshooting.md).
 #
 # ## See when it has learned
 #

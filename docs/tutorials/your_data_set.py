@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Your own data set
+# # Sequences of your own
 #
 # After this page you can train a network on an array of sequences with a label for each, hold some out, stop early, and
 # do the same from the command line with resume and a report.
@@ -32,8 +32,9 @@ axes.set(xlabel="step", title=f"one sequence, class {ys[0]}")
 # %% [markdown]
 # ## In Python
 #
-# `ft.fit` shuffles, makes batches, holds a tenth out and keeps the network of the best epoch. The labels need not be
-# repeated for every step: the output of the last step is compared with them. Sequences of different lengths are padded,
+# `ft.fit` shuffles, makes batches, holds a tenth out and keeps the network of the best epoch. It learns whole sequences
+# by backpropagation through time; `rule=` [chooses another rule](../rules.md). The labels need not be repeated for
+# every step: the output of the last step is compared with them. Sequences of different lengths are padded,
 # and `mask` says which steps are there.
 
 # %%
@@ -68,7 +69,7 @@ axes.legend()
 #
 # Write the arrays into one file; `foretrace train --data` does the rest: validation, checkpoints, resume after
 # Ctrl-C, a table and a plot. `ys` may also hold a class for every step, or real numbers; parquet works as well.
-# [`OwnSequences`](../api.md#foretrace.tasks.own.OwnSequences) lists the forms.
+# [`OwnSequences`](../api/training.md#foretrace.tasks.own.OwnSequences) lists the forms.
 
 # %%
 np.savez("wheels.npz", xs=xs, ys=ys)
@@ -79,5 +80,5 @@ main(shlex.split(command))
 # In a terminal: `foretrace train --data wheels.npz --steps 150`. A class is then the target at every step,
 # and predicted by the mean of the outputs.
 #
-# Next: [choose a rule](../rules.md), [search settings](../sweeps.md), [load the
+# Next: [choose a rule](../rules.md), [search settings](../scale.md#compare-many-runs), [load the
 # checkpoint](../howto/save.md#load-what-a-command-has-trained).

@@ -1,4 +1,4 @@
-"""Hostile sources of rows: what they hold, and what becomes of them. `docs/attacks.md` has the table."""
+"""Hostile sources of rows: what they hold, and what becomes of them. `docs/contributing/attacks.md` has the table."""
 
 import gzip
 import io
@@ -129,5 +129,5 @@ def row_of(name, case):
     return f"| {name.split('.', 1)[0]} | {kind} | {what} |"
 
 
-if __name__ == "__main__":  # the table of docs/attacks.md
+if __name__ == "__main__":  # the table of docs/contributing/attacks.md
     print("\n".join(row_of(name, case) for name, case in CASES.items()))

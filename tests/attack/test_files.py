@@ -16,7 +16,7 @@ from foretrace.stream._plan import _target, make_plan
 
 REFUSED = [name for name, case in hostile.CASES.items() if isinstance(case.outcome, str)]
 READ = [name for name, case in hostile.CASES.items() if isinstance(case.outcome, int)]
-PAGE = Path(__file__).parents[2] / "docs" / "attacks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "attacks.md"
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -17,7 +17,7 @@ def commands(page):
     """Return the words after `foretrace` of each command of a page, where none of them stands for something else."""
     text = (ROOT / page).read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
-    shown = [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if "results/*" not in line]
+    shown = [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if "results/" not in line]
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     # In a sentence, a command without its source or task is a fragment.
     shown += [code.replace("\n", " ") for code in re.findall(r"`(foretrace \w+ [^-`][^`]* --[^`]*)`", prose)]

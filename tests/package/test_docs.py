@@ -37,19 +37,26 @@ DEAR = {
         for name in (
             "agents",
             "credit",
-            "credit_choose",
             "export",
             "extending",
+            "microcontroller",
             "quickstart",
+            "rules",
+            "scale",
             "streaming",
             "streams",
-            "sweeps",
+            "troubleshooting",
         )
     ),
 }
 """Examples that take more than a few seconds."""
 HOWTO = sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/howto/*.md"))
-PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md")), *HOWTO]
+FOLDERS = ("docs", "docs/api", "docs/contributing")
+PAGES = [
+    "README.md",
+    *sorted(str(page.relative_to(ROOT)) for at in FOLDERS for page in ROOT.glob(f"{at}/*.md")),
+    *HOWTO,
+]
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +90,7 @@ def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL))
     exec(compile(code, page, "exec"), {"__name__": "page"})
-    assert page != "README.md" or "learner.step" in code
+    assert page not in ("README.md", "docs/index.md") or "learner.step" in code
 
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
@@ -127,6 +134,36 @@ def test_every_page_is_one_click_from_the_front_page():
     linked = set(re.findall(r"\]\(([\w/]+\.md)", (ROOT / "docs" / "index.md").read_text()))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert pages - linked == {"index.md"} and linked < pages
+
+
+def anchors(page):
+    """Return the names of the headings of a page, as the site makes them, and the names of the API on it."""
+    slugify = pytest.importorskip("markdown").extensions.toc.slugify
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = {slugify(re.sub(r"[*`]", "", title), "-") for title in re.findall(r"^#+ (.*)", text, flags=re.MULTILINE)}
+    return found | set(re.findall(r"^::: (\S+)", text, flags=re.MULTILINE))
+
+
+WRITTEN = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md"), *ROOT.glob("benchmarks/*.md")]
+
+
+@pytest.mark.parametrize("page", sorted(str(page.relative_to(ROOT)) for page in WRITTEN))
+def test_links_lead_to_pages_and_headings_that_are_there(page):
+    pytest.importorskip("markdown.extensions.toc")
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    broken = []
+    for link in re.findall(r"\]\(((?!https?:)[^)\s]+)\)", text):
+        name, _, heading = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        if not target.exists() or (heading and target.suffix == ".md" and heading not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_pages_of_results_are_what_the_records_say(benchmark):
+    for name in ("paper", "rules", "streams"):
+        page = benchmark(f"pages.{name}")
+        assert page.text() == page.PAGE.read_text(), "run python -m benchmarks.pages"
 
 
 def test_every_message_of_the_troubleshooting_page_exists():

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_page_is_what_the_records_say(benchmark, tmp_path):
     page = benchmark("credit.suite_page")
-    shown = (ROOT / "docs" / "suite.md").read_text()
+    shown = (ROOT / "results" / "suite.md").read_text()
     assert page.text() == shown, "run python -m benchmarks.credit.suite --page"
     assert page.text(tmp_path / "none.jsonl").count("*Not measured yet.*") == len(page.SCORES)
 

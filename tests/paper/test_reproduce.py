@@ -385,8 +385,8 @@ def test_the_page_on_the_reproduction_is_what_the_records_say(tmp_path):
     root = Path(__file__).parents[2]
     folders = sorted(path.parent for path in (root / "results").glob("*/records.jsonl"))
     head = (root / "results" / "head.md").read_text() + "\n"
-    written = write_report(read_all(folders), tmp_path / "reproduction.md", head=head)
-    assert written.markdown.read_text() == (root / "docs" / "reproduction.md").read_text()
+    written = write_report(read_all(folders), tmp_path / "paper.md", head=head)
+    assert written.markdown.read_text() == (root / "results" / "paper.md").read_text()
 
 
 def test_unknown_records_are_named(tmp_path):

@@ -1,0 +1,81 @@
+# %% [markdown]
+# # Forecasting with pandas
+#
+# After this page you can forecast a pandas series, keep the forecaster learning as values arrive, and compare it with
+# simple forecasts.
+#
+# The forecaster is an estimator of [sktime](https://www.sktime.net) and learns value by value: `pip install
+# '.[sktime]'`. By default a mixture of cheap models answers, without a network. Put your own series in place of `load`.
+
+# %%
+import foretrace as ft
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+random = np.random.default_rng(0)
+index = pd.period_range("2026-01-01", periods=1200, freq="h")
+hour, warmth = np.arange(1200), np.cumsum(random.normal(size=1200)) / 10
+load = 50 + 10 * np.sin(2 * np.pi * hour / 24) - 2 * warmth + random.normal(size=1200)
+frame = pd.DataFrame({"load": load, "temperature": 15 + warmth}, index=index)
+print(frame.head(3).round(2))
+
+# %% [markdown]
+# ## Fit and forecast
+#
+# `horizon` is the number of steps ahead that are learned. Columns that are known beside the series go into `X`; each row
+# is learned with its value. The temperature of the coming hours is not used.
+
+# %%
+y, X = frame["load"], frame[["temperature"]]
+model = ft.stream.SktimeForecaster(horizon=24)
+model.fit(y[:1000], X[:1000])
+steps = range(1, 25)
+forecast = model.predict(steps, X[1000:1024])
+interval = model.predict_interval(steps, X[1000:1024], coverage=0.9)
+print(forecast.head(3).round(1))
+
+# %%
+figure, axes = plt.subplots(figsize=(7, 2.8))
+low, high = interval.to_numpy().T
+axes.plot(range(960, 1024), y[960:1024], label="load")
+axes.plot(range(1000, 1024), forecast, label="forecast")
+axes.fill_between(range(1000, 1024), low, high, alpha=0.2, label="90 % interval")
+axes.set(xlabel="hour")
+axes.legend(fontsize=8)
+
+# %% [markdown]
+# ## Go on learning
+#
+# `update` learns the values that have arrived, each once. `fit(a)` and then `update(b)` equal `fit` of both, bit for bit,
+# and memory does not grow. Here a new forecast is made every 24 hours.
+
+# %%
+errors, last_errors, day_errors = [], [], []
+for now in range(1000, 1176, 24):
+    if now > 1000:
+        model.update(y[now - 24 : now], X[now - 24 : now])
+    coming = y[now : now + 24].to_numpy()
+    ahead = model.predict(steps, X[now : now + 24]).to_numpy()
+    errors.append(np.abs(ahead - coming).mean())
+    last_errors.append(np.abs(y.iloc[now - 1] - coming).mean())
+    day_errors.append(np.abs(y[now - 24 : now].to_numpy() - coming).mean())
+print("mean absolute error of 24 hours ahead")
+print(f"foretrace            {np.mean(errors):.2f}")
+print(f"the same hour before {np.mean(day_errors):.2f}")
+print(f"the last value       {np.mean(last_errors):.2f}")
+
+# %% [markdown]
+# A forecaster is worth its time if it beats both simple forecasts.
+#
+# ## The same from a file
+#
+# ```bash
+# foretrace stream load.csv --target load --horizon 24
+# ```
+#
+# predicts the next 24 values at every row, scores each prediction when its values arrive, and prints the mean absolute
+# error beside the last value and the mean. `foretrace predict RUN load.csv` answers for new rows.
+#
+# A series in a river pipeline: [`ft.stream.Forecaster`](../streams.md#in-river). Missing values may be NaN. A gap in the
+# index is not seen, so give the missing values as NaN. Next: [two public boards](../forecasting.md) of online forecasting.
