@@ -19,10 +19,11 @@ REACH = {
     "deep-river LSTM": "deep-river LSTM",
 }
 LIBRARIES = {
-    "`foretrace stream`, defaults": lambda way: way == "mixture of experts (default)",
-    "network of foretrace, best rule": lambda way: way.split(",")[0].split(" (")[0] in NETWORKS,
-    "best of river": lambda way: way.startswith("river"),
-    "best of deep-river": lambda way: way.startswith("deep-river"),
+    "foretrace": "`foretrace stream`, defaults",
+    "network": "network of foretrace, best rule",
+    "river": "best of river",
+    "deep-river": "best of deep-river",
+    "last": "the last known label",
 }
 NETWORKS = ("online", "exact", "hybrid", "BPTT", "spatial", "truncated")
 
@@ -57,27 +58,42 @@ def reach():
 
 def libraries(first, classes):
     """Return the best score of each library on each stream, chosen in hindsight, and the last known label."""
+    best, shown = (max, percent) if classes else (min, "{:.4g}".format)
+    names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
+    found = {name: best_of(name, first) for name in names}
+    columns = [bold_best([found[name][way] for way in LIBRARIES], shown, best) for name in names]
+    lines = [[name, *values] for name, values in zip(LIBRARIES.values(), zip(*columns, strict=True), strict=True)]
+    return table(["", *(f"{name}, {found[name]['rows']:,} rows" for name in names)], lines)
+
+
+def best_of(stream, first):
+    """Return the best score of each library on a stream, of the models that reached its last row.
+
+    Args:
+        stream: name of the stream.
+        first: whether the first rows alone count, or the whole stream.
+    """
     records = found()["streams"] + found()["streams_deep_river"]
     records = [r for r in records if (r["cell"]["rows"] == page.FIRST) == first and not r["cell"].get("seed")]
-    score, best = ("accuracy", max) if classes else ("mae", min)
-    last = f"no_change_{score}"
-    shown = percent if classes else "{:.4g}".format
-    names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
-    columns = []
-    for name in names:
-        mine = page._of(records, name)
-        most = max((r["found"]["rows"] for r in mine.values()), default=0)
-        mine = {way: r["found"] for way, r in mine.items() if r["found"]["rows"] == most}
-        values = [best((one[score] for way, one in mine.items() if of(way)), default=None) for of in LIBRARIES.values()]
-        values.append(next(one[last] for one in mine.values() if last in one))
-        columns.append((f"{name}, {most:,} rows", bold_best(values, shown, best)))
-    rows_ = [
-        [name, *values]
-        for name, values in zip(
-            (*LIBRARIES, "the last known label"), zip(*(c for _, c in columns), strict=True), strict=True
-        )
-    ]
-    return table(["", *(title for title, _ in columns)], rows_)
+    score, best = ("accuracy", max) if rows.STREAMS[stream].classes else ("mae", min)
+    mine = {way: r["found"] for way, r in page._of(records, stream).items()}
+    most = max(one["rows"] for one in mine.values())
+    scores = {"rows": most} | dict.fromkeys(LIBRARIES)
+    for way, one in mine.items():
+        library = library_of(way)
+        if library and one["rows"] == most:
+            scores[library] = best(one[score], one[score] if scores[library] is None else scores[library])
+    scores["last"] = next(one[f"no_change_{score}"] for one in mine.values() if f"no_change_{score}" in one)
+    return scores
+
+
+def library_of(way):
+    """Return the library of a learner, or nothing for one that the page leaves out."""
+    if way == "mixture of experts (default)":
+        return "foretrace"
+    if way.split(",")[0].split(" (")[0] in NETWORKS:
+        return "network"
+    return next((name for name in ("deep-river", "river") if way.startswith(name)), None)
 
 
 def memory():
@@ -125,8 +141,8 @@ def soak():
     kills, stops = (sum(one[name] for one in runs) for name in ("kills", "stops"))
     same = sum(one["same"] for one in runs)
     return (
-        f"{same} of {len(runs)} runs ended with the state and records of an undisturbed run, after {kills} times\n"
-        f"`kill -9` and {stops} times SIGTERM in all."
+        f"In all there were {kills} times `kill -9` and {stops} times SIGTERM.\n"
+        f"{same} of {len(runs)} runs ended with the state and records of an undisturbed run."
     )
 
 

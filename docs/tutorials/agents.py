@@ -7,8 +7,8 @@
 # ## A bandit with a cue
 #
 # In the memory chain a cue is shown, 1 or -1. After `length` steps a question comes, and the episode ends with the
-# answer: reward 1 if it agrees with the cue, -1 if not. With `length=1` this is a bandit whose arms depend on what was
-# shown one step before.
+# answer: reward 1 if it agrees with the cue, -1 if not. With `length=1` this is a bandit whose arms depend on the cue
+# of one step before.
 
 # %%
 import foretrace as ft
@@ -56,7 +56,7 @@ for key in jax.random.split(jax.random.key(3), 600):
 print("first 50 episodes:", np.mean(rewards[:50]), " last 50:", np.mean(rewards[-50:]))
 
 # %% [markdown]
-# `step` is the whole interface: it learns from what the last action brought, and chooses the next one. There is no replay
+# `step` is the whole interface: it learns from the outcome of the last action, and chooses the next one. There is no replay
 # and nothing is unrolled.
 #
 # ## A longer wait, and a rule that does not look back
@@ -116,9 +116,9 @@ axes.legend(title="rule")
 axes.grid(alpha=0.3)
 
 # %% [markdown]
-# Both agents have the same memory. Under `online`, what is written into it is learned as well: the gradient of an answer
+# Both agents have the same memory. Under `online`, the writing into it is learned too: the gradient of an answer
 # reaches the cue 16 steps back, through sensitivities that are carried forward in time. Under `spatial`, the memory stays
-# as it was drawn, and only what reads it learns. One seed shows no more than an example; [let an agent
+# as it was drawn, and only what reads it learns. This is an example with seed 0; [let an agent
 # remember](../agents.md#measured) has five seeds, and longer chains.
 #
 # ## The T-maze
@@ -190,9 +190,9 @@ turns.axhline(0, color="0.5", linestyle=":")
 figure.tight_layout()
 
 # %% [markdown]
-# Both ways are the same until the junction, and there they part. On the right is what the agent prefers of the two
+# Both ways are the same until the junction, and there they part. The right panel shows the preference between the two
 # turns: at the junction, nothing but its memory of the sign tells the two episodes apart.
 #
 # Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze --environment.corridor 20` shows
 # progress, keeps a record and a checkpoint, and continues with `--resume`. [Let an agent remember](../agents.md) has all
-# options, tasks of others, your own environments, and what was measured.
+# options, tasks of others, your own environments, and results.

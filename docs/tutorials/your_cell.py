@@ -46,7 +46,7 @@ class Leaky(ft.AbstractCell):
 
 # %% [markdown]
 # `own` is each unit's own past, `others` the past of the other units. This cell never reads `others`, so its units are
-# independent, and the online gradient of the layer is exact. foretrace finds that out by itself:
+# independent, and the online gradient of the layer is exact. foretrace detects this:
 
 # %%
 cell = Leaky(3, key=jax.random.key(0))
@@ -65,7 +65,7 @@ print(report)
 # %% [markdown]
 # ## Train it
 #
-# `Leaky.factory()` is what a network makes its cells with. The task is the sum of the last eight inputs; a network
+# A network makes its cells with `Leaky.factory()`. The task is the sum of the last eight inputs; a network
 # without memory stays at a loss near 3.5.
 
 # %%

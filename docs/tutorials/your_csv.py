@@ -49,7 +49,7 @@ print(Path("pump.csv").read_text()[:90])
 # ## Learn from it
 #
 # Only `--target`, the column to predict, is needed. Every row is predicted first, then scored, and only then learned,
-# so the scores are those of rows that the model had not seen.
+# so the scores belong to rows that the model had not seen.
 
 # %%
 run("foretrace stream pump.csv --target fault --run-dir pump-run")

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Sequences of your own
 #
-# After this page you can train a network on an array of sequences with a label for each, hold some out, stop early, and
-# do the same from the command line with resume and a report.
+# After this page you can train a network on an array of sequences with a label for each, hold some out and stop early,
+# in Python and from the command line.
 #
 # The data: `xs` has the shape `(N, T, F)` (sequences, steps, features), and `ys` one class for each sequence. Here they
 # are made up: two sensors of a wheel, with much noise; the class is its speed.
@@ -68,7 +68,7 @@ axes.legend()
 # ## From the command line
 #
 # Write the arrays into one file; `foretrace train --data` does the rest: validation, checkpoints, resume after
-# Ctrl-C, a table and a plot. `ys` may also hold a class for every step, or real numbers; parquet works as well.
+# Ctrl-C, a table and a plot. `ys` may also hold a class for every step, or real numbers; parquet works too.
 # [`OwnSequences`](../api/training.md#foretrace.tasks.own.OwnSequences) lists the forms.
 
 # %%

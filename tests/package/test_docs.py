@@ -164,6 +164,49 @@ def test_pages_of_results_are_what_the_records_say(benchmark):
     for name in ("paper", "rules", "streams"):
         page = benchmark(f"pages.{name}")
         assert page.text() == page.PAGE.read_text(), "run python -m benchmarks.pages"
+    rows = [re.sub(r"-{3,}", "---", row) for row in (ROOT / "README.md").read_text().splitlines()]
+    assert benchmark("pages.readme").text() in "\n".join(rows)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/quickstart.md"])
+def test_the_losses_on_the_front_pages_are_those_of_their_code(page, tmp_path, monkeypatch, capsys):
+    text = (ROOT / page).read_text()
+    code = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    with jax.enable_x64(False):
+        exec(compile(code, page, "exec"), {"__name__": "page"})
+    (printed,) = capsys.readouterr().out.splitlines()
+    assert re.search(rf"^(print.*# )?{re.escape(printed)}$", text, flags=re.MULTILINE), printed
+
+
+def test_the_numbers_of_rules_and_cells_on_the_front_pages():
+    words = {8: "Eight", 14: "fourteen"}
+    rules = {rule for rule in vars(ft).values() if isinstance(rule, ft.LearningRule)}
+    kinds = {kind for kind in vars(ft).values() if isinstance(kind, type) and issubclass(kind, ft.AbstractCell)}
+    cells = kinds - {ft.AbstractCell, ft.AbstractDiagonalCell, ft.FromModule}
+    for page in ("README.md", "docs/index.md"):
+        text = (ROOT / page).read_text()
+        assert re.search(rf"{words[len(rules)]} \[?learning rules", text)
+        assert re.search(rf"{words[len(cells)]} (recurrent |\[)cells", text)
+
+
+@pytest.mark.program
+def test_the_table_of_the_stream_in_the_readme_is_what_the_command_prints(tmp_path):
+    command = [sys.executable, "-m", "foretrace", "stream", "examples/sensors.csv.gz", "--target", "reject"]
+    env = os.environ | {"COLUMNS": "120", "NO_COLOR": "1"}
+    command += ["--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500, check=True)
+    shown, printed = rows_of_table((ROOT / "README.md").read_text()), rows_of_table(done.stdout)
+    assert len(shown) == 3
+    # Another machine rounds sums of float32 in another order, so the last digit shown may differ.
+    for name, numbers in shown.items():
+        assert printed[name] == pytest.approx(numbers, rel=1e-3, abs=0.0101), name
+
+
+def rows_of_table(text):
+    """Return the numbers of each row of a printed table, by the name of the row."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
+    return {name: [float(cell.rstrip("%")) for cell in cells if cell[:1].isdigit()] for name, *cells in rows if name}
 
 
 def test_every_message_of_the_troubleshooting_page_exists():
