@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ def fit(
         key: PRNG key of the split, the order of the sequences and the dropout masks.
 
     Raises:
-        TypeError: xs that are not floating point.
+        TypeError: xs that are not floating point, xs or ys that are not numbers.
         ValueError: shapes that do not fit, a number out of range, patience without validation, a validation loss
             that is not finite, or an epoch of which every update was refused.
 
@@ -87,7 +87,7 @@ def fit(
     >>> len(found.losses), len(found.validation_losses)
     (3, 3)
     """
-    xs, ys = jnp.asarray(xs), jnp.asarray(ys)
+    xs, ys = _numbers("xs", xs), _numbers("ys", ys)
     _check(xs, ys, mask, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience)
     mask = None if mask is None else jnp.asarray(mask, bool)
     last = ys.ndim < 2 or ys.shape[1] != xs.shape[1]
@@ -153,11 +153,21 @@ def _bar(epochs: int, progress: bool) -> Iterable[int]:
     return trange(epochs, desc="epochs")
 
 
+def _numbers(name: str, values: Any) -> Array:
+    try:
+        return jnp.asarray(values)
+    except TypeError as error:
+        raise TypeError(
+            f"fit: {name} is a {type(values).__name__} whose values are not all numbers, expected an array; "
+            "the rows of a table are learned by foretrace stream, or by ft.stream.Classifier and Regressor"
+        ) from error
+
+
 def _check(xs: Array, ys: Array, mask: Array | None, **numbers: float | None) -> None:
     if xs.ndim != 3 or ys.ndim < 1 or len(xs) != len(ys):
         raise ValueError(
             f"fit: xs has shape {xs.shape} and ys {ys.shape}, expected (S, T, I) and (S, T, …) or (S, …) with as many "
-            "sequences S"
+            "sequences S; the rows of one table are a stream, for ft.Learner or ft.stream"
         )
     if mask is not None and np.shape(mask) != xs.shape[:2]:
         raise ValueError(f"fit: mask has shape {np.shape(mask)}, expected {xs.shape[:2]}, one element for each step")

@@ -1,6 +1,7 @@
 """What a run of `foretrace stream` is: a typed dataclass; its docstring is the help of the command."""
 
 import dataclasses
+import os
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -101,6 +102,7 @@ class StreamConfig:
             also while the run waits for a pipe.
 
     Raises:
+        TypeError: the source is not a path.
         ValueError: a number is out of range, or a column has two roles.
     """
 
@@ -137,6 +139,7 @@ class StreamConfig:
     checkpoint_seconds: Advanced[float] = 60.0
 
     def __post_init__(self) -> None:
+        self._check_source()
         if self.chunk is None:
             fast = self.model.size == "fast" and not (self.model.has_network or self.has_members)
             object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
@@ -154,6 +157,14 @@ class StreamConfig:
         check_coverage(self.coverage)
         self._check_columns()
         self._check_members()
+
+    def _check_source(self) -> None:
+        if not isinstance(self.source, str | os.PathLike):
+            raise TypeError(
+                f"source is a {type(self.source).__name__}, expected the path of a file, or - for standard input; rows "
+                "in memory are learned by ft.stream.Classifier and Regressor, a series by ft.stream.SktimeForecaster"
+            )
+        object.__setattr__(self, "source", os.fspath(self.source))
 
     def _check_columns(self) -> None:
         for field in ("numeric", "categorical", "time", "ignore"):

@@ -78,6 +78,15 @@ def test_wrong_arguments_are_named(options, message):
         fitted(**({"ys": XS} | options))
 
 
+def test_a_table_is_sent_to_the_streams():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    with pytest.raises(TypeError, match="fit: xs is a DataFrame whose values are not all numbers.*foretrace stream"):
+        ft.fit(make_network(), table, table["a"], loss=ft.losses.squared_error, key=jax.random.key(2))
+    with pytest.raises(ValueError, match=r"xs has shape \(2, 1\).*the rows of one table are a stream"):
+        ft.fit(make_network(), table[["a"]], table["a"], loss=ft.losses.squared_error, key=jax.random.key(2))
+
+
 def test_run_is_step_after_step():
     learner = ft.Learner(make_network(), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error)
     rows = [(x, x) for x in XS[0]]

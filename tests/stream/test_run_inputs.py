@@ -73,3 +73,10 @@ def test_a_class_without_room_is_told(tmp_path, capsys):
     said = " ".join(capsys.readouterr().err.split())
     assert last["counts"]["classes without room"] == 36
     assert said.count("the class 'c16' is one more than the 16 there is room for") == 1
+
+
+def test_a_source_is_a_path_and_a_table_is_sent_to_the_estimators(tmp_path):
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(TypeError, match="source is a DataFrame, expected the path of a file.*Classifier"):
+        StreamConfig(pd.DataFrame({"a": [1.0]}), target="a")
+    assert StreamConfig(tmp_path / "rows.csv").source == str(tmp_path / "rows.csv")
