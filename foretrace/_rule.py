@@ -51,33 +51,27 @@ class Depth:
         """Whether what is carried is sampled, so that a stream needs a PRNG key."""
         return self.modules > 0
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if value)
-
 
 @dataclasses.dataclass(frozen=True)
 class Sketches:
     """Credit by random rank-one estimates of the sensitivity of all states to all parameters (UORO).
 
     Args:
-        number: number of independent estimates, whose mean is taken.
+        sketches: number of independent estimates, whose mean is taken.
 
     Raises:
         ValueError: a number below 1.
     """
 
-    number: int = 1
+    sketches: int = 1
 
     def __post_init__(self) -> None:
-        _check_count("sketches", self.number, 1)
+        _check_count("sketches", self.sketches, 1)
 
     @property
     def samples(self) -> bool:
         """Whether what is carried is sampled, so that a stream needs a PRNG key."""
         return True
-
-    def __str__(self) -> str:
-        return f"sketches={self.number}" if self.number > 1 else ""
 
 
 Credit = Depth | Sketches
@@ -145,70 +139,9 @@ class LearningRule:
         RTRL(depth=2)
         """
         _check_count("depth", depth, 0)
-        return self._with_depth_settings(depth=depth)
-
-    def with_groups(self, groups: int) -> Self:
-        """Return the rule with credit in depth for some groups of parameters, counted from the input; 0 for all.
-
-        One group is the encoder and the norm before the first recurrence. It is small, so that errors may reach it
-        through the memory of every recurrence in a fraction of what all groups would carry.
-
-        Raises:
-            ValueError: a negative number, or a rule without depth.
-
-        >>> print(ONLINE.with_depth(4).with_groups(1))
-        ONLINE(depth=4, groups=1)
-        """
-        return self._with_depth_settings(groups=groups)
-
-    def with_modules(self, modules: int, *, by_memory: bool = False) -> Self:
-        """Return the rule where some modules of each recurrence carry what the layers below get; 0 for all.
-
-        For chunks; on whole sequences nothing is carried.
-
-        Args:
-            modules: number of modules.
-            by_memory: whether they are sampled in proportion to their time constants, instead of uniformly.
-
-        Raises:
-            ValueError: a negative number, a rule without depth, or by_memory without modules.
-
-        >>> print(ONLINE.with_depth(1).with_modules(16))
-        ONLINE(depth=1, modules=16)
-        >>> print(ONLINE.with_depth(1).with_modules(16, by_memory=True))
-        ONLINE(depth=1, modules=16, by_memory=True)
-        """
-        return self._with_depth_settings(modules=modules, by_memory=by_memory)
-
-    def with_sketches(self, sketches: int) -> Self:
-        """Return the rule with the mean of several independent sketches: less noise, more memory.
-
-        Raises:
-            ValueError: less than one, or another rule than UORO.
-
-        >>> print(UORO.with_sketches(4))
-        UORO(sketches=4)
-        """
-        if not isinstance(self.credit, Sketches) or isinstance(sketches, bool) or sketches < 1:
-            raise ValueError(f"{self}.with_sketches({sketches}): there is at least one, and they are for UORO")
-        return dataclasses.replace(self, credit=Sketches(sketches))
-
-    def _with_depth_settings(self, **settings: Any) -> Self:
-        known: dict[str, Any] = vars(self.credit) if isinstance(self.credit, Depth) else {"depth": 0}
-        settings = known | settings
-        if settings["depth"] == 0:
-            # Without depth the other settings say nothing, so they must not be set.
-            for name, value in settings.items():
-                if name != "by_memory":
-                    _check_count(name, value, 0)
-                if value:
-                    raise ValueError(
-                        f"{self.name}: {name}={value} is a part of credit in depth, which needs a depth of at least 1 "
-                        "(with_depth), got 0"
-                    )
-            credit = None if isinstance(self.credit, Depth) else self.credit
-            return dataclasses.replace(self, credit=credit)
-        return dataclasses.replace(self, credit=Depth(**settings))
+        known = vars(self.credit) if isinstance(self.credit, Depth) else {}
+        without = None if isinstance(self.credit, Depth) else self.credit
+        return dataclasses.replace(self, credit=Depth(**known | {"depth": depth}) if depth else without)
 
     @property
     def samples(self) -> bool:
@@ -216,7 +149,9 @@ class LearningRule:
         return self.credit is not None and self.credit.samples
 
     def __str__(self) -> str:
-        said = str(self.credit or "")
+        credit = () if self.credit is None else dataclasses.fields(self.credit)
+        values = ((field, getattr(self.credit, field.name)) for field in credit)
+        said = ", ".join(f"{field.name}={value}" for field, value in values if value != field.default)
         return f"{self.name}({said})" if said else self.name
 
 
@@ -264,41 +199,53 @@ RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, ONLINE, RTR
 
 
 def rule(text: str) -> LearningRule:
-    """Return the rule that a text names, with its options; `str` of a rule of the package gives such a text.
+    """Return the rule that a text names, with the options of its credit; `str` of a rule of the package is such a text.
+
+    `depth` layers of credit may be for the first `groups` groups of parameters alone, counted from the input: one
+    group is the encoder and the norm before the first recurrence. In chunks, `modules` modules of each recurrence may
+    carry it for all of them, sampled in proportion to their time constants by `by_memory=True`.
 
     Args:
-        text: name of a rule in any case, alone or with options of its credit in parentheses.
+        text: name of a rule in any case, alone or with options in parentheses: those of `Depth`, or `sketches` for
+            UORO.
 
     Raises:
         ValueError: an unknown name or option, or options that do not fit the rule; the message lists
             the known ones.
 
-    >>> rule("online(depth=2, groups=1)") == ONLINE.with_depth(2).with_groups(1)
+    >>> rule("online(depth=2)") == ONLINE.with_depth(2)
     True
-    >>> rule("uoro(sketches=4)") == UORO.with_sketches(4)
-    True
+    >>> print(rule("online(depth=1, groups=1, modules=16, by_memory=true)"))
+    ONLINE(depth=1, groups=1, modules=16, by_memory=True)
     """
     form = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
     if form is None or form[1].upper() not in RULES:
         raise ValueError(f"rule={text!r} is unknown; choose one of {', '.join(sorted(RULES))}")
     found = RULES[form[1].upper()]
-    return found if form[2] is None else _with_options(found, form[2], text)
+    try:
+        return found if form[2] is None else _with_options(found, form[2])
+    except ValueError as error:
+        raise ValueError(f"rule={text!r}: {error}") from error
 
 
-def _with_options(found: LearningRule, options: str, text: str) -> LearningRule:
-    known = ["sketches"] if isinstance(found.credit, Sketches) else [f.name for f in dataclasses.fields(Depth)]
+def _with_options(found: LearningRule, options: str) -> LearningRule:
+    kind = Sketches if isinstance(found.credit, Sketches) else Depth
+    known = [field.name for field in dataclasses.fields(kind)]
     given: dict[str, Any] = {}
     for option in options.split(","):
-        pair = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+|True|False)\s*", option)
+        pair = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+|true|false)\s*", option.lower())
         if pair is None or pair[1] not in known or pair[1] in given:
             raise ValueError(
-                f"rule={text!r}: {option.strip()!r} is not an option of {found.name}; write each once, as "
-                f"{known[0]}=2, among {', '.join(known)}"
+                f"{option.strip()!r} is not an option of {found.name}; write each once, as {known[0]}=2, among "
+                f"{', '.join(known)}"
             )
-        given[pair[1]] = pair[2] == "True" if pair[2] in ("True", "False") else int(pair[2])
-    if "sketches" in given:
-        return found.with_sketches(given["sketches"])
-    return found._with_depth_settings(**given)
+        given[pair[1]] = pair[2] == "true" if pair[2] in ("true", "false") else int(pair[2])
+    if kind is Depth and not given.get("depth"):
+        if list(given) == ["depth"]:
+            return found
+        name, value = next(item for item in given.items() if item[0] != "depth")
+        raise ValueError(f"{name}={value} is a part of credit in depth, which needs a depth of at least 1, as depth=1")
+    return dataclasses.replace(found, credit=kind(**given))
 
 
 def as_rule(given: LearningRule | str) -> LearningRule:
@@ -313,6 +260,18 @@ def as_rule(given: LearningRule | str) -> LearningRule:
     if not isinstance(given, str):
         raise TypeError(f"rule must be a LearningRule or one of {sorted(RULES)}, got {type(given).__name__}")
     return rule(given)
+
+
+def rule_text(text: str) -> str:
+    """Return the text of a rule as configurations and records hold it.
+
+    Raises:
+        ValueError: as in `rule`.
+
+    >>> rule_text("SNAP1"), rule_text("Online( groups=1,depth=2 )")
+    ('online', 'online(depth=2, groups=1)')
+    """
+    return str(rule(text)).lower()
 
 
 RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"]

@@ -49,7 +49,7 @@ RULES = (
     Case(ft.BPTT, any_chunks=False),
     Case(ft.ONLINE.with_depth(1), full=("lstm",), segments=False),
     Case(ft.RTRL.with_depth(2), fast=(), full=("gru",), segments=False),
-    Case(ft.ONLINE.with_depth(2).with_groups(1), fast=(), full=("lru", "lstm"), segments=False),
+    Case(ft.rule("online(depth=2, groups=1)"), fast=(), full=("lru", "lstm"), segments=False),
 )
 
 

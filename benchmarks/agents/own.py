@@ -43,13 +43,13 @@ def config_of(cell):
         base, environment = TASKS["memory-chain"], {"chain": MemoryChain, "maze": TMaze}[kind](length)
         agent = AgentConfig(**DEFAULT)
     way = cell.get("way", cell.get("rule"))
+    depth = f"(depth={cell['credit_depth']})" if cell.get("credit_depth") else ""
     return dataclasses.replace(
         base,
         environment=environment,
         agent=dataclasses.replace(agent, **{name: cell[name] for name in DEFAULT if name in cell}),
         network=FEED_FORWARD if way == "feed-forward" else base.network,
-        rule={"feed-forward": "spatial", "rolling": base.rule}.get(way, way),
-        credit_depth=cell.get("credit_depth", 0),
+        rule={"feed-forward": "spatial", "rolling": base.rule}.get(way, way) + depth,
         steps=cell.get("steps", base.steps),
     )
 

@@ -25,27 +25,33 @@ from foretrace._engine.operations import operations
 FILE = ledger.RECORDS / "cheap_depth.jsonl"
 RUNS = ledger.ROOT / "results" / "table1-paper" / "records.jsonl"
 LOSS = ft.losses.softmax_cross_entropy
-ENCODER, HYBRID = (rule.with_depth(2).with_groups(1) for rule in (ft.ONLINE, ft.HYBRID))
-RULES = {
-    "the paper's rule": (ft.ONLINE, "online"),
-    "HYBRID": (ft.HYBRID, "hybrid, chunk 16"),
-    "depth 2, encoder, 8 modules": (ENCODER.with_modules(8), "online, credit depth 2, encoder, 8 modules"),
+TEXTS = {
+    "the paper's rule": ("online", "online"),
+    "HYBRID": ("hybrid", "hybrid, chunk 16"),
+    "depth 2, encoder, 8 modules": (
+        "online(depth=2, groups=1, modules=8)",
+        "online, credit depth 2, encoder, 8 modules",
+    ),
     "depth 2, encoder, 8 modules by memory": (
-        ENCODER.with_modules(8, by_memory=True),
+        "online(depth=2, groups=1, modules=8, by_memory=True)",
         "online, credit depth 2, encoder, 8 modules by memory",
     ),
     "depth 2, encoder, 24 modules by memory": (
-        ENCODER.with_modules(24, by_memory=True),
+        "online(depth=2, groups=1, modules=24, by_memory=True)",
         "online, credit depth 2, encoder, 24 modules by memory",
     ),
     "HYBRID, depth 2, encoder, 8 modules": (
-        HYBRID.with_modules(8),
+        "hybrid(depth=2, groups=1, modules=8)",
         "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
     ),
-    "depth 2, encoder, 16 modules": (ENCODER.with_modules(16), "online, credit depth 2, encoder, 16 modules"),
-    "depth 2, encoder": (ENCODER, "online, credit depth 2, encoder"),
-    "depth 1": (ft.ONLINE.with_depth(1), "online, credit depth 1"),
+    "depth 2, encoder, 16 modules": (
+        "online(depth=2, groups=1, modules=16)",
+        "online, credit depth 2, encoder, 16 modules",
+    ),
+    "depth 2, encoder": ("online(depth=2, groups=1)", "online, credit depth 2, encoder"),
+    "depth 1": ("online(depth=1)", "online, credit depth 1"),
 }
+RULES = {name: (ft.rule(text), row) for name, (text, row) in TEXTS.items()}
 """Rules, each with the entry of Table 1 that has the same gradient: exact ones do not depend on the chunks."""
 WINDOWS = {"rolling BPTT, a sequence (48 steps)": 48, "rolling BPTT, 256 steps": 256, "rolling BPTT, 1024 steps": 1024}
 ROWS = {name: row for name, (_, row) in RULES.items()} | {"rolling BPTT, a sequence (48 steps)": "bptt"}

@@ -23,7 +23,7 @@ from foretrace import experiment
 from foretrace.tasks.copy import Copy
 
 FILE = ledger.RECORDS / "module_noise.jsonl"
-ALL = ft.ONLINE.with_depth(2).with_groups(1)
+ALL = ft.rule("online(depth=2, groups=1)")
 CHUNK, STREAMS, DRAWS = 16, 50, 4
 CONFIG = experiment.Config(
     task=Copy(samples=20_000),
@@ -64,7 +64,7 @@ def measure(cell):
     """Return the relative error of each draw."""
     network, loss = trained(cell["updates"])
     exact = streamed(network, ALL)
-    rule = ALL.with_modules(cell["modules"], by_memory=cell["sampling"] == "memory")
+    rule = ft.rule(f"online(depth=2, groups=1, modules={cell['modules']}, by_memory={cell['sampling'] == 'memory'})")
     draws = [streamed(network, rule, jax.random.key(draw)) for draw in range(DRAWS)]
     errors = [float(np.linalg.norm(draw - exact) / np.linalg.norm(exact)) for draw in draws]
     return {"training_loss": loss, "error": round(float(np.mean(errors)), 3), "errors": [round(e, 3) for e in errors]}

@@ -19,7 +19,6 @@ from foretrace._engine.operations import operations
 
 RATE = 3e-3
 REFERENCE = "d = 2, encoder, 8 modules"
-ENCODER = ft.ONLINE.with_depth(2).with_groups(1)
 
 
 class Way(NamedTuple):
@@ -34,8 +33,8 @@ class Way(NamedTuple):
 WAYS = {
     "online (the paper's rule)": Way(ft.ONLINE),
     "spatial": Way(ft.SPATIAL),
-    REFERENCE: Way(ENCODER.with_modules(8)),
-    f"{REFERENCE} by memory": Way(ENCODER.with_modules(8, by_memory=True)),
+    REFERENCE: Way(ft.rule("online(depth=2, groups=1, modules=8)")),
+    f"{REFERENCE} by memory": Way(ft.rule("online(depth=2, groups=1, modules=8, by_memory=True)")),
     "rolling BPTT, equal operations": Way(window="operations"),
     "HYBRID": Way(ft.HYBRID),
     "immediate derivative, RMSprop": Way(ft.TRUNCATED, rmsprop=True),

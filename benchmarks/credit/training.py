@@ -40,11 +40,15 @@ class Method(NamedTuple):
     reach: int | None = None
 
 
-DEEP = ft.ONLINE.with_depth(1)
-GROUPS = [ft.ONLINE.with_depth(d).with_groups(g) for g in (1, 2) for d in (1, 2, DEPTH)]
-WHOLE = [*(ft.ONLINE.with_depth(d) for d in range(DEPTH + 1)), *GROUPS, ft.BPTT]
-SAMPLED = [*(DEEP.with_modules(modules) for modules in (8, 4)), *(rule.with_modules(8) for rule in GROUPS)]
-IN_CHUNKS = [*SAMPLED, ft.HYBRID, ft.HYBRID.with_depth(1), ft.UORO, ft.UORO.with_sketches(16)]
+def with_depth(*options):
+    """Return the online rule with each text of options."""
+    return [ft.rule(f"online({text})") for text in options]
+
+
+GROUPS = [f"depth={d}, groups={g}" for g in (1, 2) for d in (1, 2, DEPTH)]
+WHOLE = [*(ft.ONLINE.with_depth(d) for d in range(DEPTH + 1)), *with_depth(*GROUPS), ft.BPTT]
+SAMPLED = with_depth("depth=1, modules=8", "depth=1, modules=4", *(f"{text}, modules=8" for text in GROUPS))
+IN_CHUNKS = [*SAMPLED, ft.HYBRID, ft.HYBRID.with_depth(1), ft.UORO, ft.rule("uoro(sketches=16)")]
 METHODS = (
     {str(rule): Method(rule) for rule in WHOLE}
     | {str(rule): Method(rule, CHUNK) for rule in IN_CHUNKS}

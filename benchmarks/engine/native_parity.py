@@ -37,7 +37,7 @@ CELLS = {
 }
 RULES = {
     "LRU": (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.ONLINE.with_depth(1),
-            ft.ONLINE.with_depth(2), ft.ONLINE.with_depth(2).with_groups(1)),
+            ft.ONLINE.with_depth(2), ft.rule("online(depth=2, groups=1)")),
     "GRU": (ft.RTRL, ft.RTRL.with_depth(2)),
 }  # fmt: skip
 MODELS = (

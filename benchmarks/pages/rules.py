@@ -28,10 +28,10 @@ DEPTHS = {
     "online, credit depth 1": ft.ONLINE.with_depth(1),
     "online, credit depth 2": ft.ONLINE.with_depth(2),
     "online, credit depth 3": ft.ONLINE.with_depth(3),
-    "online, credit depth 2, encoder": ft.ONLINE.with_depth(2).with_groups(1),
-    "online, credit depth 2, encoder, 8 modules by memory": ft.ONLINE.with_depth(2)
-    .with_groups(1)
-    .with_modules(8, by_memory=True),
+    "online, credit depth 2, encoder": ft.rule("online(depth=2, groups=1)"),
+    "online, credit depth 2, encoder, 8 modules by memory": ft.rule(
+        "online(depth=2, groups=1, modules=8, by_memory=True)"
+    ),
 }
 """Entries of Table 1 that the page shows, and the rule of each."""
 

@@ -28,7 +28,7 @@ def init_credit(network: Network, rule: LearningRule, h: Any, own: Any) -> Any:
     """
     if isinstance(rule.credit, Depth):
         return init_deep_sensitivity(network, rule, own)
-    return init_sketch(network, rule.credit.number, h) if isinstance(rule.credit, Sketches) else own
+    return init_sketch(network, rule.credit.sketches, h) if isinstance(rule.credit, Sketches) else own
 
 
 def sample_credit(network: Network, rule: LearningRule, key: PRNGKeyArray) -> Modules | None:

@@ -2,8 +2,13 @@
 
 from typing import Annotated, Final, TypeVar
 
+import tyro
+
 T = TypeVar("T")
 ADVANCED: Final = "advanced"
 
 Advanced = Annotated[T, ADVANCED]
 """Type of an option that `--help` leaves out; `--help-all` shows it. `steps: Advanced[int] = 10` is an example."""
+
+RuleText = Annotated[str, tyro.conf.arg(metavar="RULE")]
+"""Type of a learning rule as text, such as bptt or online(depth=2)."""

@@ -10,8 +10,7 @@ from tyro.conf import Positional
 from foretrace._export.export import Format as ExportFormat
 from foretrace._rows.lines import Encoding
 from foretrace._rows.source import BadRows, Format
-from foretrace._rule import RuleName
-from foretrace._runs.options import Advanced
+from foretrace._runs.options import Advanced, RuleText
 from foretrace.bench._run import Part
 from foretrace.bench._timing import ShapeName
 from foretrace.experiment._config import Config, NetworkConfig, TaskConfig, TaskName
@@ -97,7 +96,7 @@ class RL:
     config: Annotated[RLConfig, tyro.conf.arg(name="")] = RLConfig()
     run_dir: Path | None = None
     resume: bool = False
-    rules: tuple[RuleName, ...] = ()
+    rules: tuple[RuleText, ...] = ()
     seeds: tuple[int, ...] = ()
 
 
@@ -176,7 +175,7 @@ class Align:
     task: Positional[TaskName]
     data: Annotated[TaskConfig, tyro.conf.arg(name="task"), tyro.conf.AvoidSubcommands] = Copy()
     network: NetworkConfig = NetworkConfig()
-    rule: RuleName = "online"
+    rule: RuleText = "online"
     batch_size: int = 20
     chunk: int | None = 8
     seed: int = 0

@@ -4,13 +4,12 @@ import dataclasses
 import sys
 import warnings
 from pathlib import Path
-from typing import get_args
 
 from foretrace import experiment
 from foretrace._distributed.processes import is_first, join, loss_explained
 from foretrace._learner.state import UntrainedParameters
 from foretrace._network import Network
-from foretrace._rule import RuleName
+from foretrace._rule import RULES, rule_text
 from foretrace._runs.config_json import differences
 from foretrace._runs.directory import default_path
 from foretrace._runs.signals import STOPPED
@@ -53,12 +52,10 @@ def _align(command: Align) -> int:
         else:
             network = _network_in(checkpoint_file(command.checkpoint), config)
     found = {}
-    for rule in get_args(RuleName):
-        if rule != "snap1":  # another name of the online rule
-            print(f"aligning {rule}", file=sys.stderr)
-            found[rule] = align(config, config.task, network, rule)
-    shown = "online" if command.rule == "snap1" else command.rule
-    for grid in alignment_tables(found, shown, config):
+    for rule in dict.fromkeys((*map(rule_text, RULES), config.rule)):
+        print(f"aligning {rule}", file=sys.stderr)
+        found[rule] = align(config, config.task, network, rule)
+    for grid in alignment_tables(found, config.rule, config):
         Console().print(grid)
     return 0
 

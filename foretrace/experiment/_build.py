@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
-from foretrace._rule import LearningRule, as_rule
+from foretrace._rule import Depth, as_rule
 from foretrace._types import PRNGKeyArray
 from foretrace.experiment._config import Config
 from foretrace.tasks import Task
@@ -41,14 +41,13 @@ def build(
     >>> ft.parameter_count(learner.network)
     268430
     """
-    rule = rule_of(config)
     _check(config, scheduled=optimizer is None)
     task, chunked = config.task, config.chunk is not None
     # Says what is wrong with the sizes before anything is written. A task may read and decode its data here.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),
-        rule=rule,
+        rule=config.rule,
         optimizer=adamw(**config.optimizer.settings(config.steps)) if optimizer is None else optimizer,
         loss=task.loss,
         batch_size=config.batch_size,
@@ -72,21 +71,12 @@ def _check(config: Config, *, scheduled: bool) -> None:
             f"optimizer.warmup_steps={warmup} must be below steps={config.steps}: a run that is so short needs a "
             "shorter warm-up, such as --optimizer.warmup-steps 0"
         )
-    if config.credit_modules and config.chunk is None:
+    credit = as_rule(config.rule).credit
+    if config.chunk is None and isinstance(credit, Depth) and credit.modules:
         raise ValueError(
-            f"credit_modules={config.credit_modules} is for runs in chunks, because whole sequences "
-            "carry nothing; set chunk, or 0 here"
+            f"rule={config.rule!r}: modules are for runs in chunks, because whole sequences carry nothing; set chunk, "
+            "or leave modules out"
         )
-
-
-def rule_of(config: Config) -> LearningRule:
-    """Return the rule of a configuration.
-
-    Raises:
-        ValueError: a rule without credit in depth; groups or modules without depth.
-    """
-    rule = as_rule(config.rule).with_depth(config.credit_depth).with_groups(config.credit_groups)
-    return rule.with_modules(config.credit_modules, by_memory=config.credit_by_memory)
 
 
 def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:

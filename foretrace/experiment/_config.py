@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from foretrace._network import NormPlace
-from foretrace._rule import RuleName
+from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
-from foretrace._runs.options import Advanced
+from foretrace._runs.options import Advanced, RuleText
 from foretrace.experiment._cells import LRU, CellConfig, SelectiveSSM
 from foretrace.experiment._precision import MatmulPrecision
 from foretrace.tasks.copy import Copy
@@ -99,15 +99,9 @@ class Config:
         task: task that is learned.
         network: network that learns.
         optimizer: optimiser of its parameters.
-        rule: learning rule: what is differentiated through time.
-        credit_depth: number of higher recurrent layers that gradients pass through in time; 0 is the
-            online rule.
-        credit_groups: number of parameter groups that receive multi-layer credit, counted from the input; 1 is the
-            encoder and the norm before the first recurrent layer, 0 all groups.
-        credit_modules: number of modules of each recurrent layer that carry multi-layer credit,
-            sampled once per sequence and weighted so that the gradient is unbiased; 0 for all. Only
-            for runs in chunks.
-        credit_by_memory: whether these modules are sampled in proportion to their time constants, instead of uniformly.
+        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)" for credit through
+            two higher recurrent layers. In parentheses may stand depth, groups, modules and by_memory; for uoro,
+            sketches.
         steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
         chunk: number of steps of a chunk; there is one update for each sequence. Default: whole sequences.
@@ -131,11 +125,7 @@ class Config:
     task: Annotated[TaskConfig, tyro.conf.AvoidSubcommands] = Copy()
     network: NetworkConfig = NetworkConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
-    rule: RuleName = "online"
-    credit_depth: int = 0
-    credit_groups: Advanced[int] = 0
-    credit_modules: Advanced[int] = 0
-    credit_by_memory: Advanced[bool] = False
+    rule: RuleText = "online"
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
@@ -151,21 +141,13 @@ class Config:
 
     def __post_init__(self) -> None:
         check_types(self)
+        object.__setattr__(self, "rule", rule_text(self.rule))
         counts = ("steps", "batch_size", "chunk", "segment", "validation_sequences", "final_sequences")
         intervals = ("log_every", "evaluate_every", "align_every", "checkpoint_every")
         for name in (*counts, *intervals):
             if (value := getattr(self, name)) is not None and not 1 <= value < 2**31:
                 limit = "at least 1" if value < 1 else "below 2^31"
                 raise ValueError(f"{name}={value} must be {limit}")
-        parts = ("credit_groups", "credit_modules")
-        for name in ("credit_depth", *parts):
-            if (value := getattr(self, name)) < 0:
-                raise ValueError(f"{name}={value} must be at least 0")
-        for name in parts:
-            if (value := getattr(self, name)) and not self.credit_depth:
-                raise ValueError(f"{name}={value} needs credit_depth of at least 1: it is a part of what that carries")
-        if self.credit_by_memory and not self.credit_modules:
-            raise ValueError("credit_by_memory=True says how modules are sampled, and credit_modules=0 takes all")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 

@@ -11,17 +11,18 @@ import numpy as np
 from foretrace._engine.alignment import Alignment
 from foretrace._engine.carry import carry_size
 from foretrace._engine.operations import operation_count
+from foretrace._rule import as_rule
 from foretrace._runs.directory import Run, RunError
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
-from foretrace.experiment._build import initial_network, rule_of
+from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config
 from foretrace.experiment._train import read_config
 from foretrace.tasks.copy import Copy
 
-TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "snap1": 8.44e-3, "bptt": 7.59e-6}
+TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "bptt": 7.59e-6}
 """The paper's Table 1, column LRU x 4: final training loss on the copy task, mean of 5 seeds."""
 
 CONTENTS = {
@@ -43,7 +44,7 @@ def published(config: Config) -> float | None:
     task = config.task
     same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (20, 7, 7)
     same_network = net.cell == LRU() and (net.depth, net.model_size) == (4, 128) and net.glu and net.norm == "pre"
-    return TABLE_1.get(config.rule) if same_task and same_network and not config.credit_depth else None
+    return TABLE_1.get(config.rule) if same_task and same_network else None
 
 
 def table(run_dir: str | os.PathLike[str]) -> Any:
@@ -72,12 +73,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
 
 def _title(config: Config) -> str:
     cell = type(config.network.cell).__name__
-    rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
-    if 0 < config.credit_groups < config.network.depth:
-        rule += " for the first group" if config.credit_groups == 1 else f" for the first {config.credit_groups} groups"
-    rule += f" by {config.credit_modules} modules" if config.credit_modules else ""
-    rule += " (by memory)" if config.credit_by_memory else ""
-    return f"{type(config.task).__name__}, rule {rule}, {cell} x {config.network.depth}"
+    return f"{type(config.task).__name__}, rule {config.rule}, {cell} x {config.network.depth}"
 
 
 def _caption(config: Config, last: dict[str, Any]) -> str:
@@ -95,7 +91,7 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
 
 def _cost(config: Config) -> str:
     network = jax.eval_shape(lambda key: initial_network(config, config.task, key), jax.random.key(0))
-    rule, whole = rule_of(config), config.chunk is None
+    rule, whole = as_rule(config.rule), config.chunk is None
     length = min(config.chunk or config.task.length, config.task.length)
     count = operation_count(network, rule, length, whole_sequences=whole)
     kept = "whole sequences are kept" if whole else f"{carry_size(network, rule):,} numbers are carried for each"

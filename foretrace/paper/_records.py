@@ -49,7 +49,7 @@ def recorded(config: Config) -> dict[str, Any]:
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
     """Return a digest of what makes a run the same run: its purpose, and the settings that are not the default.
 
-    So a run stays the same run when a setting is added, and when one is deleted that was off in it.
+    So a run stays the same run when a setting is added.
     """
     plain = _chosen(config)
     plain.get("task", {}).pop("data_dir", None)
@@ -63,7 +63,7 @@ def identity_of(record: dict[str, Any]) -> str:
     """
     purpose = (record["experiment"], record["scale"], record["entry"], record["purpose"])
     try:
-        return identity(*purpose, from_json(Config, record["config"], skip_unused=True))
+        return identity(*purpose, from_json(Config, record["config"]))
     except ValueError:
         return _digest(*purpose, record["config"])
 

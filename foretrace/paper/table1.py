@@ -72,40 +72,29 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         for rule in ("online", "bptt", "truncated", "spatial")
     ]
 
-    def beyond(row: str, note: str = "", **changes: Any) -> Entry:
-        config = Config(**{"rule": "online", "network": networks["LRU x 4"], **common, **changes})
+    def beyond(row: str, rule: str, note: str = "", chunk: int | None = None) -> Entry:
+        config = Config(rule=rule, chunk=chunk, network=networks["LRU x 4"], **common)
         return Entry(row, "LRU x 4", config, None, size["rates"], note)
 
-    cheap = {"credit_depth": 2, "credit_groups": 1, "chunk": 16}
-    layers = NETWORKS["LRU x 4"].depth
+    layers, rest, cheap = NETWORKS["LRU x 4"].depth, "the rest without", "depth=2, groups=1"
     past_the_paper = [
-        *(beyond(f"hybrid, chunk {chunk}", WITHIN_CHUNKS, rule="hybrid", chunk=chunk) for chunk in (12, 16, 24)),
-        *(beyond(f"online, credit depth {depth}", credit_depth=depth) for depth in range(1, layers)),
-        beyond(f"online, credit depth {layers}", "nothing left out", credit_depth=layers),
+        *(beyond(f"hybrid, chunk {chunk}", "hybrid", WITHIN_CHUNKS, chunk) for chunk in (12, 16, 24)),
+        *(beyond(f"online, credit depth {depth}", f"online(depth={depth})") for depth in range(1, layers)),
+        beyond(f"online, credit depth {layers}", f"online(depth={layers})", "nothing left out"),
+        beyond("online, credit depth 2, encoder", f"online({cheap})", rest),
+        beyond(f"online, credit depth {layers}, encoder", f"online(depth={layers}, groups=1)", rest),
+        beyond(f"online, credit depth {layers}, encoder and first block", f"online(depth={layers}, groups=2)", rest),
         *(
-            beyond(f"online, credit depth {depth}, {who}", "the rest without", credit_depth=depth, credit_groups=groups)
-            for depth, groups, who in (
-                (2, 1, "encoder"),
-                (layers, 1, "encoder"),
-                (layers, 2, "encoder and first block"),
+            beyond(f"online, credit depth 2, encoder, {row}", f"online({cheap}, {modules})", rest, 16)
+            for row, modules in (
+                ("8 modules", "modules=8"),
+                ("16 modules", "modules=16"),
+                ("8 modules by memory", "modules=8, by_memory=True"),
+                ("24 modules by memory", "modules=24, by_memory=True"),
             )
-        ),
-        *(
-            beyond(
-                f"online, credit depth 2, encoder, {modules} modules{' by memory' if by_memory else ''}",
-                "the rest without",
-                credit_modules=modules,
-                credit_by_memory=by_memory,
-                **cheap,
-            )
-            for modules, by_memory in ((8, False), (16, False), (8, True), (24, True))
         ),
         beyond(
-            "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
-            WITHIN_CHUNKS,
-            rule="hybrid",
-            credit_modules=8,
-            **cheap,
+            "hybrid, credit depth 2, encoder, 8 modules, chunk 16", f"hybrid({cheap}, modules=8)", WITHIN_CHUNKS, 16
         ),
     ]
     entries = [*entries[:4], *past_the_paper, *entries[4:]]

@@ -117,12 +117,10 @@ def table2(scale: Scale, settings: Settings = "runs") -> Experiment:
     layers = plain.network.depth
     lowest = ((layers, 1, ", encoder"), (layers, 2, ", encoder and first block"))
     for depth, groups, who in (*((depth, 0, "") for depth in range(1, layers)), *lowest):
-        deeper = dataclasses.replace(plain, credit_depth=depth, credit_groups=groups)
+        deeper = dataclasses.replace(plain, rule=f"online(depth={depth}, groups={groups})")
         entries.append(Entry(f"online, credit depth {depth}{who}", "sCIFAR", deeper, None, rates))
     # The table on the copy task has the same: what a stream can afford.
-    few = dataclasses.replace(
-        plain, credit_depth=2, credit_groups=1, credit_modules=8, chunk=4 if scale == "smoke" else 16
-    )
+    few = dataclasses.replace(plain, rule="online(depth=2, groups=1, modules=8)", chunk=4 if scale == "smoke" else 16)
     entries.append(Entry("online, credit depth 2, encoder, 8 modules", "sCIFAR", few, None, rates, "the rest without"))
     # A chunk is an eighth of the sequence at scale cpu, and two of its 32 rows of pixels at full length.
     chunk = {"smoke": 4, "cpu": 8}.get(scale, 64)
@@ -183,7 +181,7 @@ def _config(
             recurrent_factor=0.5,
             weight_decay=0.1 if column == "sCIFAR" else 0.05,
         ),
-        rule=rule,  # type: ignore[arg-type]
+        rule=rule,
         steps=size["epochs"] * epoch,
         batch_size=size["batch"],
         # A run of one epoch is looked at on its way.

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from foretrace._rule import RuleName
+from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
-from foretrace._runs.options import Advanced
+from foretrace._runs.options import Advanced, RuleText
 from foretrace.experiment._cells import GRU, LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
@@ -129,9 +129,8 @@ class RLConfig:
         observation: what the agent sees of it.
         network: network of the agent.
         agent: how the agent learns.
-        rule: learning rule: what is differentiated through time.
-        credit_depth: number of recurrent layers above a parameter through whose memory its errors also travel
-            (multi-layer credit); 0 for the paper's rule.
+        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)" for credit through
+            two higher recurrent layers.
         steps: number of steps of each environment, with one update for each.
         environments: number of environments side by side, which share the network.
         seed: seed of the initialisation, the environments and the actions.
@@ -147,8 +146,7 @@ class RLConfig:
     observation: ObservationConfig = ObservationConfig()
     network: NetworkConfig = NetworkConfig(2, 32, LRU(32))
     agent: AgentConfig = AgentConfig()
-    rule: RuleName = "online"
-    credit_depth: int = 0
+    rule: RuleText = "online"
     steps: int = 200_000
     environments: int = 1
     seed: int = 0
@@ -157,6 +155,7 @@ class RLConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        object.__setattr__(self, "rule", rule_text(self.rule))
         for name in ("steps", "environments", "log_every", "checkpoint_every"):
             if not 1 <= (value := getattr(self, name)) < 2**31:
                 limit = "at least 1" if value < 1 else "below 2^31"

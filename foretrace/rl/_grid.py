@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foretrace._rule import RuleName
+from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
 from foretrace._runs.directory import Run, RunError, create, read_config_as, reopen
 from foretrace._runs.figures import new_page, page_as_png
@@ -35,11 +35,11 @@ class RLGrid:
     """
 
     config: RLConfig
-    rules: tuple[RuleName, ...] = ()
+    rules: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rules", tuple(self.rules) or (self.config.rule,))
+        object.__setattr__(self, "rules", tuple(map(rule_text, self.rules)) or (self.config.rule,))
         object.__setattr__(self, "seeds", tuple(self.seeds) or (self.config.seed,))
         check_types(self)
         for name in ("rules", "seeds"):

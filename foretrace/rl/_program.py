@@ -9,7 +9,6 @@ from jax import lax
 
 from foretrace._learner.optimizer import adam
 from foretrace._network import Network
-from foretrace._rule import as_rule
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
@@ -108,7 +107,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
     )
     bounded = agent.optimizer == "obgd"
     options: dict[str, Any] = {
-        "rule": as_rule(config.rule).with_depth(config.credit_depth),
+        "rule": config.rule,
         "discount": agent.discount,
         "trace_decay": agent.trace_decay,
         "optimizer": ObGD(agent.step_size, agent.kappa) if bounded else adam(agent.step_size),

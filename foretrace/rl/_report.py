@@ -120,10 +120,9 @@ def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
 
 
 def _title(config: RLConfig) -> str:
-    rule = f"{config.rule}, credit depth {config.credit_depth}" if config.credit_depth else config.rule
     cell, environment = type(config.network.cell).__name__, config.environment
     seen = f"{type(environment).__name__}{config.observation}"
-    return f"{seen}, {config.agent.method}, rule {rule}, {cell} x {config.network.depth}"
+    return f"{seen}, {config.agent.method}, rule {config.rule}, {cell} x {config.network.depth}"
 
 
 def _cost(config: RLConfig) -> str:

@@ -106,6 +106,9 @@ def applied(config: Config, values: Mapping[str, Value]) -> Config:
     return _parsed(config, tuple(arguments))
 
 
+_COMMA = r",(?![^(]*\))"
+"""What separates values: a comma, but for those within parentheses."""
+
 _CELL = "network.cell"
 """The option that is a subcommand on the command line."""
 
@@ -169,7 +172,8 @@ def _each(argument: str, texts: Sequence[str], config: Config, read: Callable[..
 def _choice(option: str, text: str, config: Config) -> Choice:
     if _is_range(option, text, config):
         raise ValueError(f"{text} is a range, for --search; a grid needs values, such as 1,2")
-    values = tuple(part.strip() for part in text.split(","))
+    text = re.sub(r"\s+(?=[^(]*\))", "", text)  # the words of a value are separated by spaces
+    values = tuple(part.strip() for part in re.split(_COMMA, text))
     if len({_value(config, option, value) for value in values}) < len(values):
         raise ValueError("the same value twice")
     return Choice(option, values)

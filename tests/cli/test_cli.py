@@ -255,8 +255,8 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
     [
         ("train scifar --steps 3", "warmup_steps=1000 must be below steps=3"),
         ("train scifar --run-dir .", "holds files already"),
-        ("train scifar --credit-depth 1 --credit-modules 2", "credit_modules=2 is for runs in chunks"),
-        ("train scifar --rule bptt --credit-depth 1", "BPTT(depth=1)"),
+        ("train scifar --rule online(depth=1,modules=2)", "modules are for runs in chunks"),
+        ("train scifar --rule bptt(depth=1)", "BPTT(depth=1)"),
     ],
 )
 def test_what_needs_no_data_is_refused_before_any_are_read(capsys, tmp_path, monkeypatch, arguments, message):

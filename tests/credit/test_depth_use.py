@@ -39,12 +39,12 @@ def test_a_depth_is_part_of_a_rule():
 
 
 def test_a_configuration_has_a_depth():
-    assert build(Config(credit_depth=2)).learner.rule == ft.ONLINE.with_depth(2)
-    assert from_json(Config, to_json(Config(credit_depth=2))).credit_depth == 2
-    with pytest.raises(ValueError, match="credit_depth=-1"):
-        Config(credit_depth=-1)
+    assert build(Config(rule="online(depth=2)")).learner.rule == ft.ONLINE.with_depth(2)
+    assert from_json(Config, to_json(Config(rule=" RTRL( depth=2 )"))).rule == "rtrl(depth=2)"
+    with pytest.raises(ValueError, match=r"rule='online\(depth=-1\)': 'depth=-1' is not an option"):
+        Config(rule="online(depth=-1)")
     with pytest.raises(ValueError, match="carries none"):
-        build(Config(rule="bptt", credit_depth=1))
+        Config(rule="bptt(depth=1)")
 
 
 def test_the_definition_without_depth_is_not_taken_for_one_with():

@@ -20,12 +20,13 @@ from foretrace._credit.modules import sample_modules
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._recurrence.chunk import Modules
+from foretrace._rule import Depth
 from foretrace._runs.config_json import from_json, to_json
-from foretrace.experiment._build import rule_of
 from foretrace.paper._records import identity
 
 ALL = ft.ONLINE.with_depth(1)
-ONE = ALL.with_modules(1)
+ONE, TWO = ft.rule("online(depth=1, modules=1)"), ft.rule("online(depth=1, modules=2)")
+TWO_BY_MEMORY = ft.rule("online(depth=1, modules=2, by_memory=True)")
 NEVER = np.zeros(6, bool)
 ODD = np.arange(6) == 3  # inside the second chunk of two
 
@@ -74,11 +75,11 @@ def test_some_modules_stand_for_all():
     fast(
         [
             ("lru", ONE, 200),
-            ("lru", ft.HYBRID.with_depth(3).with_modules(2), 200),
-            ("lru", ft.ONLINE.with_depth(2).with_modules(1, by_memory=True), 4000),
-            ("lstm", ft.ONLINE.with_depth(2).with_groups(1).with_modules(2, by_memory=True), 400),
-            ("lru", ft.ONLINE.with_depth(3).with_groups(1).with_modules(1), 200),
-            ("lstm", ft.ONLINE.with_depth(2).with_modules(1), 400),
+            ("lru", ft.rule("hybrid(depth=3, modules=2)"), 200),
+            ("lru", ft.rule("online(depth=2, modules=1, by_memory=True)"), 4000),
+            ("lstm", ft.rule("online(depth=2, groups=1, modules=2, by_memory=True)"), 400),
+            ("lru", ft.rule("online(depth=3, groups=1, modules=1)"), 200),
+            ("lstm", ft.rule("online(depth=2, modules=1)"), 400),
         ]
     ),
     ids=lambda value: str(value) if isinstance(value, str | ft.LearningRule) else "",
@@ -107,7 +108,7 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, keys):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("cell", "rule"), fast([("lru", ONE), ("lstm", ALL.with_modules(2))]))
+@pytest.mark.parametrize(("cell", "rule"), fast([("lru", ONE), ("lstm", TWO)]))
 def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
     network, key = make_network(cell), jax.random.key(5)
 
@@ -126,10 +127,9 @@ def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
 @pytest.mark.parametrize(("cell", "reset"), fast([("lru", NEVER), ("lstm", RESET)]))
 def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset):
     """Of lag one; at a higher lag it is made of some modules in between, and right on average."""
-    rule = ft.ONLINE.with_depth(1)
     every, some = (
         jax.tree.map(jnp.asarray, run_in_chunks(make_network(cell), each, (3, 3), reset=reset)[2])
-        for each in (rule, rule.with_modules(2))
+        for each in (ALL, TWO)
     )
     size = jax.tree.leaves(every.h)[0].shape[1]
     for m, chosen in enumerate(some.modules.chosen, 1):
@@ -140,20 +140,20 @@ def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ALL.with_modules(9), ALL.with_modules(3)]))
+@pytest.mark.parametrize("rule", fast([ft.rule(f"online(depth=1, modules={number})") for number in (9, 3)]))
 def test_enough_are_all(rule):
     want, got = (run_in_chunks(make_network(), each, (3, 3)) for each in (ALL, rule))
     assert_equal(got[:2], want[:2])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ONE, ALL.with_modules(2, by_memory=True)]))
+@pytest.mark.parametrize("rule", fast([ONE, TWO_BY_MEMORY]))
 def test_whole_sequences_need_no_choice(rule):
     assert_equal(run(make_network(), rule)[:2], run(make_network(), ALL)[:2])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ONE, ALL.with_modules(2, by_memory=True)]))
+@pytest.mark.parametrize("rule", fast([ONE, TWO_BY_MEMORY]))
 def test_each_sequence_and_each_stream_draws_its_own(rule):
     network, start = make_network(), ft.init_carry(make_network(), rule)
     *_, first = run(network, rule, start, slice(0, 2), reset=NEVER)
@@ -181,11 +181,11 @@ def test_it_is_closer_to_backpropagation_than_without_depth():
         got = run_in_chunks(network, rule, (2, 2, 2), reset=NEVER)[1]
         return sum(float(((a - b) ** 2).sum()) for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True))
 
-    assert error(ALL) < error(ALL.with_modules(2)) < error(ft.ONLINE)
+    assert error(ALL) < error(TWO) < error(ft.ONLINE)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ONE, ALL.with_modules(2, by_memory=True)]))
+@pytest.mark.parametrize("rule", fast([ONE, TWO_BY_MEMORY]))
 def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotion, rule):
     network = jax.tree.map(lambda leaf: leaf.astype("float32"), make_network())
     options = {"rule": rule, "optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS, "warn": False}
@@ -208,26 +208,26 @@ def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotio
 
 def test_what_is_drawn_is_counted():
     network = make_network()
-    sizes = [ft.carry_size(network, ALL.with_modules(k)) for k in range(1, 4)]
+    sizes = [ft.carry_size(network, ft.rule(f"online(depth=1, modules={k})")) for k in range(1, 4)]
     assert sizes == sorted(sizes) and len(set(sizes)) == 3
     assert sizes[-1] == ft.carry_size(network, ALL) + 2  # the key
 
 
 def test_bad_numbers_are_named():
     with pytest.raises(ValueError, match="modules=-1"):
-        ALL.with_modules(-1)
+        Depth(1, modules=-1)
     with pytest.raises(ValueError, match="modules=True"):
-        ALL.with_modules(True)
-    with pytest.raises(ValueError, match="with_depth"):
-        ft.ONLINE.with_modules(2)
-    dense = ft.RTRL.with_depth(1).with_modules(2)
+        Depth(1, modules=True)
+    with pytest.raises(ValueError, match="needs a depth of at least 1"):
+        ft.rule("online(modules=2)")
+    dense = ft.rule("rtrl(depth=1, modules=2)")
     with pytest.raises(ValueError, match="independent modules"):
         ft.carry_size(make_network("gru"), dense)
     options = {"optimizer": ft.adamw(1e-2, steps=9), "loss": LOSS}
     with pytest.raises(ValueError, match="independent modules"):
         ft.Learner(make_network("gru"), rule=dense, **options)
     with pytest.raises(ValueError, match="whole sequences"):
-        ft.Learner(make_network(), rule=ALL.with_modules(2), whole_sequences=True, **options)
+        ft.Learner(make_network(), rule=TWO, whole_sequences=True, **options)
 
 
 @pytest.mark.full
@@ -242,15 +242,16 @@ def test_a_prediction_in_between_keeps_the_sample(standard_promotion):
 
 def test_a_configuration_has_them_for_runs_in_chunks():
     task = experiment.Copy(pattern_length=3, padding=1, bits=2)
-    plain = experiment.Config(task=task, credit_depth=1, chunk=4)
-    config = dataclasses.replace(plain, credit_modules=3, credit_by_memory=True)
-    assert rule_of(config) == ft.ONLINE.with_depth(1).with_modules(3, by_memory=True)
+    plain = experiment.Config(task=task, rule="online(depth=1)", chunk=4)
+    config = dataclasses.replace(plain, rule="ONLINE(depth=1, modules=3, by_memory=True)")
+    assert experiment.build(config).learner.rule == ft.rule("online(depth=1, modules=3, by_memory=True)")
+    assert config.rule == "online(depth=1, modules=3, by_memory=true)"
     assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
-    with pytest.raises(ValueError, match="credit_by_memory=True says how modules are sampled"):
-        dataclasses.replace(config, credit_modules=0)
-    with pytest.raises(ValueError, match="credit_modules=3 needs credit_depth"):
-        dataclasses.replace(config, credit_depth=0, credit_by_memory=False)
-    with pytest.raises(ValueError, match="credit_modules=3 is for runs in chunks"):
-        experiment.build(dataclasses.replace(plain, chunk=None, credit_modules=3))
+    with pytest.raises(ValueError, match="by_memory=True says how modules are sampled"):
+        dataclasses.replace(config, rule="online(depth=1, by_memory=true)")
+    with pytest.raises(ValueError, match="modules=3 is a part of credit in depth"):
+        dataclasses.replace(config, rule="online(modules=3)")
+    with pytest.raises(ValueError, match="modules are for runs in chunks"):
+        experiment.build(dataclasses.replace(config, chunk=None))

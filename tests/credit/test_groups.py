@@ -7,23 +7,23 @@ import jax
 import pytest
 from cases import CELLS
 from gradients import D, apart, assert_equal, make_network, run, run_in_chunks
-from test_depth import DEEP, by_definition
+from test_depth import by_definition
 from tiers import fast, slow
 
 import foretrace as ft
 from foretrace import experiment
+from foretrace._rule import Depth
 from foretrace._runs.config_json import from_json, to_json
-from foretrace.experiment._build import rule_of
 from foretrace.paper._records import identity
 
 SOME_PARTITIONS = ((1, 2, 3), (3, 2, 1))
 CASES = [
-    ("lru", ft.ONLINE.with_depth(1).with_groups(1), ((3, 3),)),
-    ("lru", ft.ONLINE.with_depth(1).with_groups(1), SOME_PARTITIONS),
-    ("lru", ft.ONLINE.with_depth(D).with_groups(1), SOME_PARTITIONS),
-    slow("lstm", ft.ONLINE.with_depth(2).with_groups(2), SOME_PARTITIONS),
-    ("gru", ft.RTRL.with_depth(2).with_groups(2), SOME_PARTITIONS),
-    slow("lru", ft.ONLINE.with_depth(2).with_groups(3), SOME_PARTITIONS),
+    ("lru", ft.rule("online(depth=1, groups=1)"), ((3, 3),)),
+    ("lru", ft.rule("online(depth=1, groups=1)"), SOME_PARTITIONS),
+    ("lru", ft.rule(f"online(depth={D}, groups=1)"), SOME_PARTITIONS),
+    slow("lstm", ft.rule("online(depth=2, groups=2)"), SOME_PARTITIONS),
+    ("gru", ft.rule("rtrl(depth=2, groups=2)"), SOME_PARTITIONS),
+    slow("lru", ft.rule("online(depth=2, groups=3)"), SOME_PARTITIONS),
 ]
 
 
@@ -45,13 +45,13 @@ def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule, c
 
 @pytest.mark.full
 def test_groups_follow_the_norm():
-    network, rule = make_network(norm="post"), ft.ONLINE.with_depth(2).with_groups(2)
+    network, rule = make_network(norm="post"), ft.rule("online(depth=2, groups=2)")
     assert_equal(run_in_chunks(network, rule, (3, 2, 1))[:2], by_definition(network, 2, norm="post", groups=2))
 
 
 @pytest.mark.full
 def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
-    network, rule = make_network(), ft.HYBRID.with_depth(D).with_groups(1)
+    network, rule = make_network(), ft.rule(f"hybrid(depth={D}, groups=1)")
     _, exact, _ = run(network, ft.BPTT)
     _, got, carry = run_in_chunks(network, rule, (2, 3, 1))
     assert_equal(got.encoder, exact.encoder)
@@ -64,15 +64,15 @@ def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
 def test_groups_are_counted_and_refused():
     network, sizes = make_network(), []
     for groups in range(1, D + 2):
-        sizes.append(ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(groups)))
+        sizes.append(ft.carry_size(network, ft.rule(f"online(depth={D}, groups={groups})")))
     assert sizes == sorted(sizes) and len(set(sizes[:D])) == D
     everything = ft.carry_size(network, ft.ONLINE.with_depth(D))
     assert sizes[-1] == sizes[-2] == everything  # nothing is above the last group
-    assert ft.carry_size(network, ft.ONLINE.with_depth(D).with_groups(99)) == everything
+    assert ft.carry_size(network, ft.rule(f"online(depth={D}, groups=99)")) == everything
     with pytest.raises(ValueError, match="groups=-1"):
-        DEEP.with_groups(-1)
-    with pytest.raises(ValueError, match=r"groups=1.*with_depth"):
-        ft.ONLINE.with_groups(1)
+        Depth(1, groups=-1)
+    with pytest.raises(ValueError, match=r"groups=1.*needs a depth of at least 1"):
+        ft.rule("online(groups=1)")
 
 
 @pytest.mark.parametrize("cell_name", fast(["lstm", *(name for name in CELLS if name != "lstm")]), indirect=True)
@@ -84,14 +84,9 @@ def test_every_cell_has_the_gradient_of_its_past_at_the_full_depth(make_cell):
 
 def test_a_configuration_gives_some_groups_credit():
     task = experiment.Copy(pattern_length=3, padding=1, bits=2)
-    plain = experiment.Config(task=task, credit_depth=2)
-    config = dataclasses.replace(plain, credit_groups=1)
-    assert rule_of(config) == ft.ONLINE.with_depth(2).with_groups(1)
+    plain = experiment.Config(task=task, rule="online(depth=2)")
+    config = dataclasses.replace(plain, rule="online(depth=2, groups=1)")
+    assert experiment.build(config).learner.rule == ft.rule("online(depth=2, groups=1)")
     assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")
     assert of(config) != of(plain)
-    older = to_json(plain)
-    del older["credit_groups"]
-    assert from_json(experiment.Config, older) == plain
-    with pytest.raises(ValueError, match="credit_groups=1 needs credit_depth"):
-        dataclasses.replace(config, credit_depth=0)

@@ -12,8 +12,9 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace._credit.modules import LONGEST, inclusion_probabilities, memory, sample_modules, systematic_sample
+from foretrace._rule import Depth
 
-BY_MEMORY = ft.ONLINE.with_depth(2).with_modules(2, by_memory=True)
+BY_MEMORY = ft.rule("online(depth=2, modules=2, by_memory=True)")
 
 
 @given(st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12), st.data())
@@ -51,7 +52,7 @@ def test_memory_is_a_time_constant(name):
 def test_long_memories_are_sampled_more_often():
     network = make_network()
     keys = jax.random.split(jax.random.key(0), 4000)
-    rule = ft.ONLINE.with_depth(2).with_modules(1, by_memory=True)
+    rule = ft.rule("online(depth=2, modules=1, by_memory=True)")
     samples = jax.vmap(lambda key: sample_modules(network, rule, key))(keys)
     for m in range(network.depth):
         share = np.bincount(np.asarray(samples.chosen[:, m]).ravel(), minlength=3) / len(keys)
@@ -77,6 +78,6 @@ def test_a_sequence_keeps_its_modules_while_the_network_learns(standard_promotio
 
 def test_it_is_for_some_modules():
     with pytest.raises(ValueError, match="by_memory=True says how modules are sampled"):
-        ft.ONLINE.with_depth(1).with_modules(0, by_memory=True)
+        ft.rule("online(depth=1, modules=0, by_memory=True)")
     with pytest.raises(ValueError, match="by_memory=1 must be True or False"):
-        ft.ONLINE.with_depth(1).with_modules(2, by_memory=1)
+        Depth(1, modules=2, by_memory=1)

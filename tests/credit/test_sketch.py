@@ -110,7 +110,7 @@ def test_more_sketches_are_less_noisy_and_streams_differ(network):
         return jax.vmap(one)(xs, ys, jax.random.split(jax.random.key(0), streams))
 
     want = np.asarray(exact(network))
-    one, eight = (np.asarray(error(rule)) - want for rule in (ft.UORO, ft.UORO.with_sketches(8)))
+    one, eight = (np.asarray(error(rule)) - want for rule in (ft.UORO, ft.rule("uoro(sketches=8)")))
     spread = [np.linalg.norm(e, axis=1).mean() for e in (one, eight)]
     assert spread[1] < spread[0] / 2  # the square root of 8, but for chance
     # The mean of many streams is nearer than one of them: their noise is not the same.
@@ -146,7 +146,7 @@ def test_a_batch_is_the_mean_of_its_streams(network):
 
 @pytest.mark.full
 def test_it_learns_and_what_it_carries_is_one_network(network):
-    sizes = jax.eval_shape(lambda: ft.init_carry(network, ft.UORO.with_sketches(3)).e)
+    sizes = jax.eval_shape(lambda: ft.init_carry(network, ft.rule("uoro(sketches=3)")).e)
     below = sum(leaf.size for leaf in jax.tree.leaves((network.encoder, network.blocks)))
     assert sizes.parameters.shape == (3, below)
     with jax.numpy_dtype_promotion("standard"):
@@ -181,11 +181,13 @@ def test_a_sketch_leaves_nothing_closed():
         with pytest.raises(ValueError, match=f"sketches={number}"):
             Sketches(number)
     with pytest.raises(ValueError, match="sketch"):
-        ft.UORO.with_sketches(True)
+        ft.rule("uoro(sketches=True)")
 
 
 def test_sketches_are_for_uoro():
-    assert str(ft.UORO.with_sketches(4)) == "UORO(sketches=4)" and str(ft.UORO) == "UORO"
-    for rule, number in ((ft.ONLINE, 2), (ft.UORO, 0), (ft.HYBRID, 1), (ft.HYBRID.with_depth(1), 2), (ft.BPTT, 1)):
-        with pytest.raises(ValueError, match="with_sketches"):
-            rule.with_sketches(number)
+    assert str(ft.rule("uoro(sketches=4)")) == "UORO(sketches=4)" and str(ft.UORO) == "UORO"
+    for text in ("online(sketches=2)", "hybrid(sketches=1)", "bptt(sketches=1)"):
+        with pytest.raises(ValueError, match="'sketches=.' is not an option"):
+            ft.rule(text)
+    with pytest.raises(ValueError, match="sketches=0 must be an integer of at least 1"):
+        ft.rule("uoro(sketches=0)")

@@ -76,7 +76,7 @@ def test_rules_are_ordered_by_what_they_compute():
 
 @pytest.mark.full
 def test_fewer_modules_take_fewer_operations():
-    counts = [ft.operation_count(network(), ft.ONLINE.with_depth(1).with_modules(n), 4) for n in (1, 2, 4)]
+    counts = [ft.operation_count(network(), ft.rule(f"online(depth=1, modules={n})"), 4) for n in (1, 2, 4)]
     assert counts == sorted(counts) and len(set(counts)) == 3
 
 
@@ -84,7 +84,7 @@ def test_fewer_modules_take_fewer_operations():
 @pytest.mark.parametrize("chunk", [None, 4])
 def test_a_report_says_what_a_deep_run_costs(chunk):
     task = Copy(pattern_length=3, padding=1, bits=2)
-    config = Config(task=task, network=NetworkConfig(depth=2, model_size=8), credit_depth=1, chunk=chunk)
+    config = Config(task=task, network=NetworkConfig(depth=2, model_size=8), rule="online(depth=1)", chunk=chunk)
     carried = ft.carry_size(initial_network(config, task, jax.random.key(0)), ft.ONLINE.with_depth(1))
     assert f"{carried:,} numbers" in report._cost(config)
 
@@ -105,7 +105,7 @@ def test_dense_sensitivities_of_all_modules_cost_more():
 @pytest.mark.full
 def test_shapes_are_enough_and_bad_lengths_are_named():
     shapes = jax.eval_shape(network)
-    for rule in (ft.ONLINE, ft.ONLINE.with_depth(1).with_modules(2)):
+    for rule in (ft.ONLINE, ft.rule("online(depth=1, modules=2)")):
         assert ft.operation_count(shapes, rule, 3) == ft.operation_count(network(), rule, 3)
         assert ft.carry_size(shapes, rule) == ft.carry_size(network(), rule)
     with pytest.raises(ValueError, match="length=0"):

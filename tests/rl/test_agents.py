@@ -446,7 +446,7 @@ def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts():
 @pytest.mark.full
 @pytest.mark.parametrize(
     "rule",
-    [ft.RESERVOIR, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.UORO, ft.ONLINE.with_depth(1).with_modules(2)],
+    [ft.RESERVOIR, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.UORO, ft.rule("online(depth=1, modules=2)")],
     ids=str,
 )
 def test_every_rule_runs_in_a_batch(rule):

@@ -34,7 +34,7 @@ def test_a_grid_that_does_not_fit_is_refused():
     assert RLGrid(CONFIG, (), (3, 4)).rules == ("online",)
     with pytest.raises(ValueError, match="seeds=1 1 names one twice"):
         RLGrid(CONFIG, ("online",), (1, 1))
-    with pytest.raises(ValueError, match="rules"):
+    with pytest.raises(ValueError, match="rule=.offline. is unknown"):
         RLGrid(CONFIG, ("offline",))
     with pytest.raises(ValueError, match="seed=-1"):
         RLGrid(CONFIG, (), (-1,))

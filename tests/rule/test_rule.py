@@ -1,35 +1,34 @@
 """Rules as text: every rule of the package comes back from its text, and another text is refused."""
 
+import dataclasses
+
 import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import foretrace as ft
-from foretrace._rule import RULES, as_rule
+from foretrace._rule import RULES, Depth, Sketches, as_rule, rule_text
 
 DEPTHS = st.builds(
-    lambda rule, depth, groups, modules, by_memory: (
-        rule.with_depth(depth).with_groups(groups).with_modules(modules, by_memory=by_memory and modules > 0)
-    ),
+    lambda rule, credit: dataclasses.replace(rule, credit=credit),
     st.sampled_from([ft.ONLINE, ft.RTRL, ft.HYBRID]),
-    st.integers(1, 9),
-    st.integers(0, 9),
-    st.integers(0, 99),
-    st.booleans(),
+    st.builds(Depth, st.integers(1, 9), st.integers(0, 9), st.integers(1, 99), st.booleans())
+    | st.builds(Depth, st.integers(1, 9), st.integers(0, 9)),
 )
-ANY = st.sampled_from(list(RULES.values())) | DEPTHS | st.integers(1, 20).map(ft.UORO.with_sketches)
+SKETCHES = st.integers(1, 20).map(lambda number: dataclasses.replace(ft.UORO, credit=Sketches(number)))
+ANY = st.sampled_from(list(RULES.values())) | DEPTHS | SKETCHES
 
 
 @given(ANY, st.booleans())
 def test_a_rule_comes_back_from_its_text(rule, spaced):
-    text = str(rule).replace("(", " ( ").replace("=", " = ") if spaced else str(rule).lower().replace("true", "True")
-    assert ft.rule(text) == rule == as_rule(rule)
+    text = str(rule).replace("(", " ( ").replace("=", " = ") if spaced else str(rule).lower()
+    assert ft.rule(text) == rule == as_rule(rule) and rule_text(text) == rule_text(str(rule))
 
 
 def test_a_text_is_a_rule_wherever_one_is_given():
     network = ft.Network(2, 3, model_size=4, depth=2, cell=ft.MinGRU.factory(), key=jax.random.key(0))
-    rule = ft.ONLINE.with_depth(2).with_groups(1)
+    rule = dataclasses.replace(ft.ONLINE, credit=Depth(2, groups=1))
     assert ft.carry_size(network, "online(depth=2, groups=1)") == ft.carry_size(network, rule)
     assert ft.rule(" Online ") is ft.ONLINE
 
@@ -49,7 +48,8 @@ def test_a_text_is_a_rule_wherever_one_is_given():
         ("bptt(depth=2)", "use it with ONLINE"),
         ("online(groups=2)", "needs a depth of at least 1"),
         ("online(depth=2, by_memory=True)", "set modules"),
-        ("uoro(sketches=0)", "there is at least one"),
+        ("online(depth=2, modules=true)", "modules=True must be an integer"),
+        ("uoro(sketches=0)", "sketches=0 must be an integer of at least 1"),
     ],
 )
 def test_another_text_is_refused(text, match):

@@ -43,7 +43,7 @@ def test_monitors_are_what_they_say(cell_name):
 
 def test_a_sketch_has_the_norm_of_its_product():
     network = ft.Network(2, 1, model_size=3, depth=2, cell=LRU, key=jax.random.key(0))
-    carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.UORO.with_sketches(2)))
+    carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.rule("uoro(sketches=2)")))
     monitors = Monitors()
     monitors.observe(np.ones((PROBE, 2)))
     found = monitors.measure(network, carry, None)["sensitivity_norm"]

@@ -386,6 +386,8 @@ def test_values_are_those_of_the_options():
     assert applied(SMALL, {"network.cell": "lru"}) == SMALL
     other = applied(SMALL, {"network.cell.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"})
     assert other.network.cell == MinGRU(timescales=(1.0, 9.0)) and other.chunk == 3
+    rules = Sweep(SMALL, grid=("rule=online(depth=1, groups=1), bptt",))
+    assert [rules.of(values).rule for values in rules.combinations] == ["online(depth=1, groups=1)", "bptt"]
     assert Sweep(SMALL, search=("chunk=log:2:8", "optimizer.clip=1:2")).dimensions[0].whole
     assert not Sweep(SMALL, search=("optimizer.clip=1:2",)).dimensions[0].whole
 
@@ -411,7 +413,7 @@ def test_values_are_those_of_the_options():
         ("--grid optimizer.clip=1,nan", "'nan' is not a finite number"),
         (
             "--grid rule=online,bptt2",
-            "invalid choice 'bptt2' for argument '--rule'. Expected one of ('reservoir', 'spatial'",
+            "rule='bptt2' is unknown; choose one of BPTT, HYBRID, ONLINE",
         ),
         (
             "--grid network.cell=lru,lstm",
