@@ -117,6 +117,8 @@ def test_pages_of_tutorials_are_those_of_their_scripts(script):
 @pytest.mark.program
 @pytest.mark.parametrize("script", TUTORIALS, ids=lambda script: script.stem)
 def test_tutorials_run(script, tmp_path):
+    if "SktimeForecaster" in script.read_text():
+        pytest.importorskip("sktime", reason="pip install 'foretrace[sktime]'")
     command = [sys.executable, "-W", "ignore", str(script)]
     env = os.environ | {"MPLBACKEND": "Agg"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=550, check=False)
@@ -188,6 +190,19 @@ def test_the_numbers_of_rules_and_cells_on_the_front_pages():
         text = (ROOT / page).read_text()
         assert re.search(rf"{words[len(rules)]} \[?learning rules", text)
         assert re.search(rf"{words[len(cells)]} (recurrent |\[)cells", text)
+
+
+def test_the_page_of_rules_says_what_is_carried():
+    text = (ROOT / "docs" / "rules.md").read_text()
+    network = ft.Network(8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64), key=jax.random.key(0))
+    online, first, both = ft.ONLINE, ft.ONLINE.with_depth(1), ft.ONLINE.with_depth(4).with_groups(2)
+    rows = {"`BPTT` (states only)": ft.BPTT, "0": online, "d = 0": online, "all": first}
+    rows |= {str(d): online.with_depth(d) for d in (1, 2, 3)} | {str(m): first.with_modules(m) for m in (16, 8)}
+    rows |= {"4 | 2 | all": both, "4 | 2 | 8": both.with_modules(8)}
+    rows |= {f"{d} | 1 | all": online.with_depth(d).with_groups(1) for d in (2, 4)}
+    rows |= {f"{d} | 1 | 8": online.with_depth(d).with_groups(1).with_modules(8) for d in (2, 4)}
+    for name, rule in rows.items():
+        assert f"\n| {name} | {ft.carry_size(network, rule):,} | " in text, name
 
 
 @pytest.mark.program
