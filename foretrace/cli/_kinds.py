@@ -14,14 +14,16 @@ from foretrace.experiment import _train
 from foretrace.experiment._config import task_name
 from foretrace.rl import _report as rl_report
 from foretrace.rl import _run as rl_run
+from foretrace.rl._config import RLConfig
 from foretrace.rl._config import task_name as rl_task_name
-from foretrace.rl._grid import RLGrid, grid_figure, grid_table
 from foretrace.stream import _figure as stream_figure
 from foretrace.stream import _report as stream_report
 from foretrace.stream import _run as stream_run
+from foretrace.stream._config import StreamConfig
 from foretrace.sweep import _report as sweep_report
 from foretrace.sweep import _run as sweeps
 from foretrace.sweep._config import Sweep as SweepConfig
+from foretrace.sweep._kinds import SweptConfig
 from foretrace.sweep._trials import best, read_trials, run_dir
 
 
@@ -54,6 +56,13 @@ def _best_trial(folder: Path) -> str:
     if leader is None:
         return ""
     return f"more about the best: foretrace report {shlex.quote(str(run_dir(folder, leader.number)))}"
+
+
+def _swept_task(config: SweptConfig) -> Any:
+    """Return the word that follows `foretrace sweep`."""
+    if isinstance(config, StreamConfig):
+        return "stream"
+    return rl_task_name(config.environment) if isinstance(config, RLConfig) else task_name(config.task)
 
 
 TRAIN = Known(
@@ -90,19 +99,9 @@ KINDS = (
         rl_report.CONTENTS,
     ),
     Known(
-        "rl",
-        RunKind(RLGrid),
-        lambda grid, path: RL(rl_task_name(grid.config.environment), grid.config, path, True, grid.rules, grid.seeds),
-        grid_table,
-        grid_figure,
-        {"config.json": "what was run", "curves.png": "the curve of every run"},
-        lambda folder: [each.path for each in read_config_as(folder, RLGrid).runs(folder)],
-        lambda folder: "    <rule>-seed<seed>        the run directories; `foretrace report` shows one",
-    ),
-    Known(
         "sweep",
         sweeps.KIND,
-        lambda sweep, path: Sweep(task_name(sweep.config.task), sweep, path, resume=True),
+        lambda sweep, path: Sweep(_swept_task(sweep.config), sweep, path, resume=True),
         sweep_report.table,
         sweep_report.figure,
         {

@@ -36,7 +36,7 @@ from foretrace.cli._options import (
     Sweep,
     Train,
 )
-from foretrace.cli._recorded import RESUMED, check_task, default_for, default_of_task
+from foretrace.cli._recorded import RESUMED, check_task, default_for, default_of_task, without_command
 from foretrace.cli._recorded import spelled_out as with_run_dir
 from foretrace.cli._reproduce import _bench, _report, _reproduce
 from foretrace.cli._rl import rl
@@ -142,7 +142,7 @@ def _show_help(arguments: list[str]) -> int:
     words = [word for word in arguments if word not in ("-h", "--help", "--help-all")]
     with HelpRegistry(only_common=not full):
         try:
-            _parse_with([*words, "--help"], default_of_task(arguments))
+            _parse_with([*words, "--help"], default_of_task(arguments, source="FILE"))
         except SystemExit as end:
             if not full and words and words[0] in ("train", "sweep", "align", "stream", "rl"):
                 print(f"These are the common options; all of them: foretrace {shlex.join(words)} --help-all")
@@ -171,7 +171,9 @@ def _spelled_out(arguments: list[str]) -> list[str]:
     command, *words = arguments
     if command in RESUMED:
         words = with_run_dir(words)
-    if command == "stream":
+    if command == "sweep":
+        words = without_command(words)
+    if command == "stream" or words[:1] == ["stream"]:
         return [command, *words]
     if command != "rl" and any(word.split("=")[0] == "--data" for word in words) and words[0].startswith("-"):
         words = ["own", *words]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args
+from typing import Annotated, Any, Literal, Union, get_args
 
 import tyro
 from tyro.conf import Positional
@@ -51,14 +51,16 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Train many runs that differ in some options of `foretrace train`, and compare them on validation sequences.
+    """Run `foretrace train`, `rl` or `stream` many times with other options, and compare the runs.
 
-    Every option of `foretrace train`, such as --optimizer.learning-rate, can also be given here; it then holds for all
-    trials. Each trial is a run directory that `foretrace report` reads. If a worker is lost, another one continues its
-    trial from the checkpoint. With --storage, the same command on another machine joins the sweep.
+    Begin with the command whose runs are compared: `foretrace sweep rl t-maze`, `foretrace sweep stream FILE`. Each of
+    its options can also be given here; it then holds for all trials. With several seeds, such as --grid seed=0,1,2, a
+    table has the mean over them. Each trial is a run directory that `foretrace report` reads. If a worker is lost,
+    another one continues its trial from the checkpoint. With --storage, the same command on another machine joins the
+    sweep.
 
     Args:
-        task: task to learn.
+        task: task of train or rl, or stream; train may be left out before its task.
         config: configuration of the trials, and what is searched.
         run_dir: folder for the trials and their table; default: runs/sweep-<task>-<time>.
         resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more --trials make it
@@ -68,7 +70,7 @@ class Sweep:
             in the folder.
     """
 
-    task: Positional[TaskName]
+    task: Positional[TaskName | RLTaskName | Literal["stream"]]
     config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SweepConfig()
     run_dir: Path | None = None
     resume: bool = False
@@ -80,24 +82,20 @@ class Sweep:
 class RL:
     """Let an agent with memory learn from one stream of experience, without replay; two minutes by default.
 
-    The agent learns at every step of its environment, by traces of gradients in time and in value. With --rules or
-    --seeds, every combination is a run with a folder of its own, one after another, and a table compares them.
+    The agent learns at every step of its environment, by traces of gradients in time and in value. `foretrace sweep rl`
+    compares rules, seeds and other options.
 
     Args:
         task: environment to act in.
         config: configuration of the run.
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
         resume: go on with the run in a folder, --resume PATH, with its options; more --steps extend it.
-        rules: learning rules to compare, such as online spatial.
-        seeds: seeds to run each rule with, such as 0 1 2.
     """
 
     task: Positional[RLTaskName]
     config: Annotated[RLConfig, tyro.conf.arg(name="")] = RLConfig()
     run_dir: Path | None = None
     resume: bool = False
-    rules: tuple[RuleText, ...] = ()
-    seeds: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

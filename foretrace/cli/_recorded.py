@@ -4,9 +4,11 @@ What a run directory knows need not be said again: `foretrace train --resume PAT
 that is given is laid over the recorded ones, and the run itself says whether it may differ.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import tyro
 
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
@@ -18,6 +20,7 @@ from foretrace.cli._options import RL, Align, Subcommand, Sweep, Train
 from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config, task_name
 from foretrace.rl._config import TASKS as RL_TASKS
+from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks._files import DataError
 
@@ -41,18 +44,38 @@ def default_for(arguments: Sequence[str]) -> Subcommand | None:
     return default_of_task(arguments)
 
 
-def default_of_task(arguments: Sequence[str]) -> Subcommand | None:
-    """Return the defaults of the task that is named; None leaves everything to the parser."""
+def default_of_task(arguments: Sequence[str], source: str = tyro.MISSING_NONPROP) -> Subcommand | None:
+    """Return the defaults of the task that is named; None leaves everything to the parser.
+
+    Args:
+        arguments: the command line.
+        source: source of a stream that is swept. Default: it has to be given.
+    """
     match arguments:
         case ["train", task, *_] if task in TASKS:
             return Train(task, TASKS[task])
         case ["sweep", task, *_] if task in TASKS:
             return Sweep(task, SweepConfig(TASKS[task]))
+        case ["sweep", task, *_] if task in RL_TASKS:
+            return Sweep(task, SweepConfig(RL_TASKS[task]))
+        case ["sweep", "stream", *_]:
+            return Sweep("stream", SweepConfig(StreamConfig(source)))
         case ["rl", task, *_] if task in RL_TASKS:
             return RL(task, RL_TASKS[task])
         case ["align", task, *_] if task in TASKS:
             return Align(task, TASKS[task].task, TASKS[task].network)
     return None
+
+
+def without_command(words: list[str]) -> list[str]:
+    """Return the words behind `sweep` without train or rl, if a task of that command or an option follows.
+
+    >>> without_command(["rl", "t-maze"]), without_command(["rl", "copy"])
+    (['t-maze'], ['rl', 'copy'])
+    """
+    tasks: dict[str, Collection[str]] = {"train": TASKS, "rl": RL_TASKS}
+    fits = words[:1] and words[0] in tasks and (len(words) == 1 or words[1] in tasks[words[0]] or words[1][:1] == "-")
+    return words[1:] if fits else words
 
 
 def check_task(default: Subcommand | None, command: Subcommand) -> None:

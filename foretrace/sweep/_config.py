@@ -2,23 +2,19 @@
 
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
 from typing import Annotated, Any, Literal
 
-import jax
 import tyro
 
-from foretrace._learner.state import LearnerState
 from foretrace._runs.options import Advanced
-from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
+from foretrace.stream._config import StreamConfig
 from foretrace.sweep import _space as _sweep_space
+from foretrace.sweep._kinds import SweptConfig, swept
 from foretrace.sweep._space import Dimension, Value, applied, combinations
 
 TRIALS = 20
 """Of a search, if nothing else is said."""
-
-Score = Literal["loss", "accuracy", "sequences"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +28,12 @@ class Sweep:
         search: option and a range LOW:HIGH or log:LOW:HIGH, or values. Give it again for more options: the next trial
             depends on the scores so far (TPE).
         trials: number of trials of a search; default: 20.
-        score: validation score at the last step by which trials are compared: smallest loss, or largest accuracy or
-            share of whole sequences.
-        prune: whether to stop trials early that score worse than the median of the others, or than the best third of
-            them (successive halving).
+        score: score by which trials are compared. Of train, on validation sequences at the last step: loss, accuracy,
+            or sequences, the share of whole ones. Of rl: return, reward or error. Of stream: accuracy, log_loss,
+            calibration_error, mae or rmse. Default: loss; error of a prediction, else return; accuracy of a class, mae
+            of a number.
+        prune: whether to stop trials of train early that score worse than the median of the others, or than the best
+            third of them (successive halving).
 
     Raises:
         ValueError: an option or value that there is not.
@@ -44,11 +42,11 @@ class Sweep:
     4
     """
 
-    config: Advanced[Annotated[Config, tyro.conf.arg(name="")]] = Config()
+    config: Advanced[Annotated[SweptConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]] = Config()
     grid: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     search: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     trials: int | None = None
-    score: Score = "loss"
+    score: str | None = None
     prune: Advanced[Literal["none", "median", "halving"]] = "none"
 
     def __post_init__(self) -> None:
@@ -61,6 +59,13 @@ class Sweep:
             raise ValueError("--trials is for --search; a grid has as many trials as combinations")
         if self.trials is not None and self.trials < 1:
             raise ValueError(f"trials={self.trials} must be at least 1")
+        kind = swept(self.config)
+        if self.score is not None and self.score not in kind.scores:
+            raise ValueError(f"score={self.score!r} must be one of {', '.join(kind.scores)}")
+        if self.prune != "none" and not kind.prunes:
+            raise ValueError(
+                f"prune={self.prune!r} is for sweeps of train, whose runs have evaluations before their end"
+            )
         _ = self.dimensions  # says what is wrong with them
 
     @property
@@ -81,11 +86,28 @@ class Sweep:
         return combinations(_sweep_space.grid(self.grid, self.config))
 
     @property
+    def seed(self) -> int:
+        """Seed of the sampler of a search, that of the configuration."""
+        return self.config.model.seed if isinstance(self.config, StreamConfig) else self.config.seed
+
+    @property
     def sign(self) -> int:
         """1 where a smaller score is better, else -1."""
-        return 1 if self.score == "loss" else -1
+        return swept(self.config).scores[self.measure]
 
-    def of(self, values: dict[str, Value]) -> Config:
+    @property
+    def measure(self) -> str:
+        """Name of the score by which trials are compared.
+
+        Raises:
+            ValueError: neither it nor the kind of the target is named.
+        """
+        kind = swept(self.config)
+        if (found := self.score or kind.default(self.config)) is None:
+            raise ValueError("which score counts depends on the target: name its kind by --task, or a score by --score")
+        return found
+
+    def of(self, values: dict[str, Value]) -> SweptConfig:
         """Return the configuration of a trial."""
         return applied(self.config, values)
 
@@ -97,9 +119,10 @@ class Sweep:
         """
         if not self.dimensions:
             raise ValueError("nothing to search: name an option and its values by --grid or --search")
+        _ = self.measure
         for values in self._probes():
             try:
-                jax.eval_shape(partial(_first_state, self.of(values)))
+                swept(self.config).check(self.of(values))
             except ValueError as error:
                 asked = ", ".join(f"{option}={value}" for option, value in values.items())
                 raise ValueError(f"a trial with {asked} cannot run: {error}") from error
@@ -111,7 +134,3 @@ class Sweep:
         for dimension in self.dimensions:
             for value in dimension.values[1:]:
                 yield first | {dimension.option: value}
-
-
-def _first_state(config: Config) -> LearnerState:
-    return build(config).learner.init(jax.random.key(config.seed))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foretrace._runs.directory import Run, RunError, create, reopen
 from foretrace._runs.progress import ProgressBar
-from foretrace._runs.session import RunKind
+from foretrace._runs.session import RunKind, steps_of
 from foretrace._runs.signals import STOPPED, Stop
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._study import (
@@ -227,7 +227,7 @@ class _Display:
             over = trial.state in ("finished", "pruned") or (trial.state == "failed" and trial.reason != LOST)
             if over and trial.number not in self._seen:
                 self._seen.add(trial.number)
-                self.show.say(described(trial, self.sweep.score))
+                self.show.say(described(trial, self.sweep.measure))
         self.show.tick(self._summary(trials))
 
     def _summary(self, trials: list[Trial]) -> str:
@@ -235,9 +235,11 @@ class _Display:
         more = ", ".join(f"{number} {state}" for state, number in counts.items() if number and state != "finished")
         parts = [f"trials: {sum(counts.values())} of {len(trials)} done" + (f" ({more})" if more else "")]
         running = [t for t in trials if t.state == "running" and t.values]
-        parts += [f"{t.number} at step {t.step} of {self.sweep.of(t.values).steps}" for t in running]
+        for trial in running:
+            total = steps_of(self.sweep.of(trial.values))
+            parts.append(f"{trial.number} at step {trial.step}" + (f" of {total}" if total else ""))
         if (leader := best(trials, self.sweep.sign)) is not None:
-            parts.append(f"best {self.sweep.score} {leader.score:.4g} (trial {leader.number})")
+            parts.append(f"best {self.sweep.measure} {leader.score:.4g} (trial {leader.number})")
         return "; ".join([*parts, *self._time_left(trials)])
 
     def _steps(self, trials: list[Trial]) -> int:
@@ -246,5 +248,6 @@ class _Display:
     def _time_left(self, trials: list[Trial]) -> list[str]:
         done = self._steps(trials)
         rate = (done - self._steps_before) / (time.monotonic() - self._began + 1e-9)
-        left = sum(self.sweep.config.steps - t.step for t in trials if t.state in ("waiting", "running"))
+        steps = steps_of(self.sweep.config) or 0
+        left = sum(steps - t.step for t in trials if t.state in ("waiting", "running"))
         return [f"about {left / rate:.0f} s left"] if rate > 0 and left > 0 else []

@@ -1,4 +1,4 @@
-"""What a sweep searches: options of `foretrace train`, each with some values or a range."""
+"""What a sweep searches: options of a command, each with some values or a range."""
 
 import contextlib
 import dataclasses
@@ -8,12 +8,12 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
 import tyro
 
-from foretrace.experiment._config import Config
+from foretrace.sweep._kinds import swept
 
 Value = str | int | float
 """Value of an option: a number sampled from a range, or a text as on the command line."""
@@ -52,24 +52,26 @@ class Range(NamedTuple):
 Dimension = Choice | Range
 
 
-def grid(texts: Sequence[str], config: Config) -> tuple[Choice, ...]:
+def grid(texts: Sequence[str], config: Any) -> tuple[Choice, ...]:
     """Read what `--grid` says.
 
     Raises:
         ValueError: an option or a value that there is not.
 
+    >>> from foretrace.experiment import Config
     >>> grid(["rule=online,bptt", "network.depth=1,2"], Config())
     (Choice(option='rule', values=('online', 'bptt')), Choice(option='network.depth', values=('1', '2')))
     """
     return tuple(_each("--grid", texts, config, _choice))
 
 
-def search(texts: Sequence[str], config: Config) -> tuple[Dimension, ...]:
+def search(texts: Sequence[str], config: Any) -> tuple[Dimension, ...]:
     """Read what `--search` says.
 
     Raises:
         ValueError: an option, a value or a range that there is not.
 
+    >>> from foretrace.experiment import Config
     >>> search(["optimizer.learning-rate=log:1e-4:1e-2", "network.depth=1:4"], Config())[1]
     Range(option='network.depth', low=1.0, high=4.0, log=False, whole=True)
     """
@@ -86,12 +88,13 @@ def combinations(dimensions: Sequence[Choice]) -> list[dict[str, str]]:
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*(d.values for d in dimensions))]
 
 
-def applied(config: Config, values: Mapping[str, Value]) -> Config:
-    """Return a configuration with other values of some options, as `foretrace train` would read them.
+def applied(config: Any, values: Mapping[str, Value]) -> Any:
+    """Return a configuration with other values of some options, as the command would read them.
 
     Raises:
         ValueError: an option that is none of this configuration's, or a value that it refuses.
 
+    >>> from foretrace.experiment import Config
     >>> applied(Config(), {"network.cell": "min-gru", "optimizer.clip": "None"}).network.cell
     MinGRU(state_size=None, timescales=None)
     """
@@ -114,12 +117,14 @@ _CELL = "network.cell"
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(config: Config, arguments: tuple[str, ...]) -> Config:
+def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             options = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagConversionOff)
-            return tyro.cli(Config, prog="foretrace train", args=arguments, default=config, config=options)
+            return tyro.cli(
+                type(config), prog=f"foretrace {swept(config).name}", args=arguments, default=config, config=options
+            )
     except SystemExit:
         raise ValueError(_complaint(said.getvalue())) from None
 
@@ -135,24 +140,34 @@ def _complaint(said: str) -> str:
     return "; ".join(shown)
 
 
-def short_names(config: Any, place: str = "") -> dict[str, str]:
+def short_names(config: Any) -> dict[str, str]:
     """Return the options of a configuration that have a short name, by that name.
 
+    >>> from foretrace.experiment import Config
     >>> short_names(Config())["lr"], short_names(Config())["cell"]
     ('optimizer.learning-rate', 'network.cell')
     """
-    found = {} if place else {"cell": _CELL}
+    found = {"cell": _CELL} if hasattr(config, "network") else {}
+    return found | {short: option for option, _, names in _options(config) for short in names}
+
+
+def _options(config: Any, place: str = "") -> Iterator[tuple[str, Any, list[str]]]:
+    """Yield the name of each option, its value and its short names."""
     hints = get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
+        marks, value = getattr(hints[field.name], "__metadata__", ()), getattr(config, field.name)
         option = f"{place}{field.name.replace('_', '-')}"
-        for mark in getattr(hints[field.name], "__metadata__", ()):
-            found |= {alias.removeprefix("--"): option for alias in getattr(mark, "aliases", None) or ()}
-        if dataclasses.is_dataclass(value := getattr(config, field.name)):
-            found |= short_names(value, f"{option}.")
-    return found
+        yield (
+            option,
+            value,
+            [name.removeprefix("--") for mark in marks for name in getattr(mark, "aliases", None) or ()],
+        )
+        if dataclasses.is_dataclass(value):
+            is_nameless = any(getattr(mark, "name", None) == "" for mark in marks)
+            yield from _options(value, place if is_nameless else f"{option}.")
 
 
-def _each(argument: str, texts: Sequence[str], config: Config, read: Callable[..., Any]) -> list[Any]:
+def _each(argument: str, texts: Sequence[str], config: Any, read: Callable[..., Any]) -> list[Any]:
     found = list[Dimension]()
     for text in texts:
         option, equals, rest = text.partition("=")
@@ -169,7 +184,7 @@ def _each(argument: str, texts: Sequence[str], config: Config, read: Callable[..
     return found
 
 
-def _choice(option: str, text: str, config: Config) -> Choice:
+def _choice(option: str, text: str, config: Any) -> Choice:
     if _is_range(option, text, config):
         raise ValueError(f"{text} is a range, for --search; a grid needs values, such as 1,2")
     text = re.sub(r"\s+(?=[^(]*\))", "", text)  # the words of a value are separated by spaces
@@ -179,7 +194,7 @@ def _choice(option: str, text: str, config: Config) -> Choice:
     return Choice(option, values)
 
 
-def _choice_or_range(option: str, text: str, config: Config) -> Dimension:
+def _choice_or_range(option: str, text: str, config: Any) -> Dimension:
     if not _is_range(option, text, config):
         return _choice(option, text, config)
     ends = text.removeprefix("log:").split(":")
@@ -194,7 +209,7 @@ def _choice_or_range(option: str, text: str, config: Config) -> Dimension:
     return Range(option, float(low), float(high), log, whole=isinstance(low, int))
 
 
-def _is_range(option: str, text: str, config: Config) -> bool:
+def _is_range(option: str, text: str, config: Any) -> bool:
     """Say whether a text with a colon is a range; it may also be a value, such as a path."""
     if not re.fullmatch(r"(log:)?[^:,]+(:[^:,]+)+", text):
         return False
@@ -205,18 +220,17 @@ def _is_range(option: str, text: str, config: Config) -> bool:
     return False
 
 
-def _value(config: Config, option: str, text: str) -> Any:
+def _value(config: Any, option: str, text: str) -> Any:
     """Return what a text means as a value of an option.
 
     Raises:
         ValueError: no such option, or no such value of it.
 
+    >>> from foretrace.experiment import Config
     >>> _value(Config(), "network.cell.timescales", "1 100")
     (1.0, 100.0)
     """
-    value: Any = applied(config, {option: text})
-    for name in option.replace("-", "_").split("."):
-        value = getattr(value, name)
+    value = next(value for name, value, _ in _options(applied(config, {option: text})) if name == option)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{text!r} is not a finite number")
     return value

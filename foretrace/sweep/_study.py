@@ -21,6 +21,7 @@ import numpy as np
 from foretrace._runs.directory import Run
 from foretrace._runs.escape import without_secrets
 from foretrace._runs.files import LockedError, locked
+from foretrace.experiment._config import Config
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._space import Choice, Dimension, Value
 from foretrace.sweep._trials import LOST, State, Trial
@@ -131,7 +132,7 @@ def take(trial: "optuna.Trial", sweep: Sweep, owner: str) -> tuple[int, dict[str
         return None  # another worker took the last one between a look at the queue and a grasp into it
     trial.set_user_attr(_OWNER, owner)
     # A seed for each trial: with one for each worker, those that go on would draw again what was drawn before.
-    seed = int(np.random.SeedSequence([sweep.config.seed, number]).generate_state(1)[0])
+    seed = int(np.random.SeedSequence([sweep.seed, number]).generate_state(1)[0])
     trial.study.sampler = library().samplers.TPESampler(seed=seed)
     return number, {dimension.option: _drawn(trial, dimension) for dimension in sweep.dimensions}
 
@@ -228,7 +229,7 @@ def _pruner(sweep: Sweep) -> Any:
     pruners = library().pruners
     if sweep.prune == "median":
         return pruners.MedianPruner(n_startup_trials=max(1, min(_PRUNED_AFTER, sweep.planned // 4)))
-    if sweep.prune == "halving":
+    if sweep.prune == "halving" and isinstance(sweep.config, Config):
         return pruners.SuccessiveHalvingPruner(min_resource=sweep.config.evaluate_every, reduction_factor=3)
     return pruners.NopPruner()
 

@@ -4,26 +4,29 @@ It runs as `python -m foretrace.sweep._worker FOLDER NAME HEARTBEAT`, the databa
 other users of the machine do not see it.
 """
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from foretrace import experiment
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import Run, TakenError, read_config_as
 from foretrace._runs.files import LockedError
 from foretrace._runs.loop import DivergenceError
-from foretrace._runs.metrics import read_metrics
+from foretrace._runs.session import steps_of
 from foretrace._runs.signals import STOPPED, Stop
-from foretrace.experiment._config import Config
 from foretrace.experiment._scores import Scores
 from foretrace.sweep._config import Sweep
+from foretrace.sweep._kinds import swept
 from foretrace.sweep._study import STORAGE, connect, explain, is_over, library, put_back, recover, standing, take
 from foretrace.sweep._trials import run_dir
 
@@ -64,8 +67,11 @@ class Worker:
 
     def work(self) -> bool:
         """Run trials until none is left, also of other workers, who may yet be lost; False if asked to stop."""
-        with self.stop:
-            while not self.stopped:
+        ended = threading.Event()
+        with self.stop, contextlib.ExitStack() as stack:
+            stack.callback(ended.set)
+            threading.Thread(target=self._stop_without_parent, args=(ended,), daemon=True).start()
+            while not self.stop.asked:
                 states = {trial.state for trial in standing(self.study)}
                 if "waiting" in states:
                     self._run_one()
@@ -76,10 +82,12 @@ class Worker:
                     return True
         return False
 
-    @property
-    def stopped(self) -> bool:
-        """Whether to stop; without who started it, nobody would stop it any more."""
-        return self.stop.asked or os.getppid() != self._parent
+    def _stop_without_parent(self, ended: threading.Event) -> None:
+        """Stop the worker if the process that started it, and would stop it, is gone."""
+        while not (ended.wait(1.0) or self.stop.asked):
+            if os.getppid() != self._parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
 
     def _run_one(self) -> None:
         self._taken = None
@@ -100,8 +108,9 @@ class Worker:
         watch = _TrialReporter(self, trial)
         try:
             config = self.sweep.of(values)
-            watch.steps = config.steps
-            step = self._train(config, run_dir(self.folder, number), watch)
+            watch.steps = steps_of(config)
+            path = run_dir(self.folder, number)
+            is_finished = swept(config).run(config, path, Run(path).config.exists(), watch)
         except (LockedError, TakenError):
             # Another worker has it, such as one that has not noticed yet that its sweep was killed.
             put_back(self.study, trial)
@@ -117,42 +126,40 @@ class Worker:
             raise
         if watch.pruned:
             raise library().TrialPruned
-        if step < config.steps or watch.score is None:
+        if not is_finished or watch.score is None:
             put_back(self.study, trial)
             raise _Unfinished
         if not abs(watch.score) < float("inf"):
-            explain(trial, f"the {self.sweep.score} is {watch.score}")
+            explain(trial, f"the {self.sweep.measure} is {watch.score}")
             raise _Failed
         return watch.score
-
-    def _train(self, config: Config, path: Path, watch: "_TrialReporter") -> int:
-        """Train a trial from its checkpoint on, if it has one; return the steps done."""
-        run = Run(path)
-        resume = run.config.exists()
-        if resume and run.metrics.exists():
-            for record in read_metrics(run.metrics):
-                if record["kind"] == "validation":
-                    watch.note(record["step"], record[self.sweep.score])
-        return experiment.train(config, path, resume=resume, show_progress=False, watch=watch).step
 
 
 class _TrialReporter:
     """Reports the evaluations of a trial, and says whether to end it."""
 
     def __init__(self, worker: Worker, trial: "optuna.Trial"):
-        self.worker, self.trial, self.pruned, self.steps = worker, trial, False, 0
+        self.worker, self.trial, self.pruned = worker, trial, False
+        self.steps: int | None = None
         self.score: float | None = None
         self._noted: set[int] = set()
 
     def __call__(self, step: int, scores: Scores) -> bool:
-        self.note(step, float(getattr(scores, self.worker.sweep.score)))
+        self.note(step, scores._asdict())
         # What nothing was learned from says nothing; and at the last step there is nothing to be spared.
-        self.pruned = 0 < step < self.steps and self.trial.should_prune()
-        return self.pruned or self.worker.stopped
+        self.pruned = 0 < step < (self.steps or step) and self.trial.should_prune()
+        return self.pruned or self.worker.stop.asked
 
-    def note(self, step: int, score: float) -> None:
-        """Report a score, once."""
-        self.score = score
+    def note(self, step: int, scores: Mapping[str, Any]) -> None:
+        """Report a score, once.
+
+        Raises:
+            ValueError: a run of this kind has no such score.
+        """
+        name = self.worker.sweep.measure
+        if name not in scores:
+            raise ValueError(f"the run has no score {name}; it has {', '.join(scores)}")
+        self.score = score = float(scores[name])
         if step > 0 and step not in self._noted:
             self._noted.add(step)
             self.trial.report(score, step)

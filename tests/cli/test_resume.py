@@ -12,7 +12,6 @@ from foretrace.cli._options import RL, Stream, Sweep, Train
 from foretrace.experiment._config import TASKS, Config, task_name
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import task_name as rl_task_name
-from foretrace.rl._grid import RLGrid
 from foretrace.stream._config import StreamConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -20,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 RUNS = {
     "train": (Train, dataclasses.replace(TASKS["psmnist"], seed=7, steps=60), "psmnist"),
     "sweep": (Sweep, sweep.Sweep(TASKS["listops"], grid=("seed=1,2",)), "listops"),
+    "sweep rl": (Sweep, sweep.Sweep(RL_TASKS["memory-chain"], grid=("rule=online,spatial",)), "memory-chain"),
+    "sweep stream": (Sweep, sweep.Sweep(StreamConfig("a.csv", target="y"), grid=("delay=1,2",)), "stream"),
     "rl": (RL, dataclasses.replace(RL_TASKS["t-maze"], seed=7), "t-maze"),
     "stream": (Stream, StreamConfig("a.csv", target="y", delay=3), None),
 }
@@ -37,13 +38,6 @@ def test_a_run_is_resumed_by_its_directory_alone(tmp_path, command, words):
     found = parsed(f"{command} {words.format(tmp_path / 'run')}")
     assert isinstance(found, kind) and found.config == config and found.resume and found.run_dir == tmp_path / "run"
     assert getattr(found, "task", None) == task
-
-
-def test_a_grid_of_agents_is_resumed_by_its_directory_alone(tmp_path):
-    grid = RLGrid(RL_TASKS["memory-chain"], ("online", "spatial"), (3, 4))
-    create(tmp_path / "run", grid)
-    found = parsed(f"rl --resume {tmp_path / 'run'}")
-    assert RLGrid(found.config, found.rules, found.seeds) == grid
 
 
 @pytest.mark.parametrize(

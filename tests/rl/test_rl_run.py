@@ -237,3 +237,16 @@ def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
     means = [returns[:-1000][states[:-1000] == s].mean() for s in range(4)]
     np.testing.assert_allclose(means, values, rtol=0.02)
     np.testing.assert_array_equal(known, [False, True, True, True])
+
+
+@pytest.mark.full
+def test_divergence_ends_with_the_last_good_state_and_exit_code_1(tmp_path, capsys):
+    words = ["--steps=40", "--log-every=10", "--checkpoint-every=20", "--network.depth=1", "--network.model-size=4"]
+    words += ["--environment.length=2", "--agent.learning-rate=1e30", "--run-dir", str(tmp_path / "one")]
+    assert cli.main(["rl", "memory-chain", *words, "network.cell:lru", "--network.cell.state-size=3"]) == 1
+    assert "learning has diverged" in capsys.readouterr().err
+    kept = load_file(tmp_path / "one" / "checkpoint.safetensors")
+    assert all(np.isfinite(array).all() for name, array in kept.items() if array.dtype.kind == "f")
+    last = lines(Run(tmp_path / "one"))[-1]
+    assert last["refused"] == 10 and np.isfinite(last["spectral_radius"])
+    assert cli.main(["rl", "memory-chain", "--run-dir", str(tmp_path / "one"), "--resume"]) == 1

@@ -1,0 +1,137 @@
+"""The commands whose runs a sweep compares, and what it needs to know of each."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from foretrace import experiment, rl
+from foretrace._runs.directory import Run
+from foretrace._runs.metrics import read_metrics
+from foretrace.experiment._build import build
+from foretrace.experiment._config import Config
+from foretrace.experiment._scores import Scores
+from foretrace.rl._config import RLConfig
+from foretrace.rl._program import begin
+from foretrace.rl._program import build as build_agent
+from foretrace.rl._report import score_of
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._plan import open_source
+from foretrace.stream._run import follow
+
+SweptConfig = Config | RLConfig | StreamConfig
+
+
+class Watch(Protocol):
+    """What is told the scores of a trial."""
+
+    def note(self, step: int, scores: Mapping[str, Any]) -> None:
+        """Note the scores at a step, once."""
+
+    def __call__(self, step: int, scores: Scores) -> bool:
+        """Note the scores of an evaluation; return whether to end the trial."""
+
+
+class Swept(NamedTuple):
+    """A command whose runs are compared.
+
+    Args:
+        name: name of the command.
+        config: class of its configurations.
+        scores: scores of a run; 1 where a smaller one is better, else -1.
+        default: function of a configuration; the score that counts if none is named, or None.
+        check: function of a configuration that raises ValueError if it cannot run; nothing is computed.
+        run: function of a configuration, a directory, whether to resume, and a watch. It runs a trial and returns
+            whether it is finished.
+        curve: kind of the lines of a record that have the scores.
+        prunes: whether runs have evaluations before their end.
+    """
+
+    name: str
+    config: type
+    scores: Mapping[str, int]
+    default: Callable[[Any], str | None]
+    check: Callable[[Any], Any]
+    run: Callable[[Any, Path, bool, Watch], bool]
+    curve: str
+    prunes: bool = False
+
+
+def _check_train(config: Config) -> None:
+    jax.eval_shape(lambda: build(config).learner.init(jax.random.key(config.seed)))
+
+
+def _train(config: Config, path: Path, resume: bool, watch: Watch) -> bool:
+    metrics = Run(path).metrics
+    for record in read_metrics(metrics) if resume and metrics.exists() else ():
+        if record["kind"] == "validation":
+            watch.note(record["step"], record)
+    result = experiment.train(config, path, resume=resume, show_progress=False, watch=watch)
+    return result.step == config.steps
+
+
+def _check_agent(config: RLConfig) -> None:
+    jax.eval_shape(lambda: begin(config.seen, build_agent(config), jax.random.key(config.seed)))
+
+
+def _act(config: RLConfig, path: Path, resume: bool, watch: Watch) -> bool:
+    result = rl.train(config, path, resume=resume, show_progress=False)
+    if result.scores is not None:
+        watch.note(result.step, result.scores)
+    return result.scores is not None
+
+
+def _check_stream(config: StreamConfig) -> None:
+    if config.source == "-":
+        raise ValueError("every trial reads the source from its first row: name a file, not standard input")
+    open_source(config)
+
+
+def _follow(config: StreamConfig, path: Path, resume: bool, watch: Watch) -> bool:
+    result = follow(config, path, resume=resume, show_progress=False)
+    if not result.stopped:
+        watch.note(result.rows, result.scores)
+    return not result.stopped
+
+
+def _of_target(config: StreamConfig) -> str | None:
+    named = "classification" if config.format == "text" else config.task
+    return {"classification": "accuracy", "regression": "mae"}.get(named)
+
+
+SWEPT = (
+    Swept(
+        "train",
+        Config,
+        {"loss": 1, "accuracy": -1, "sequences": -1},
+        lambda config: "loss",
+        _check_train,
+        _train,
+        "validation",
+        prunes=True,
+    ),
+    Swept(
+        "rl",
+        RLConfig,
+        {"return": -1, "reward": -1, "error": 1},
+        lambda config: score_of(config)[0],
+        _check_agent,
+        _act,
+        "train",
+    ),
+    Swept(
+        "stream",
+        StreamConfig,
+        {"accuracy": -1, "log_loss": 1, "calibration_error": 1, "mae": 1, "rmse": 1},
+        _of_target,
+        _check_stream,
+        _follow,
+        "stream",
+    ),
+)
+
+
+def swept(config: SweptConfig) -> Swept:
+    """Return the command of a configuration."""
+    return next(each for each in SWEPT if isinstance(config, each.config))
