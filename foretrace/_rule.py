@@ -46,11 +46,6 @@ class Depth:
         if self.by_memory and not self.modules:
             raise ValueError("by_memory=True says how modules are sampled, and modules=0 takes all; set modules")
 
-    @property
-    def samples(self) -> bool:
-        """Whether what is carried is sampled, so that a stream needs a PRNG key."""
-        return self.modules > 0
-
 
 @dataclasses.dataclass(frozen=True)
 class Sketches:
@@ -67,11 +62,6 @@ class Sketches:
 
     def __post_init__(self) -> None:
         _check_count("sketches", self.sketches, 1)
-
-    @property
-    def samples(self) -> bool:
-        """Whether what is carried is sampled, so that a stream needs a PRNG key."""
-        return True
 
 
 Credit = Depth | Sketches
@@ -146,7 +136,7 @@ class LearningRule:
     @property
     def samples(self) -> bool:
         """Whether what is carried is sampled, so that a stream needs a PRNG key."""
-        return self.credit is not None and self.credit.samples
+        return isinstance(self.credit, Sketches) or (self.credit is not None and self.credit.modules > 0)
 
     def __str__(self) -> str:
         credit = () if self.credit is None else dataclasses.fields(self.credit)

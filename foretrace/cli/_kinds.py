@@ -28,17 +28,17 @@ from foretrace.sweep._trials import best, read_trials, run_dir
 
 
 class Known(NamedTuple):
-    """A kind of run.
+    """A kind of run; functions get its directory.
 
     Args:
         command: name of the command that begins and resumes it.
         kind: class of its configuration, and what a resumed run may change.
         again: function of a recorded configuration and the directory; the command with the options of the run.
-        table: function of the directory; what a report prints.
-        figure: function of the directory that draws the figure of a report.
+        table: function that returns what a report prints.
+        figure: function that draws the figure of a report.
         contents: files of the directory, and what each of them is.
-        parts: function of the directory; the runs that it is made of. None for a single run.
-        more: function of the directory; the last line of a report.
+        parts: function that returns the runs that it is made of. None for a single run.
+        more: function that returns the last line of a report.
     """
 
     command: str

@@ -8,7 +8,7 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import tyro
@@ -39,10 +39,9 @@ from foretrace.cli._options import (
 from foretrace.cli._recorded import RESUMED, check_task, default_for, default_of_task, without_command
 from foretrace.cli._recorded import spelled_out as with_run_dir
 from foretrace.cli._reproduce import _bench, _report, _reproduce
-from foretrace.cli._rl import rl
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
-from foretrace.cli._train import _align, _train
+from foretrace.cli._train import _align, _rl, _train
 
 
 def run() -> NoReturn:
@@ -110,30 +109,23 @@ def _exit_at_once(code: int) -> NoReturn:
     os._exit(code)
 
 
+_DOES: dict[type, Callable[[Any], int]] = {
+    Train: _train,
+    Sweep: sweep,
+    RL: _rl,
+    Stream: stream,
+    Predict: predict,
+    Align: _align,
+    Bench: _bench,
+    Report: _report,
+    Check: check,
+    Export: write_graph,
+}
+"""What each command does but `reproduce`, which says its own command line again."""
+
+
 def _run(command: Subcommand, arguments: list[str]) -> int:
-    match command:
-        case Train():
-            return _train(command)
-        case Sweep():
-            return sweep(command)
-        case RL():
-            return rl(command)
-        case Stream():
-            return stream(command)
-        case Predict():
-            return predict(command)
-        case Align():
-            return _align(command)
-        case Reproduce():
-            return _reproduce(command, arguments)
-        case Bench():
-            return _bench(command)
-        case Report():
-            return _report(command)
-        case Check():
-            return check(command)
-        case Export():
-            return write_graph(command)
+    return _reproduce(command, arguments) if isinstance(command, Reproduce) else _DOES[type(command)](command)
 
 
 def _show_help(arguments: list[str]) -> int:

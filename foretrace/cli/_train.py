@@ -1,9 +1,10 @@
-"""What `foretrace train`, `foretrace align` and the report of a run do."""
+"""What `foretrace train`, `rl` and `align` do."""
 
 import dataclasses
 import sys
 import warnings
 from pathlib import Path
+from typing import Any, TypeVar
 
 from foretrace import experiment
 from foretrace._distributed.processes import is_first, join, loss_explained
@@ -14,12 +15,17 @@ from foretrace._runs.config_json import differences
 from foretrace._runs.directory import default_path
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._kinds import again, report, stopped
-from foretrace.cli._options import Align, Train
+from foretrace.cli._options import RL, Align, Train
 from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align
 from foretrace.experiment._report import alignment_tables
+from foretrace.rl._config import RLConfig
+from foretrace.rl._run import train as train_agent
+from foretrace.rl._series import Series
 from foretrace.tasks.own import OwnSequences
+
+Pinnable = TypeVar("Pinnable", Config, RLConfig)
 
 
 def _train(command: Train) -> int:
@@ -35,6 +41,14 @@ def _train(command: Train) -> int:
         place = saved if result.step else "before the first step"
         return stopped(place, again("train", run_dir, devices=command.devices, cluster=command.cluster))
     return report(run_dir)
+
+
+def _rl(command: RL) -> int:
+    run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
+    result = train_agent(_pinned(command.config), run_dir, resume=command.resume)
+    if result.scores is not None:
+        return report(run_dir)
+    return stopped(f"after step {result.step} of {command.config.steps}; the state is saved", again("rl", run_dir))
 
 
 def _align(command: Align) -> int:
@@ -72,8 +86,8 @@ def _network_in(checkpoint: Path, asked: Config) -> Network:
     return network_in(checkpoint, config)
 
 
-def _pinned(config: Config) -> Config:
-    """Return a configuration whose file of own sequences is named by its whole path and its digest."""
-    if not isinstance(config.task, OwnSequences):
-        return config
-    return dataclasses.replace(config, task=config.task.pinned())
+def _pinned(config: Pinnable) -> Pinnable:
+    """Return a configuration whose own file, if it has one, is named by its whole path and its digest."""
+    files = ((name, getattr(config, name, None)) for name in ("task", "environment"))
+    changes: dict[str, Any] = {name: own.pinned() for name, own in files if isinstance(own, OwnSequences | Series)}
+    return dataclasses.replace(config, **changes)

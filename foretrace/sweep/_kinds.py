@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 
@@ -11,7 +11,6 @@ from foretrace._runs.directory import Run
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
-from foretrace.experiment._scores import Scores
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import begin
 from foretrace.rl._program import build as build_agent
@@ -23,16 +22,6 @@ from foretrace.stream._run import follow
 SweptConfig = Config | RLConfig | StreamConfig
 
 
-class Watch(Protocol):
-    """What is told the scores of a trial."""
-
-    def note(self, step: int, scores: Mapping[str, Any]) -> None:
-        """Note the scores at a step, once."""
-
-    def __call__(self, step: int, scores: Scores) -> bool:
-        """Note the scores of an evaluation; return whether to end the trial."""
-
-
 class Swept(NamedTuple):
     """A command whose runs are compared.
 
@@ -40,10 +29,10 @@ class Swept(NamedTuple):
         name: name of the command.
         config: class of its configurations.
         scores: scores of a run; 1 where a smaller one is better, else -1.
-        default: function of a configuration; the score that counts if none is named, or None.
-        check: function of a configuration that raises ValueError if it cannot run; nothing is computed.
-        run: function of a configuration, a directory, whether to resume, and a watch. It runs a trial and returns
-            whether it is finished.
+        default: function of a configuration: the score that counts if none is named, or None.
+        check: function of a configuration; it raises ValueError for one that cannot run, and computes nothing.
+        run: function of a configuration, a directory, whether to resume, and what notes the scores of a trial. It
+            returns whether the trial is finished.
         curve: kind of the lines of a record that have the scores.
         prunes: whether runs have evaluations before their end.
     """
@@ -53,7 +42,7 @@ class Swept(NamedTuple):
     scores: Mapping[str, int]
     default: Callable[[Any], str | None]
     check: Callable[[Any], Any]
-    run: Callable[[Any, Path, bool, Watch], bool]
+    run: Callable[[Any, Path, bool, Any], bool]
     curve: str
     prunes: bool = False
 
@@ -62,7 +51,7 @@ def _check_train(config: Config) -> None:
     jax.eval_shape(lambda: build(config).learner.init(jax.random.key(config.seed)))
 
 
-def _train(config: Config, path: Path, resume: bool, watch: Watch) -> bool:
+def _train(config: Config, path: Path, resume: bool, watch: Any) -> bool:
     metrics = Run(path).metrics
     for record in read_metrics(metrics) if resume and metrics.exists() else ():
         if record["kind"] == "validation":
@@ -75,7 +64,7 @@ def _check_agent(config: RLConfig) -> None:
     jax.eval_shape(lambda: begin(config.seen, build_agent(config), jax.random.key(config.seed)))
 
 
-def _act(config: RLConfig, path: Path, resume: bool, watch: Watch) -> bool:
+def _act(config: RLConfig, path: Path, resume: bool, watch: Any) -> bool:
     result = rl.train(config, path, resume=resume, show_progress=False)
     if result.scores is not None:
         watch.note(result.step, result.scores)
@@ -88,7 +77,7 @@ def _check_stream(config: StreamConfig) -> None:
     open_source(config)
 
 
-def _follow(config: StreamConfig, path: Path, resume: bool, watch: Watch) -> bool:
+def _follow(config: StreamConfig, path: Path, resume: bool, watch: Any) -> bool:
     result = follow(config, path, resume=resume, show_progress=False)
     if not result.stopped:
         watch.note(result.rows, result.scores)
@@ -100,38 +89,36 @@ def _of_target(config: StreamConfig) -> str | None:
     return {"classification": "accuracy", "regression": "mae"}.get(named)
 
 
-SWEPT = (
-    Swept(
-        "train",
-        Config,
-        {"loss": 1, "accuracy": -1, "sequences": -1},
-        lambda config: "loss",
-        _check_train,
-        _train,
-        "validation",
-        prunes=True,
-    ),
-    Swept(
-        "rl",
-        RLConfig,
-        {"return": -1, "reward": -1, "error": 1},
-        lambda config: score_of(config)[0],
-        _check_agent,
-        _act,
-        "train",
-    ),
-    Swept(
-        "stream",
-        StreamConfig,
-        {"accuracy": -1, "log_loss": 1, "calibration_error": 1, "mae": 1, "rmse": 1},
-        _of_target,
-        _check_stream,
-        _follow,
-        "stream",
-    ),
+TRAIN = Swept(
+    name="train",
+    config=Config,
+    scores={"loss": 1, "accuracy": -1, "sequences": -1},
+    default=lambda config: "loss",
+    check=_check_train,
+    run=_train,
+    curve="validation",
+    prunes=True,
+)
+RL = Swept(
+    name="rl",
+    config=RLConfig,
+    scores={"return": -1, "reward": -1, "error": 1},
+    default=lambda config: score_of(config)[0],
+    check=_check_agent,
+    run=_act,
+    curve="train",
+)
+STREAM = Swept(
+    name="stream",
+    config=StreamConfig,
+    scores={"accuracy": -1, "log_loss": 1, "calibration_error": 1, "mae": 1, "rmse": 1},
+    default=_of_target,
+    check=_check_stream,
+    run=_follow,
+    curve="stream",
 )
 
 
 def swept(config: SweptConfig) -> Swept:
     """Return the command of a configuration."""
-    return next(each for each in SWEPT if isinstance(config, each.config))
+    return next(each for each in (TRAIN, RL, STREAM) if isinstance(config, each.config))
