@@ -64,7 +64,8 @@ def test_targets_that_are_no_numbers_are_told_or_refused(tmp_path, capsys):
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("the target holds '2%', which is no number") == 1 and "row 31: the target" in said
     with pytest.raises(ValueError, match=r"first 10 rows have no number in 'y', but texts such as '2%'"):
-        run(tmp_path / "b.csv", rows[30:], task="regression")
+        (tmp_path / "texts").mkdir()
+        run(tmp_path / "texts" / "a.csv", rows[30:], task="regression")
 
 
 def test_a_class_without_room_is_told(tmp_path, capsys):
