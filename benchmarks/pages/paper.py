@@ -33,10 +33,7 @@ def cells(name, scale):
 def beside(column):
     """Return final training losses of Table 1 at the paper's scale, beside the paper's."""
     found = {rule: cells("table1", "paper")[rule, column] for rule in RULES}
-    rows = [
-        [RULES[rule], loss(cell.mean), loss(cell.entry.published), str(len(cell.values))]
-        for rule, cell in found.items()
-    ]
+    rows = [[RULES[rule], loss(cell.mean), loss(cell.entry.published), runs(cell)] for rule, cell in found.items()]
     return table(["rule", "final training loss", "the paper", "runs"], rows)
 
 
@@ -63,6 +60,11 @@ def depth():
         if "depth" in row
     ]
     return table(["", "test accuracy", "share of the gap"], rows)
+
+
+def runs(cell):
+    """Return the number of runs, and of those that diverged and are not in the mean."""
+    return f"{len(cell.values)}" + (f", {cell.diverged} of them diverged" if cell.diverged else "")
 
 
 def loss(value):

@@ -31,6 +31,7 @@ NETWORKS = ("online", "exact", "hybrid", "BPTT", "spatial", "truncated")
 def text():
     """Return the page."""
     parts = {"reach": reach, "memory": memory, "speed": speed, "peers": peers, "soak": soak, "commands": commands}
+    parts["what"] = lambda: page.what(found())
     for name, first in (("first", True), ("whole", False)):
         parts[f"{name}_accuracy"] = lambda first=first: libraries(first, classes=True)
         parts[f"{name}_error"] = lambda first=first: libraries(first, classes=False)
