@@ -159,6 +159,8 @@ class StreamConfig:
         self._check_members()
 
     def _check_source(self) -> None:
+        if self.source is tyro.MISSING_NONPROP:  # the command line still asks for it
+            return
         if not isinstance(self.source, str | os.PathLike):
             raise TypeError(
                 f"source is a {type(self.source).__name__}, expected the path of a file, or - for standard input; rows "
