@@ -195,14 +195,14 @@ def test_the_numbers_of_rules_and_cells_on_the_front_pages():
 def test_the_page_of_rules_says_what_is_carried():
     text = (ROOT / "docs" / "rules.md").read_text()
     network = ft.Network(8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64), key=jax.random.key(0))
-    online, first, both = ft.ONLINE, ft.ONLINE.with_depth(1), ft.ONLINE.with_depth(4).with_groups(2)
-    rows = {"`BPTT` (states only)": ft.BPTT, "0": online, "d = 0": online, "all": first}
-    rows |= {str(d): online.with_depth(d) for d in (1, 2, 3)} | {str(m): first.with_modules(m) for m in (16, 8)}
-    rows |= {"4 | 2 | all": both, "4 | 2 | 8": both.with_modules(8)}
-    rows |= {f"{d} | 1 | all": online.with_depth(d).with_groups(1) for d in (2, 4)}
-    rows |= {f"{d} | 1 | 8": online.with_depth(d).with_groups(1).with_modules(8) for d in (2, 4)}
+    rows = {"`BPTT` (states only)": "bptt", "0": "online", "d = 0": "online", "all": "online(depth=1)"}
+    rows |= {str(d): f"online(depth={d})" for d in (1, 2, 3)}
+    rows |= {str(m): f"online(depth=1, modules={m})" for m in (16, 8)}
+    for d, groups in ((2, 1), (4, 1), (4, 2)):
+        rows[f"{d} | {groups} | all"] = f"online(depth={d}, groups={groups})"
+        rows[f"{d} | {groups} | 8"] = f"online(depth={d}, groups={groups}, modules=8)"
     for name, rule in rows.items():
-        assert f"\n| {name} | {ft.carry_size(network, rule):,} | " in text, name
+        assert f"\n| {name} | {ft.carry_size(network, ft.rule(rule)):,} | " in text, name
 
 
 @pytest.mark.program
