@@ -54,10 +54,10 @@ class Sweep:
     """Run `foretrace train`, `rl` or `stream` many times with other options, and compare the runs.
 
     Begin with the command whose runs are compared: `foretrace sweep rl t-maze`, `foretrace sweep stream FILE`. Each of
-    its options can also be given here; it then holds for all trials. With several seeds, such as --grid seed=0,1,2, a
-    table has the mean over them. Each trial is a run directory that `foretrace report` reads. If a worker is lost,
-    another one continues its trial from the checkpoint. With --storage, the same command on another machine joins the
-    sweep.
+    its options, such as --optimizer.learning-rate, can also be given here; it then holds for all trials. With several
+    seeds, such as --grid seed=0,1,2, a table has the mean over them. Each trial is a run directory that `foretrace
+    report` reads. If a worker is lost, another one continues its trial from the checkpoint. With --storage, the same
+    command on another machine joins the sweep.
 
     Args:
         task: task of train or rl, or stream; train may be left out before its task.
