@@ -5,6 +5,7 @@ import json
 import pytest
 
 from foretrace._runs.checkpoint import read_extra
+from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
@@ -24,9 +25,9 @@ def run(path, rows, **options):
         lines = [",".join(f'"{value}"' for value in row.values()) for row in rows]
         path.write_text("\n".join([",".join(rows[0]), *lines]) + "\n")
     options = {"target": "y", "model": MODEL, "look_ahead": 20} | options
-    out = follow(StreamConfig(str(path), **options), path.parent / "run").run_dir
-    saved = read_extra(path.parent / "run" / "checkpoint.safetensors")["intake"]["labels"]
-    return out, read_metrics(path.parent / "run" / "metrics.jsonl")[-1], saved
+    out = follow(StreamConfig(str(path), **options), path.with_suffix("")).run_dir
+    saved = read_extra(out / "checkpoint.safetensors")["intake"]["labels"]
+    return out, read_metrics(out / "metrics.jsonl")[-1], saved
 
 
 def test_labels_of_json_are_classes_as_they_are_and_equal_ones_are_one(tmp_path):
@@ -66,6 +67,12 @@ def test_targets_that_are_no_numbers_are_told_or_refused(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"first 10 rows have no number in 'y', but texts such as '2%'"):
         (tmp_path / "texts").mkdir()
         run(tmp_path / "texts" / "a.csv", rows[30:], task="regression")
+
+
+def test_a_directory_that_is_taken_is_refused_before_the_source_is_opened(tmp_path):
+    out, *_ = run(tmp_path / "a.csv", [{"x": i, "y": i} for i in range(30)])
+    with pytest.raises(RunError, match="holds a run already"):
+        follow(StreamConfig(str(tmp_path / "absent.csv"), target="y"), out)
 
 
 def test_a_class_without_room_is_told(tmp_path, capsys):
