@@ -22,7 +22,7 @@ from foretrace.experiment._program import align
 from foretrace.experiment._report import alignment_tables
 from foretrace.rl._config import RLConfig
 from foretrace.rl._run import train as train_agent
-from foretrace.rl._series import Series
+from foretrace.rl._task import Task
 from foretrace.tasks.own import OwnSequences
 
 Pinnable = TypeVar("Pinnable", Config, RLConfig)
@@ -89,5 +89,5 @@ def _network_in(checkpoint: Path, asked: Config) -> Network:
 def _pinned(config: Pinnable) -> Pinnable:
     """Return a configuration whose own file, if it has one, is named by its whole path and its digest."""
     files = ((name, getattr(config, name, None)) for name in ("task", "environment"))
-    changes: dict[str, Any] = {name: own.pinned() for name, own in files if isinstance(own, OwnSequences | Series)}
+    changes: dict[str, Any] = {name: own.pinned() for name, own in files if isinstance(own, OwnSequences | Task)}
     return dataclasses.replace(config, **changes)

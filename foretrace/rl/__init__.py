@@ -8,9 +8,11 @@ from foretrace.rl._environment import Environment as Environment
 from foretrace.rl._environment import TimeStep as TimeStep
 from foretrace.rl._environment import check_environment as check_environment
 from foretrace.rl._environment import step_or_reset as step_or_reset
-from foretrace.rl._gymnasium import Interaction as Interaction
-from foretrace.rl._gymnasium import interact as interact
+from foretrace.rl._evaluation import Episodes as Episodes
+from foretrace.rl._gymnasium import Gymnasium as Gymnasium
 from foretrace.rl._gymnax import Gymnax as Gymnax
+from foretrace.rl._interact import Interaction as Interaction
+from foretrace.rl._interact import interact as interact
 from foretrace.rl._memory_chain import MemoryChain as MemoryChain
 from foretrace.rl._method import Method as Method
 from foretrace.rl._overshoot import ObGD as ObGD

@@ -79,6 +79,10 @@ class ActorCritic:
         """Return a sample of the policy."""
         return self._policy(output.size).action(output[1:], noise)
 
+    def greedy_action(self, output: Float[Array, "O"]) -> Array:
+        """Return the most probable action of the policy."""
+        return self._policy(output.size).mode(output[1:])
+
     def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
         """Return the value plus the weighted log-probability of the action."""
         action = self.action(output, noise)

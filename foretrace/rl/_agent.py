@@ -19,7 +19,10 @@ from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, Float, PRNGKeyArray
-from foretrace.rl._checks import check_options
+from foretrace.rl._checks import check_evaluation, check_options
+from foretrace.rl._evaluation import STEPS_OF_AN_EPISODE, Episodes, episodes_of, play
+from foretrace.rl._gymnasium import as_environment
+from foretrace.rl._live import errors_of_python
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._overshoot import ObGD
@@ -94,6 +97,7 @@ class Agent:
         self._front = () if batch_size is None else (batch_size,)
         learning = LearningStep(method, self._gradient, self.optimizer, discount, trace_decay, batch_size)
         self._step = jax.jit(learning.__call__)
+        self._play = jax.jit(partial(play, learning), static_argnums=(0, 1, 2))
         self._final_value = jax.jit(learning.final_value)
 
     @property
@@ -160,11 +164,70 @@ class Agent:
                 outside [0, 1], no reward, or a truncated episode without its last observation; the
                 state is unharmed.
         """
-        if not isinstance(state, AgentState):
-            raise TypeError(f"state is a {type(state).__name__}, expected what init() or step() returned")
+        self._check_state(state)
         given = check_transition(transition, self._front, self.network.input_size, self._dtype)
         final_value = self._value_if_cut(state, given)
         return self._step(state, given._replace(final_observation=None), final_value)
+
+    def evaluate(
+        self,
+        state: AgentState,
+        environment: Any,
+        episodes: int,
+        *,
+        greedy: bool = True,
+        key: PRNGKeyArray | None = None,
+        most_steps: int | None = None,
+    ) -> Episodes:
+        """Act in new episodes without learning; compiled once for each environment.
+
+        The moments of observations stay as they are. A batch of environments shares the episodes
+        evenly, and each environment plays its first ones to their end, however long they are.
+
+        Args:
+            state: state from `init` or `step`; it is not changed.
+            environment: `Environment`, or an environment of gymnasium or its id.
+            episodes: number of episodes.
+            greedy: True for the action that seems best: the most probable one, the mean of a
+                Gaussian, the one of the largest value. False for actions as in learning: a sample
+                of the policy, or a random one with the present probability. Default: True.
+            key: PRNG key of the environments and the actions. Default: `jax.random.key(0)`.
+            most_steps: largest number of steps of each environment. Default: 10,000 for each of its
+                episodes.
+
+        Returns:
+            Return (without a discount) and length of each episode.
+
+        Raises:
+            TypeError: not a state of this agent, not an environment, or not a PRNG key.
+            ValueError: numbers below one, an environment that does not fit the agent, a method
+                without a choice, too few episodes within `most_steps`, or a reward or output that
+                is NaN or infinite.
+
+        >>> import foretrace as ft, jax
+        >>> cell = ft.LRU.factory(state_size=4)
+        >>> network = ft.Network(2, 3, model_size=4, depth=1, cell=cell, key=jax.random.key(0))
+        >>> agent = ft.rl.Agent(network, ft.rl.ActorCritic(), rule=ft.ONLINE)
+        >>> agent.evaluate(agent.init(), ft.rl.MemoryChain(length=3), 5).lengths.tolist()
+        [4, 4, 4, 4, 4]
+        """
+        self._check_state(state)
+        environment = as_environment(environment)
+        check_evaluation(self, environment, episodes, most_steps)
+        key = jax.random.key(0) if key is None else key
+        check_key("evaluate", key)
+        streams = self.batch_size or 1
+        wanted = np.full(streams, episodes // streams, np.int32)
+        wanted[: episodes % streams] += 1
+        most = int(wanted[0])
+        limit = STEPS_OF_AN_EPISODE * most if most_steps is None else most_steps
+        with errors_of_python():
+            played = self._play(environment, most, greedy, state, wanted, limit, key)
+            return episodes_of(jax.device_get(played), wanted, limit)
+
+    def _check_state(self, state: Any) -> None:
+        if not isinstance(state, AgentState):
+            raise TypeError(f"state is a {type(state).__name__}, expected what init() or step() returned")
 
     def _value_if_cut(self, state: AgentState, given: Transition) -> Float[Array, "*B"]:
         """Run the network on last observations if an episode was truncated."""

@@ -33,6 +33,32 @@ def check_options(agent: Any) -> None:
         raise ValueError(f"{name}(batch_size={agent.batch_size}) must be at least 1, or None for one environment")
 
 
+def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> None:
+    """Raise a ValueError if an agent cannot act in an environment with these sizes of observation and actions."""
+    inputs, actions = agent.network.input_size, agent.action_count
+    if size != inputs:
+        raise ValueError(f"{name}: observations have {size} elements, the network {inputs} inputs")
+    if count != actions:
+        kinds = [f"{n} discrete actions" if n is not None else "continuous ones" for n in (count, actions)]
+        raise ValueError(f"{name}: the environment has {kinds[0]}, the agent {kinds[1]}")
+
+
+def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: Any) -> None:
+    """Raise an error that names what does not fit an evaluation, and what would."""
+    for name, value in (("episodes", episodes), ("most_steps", most_steps)):
+        given = name == "episodes" or value is not None
+        if given and (isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31):
+            raise ValueError(f"evaluate({name}={value!r}) must be an integer of at least 1 and below 2^31")
+    if not callable(getattr(environment, "reset", None)) or not callable(getattr(environment, "step", None)):
+        raise TypeError(
+            f"evaluate(environment={environment!r:.80}) must be a foretrace.rl.Environment, or an environment of "
+            "gymnasium or its id"
+        )
+    if agent.action_count == 1:
+        raise ValueError("evaluate: the agent only predicts, so that no return depends on it; look at its errors")
+    check_fits("evaluate", agent, environment.observation_size, environment.action_count)
+
+
 def check_numbers(
     name: str, value: Any, shape: tuple[int, ...], dtype: Any, low: float = -np.inf, high: float = np.inf
 ) -> Any:

@@ -1,6 +1,7 @@
 """What a run of an agent is: typed, frozen dataclasses; the options of `foretrace rl`, and `config.json` of a run."""
 
 import dataclasses
+import typing
 from typing import Annotated, Literal
 
 import tyro
@@ -8,19 +9,20 @@ import tyro
 from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
 from foretrace._runs.options import Advanced, RuleText
-from foretrace.experiment._cells import GRU, LRU
+from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
 from foretrace.rl._environment import Environment
-from foretrace.rl._gymnax import Gymnax
-from foretrace.rl._memory_chain import MemoryChain
 from foretrace.rl._partial import Delayed, Masked, Noisy
-from foretrace.rl._repeat import RepeatFirst, RepeatPrevious
-from foretrace.rl._series import Series
-from foretrace.rl._t_maze import TMaze
-from foretrace.rl._trace_conditioning import TraceConditioning
+from foretrace.rl._registry import ENVIRONMENTS
+from foretrace.rl._task import Task
 
-EnvironmentConfig = MemoryChain | TraceConditioning | TMaze | RepeatFirst | RepeatPrevious | Series | Gymnax
+if typing.TYPE_CHECKING:
+    EnvironmentConfig = Task
+    TaskName = str
+else:
+    EnvironmentConfig = typing.Union[tuple(type(entry.environment) for entry in ENVIRONMENTS.values())]  # noqa: UP007
+    TaskName = Literal[tuple(ENVIRONMENTS)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
 
 
@@ -134,6 +136,8 @@ class RLConfig:
         steps: number of steps of each environment, with one update for each.
         environments: number of environments side by side, which share the network.
         seed: seed of the initialisation, the environments and the actions.
+        evaluation_episodes: number of episodes after the last step in which the agent takes the best actions and does
+            not learn; their mean return is in the report. 0 for none.
         log_every: number of steps between lines of metrics, each about these steps.
         checkpoint_every: number of steps between checkpoints, a multiple of log_every.
 
@@ -142,7 +146,7 @@ class RLConfig:
             checks the rest.
     """
 
-    environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = MemoryChain()
+    environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = ENVIRONMENTS["memory-chain"].environment
     observation: ObservationConfig = ObservationConfig()
     network: NetworkConfig = NetworkConfig(2, 32, LRU(32))
     agent: AgentConfig = AgentConfig()
@@ -150,6 +154,7 @@ class RLConfig:
     steps: int = 200_000
     environments: int = 1
     seed: int = 0
+    evaluation_episodes: int = 0
     log_every: Advanced[int] = 2000
     checkpoint_every: Advanced[int] = 20_000
 
@@ -166,16 +171,24 @@ class RLConfig:
             )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+        if not 0 <= self.evaluation_episodes < 2**31:
+            raise ValueError(f"evaluation_episodes={self.evaluation_episodes} must lie in [0, 2^31)")
+        environment, name = self.environment, type(self.environment).__name__
         predicts = self.agent.method == "prediction"
-        if predicts != isinstance(self.environment, TraceConditioning | Series):
-            name = type(self.environment).__name__
+        if predicts != environment.predicts:
             raise ValueError(
                 f"agent.method={self.agent.method} does not fit {name}: "
                 + ("it has actions to choose" if predicts else "there is nothing to choose; use prediction")
             )
-        if self.environments > 1 and isinstance(self.environment, Series):
+        most = environment.most_environments
+        if most is not None and self.environments > most:
             raise ValueError(
-                f"environments={self.environments} does not fit Series: all of them would read the same rows; use 1"
+                f"environments={self.environments} does not fit {name}: more than {most} would give the same rows"
+            )
+        if predicts and self.evaluation_episodes:
+            raise ValueError(
+                f"evaluation_episodes={self.evaluation_episodes} does not fit agent.method=prediction: "
+                "no return depends on a prediction; leave it out"
             )
         if predicts and self.agent.scale_rewards:
             raise ValueError(
@@ -191,32 +204,23 @@ class RLConfig:
             ValueError: hidden elements that the observation does not have, a file of numbers that cannot be used, or
                 more steps than one pass over it has.
         """
-        if isinstance(self.environment, Series) and self.steps > (most := self.environment.row_count - 1):
+        most = self.environment.stream_length
+        if most is not None and self.steps > most:
             raise ValueError(
-                f"steps={self.steps} is more than one pass over {self.environment.path}, where every row is predicted "
-                f"before it is learned; use at most {most}"
+                f"steps={self.steps} is more than one pass over the environment, where every row is predicted before "
+                f"it is learned; use at most {most}"
             )
         return self.observation.of(self.environment)
 
 
-TaskName = Literal[
-    "memory-chain", "t-maze", "trace-conditioning", "repeat-first", "repeat-previous", "series", "gymnax"
-]
-
 TASKS: dict[TaskName, RLConfig] = {
-    "memory-chain": RLConfig(),
-    "t-maze": RLConfig(environment=TMaze()),
-    "trace-conditioning": RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", 0.9)),
-    "repeat-first": RLConfig(environment=RepeatFirst(), network=NetworkConfig(2, 32, GRU())),
-    "repeat-previous": RLConfig(environment=RepeatPrevious()),
-    "series": RLConfig(
-        environment=Series(),
-        agent=AgentConfig("prediction", 0.95, normalize_observations=True),
-        steps=10_000,
-        log_every=500,
-        checkpoint_every=5000,
-    ),
-    "gymnax": RLConfig(environment=Gymnax(), agent=AgentConfig(normalize_observations=True, scale_rewards=True)),
+    name: RLConfig(
+        environment=entry.environment,
+        network=NetworkConfig(2, 32, entry.cell),
+        agent=AgentConfig(**entry.agent),
+        **entry.run,
+    )
+    for name, entry in ENVIRONMENTS.items()
 }
 """The tasks on the command line, with the configuration that each begins with."""
 
@@ -224,7 +228,7 @@ TASKS: dict[TaskName, RLConfig] = {
 def task_name(environment: EnvironmentConfig) -> TaskName:
     """Return the name of an environment on the command line.
 
-    >>> task_name(TMaze())
+    >>> task_name(ENVIRONMENTS["t-maze"].environment)
     't-maze'
     """
     return next(name for name, config in TASKS.items() if type(config.environment) is type(environment))

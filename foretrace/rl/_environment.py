@@ -1,10 +1,12 @@
 """What an environment is: two pure functions, `reset` and `step`; and episodes that follow each other."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
@@ -38,8 +40,8 @@ class Environment(Protocol):
         """Number of elements of an observation."""
 
     @property
-    def action_count(self) -> int:
-        """Number of actions; 1 where there is nothing to choose, only to predict."""
+    def action_count(self) -> int | None:
+        """Number of actions; 1 where there is nothing to choose, only to predict, None for continuous ones."""
 
     @property
     def truncates(self) -> bool:
@@ -78,10 +80,25 @@ def step_or_reset(
     """
     step_key, reset_key = jax.random.split(key)
     after, step = environment.step(state, action, step_key)
-    fresh, first = environment.reset(reset_key)
     done = step.terminated | step.truncated
+    if _in_python(environment):
+        # A branch: a reset costs more than the choice of an array.
+        after, observation = lax.cond(done, lambda: environment.reset(reset_key), lambda: (after, step.observation))
+        return after, step, observation
+    fresh, first = environment.reset(reset_key)
     after = optax.tree.where(done, fresh, after)
     return after, step, jnp.where(done, first, step.observation)
+
+
+def each_environment(environment: Environment, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a batch of environments: side by side, or in turn where they run in Python."""
+    if _in_python(environment):
+        return lambda *batches: lax.map(lambda now: function(*now), batches)
+    return jax.vmap(function)
+
+
+def _in_python(environment: Environment) -> bool:
+    return getattr(environment, "in_python", False)
 
 
 def check_environment(environment: Environment) -> None:

@@ -1,112 +1,131 @@
-"""Environments of gymnasium, step by step in Python."""
+"""Environments of gymnasium as pure functions: a state is the seed of an episode and the actions so far."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import copy
+import dataclasses
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-import numpy as np
+import jax
+import jax.numpy as jnp
+import tyro
 
-from foretrace.rl._agent import Agent
-from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._transition import Transition
+from foretrace._types import Array, Float, Int, PRNGKeyArray
+from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._live import Live, made
+from foretrace.rl._task import Task
 
 
-class Interaction(NamedTuple):
-    """What a step in an environment of gymnasium gives.
+class GymnasiumState(NamedTuple):
+    """Episode of an environment: what brings another one to the same place.
 
     Args:
-        state: state of the agent, which has learned from the step; keep the last one to go on.
-        info: information about this update.
-        reward: reward of the step.
-        total: sum of the rewards of the episode if the step has ended it; None within an episode.
+        seed: seed of the reset.
+        step: number of steps done.
+        actions: actions of these steps, then zeros.
     """
 
-    state: AgentState
-    info: AgentInfo
-    reward: float
-    total: float | None
+    seed: Int[Array, ""]
+    step: Int[Array, ""]
+    actions: Array
 
 
-def interact(
-    agent: Agent, state: AgentState, environment: Any, steps: int, *, seed: int | None = None
-) -> Iterator[Interaction]:
-    """Let an agent act and learn in an environment of gymnasium, episode after episode.
+class AbstractGymnasium(Task):
+    """An environment of gymnasium whose steps run in Python, between those of the compiled agent.
+
+    An episode must follow from the seed of its reset and its actions, as gymnasium asks for: a
+    resumed run repeats the actions of its present episode.
+    """
+
+    truncates: ClassVar[bool] = True
+    in_python: ClassVar[bool] = True
+
+    limit: int | None
+
+    def make(self) -> Any:
+        """Return a new environment."""
+        raise NotImplementedError
+
+    @property
+    def observation_size(self) -> int:
+        """Number of elements of a flattened observation."""
+        return self._live.size
+
+    @property
+    def action_count(self) -> int | None:
+        """Number of actions; None for continuous ones."""
+        return self._live.count
+
+    def reset(self, key: PRNGKeyArray) -> tuple[GymnasiumState, Float[Array, "I"]]:
+        """Begin an episode with a random seed."""
+        live, none = self._live, jnp.zeros((), jnp.int32)
+        seed = jax.random.randint(key, (), 0, 2**31 - 1, jnp.int32)
+        observation = jax.pure_callback(live.reset, live.seen, seed)
+        return GymnasiumState(seed, none, jnp.zeros((live.limit, *live.action.shape), live.action.dtype)), observation
+
+    def step(self, state: GymnasiumState, action: Array, key: PRNGKeyArray) -> tuple[GymnasiumState, TimeStep]:
+        """Act; what is random in the environment follows from the seed of the episode."""
+        live, flag = self._live, jax.ShapeDtypeStruct((), jnp.bool_)
+        number = jax.ShapeDtypeStruct((), live.seen.dtype)
+        found = jax.pure_callback(live.step, (live.seen, number, flag, flag), *state, action)
+        actions = state.actions.at[state.step].set(action.astype(state.actions.dtype))
+        after = GymnasiumState(state.seed, state.step + 1, actions)
+        observation, reward, terminated, truncated = found
+        one = jnp.ones((), live.seen.dtype)
+        return after, TimeStep(observation, reward, terminated, truncated, one)
+
+    @cached_property
+    def _live(self) -> "Live":
+        return Live(self.make, self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gymnasium(AbstractGymnasium):
+    """An environment of gymnasium with discrete actions, by its id.
+
+    Observations are flattened. Needs gymnasium: `pip install 'foretrace[rl]'`.
 
     Args:
-        agent: agent of one environment (`batch_size=None`).
-        state: state of the agent. If it was kept within an episode, nothing is learned from what
-            followed there.
-        environment: environment of gymnasium with actions of the agent's kind; observations are flattened. Continuous
-            actions are clipped to their bounds.
-        steps: number of steps.
-        seed: seed of the environment. Default: the environment's own.
-
-    Yields:
-        The state of the agent after each step, and what the step gave.
+        id: id of the environment, such as CartPole-v1; module:NAME-v0 imports a module of your own that registers it.
+        limit: number of steps after which an episode is cut. Default: that of the environment; 10,000 if it has none.
 
     Raises:
-        TypeError: flags of an end that are not boolean.
-        ValueError: spaces that do not fit the agent, an observation or reward that is NaN, infinite, not real or of
-            another shape than before, or an environment with another interface. The last state is unharmed.
+        ValueError: a limit below one; an unknown id and a missing gymnasium are refused at the first use.
     """
-    _check(agent, environment)
-    observation, _ = _parts("reset", environment.reset(seed=seed), _RESET)
-    action, state, _ = agent.step(state, Transition(np.ravel(observation), first=True))
-    total = 0.0
-    for _ in range(steps):
-        given = _parts("step", environment.step(_taken(agent, environment, action)), _STEP)
-        last, reward, terminated, truncated, _ = given
-        done = bool(terminated or truncated)
-        observation = _parts("reset", environment.reset(), _RESET)[0] if done else last
-        brought = Transition(
-            np.ravel(observation),
-            _single(reward),
-            terminated,
-            truncated,
-            final_observation=np.ravel(last) if truncated else None,
-        )
-        action, state, info = agent.step(state, brought)
-        total += float(brought.reward)
-        yield Interaction(state, info, float(brought.reward), total if done else None)
-        total = 0.0 if done else total
+
+    id: Annotated[str, tyro.conf.arg(aliases=("--id",))] = "CartPole-v1"
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            check_sizes(self, limit=1)
+
+    @property
+    def title(self) -> str:
+        """Name in a report."""
+        return self.id
+
+    def make(self) -> Any:
+        """Return a new environment."""
+        return made(self.id)
 
 
-_RESET = "observation, info"
-_STEP = "observation, reward, terminated, truncated, info"
+class Wrapped(AbstractGymnasium):
+    """An environment of gymnasium that was made already; each further one of a batch is a deep copy.
+
+    Args:
+        environment: environment of gymnasium.
+    """
+
+    def __init__(self, environment: Any):
+        self.environment, self.limit = environment, None
+
+    def make(self) -> Any:
+        """Return a copy of the environment."""
+        return copy.deepcopy(self.environment)
 
 
-def _parts(function: str, given: Any, expected: str) -> Any:
-    """Return what an environment returned, if it has the parts that gymnasium defines."""
-    count = len(expected.split(", "))
-    if not isinstance(given, tuple) or len(given) != count:
-        what = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
-        raise ValueError(
-            f"interact: {function}() returned {what}, expected ({expected}), as gymnasium defines since 0.26; wrap an "
-            "older environment"
-        )
-    return given
-
-
-def _single(reward: Any) -> Any:
-    """Return a reward that came as an array of one number as that number."""
-    array = np.asarray(reward)
-    return array.reshape(()) if array.size == 1 else reward
-
-
-def _taken(agent: Agent, environment: Any, action: Any) -> Any:
-    if agent.action_count is not None:
-        return int(action)
-    space = environment.action_space
-    return np.clip(np.asarray(action).reshape(space.shape), space.low, space.high)
-
-
-def _check(agent: Agent, environment: Any) -> None:
-    if agent.batch_size is not None:
-        raise ValueError(f"interact: the agent has batch_size={agent.batch_size}, expected None: one environment")
-    shape, count = environment.observation_space.shape, getattr(environment.action_space, "n", None)
-    size = None if shape is None else int(np.prod(shape))
-    if size != agent.network.input_size:
-        raise ValueError(f"interact: observations have {size} elements, the network {agent.network.input_size} inputs")
-    if agent.action_count is not None and (count is None or int(count) != agent.action_count):
-        raise ValueError(f"interact: the environment has {count} discrete actions, the agent {agent.action_count}")
-    if agent.action_count is None and count is not None:
-        raise ValueError(f"interact: the environment has {count} discrete actions, the agent continuous ones")
+def as_environment(environment: Any) -> Any:
+    """Return an environment of gymnasium, or its id, as an `Environment`; any other as it is."""
+    if isinstance(environment, str):
+        return Gymnasium(environment)
+    return Wrapped(environment) if hasattr(environment, "observation_space") else environment

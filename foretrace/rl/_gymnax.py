@@ -9,10 +9,11 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep
+from foretrace.rl._task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class Gymnax:
+class Gymnax(Task):
     """An environment of gymnax with discrete actions, with its default parameters.
 
     Observations are flattened. Needs gymnax: `pip install 'foretrace[rl]'`.
@@ -27,7 +28,11 @@ class Gymnax:
     name: str = "CartPole-v1"
 
     truncates: ClassVar[bool] = True
-    best_return: ClassVar[None] = None
+
+    @property
+    def title(self) -> str:
+        """Name in a report."""
+        return self.name
 
     @cached_property
     def _made(self) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._task import Task
 
 
 class MemoryChainState(NamedTuple):
@@ -18,7 +19,7 @@ class MemoryChainState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryChain:
+class MemoryChain(Task):
     """Remember a cue over silent steps, and answer with it: reward 1 if right, -1 if wrong.
 
         step          observation          what the action does
@@ -45,7 +46,6 @@ class MemoryChain:
 
     observation_size: ClassVar[int] = 2
     action_count: ClassVar[int] = 2
-    truncates: ClassVar[bool] = False
     best_return: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:

@@ -31,6 +31,9 @@ class Method(Protocol):
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
         """Return the action."""
 
+    def greedy_action(self, output: Float[Array, "O"]) -> Array:
+        """Return the action that seems best, which depends on the outputs alone."""
+
     def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
         """Return the number whose gradient the trace collects."""
 

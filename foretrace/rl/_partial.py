@@ -27,14 +27,19 @@ class AbstractPartial:
         return self.environment.observation_size
 
     @property
-    def action_count(self) -> int:
-        """Number of actions."""
+    def action_count(self) -> int | None:
+        """Number of actions; None for continuous ones."""
         return self.environment.action_count
 
     @property
     def truncates(self) -> bool:
         """Whether an episode can be cut."""
         return self.environment.truncates
+
+    @property
+    def in_python(self) -> bool:
+        """Whether steps run in Python."""
+        return getattr(self.environment, "in_python", False)
 
     @property
     def best_return(self) -> float | None:

@@ -30,6 +30,9 @@ class Policy(Protocol):
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
         """Return the action."""
 
+    def mode(self, output: Float[Array, "O"]) -> Array:
+        """Return the most probable action."""
+
     def log_probability(self, output: Float[Array, "O"], action: Array) -> Float[Array, ""]:
         """Return the logarithm of the probability, or of its density, of an action."""
 
@@ -55,6 +58,10 @@ class Categorical:
     def action(self, output: Float[Array, "A"], noise: Float[Array, "A"]) -> Int[Array, ""]:
         """Return the largest of logits plus Gumbel noise, which is a sample of the softmax."""
         return jnp.argmax(output + noise).astype(jnp.int32)
+
+    def mode(self, output: Float[Array, "A"]) -> Int[Array, ""]:
+        """Return the action of the largest logit."""
+        return jnp.argmax(output).astype(jnp.int32)
 
     def log_probability(self, output: Float[Array, "A"], action: Int[Array, ""]) -> Float[Array, ""]:
         """Return the logarithm of the softmax at an action."""
@@ -85,6 +92,10 @@ class Gaussian:
         """Return the mean plus the deviation times the noise."""
         mean, deviation = self._parts(output)
         return lax.stop_gradient(mean + deviation * noise)
+
+    def mode(self, output: Float[Array, "O"]) -> Float[Array, "K"]:
+        """Return the mean."""
+        return self._parts(output)[0]
 
     def log_probability(self, output: Float[Array, "O"], action: Float[Array, "K"]) -> Float[Array, ""]:
         """Return the logarithm of the density."""

@@ -1,5 +1,6 @@
 """What a run of an agent compiles: a block of environment steps, with what is measured in them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import AgentConfig, RLConfig
-from foretrace.rl._environment import Environment, TimeStep, check_environment, step_or_reset
+from foretrace.rl._environment import Environment, TimeStep, check_environment, each_environment, step_or_reset
 from foretrace.rl._method import Method
 from foretrace.rl._monitors import Range, spectral_radius, untrained
 from foretrace.rl._overshoot import ObGD
@@ -91,10 +92,15 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
     """
     agent, environment, net = config.agent, config.seen, config.network
-    outputs = {"prediction": 1, "actor-critic": 1 + environment.action_count}
+    actions = environment.action_count
+    if actions is None:
+        raise ValueError(
+            f"{type(config.environment).__name__} has continuous actions; a run chooses among discrete ones"
+        )
+    outputs = {"prediction": 1, "actor-critic": 1 + actions}
     network = Network(
         environment.observation_size,
-        outputs.get(agent.method, environment.action_count),
+        outputs.get(agent.method, actions),
         model_size=net.model_size,
         depth=net.depth,
         cell=net.cell.factory(),
@@ -138,7 +144,7 @@ def begin(environment: Environment, agent: Agent, key: PRNGKeyArray) -> World:
     agent_key, reset_key, key = jax.random.split(key, 3)
     assert agent.batch_size is not None, "a run has a batch of environments"
     keys = jax.random.split(reset_key, agent.batch_size)
-    environments, observation = jax.vmap(environment.reset)(keys)
+    environments, observation = each_environment(environment, environment.reset)(keys)
     nothing = jnp.zeros(keys.shape, observation.dtype)
     no = jnp.zeros(keys.shape, bool)
     # Arrays, since the first transition has the structure of the later ones.
@@ -175,9 +181,8 @@ def _step(environment: Environment, agent: Agent, world: World, tally: Tally) ->
     action, state, info = agent.step(world.agent, given)
     key, draw = jax.random.split(world.key)
     keys = jax.random.split(draw, world.total.size)
-    environments, step, observation = jax.vmap(lambda *now: step_or_reset(environment, *now))(
-        world.environments, action, keys
-    )
+    act = each_environment(environment, partial(step_or_reset, environment))
+    environments, step, observation = act(world.environments, action, keys)
     brought = Transition(
         observation,
         step.reward,

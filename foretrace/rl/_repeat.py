@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._task import Task
 
 SUITS, RANKS = 4, 13
 
@@ -20,14 +21,13 @@ class DeckState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Deck:
+class _Deck(Task):
     """A shuffled deck whose cards are shown one by one; the episode ends with the last card."""
 
     decks: int = 1
 
     observation_size: ClassVar[int] = SUITS
     action_count: ClassVar[int] = SUITS
-    truncates: ClassVar[bool] = False
     best_return: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:

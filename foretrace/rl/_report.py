@@ -10,10 +10,10 @@ from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
+from foretrace._runs.session import find_result
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, result_of
-from foretrace.rl._series import Series
 
 CONTENTS = {
     "config.json": "what was run, with versions and hardware",
@@ -38,6 +38,9 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     grid = Table("", score_of(config)[1], "reward of a step", title=_title(config))
     score = scores.get("error", float("nan")) if _predicts(config) else scores["return"]
     grid.add_row(f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}")
+    result = find_result(Run(Path(run_dir)), config) or {}
+    if "evaluation" in result:
+        grid.add_row(f"{config.evaluation_episodes} episodes without learning", f"{result['evaluation']:.3g}", "")
     for reference, name in _references(config, [line["step"] for line in lines]):
         grid.add_row(name, f"{reference:.3g}", "")
     cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s."
@@ -109,19 +112,14 @@ def score_of(config: RLConfig) -> tuple[str, str]:
 
 def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
     """Return scores to compare with, and what they are; of the same steps as the result, where that matters."""
-    environment = config.environment
-    if isinstance(environment, Series):
-        before = [step for step in steps if step <= (1 - LAST) * steps[-1]]
-        found = environment.baselines(config.agent.discount, max(before, default=0), steps[-1])
-        return [(1.0, "the best constant for the whole file"), *((value, name) for name, value in found.items())]
-    if _predicts(config):
-        return [(1.0, "the best constant prediction")]
-    return [] if environment.best_return is None else [(environment.best_return, "the best possible")]
+    before = [step for step in steps if step <= (1 - LAST) * steps[-1]]
+    found = config.environment.references(config.agent.discount, max(before, default=0), steps[-1])
+    return [(value, name) for name, value in found.items()]
 
 
 def _title(config: RLConfig) -> str:
-    cell, environment = type(config.network.cell).__name__, config.environment
-    seen = f"{type(environment).__name__}{config.observation}"
+    cell = type(config.network.cell).__name__
+    seen = f"{config.environment.title}{config.observation}"
     return f"{seen}, {config.agent.method}, rule {config.rule}, {cell} x {config.network.depth}"
 
 

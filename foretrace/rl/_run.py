@@ -15,6 +15,7 @@ from foretrace._runs.metrics import read_metrics
 from foretrace._runs.session import RunKind, Saved, Session, session
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import RLConfig
+from foretrace.rl._live import errors_of_python
 from foretrace.rl._program import Tally, World, advance, begin, build
 
 LAST = 0.1
@@ -73,7 +74,7 @@ def train(
         DivergenceError: every step of a whole block was refused; the last good state is kept.
         OSError: a file could not be written in the middle of the run.
     """
-    with session(KIND, config, run_dir, resume, show_progress) as run:
+    with errors_of_python(), session(KIND, config, run_dir, resume, show_progress) as run:
         loadable = _Loadable(config, build(config))
         saved = run.read_saved(Saved)
         world = _world(run, loadable, saved)
@@ -81,7 +82,7 @@ def train(
             scores = {name: done[name] for name in done if name not in ("kind", "step", "seconds")}
             return RLResult(run.run, done["step"], scores, done["seconds"])
         run.begin(saved)
-        return _Training(run, saved).run_from(world)
+        return _Training(run, loadable.agent, saved).run_from(world)
 
 
 def _world(run: Session[RLConfig], loadable: _Loadable, saved: Saved) -> World:
@@ -98,7 +99,8 @@ def _compiled(config: RLConfig) -> Any:
 class _Training:
     """The loop, and what is due at which step."""
 
-    def __init__(self, run: Session[RLConfig], saved: Saved):
+    def __init__(self, run: Session[RLConfig], agent: Agent, saved: Saved):
+        self.agent = agent
         self.session, self.run, self.config, self.clock = run, run.run, run.config, run.clock
         self.log, self.show, self.stop = run.log, run.show, run.stop
         config = self.config
@@ -120,7 +122,7 @@ class _Training:
         if self.step < self.config.steps:
             self._save(world)
             return RLResult(self.run, self.step, None, self.clock.seconds)
-        return self._finish()
+        return self._finish(world)
 
     def _log_block(self, tally: Tally, world: World) -> None:
         values = means(tally, self.spread)
@@ -135,9 +137,14 @@ class _Training:
         label = "error" if "error" in values else "return"
         self.show.reach(self.step, f"{label} {values[label]:.3g}")
 
-    def _finish(self) -> RLResult:
+    def _finish(self, world: World) -> RLResult:
         lines = [r for r in read_metrics(self.run.metrics) if r["kind"] == "train"]
         scores = result_of(lines, self.config.steps)
+        if count := self.config.evaluation_episodes:
+            key = jax.random.fold_in(jax.random.key(self.config.seed), 2)
+            scores["evaluation"] = float(
+                self.agent.evaluate(world.agent, self.config.seen, count, key=key).returns.mean()
+            )
         seconds = self.clock.seconds
         self.log.write("result", self.step, **scores, seconds=seconds)
         return RLResult(self.run, self.step, scores, seconds)

@@ -13,6 +13,7 @@ from foretrace._rows.lines import SourceError
 from foretrace._rows.source import Source
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._task import Task
 from foretrace.tasks._files import sha256
 
 NEGLIGIBLE = 0.01
@@ -30,7 +31,7 @@ class Table(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Series:
+class Series(Task):
     r"""Predict the discounted future of a column of a file; there is nothing to choose.
 
         observation = the numbers of a row
@@ -65,7 +66,8 @@ class Series:
 
     action_count: ClassVar[int] = 1
     truncates: ClassVar[bool] = True
-    best_return: ClassVar[None] = None
+    predicts: ClassVar[bool] = True
+    most_environments: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_sizes(self, scaling_rows=2)
@@ -79,6 +81,11 @@ class Series:
     def row_count(self) -> int:
         """Number of rows of the file; a pass has one step less."""
         return len(self.table.rows)
+
+    @property
+    def stream_length(self) -> int:
+        """Number of steps of one pass over the file, where every row is predicted before it is learned."""
+        return self.row_count - 1
 
     @property
     def table(self) -> Table:
@@ -160,20 +167,21 @@ class Series:
         values, known = self.values(discount)
         return float(values[known].var()) if known.any() else math.nan
 
-    def baselines(self, discount: float, first: int, last: int) -> dict[str, float]:
-        """Return the errors of simple predictions for rows from `first` to before `last`, as shares of `spread`.
+    def references(self, discount: float, first: int, last: int) -> dict[str, float]:
+        """Return the errors of simple predictions, as shares of `spread`; of rows from `first` to before `last`.
 
         The last value, as if it went on, predicts cumulant_t / (1 - discount).
         """
+        found = {"the best constant for the whole file": 1.0}
         values, known = self.values(discount)
         chosen = np.arange(first, last)[known[first:last]]
         if not len(chosen):
-            return {}
+            return found
         errors = {
             "the best constant for these rows": values[chosen].var(),
             "the last value, as if it went on": np.mean((self.cumulants() / (1 - discount) - values)[chosen] ** 2),
         }
-        return {name: float(error / self.spread(discount)) for name, error in errors.items()}
+        return found | {name: float(error / self.spread(discount)) for name, error in errors.items()}
 
     def _seen(self, row: Int[Array, ""]) -> Float[Array, "I"]:
         return jnp.asarray(self.table.rows, jnp.result_type(float))[row]

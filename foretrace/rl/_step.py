@@ -125,6 +125,32 @@ class LearningStep:
         noise = self._noises(jax.random.fold_in(state.key, 2), state)
         return self._each(self.method.next_value)(outputs, noise)
 
+    def act(
+        self, state: AgentState, carry: Carry | None, observation: Array, begins: Array, key: PRNGKeyArray | None
+    ) -> tuple[Array, Float[Array, "*B O"], Carry | None]:
+        """Choose an action, the greedy one without a key, and learn nothing.
+
+        Args:
+            state: state of the agent; its moments of observations stay as they are.
+            carry: states of the network.
+            observation: observation to act on.
+            begins: whether it begins an episode.
+            key: PRNG key of a sample of the policy.
+
+        Returns:
+            The action, the outputs of the network, and its next states.
+        """
+
+        def of_stream(carry: Carry, x: Array, begins: Array) -> tuple[Array, Carry | None]:
+            outputs, after = forward(state.network, carry, x[None], reset=begins[None])
+            return outputs[0], after
+
+        x = inputs_of(state.observations, observation)
+        output, after = self._each(of_stream, (1, 0, 0), (0, 1))(carry, x, begins)
+        if key is None:
+            return self._each(self.method.greedy_action)(output), output, after
+        return self._each(self.method.action)(output, self._noises(key, state)), output, after
+
     def _outcome(
         self, state: AgentState, transition: Transition, final_value: Array
     ) -> tuple[Outcome, Bool[Array, ""]]:

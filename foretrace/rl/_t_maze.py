@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._task import Task
 
 
 class TMazeState(NamedTuple):
@@ -22,7 +23,7 @@ NORTH, EAST, SOUTH, WEST = range(4)
 
 
 @dataclasses.dataclass(frozen=True)
-class TMaze:
+class TMaze(Task):
     """Walk east along a corridor, then turn to where a sign at the start has pointed.
 
         place             observation

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class TraceConditioning:
+class TraceConditioning(Task):
     """Predict an event that follows a short stimulus after an empty interval; there is nothing to choose.
 
         observation = (stimulus, event, distractors)
@@ -40,8 +41,7 @@ class TraceConditioning:
     distractors: int = 0
 
     action_count: ClassVar[int] = 1
-    truncates: ClassVar[bool] = False
-    best_return: ClassVar[None] = None
+    predicts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_sizes(self, interval=2, distractors=0)

@@ -54,6 +54,10 @@ class ValuePrediction:
         """Return the prediction."""
         return output[0]
 
+    def greedy_action(self, output: Float[Array, "1"]) -> Float[Array, ""]:
+        """Return the prediction."""
+        return output[0]
+
     def objective(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
         """Return the prediction."""
         return output[0]

@@ -60,11 +60,12 @@ def test_simple_predictions_are_scored_on_the_rows_that_are_asked(file):
     path, load, _ = file
     series = rl.Series(path, "load", scaling_rows=ROWS)
     scaled, values = (load - load.mean()) / load.std(), series.values(0.5)[0]
-    found = series.baselines(0.5, 10, 30)
-    constant, last = found.values()
+    found = series.references(0.5, 10, 30)
+    whole, constant, last = found.values()
     assert constant == pytest.approx(values[10:30].var() / series.spread(0.5))
     assert last == pytest.approx(np.mean((2 * scaled[10:30] - values[10:30]) ** 2) / series.spread(0.5))
-    assert series.baselines(0.5, ROWS - 3, ROWS) == {}
+    assert whole == 1
+    assert series.references(0.5, ROWS - 3, ROWS) == {"the best constant for the whole file": 1.0}
 
 
 def test_what_does_not_fit_is_named(file, tmp_path):

@@ -1,0 +1,75 @@
+"""An agent in an environment of gymnasium, step by step in Python: `interact`."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from foretrace.rl._agent import Agent
+from foretrace.rl._checks import check_fits
+from foretrace.rl._live import RESET, STEP, made, parts, single, sizes, taken
+from foretrace.rl._state import AgentInfo, AgentState
+from foretrace.rl._transition import Transition
+
+
+class Interaction(NamedTuple):
+    """What a step in an environment of gymnasium gives.
+
+    Args:
+        state: state of the agent, which has learned from the step; keep the last one to go on.
+        info: information about this update.
+        reward: reward of the step.
+        total: sum of the rewards of the episode if the step has ended it; None within an episode.
+    """
+
+    state: AgentState
+    info: AgentInfo
+    reward: float
+    total: float | None
+
+
+def interact(
+    agent: Agent, state: AgentState, environment: Any, steps: int, *, seed: int | None = None
+) -> Iterator[Interaction]:
+    """Let an agent act and learn in an environment of gymnasium, episode after episode.
+
+    Args:
+        agent: agent of one environment (`batch_size=None`).
+        state: state of the agent. If it was kept within an episode, nothing is learned from what
+            followed there.
+        environment: environment of gymnasium with actions of the agent's kind, or its id; observations are
+            flattened. Continuous actions are clipped to their bounds.
+        steps: number of steps.
+        seed: seed of the environment. Default: the environment's own.
+
+    Yields:
+        The state of the agent after each step, and what the step gave.
+
+    Raises:
+        TypeError: flags of an end that are not boolean.
+        ValueError: spaces that do not fit the agent, an observation or reward that is NaN, infinite, not real or of
+            another shape than before, or an environment with another interface. The last state is unharmed.
+    """
+    if agent.batch_size is not None:
+        raise ValueError(f"interact: the agent has batch_size={agent.batch_size}, expected None: one environment")
+    environment = made(environment)
+    check_fits("interact", agent, *sizes(environment))
+    observation, _ = parts("reset", environment.reset(seed=seed), RESET)
+    action, state, _ = agent.step(state, Transition(np.ravel(observation), first=True))
+    total = 0.0
+    for _ in range(steps):
+        given = parts("step", environment.step(taken(environment, action)), STEP)
+        last, reward, terminated, truncated, _ = given
+        done = bool(terminated or truncated)
+        observation = parts("reset", environment.reset(), RESET)[0] if done else last
+        brought = Transition(
+            np.ravel(observation),
+            single(reward),
+            terminated,
+            truncated,
+            final_observation=np.ravel(last) if truncated else None,
+        )
+        action, state, info = agent.step(state, brought)
+        total += float(brought.reward)
+        yield Interaction(state, info, float(brought.reward), total if done else None)
+        total = 0.0 if done else total

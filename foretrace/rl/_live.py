@@ -1,0 +1,191 @@
+"""Environments of gymnasium that stand within episodes, and what is checked of them."""
+
+import contextlib
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace.rl._checks import check_flags
+
+MOST_STEPS = 10_000
+"""Number of steps after which an episode is cut if neither the environment nor the user has a limit."""
+
+MOST_LIVE = 256
+"""Largest number of environments that stand within an episode; of others, the actions are repeated."""
+
+RESET = "observation, info"
+STEP = "observation, reward, terminated, truncated, info"
+
+
+class _Episode(NamedTuple):
+    """An environment within an episode, and the actions so far."""
+
+    environment: Any
+    actions: list[Any]
+
+
+class Live:
+    """Environments in Python behind the pure functions of `AbstractGymnasium`.
+
+    Args:
+        make: function that returns a new environment of gymnasium.
+        limit: number of steps after which an episode is cut; None for that of the environment.
+    """
+
+    failed: ClassVar[Exception | None] = None
+
+    def __init__(self, make: Callable[[], Any], limit: int | None):
+        first = make()
+        self._make, self._free, self._episodes = make, [first], OrderedDict[int, _Episode]()
+        size, self.count = sizes(first)
+        if size is None:
+            raise ValueError(
+                "observations have no shape; wrap the environment in gymnasium.wrappers.FlattenObservation"
+            )
+        self.size: int = size
+        own = getattr(getattr(first, "spec", None), "max_episode_steps", None)
+        self.limit = limit or own or MOST_STEPS
+        self.seen = jax.ShapeDtypeStruct((self.size,), jnp.result_type(float))
+        shape = () if self.count is not None else first.action_space.shape
+        self.action = jax.ShapeDtypeStruct(shape, jnp.int32 if self.count is not None else self.seen.dtype)
+
+    def reset(self, seed: Any) -> np.ndarray:
+        """Begin an episode; return its first observation."""
+        with _noted():
+            return self._begun(int(seed))[1]
+
+    def step(self, seed: Any, step: Any, actions: Any, action: Any) -> tuple[np.ndarray, ...]:
+        """Return what follows an action at a place of an episode."""
+        with _noted():
+            environment, before = self._at(int(seed), np.asarray(actions)[: int(step)])
+            action = np.asarray(action, self.action.dtype)
+            given = parts("step", environment.step(taken(environment, action)), STEP)
+            before.append(action)
+            observation, reward, terminated, truncated, _ = given
+            terminated, truncated = (
+                check_flags(name, flag, ()) for name, flag in (("terminated", terminated), ("truncated", truncated))
+            )
+            truncated = ~terminated & (truncated | (len(before) >= self.limit))
+            if terminated | truncated:
+                self._free.append(self._episodes.pop(int(seed)).environment)
+            return self._flat(observation), self._number(reward), np.asarray(terminated), np.asarray(truncated)
+
+    def _at(self, seed: int, actions: np.ndarray) -> _Episode:
+        """Return an environment at a place of an episode; if none stands there, its actions are repeated."""
+        found = self._episodes.get(seed)
+        if found is not None and len(found.actions) == len(actions) and np.array_equal(found.actions, actions):
+            self._episodes.move_to_end(seed)
+            return found
+        episode, _ = self._begun(seed)
+        for action in actions:
+            parts("step", episode.environment.step(taken(episode.environment, action)), STEP)
+            episode.actions.append(action)
+        return episode
+
+    def _begun(self, seed: int) -> tuple[_Episode, np.ndarray]:
+        if (left := self._episodes.pop(seed, None)) is not None:
+            self._free.append(left.environment)
+        elif len(self._episodes) >= MOST_LIVE:
+            self._free.append(self._episodes.popitem(last=False)[1].environment)
+        environment = self._free.pop() if self._free else self._make()
+        observation, _ = parts("reset", environment.reset(seed=seed), RESET)
+        self._episodes[seed] = _Episode(environment, [])
+        return self._episodes[seed], self._flat(observation)
+
+    def _flat(self, observation: Any) -> np.ndarray:
+        flat = np.ravel(_numbers("observation", observation))
+        if flat.size != self.size:
+            raise ValueError(f"the environment gave an observation of {flat.size} elements, its space has {self.size}")
+        return flat.astype(self.seen.dtype)
+
+    def _number(self, reward: Any) -> np.ndarray:
+        number = _numbers("reward", single(reward))
+        if number.shape != ():
+            raise ValueError(f"the environment gave a reward of shape {number.shape}, expected one number")
+        return number.astype(self.seen.dtype)
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"the environment gave {array.dtype} as {name}, expected real numbers")
+    return array
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[None]:
+    """Keep an error, which a compiled program would report as text alone."""
+    try:
+        yield
+    except Exception as error:
+        Live.failed = error
+        raise
+
+
+@contextlib.contextmanager
+def errors_of_python() -> Iterator[None]:
+    """Raise what an environment in Python has raised within a compiled program."""
+    Live.failed = None
+    try:
+        yield
+    except jax.errors.JaxRuntimeError:
+        if Live.failed is None:
+            raise
+        raise Live.failed from None
+
+
+def made(environment: Any) -> Any:
+    """Return an environment of gymnasium, made where an id is given; what it shows is flattened by gymnasium.
+
+    Raises:
+        ValueError: an unknown id, or gymnasium is not installed.
+    """
+    if not isinstance(environment, str):
+        return environment
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise ValueError("environments of gymnasium need it; pip install 'foretrace[rl]'") from error
+    try:
+        found = gymnasium.make(environment)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ValueError(f"Gymnasium(id={environment!r}) cannot be made: {error}") from error
+    box = isinstance(found.observation_space, gymnasium.spaces.Box)
+    return found if box else gymnasium.wrappers.FlattenObservation(found)
+
+
+def sizes(environment: Any) -> tuple[int | None, int | None]:
+    """Return the numbers of elements of an observation and of discrete actions; None if there is no such number."""
+    shape, count = environment.observation_space.shape, getattr(environment.action_space, "n", None)
+    return None if shape is None else math.prod(shape), None if count is None else int(count)
+
+
+def parts(function: str, given: Any, expected: str) -> Any:
+    """Return what an environment returned, if it has the parts that gymnasium defines."""
+    count = len(expected.split(", "))
+    if not isinstance(given, tuple) or len(given) != count:
+        what = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        raise ValueError(
+            f"{function}() returned {what}, expected ({expected}), as gymnasium defines since 0.26; "
+            "wrap an older environment"
+        )
+    return given
+
+
+def single(reward: Any) -> Any:
+    """Return a reward that came as an array of one number as that number."""
+    array = np.asarray(reward)
+    return array.reshape(()) if array.size == 1 else reward
+
+
+def taken(environment: Any, action: Any) -> Any:
+    """Return an action as an environment takes it: an integer, or numbers within their bounds."""
+    space = environment.action_space
+    if getattr(space, "n", None) is not None:
+        return int(action) + int(getattr(space, "start", 0))
+    return np.clip(np.asarray(action).reshape(space.shape), space.low, space.high)

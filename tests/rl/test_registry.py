@@ -1,0 +1,39 @@
+"""The environments of the command line: one list for options, names, reports and documentation."""
+
+from pathlib import Path
+
+import pytest
+from tiers import fast
+
+from foretrace._runs.config_json import from_json, to_json
+from foretrace.rl._config import TASKS, RLConfig, task_name
+from foretrace.rl._registry import ENVIRONMENTS
+
+PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
+
+
+def test_every_environment_has_a_configuration_that_is_read_back():
+    assert list(TASKS) == list(ENVIRONMENTS)
+    for name, config in TASKS.items():
+        assert from_json(RLConfig, to_json(config)) == config
+        assert task_name(config.environment) == name
+        assert config.environment == ENVIRONMENTS[name].environment
+
+
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
+def test_the_page_shows_how_each_is_run_and_what_it_asks_for(name):
+    page = PAGE.read_text()
+    assert f"foretrace rl {name}" in page
+    assert f"| `{name}` |" in page
+
+
+@pytest.mark.parametrize("name", fast([n for n in ENVIRONMENTS if n not in ("series", "gymnax", "gymnasium")]))
+def test_references_are_those_of_a_prediction_or_of_the_best_return(name):
+    environment = ENVIRONMENTS[name].environment
+    found = environment.references(0.9, 0, 10)
+    assert found == (
+        {"the best constant prediction": 1.0}
+        if environment.predicts
+        else {"the best possible": environment.best_return}
+    )
+    assert environment.predicts == (environment.action_count == 1)
