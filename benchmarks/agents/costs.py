@@ -87,7 +87,7 @@ def memory(cell):
         "resident_mib": [lines[0][1], lines[-1][1]],
         "live_arrays": [lines[0][2], lines[-1][2]],
         "live_bytes": [lines[0][3], lines[-1][3]],
-        "refused": float(tally.skipped),
+        "refused": float(tally["refused"]),
         "seconds": round(time.perf_counter() - began, 1),
         "curves": lines,
     }

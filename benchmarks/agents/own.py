@@ -17,8 +17,9 @@ from benchmarks.agents.rolling import RollingAgent
 from foretrace.experiment import LRU, NetworkConfig
 from foretrace.rl import AgentConfig, MemoryChain, TMaze, TraceConditioning
 from foretrace.rl._config import TASKS
+from foretrace.rl._metrics import means
 from foretrace.rl._program import advance, begin, build
-from foretrace.rl._run import means, result_of
+from foretrace.rl._run import result_of
 
 BLOCKS = 50
 DEFAULT = {"optimizer": "adam", "learning_rate": 3e-4, "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01}

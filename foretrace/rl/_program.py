@@ -14,13 +14,13 @@ from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import AgentConfig, RLConfig
-from foretrace.rl._environment import Environment, TimeStep, check_environment, each_environment, step_or_reset
+from foretrace.rl._environment import Environment, check_environment, each_environment, step_or_reset
 from foretrace.rl._method import Method
-from foretrace.rl._monitors import Range, spectral_radius, untrained
+from foretrace.rl._metrics import Block, Moment, Tally, counted, empty, ended
+from foretrace.rl._monitors import Range
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._q_learning import QLearning
-from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._step import inputs_of
+from foretrace.rl._state import AgentState
 from foretrace.rl._transition import Transition
 from foretrace.rl._value_prediction import ValuePrediction
 
@@ -41,44 +41,6 @@ class World(NamedTuple):
     transition: Transition
     total: Float[Array, "B"]
     key: PRNGKeyArray
-
-
-class Tally(NamedTuple):
-    """Sums over the steps of a block, over all environments; the last three are of the block as a whole.
-
-    Args:
-        steps: number of steps.
-        episodes: number of episodes that ended.
-        returns: sum of their returns, which are sums of rewards without a discount.
-        rewards: sum of the rewards.
-        td_error: sum of the absolute temporal-difference errors.
-        trace_norm: sum of the norms of the traces.
-        sensitivity_norm: sum of the norms of the sensitivities.
-        step_size: sum of the step sizes.
-        update_norm: sum of the norms of the changes of the parameters, once for each environment.
-        skipped: number of refused steps.
-        squared_error: sum of the squared distances of predictions from what they should be.
-        known: number of predictions for which that is known.
-        spectral_radius: largest |eigenvalue| of a recurrent layer's step at the end, over all environments.
-        dead_modules: share of modules of the recurrent layers whose state did not move.
-        untrained_modules: share of modules of the recurrent layers whose coefficients did not change.
-    """
-
-    steps: Float[Array, ""]
-    episodes: Float[Array, ""]
-    returns: Float[Array, ""]
-    rewards: Float[Array, ""]
-    td_error: Float[Array, ""]
-    trace_norm: Float[Array, ""]
-    sensitivity_norm: Float[Array, ""]
-    step_size: Float[Array, ""]
-    update_norm: Float[Array, ""]
-    skipped: Float[Array, ""]
-    squared_error: Float[Array, ""]
-    known: Float[Array, ""]
-    spectral_radius: Float[Array, ""]
-    dead_modules: Float[Array, ""]
-    untrained_modules: Float[Array, ""]
 
 
 def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
@@ -161,17 +123,9 @@ def advance(environment: Environment, agent: Agent, world: World, steps: Int[Arr
         world, tally = _step(environment, agent, *now[:2])
         return world, tally, now[2].including(world.agent.carry.h)
 
-    zero = jnp.zeros((), world.total.dtype)
-    start = (world, Tally(*[zero] * len(Tally._fields)), Range.empty(world.agent.carry.h))
+    start = (world, empty(world.total.dtype), Range.empty(world.agent.carry.h))
     after, tally, seen = lax.fori_loop(0, steps, step, start)
-    state = after.agent
-    inputs = inputs_of(state.observations, after.transition.observation)
-    radii = jax.vmap(lambda h, x: spectral_radius(state.network, h, x), in_axes=(1, 0))(state.carry.h, inputs)
-    return after, tally._replace(
-        spectral_radius=radii.max().astype(zero.dtype),
-        dead_modules=seen.dead().astype(zero.dtype),
-        untrained_modules=untrained(world.agent.network, state.network).astype(zero.dtype),
-    )
+    return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, seen))
 
 
 def _step(environment: Environment, agent: Agent, world: World, tally: Tally) -> tuple[World, Tally]:
@@ -193,40 +147,16 @@ def _step(environment: Environment, agent: Agent, world: World, tally: Tally) ->
         first=jnp.zeros_like(step.terminated),
     )
     total, done = world.total + step.reward, step.terminated | step.truncated
-    skipped = state.skipped - world.agent.skipped
+    refused = state.skipped - world.agent.skipped
     error, known = _prediction_error(environment, agent, world.environments, action)
-    tally = jax.tree.map(jnp.add, tally, _counted(step, info, total, done, skipped, error, known))
+    tally = counted(tally, Moment(step, info, total, done, refused, error, known))
     return World(state, environments, brought, jnp.where(done, 0, total), key), tally
 
 
-def _counted(
-    step: TimeStep, info: AgentInfo, total: Array, done: Array, skipped: Array, error: Array, known: Array
-) -> Tally:
-    dtype = total.dtype
-    return Tally(
-        steps=jnp.asarray(total.size, dtype),
-        episodes=done.sum(dtype=dtype),
-        returns=jnp.where(done, total, 0).sum(),
-        rewards=step.reward.sum(),
-        td_error=jnp.abs(info.td_error).sum().astype(dtype),
-        trace_norm=info.trace_norm.sum().astype(dtype),
-        sensitivity_norm=info.sensitivity_norm.astype(dtype),
-        step_size=info.step_size.sum().astype(dtype),
-        update_norm=(info.update_norm * total.size).astype(dtype),
-        skipped=skipped.astype(dtype),
-        squared_error=error.astype(dtype),
-        known=known.astype(dtype),
-        # Known when the block is over.
-        spectral_radius=jnp.zeros((), dtype),
-        dead_modules=jnp.zeros((), dtype),
-        untrained_modules=jnp.zeros((), dtype),
-    )
-
-
 def _prediction_error(environment: Environment, agent: Agent, states: Any, prediction: Array) -> tuple[Array, Array]:
-    """Return the sum of squared errors where an environment says what the value is, and their number."""
+    """Return squared errors, zero where an environment does not say what the value is, and whether it does."""
     value_of = getattr(environment, "value", None)
     if value_of is None:
         return jnp.zeros(()), jnp.zeros(())
     value, known = jax.vmap(lambda state: value_of(state, agent.discount))(states)
-    return jnp.where(known, (prediction - value) ** 2, 0).sum(), known.sum()
+    return jnp.where(known, (prediction - value) ** 2, 0), known

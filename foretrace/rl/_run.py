@@ -16,7 +16,8 @@ from foretrace._runs.session import RunKind, Saved, Session, session
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import RLConfig
 from foretrace.rl._live import errors_of_python
-from foretrace.rl._program import Tally, World, advance, begin, build
+from foretrace.rl._metrics import means
+from foretrace.rl._program import World, advance, begin, build
 
 LAST = 0.1
 """Share of a run, at its end, that the result is the mean of."""
@@ -124,10 +125,10 @@ class _Training:
             return RLResult(self.run, self.step, None, self.clock.seconds)
         return self._finish(world)
 
-    def _log_block(self, tally: Tally, world: World) -> None:
+    def _log_block(self, tally: dict[str, float], world: World) -> None:
         values = means(tally, self.spread)
         self.log.write("train", self.step, **values, seconds=self.clock.seconds)
-        if tally.skipped * self.config.environments >= tally.steps:
+        if tally["refused"] * self.config.environments >= tally["steps"]:
             self._save(world)
             raise DivergenceError(
                 "learning has diverged: an observation, reward, error or update was NaN or infinite in every step up to"
@@ -151,33 +152,6 @@ class _Training:
 
     def _save(self, world: World) -> None:
         self.session.save(world, self.step)
-
-
-def means(tally: Tally, spread: float | None) -> dict[str, float]:
-    """Return what a line of the record says of a block of steps.
-
-    Args:
-        tally: sums over the block.
-        spread: error of the best constant prediction; None where there is nothing to compare predictions with.
-    """
-    steps = tally.steps
-    values: dict[str, Any] = {
-        "episodes": tally.episodes,
-        "return": tally.returns / tally.episodes if tally.episodes else float("nan"),
-        "reward": tally.rewards / steps,
-        "td_error": tally.td_error / steps,
-        "trace_norm": tally.trace_norm / steps,
-        "sensitivity_norm": tally.sensitivity_norm / steps,
-        "step_size": tally.step_size / steps,
-        "update_norm": tally.update_norm / steps,
-        "spectral_radius": tally.spectral_radius,
-        "dead_modules": tally.dead_modules,
-        "untrained_modules": tally.untrained_modules,
-        "refused": tally.skipped,
-    }
-    if spread is not None:
-        values["error"] = tally.squared_error / (spread * tally.known) if tally.known else float("nan")
-    return values
 
 
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:

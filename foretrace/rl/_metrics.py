@@ -1,0 +1,126 @@
+"""What a run of an agent measures; a new metric is a line here."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Float
+from foretrace.rl._environment import TimeStep
+from foretrace.rl._monitors import Range, spectral_radius, untrained
+from foretrace.rl._state import AgentInfo, AgentState
+from foretrace.rl._step import inputs_of
+
+Tally = dict[str, Float[Array, ""]]
+"""Sums over the steps of a block and over all environments, by name; and what is known at its end."""
+
+
+class Moment(NamedTuple):
+    """A step of all environments.
+
+    Args:
+        step: what followed the actions.
+        info: information about the update.
+        total: sums of rewards of the episodes, with those of this step.
+        done: whether the episodes have ended.
+        refused: whether the agent has refused the step: 0 or 1.
+        error: squared distances of predictions from the values, where these are known; else zeros.
+        known: whether the values are known.
+    """
+
+    step: TimeStep
+    info: AgentInfo
+    total: Float[Array, "B"]
+    done: Array
+    refused: Array
+    error: Array
+    known: Array
+
+
+class Block(NamedTuple):
+    """A block of steps: agent before and after it, the next observations, and the range of the states."""
+
+    before: AgentState
+    after: AgentState
+    observation: Float[Array, "B I"]
+    seen: Range
+
+
+class Metric(NamedTuple):
+    """A number for each block of steps.
+
+    Args:
+        name: name in the record.
+        of: function of a step, whose sum over steps and environments is measured.
+        share: name of the sum that it is divided by; None for the sum itself.
+    """
+
+    name: str
+    of: Callable[[Moment], Array]
+    share: str | None = "steps"
+
+
+METRICS = (
+    Metric("episodes", lambda now: now.done, None),
+    Metric("return", lambda now: jnp.where(now.done, now.total, 0), "episodes"),
+    Metric("reward", lambda now: now.step.reward),
+    Metric("td_error", lambda now: jnp.abs(now.info.td_error)),
+    Metric("trace_norm", lambda now: now.info.trace_norm),
+    Metric("sensitivity_norm", lambda now: now.info.sensitivity_norm),
+    Metric("step_size", lambda now: now.info.step_size),
+    # The update is one for all environments.
+    Metric("update_norm", lambda now: now.info.update_norm * now.total.size),
+    Metric("refused", lambda now: now.refused, None),
+    Metric("error", lambda now: now.error, "known"),
+)
+"""Sums over steps; `error` stands in the record as a share of the spread of the values, if there is one."""
+
+_COUNTS = (
+    Metric("steps", lambda now: jnp.ones_like(now.total), None),
+    Metric("known", lambda now: now.known, None),
+)
+"""What only divides others."""
+
+MONITORS: dict[str, Callable[[Block], Array]] = {
+    "spectral_radius": lambda block: _radii(block).max(),
+    "dead_modules": lambda block: block.seen.dead(),
+    "untrained_modules": lambda block: untrained(block.before.network, block.after.network),
+}
+"""What is measured once, at the end of a block."""
+
+
+def empty(dtype: Any) -> Tally:
+    """Return the sums of no steps."""
+    return {metric.name: jnp.zeros((), dtype) for metric in (*METRICS, *_COUNTS)}
+
+
+def counted(tally: Tally, now: Moment) -> Tally:
+    """Return the sums with one more step."""
+    return {m.name: tally[m.name] + m.of(now).sum().astype(now.total.dtype) for m in (*METRICS, *_COUNTS)}
+
+
+def ended(tally: Tally, block: Block) -> Tally:
+    """Return the sums of a block, and what is measured at its end."""
+    return tally | {name: of(block).astype(tally["steps"].dtype) for name, of in MONITORS.items()}
+
+
+def means(tally: dict[str, float], spread: float | None) -> dict[str, float]:
+    """Return what a line of the record says of a block of steps.
+
+    Args:
+        tally: sums over the block, as numbers.
+        spread: error of the best constant prediction; None where there is nothing to compare predictions with.
+    """
+    found = {}
+    for metric in METRICS:
+        share = 1.0 if metric.share is None else tally[metric.share]
+        found[metric.name] = tally[metric.name] / share if share else float("nan")
+    error = found.pop("error")
+    return found | {name: tally[name] for name in MONITORS} | ({} if spread is None else {"error": error / spread})
+
+
+def _radii(block: Block) -> Float[Array, "B"]:
+    state = block.after
+    inputs = inputs_of(state.observations, block.observation)
+    return jax.vmap(lambda h, x: spectral_radius(state.network, h, x), in_axes=(1, 0))(state.carry.h, inputs)
