@@ -22,6 +22,7 @@ from foretrace._learner.state import LearnerState
 from foretrace._native.program import Program, inference_program, learning_program
 from foretrace._network import AbstractNetwork
 from foretrace._runs.files import write_atomically
+from foretrace._types import Array
 
 Format = Literal["stablehlo", "onnx", "c"]
 
@@ -97,8 +98,46 @@ def export(
     """
     if format not in get_args(Format):
         raise ValueError(f"export(format={format!r}) is unknown; choose one of {', '.join(get_args(Format))}")
+    files = _files(path, format)
+    graph, program = _graph(model, learn, state, target), None
+    if format == "c":
+        name = files.graph.stem
+        if learn and isinstance(model, Learner):
+            program = learning_program(model, name, state, graph)
+        else:
+            program = inference_program(name, graph)
+    return _written(files, format, graph, program)
+
+
+def export_network(
+    network: AbstractNetwork,
+    path: str | os.PathLike[str],
+    format: Format,
+    inputs: Callable[[Array], Array] | None,
+) -> Exported:
+    """Write the inference step of a network, as `export` does, behind a function of its inputs.
+
+    Args:
+        network: network to export.
+        path: file of the graph.
+        format: format of the graph.
+        inputs: function of x that returns what the network reads; None for x itself.
+
+    Raises:
+        ValueError, ImportError, OSError: as for `export`.
+    """
+    files = _files(path, format)
+    graph = inference_graph(network, inputs=inputs)
+    return _written(files, format, graph, inference_program(files.graph.stem, graph) if format == "c" else None)
+
+
+def _files(path: str | os.PathLike[str], format: Format) -> Exported:
+    """Return the files of an export.
+
+    Raises:
+        ValueError, OSError: a name or a folder that cannot be.
+    """
     path = Path(path)
-    files = Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"))
     if format == "c" and (path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII)):
         raise ValueError(
             f"export(path={str(path)!r}): the name of a C file begins the names of its functions; expected letters, "
@@ -108,13 +147,15 @@ def export(
         raise ValueError(f"export(path={str(path)!r}): the suffix is that of a file beside it; use .onnx or .stablehlo")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot export to {path}: there is no folder {path.parent}; make it first")
-    graph = _graph(model, learn, state, target)
-    header = json.dumps(_header(graph, format, "learning" if learn else "inference", files.state.name), indent=1)
-    if format != "c":
+    return Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"))
+
+
+def _written(files: Exported, format: Format, graph: Graph, program: Program | None) -> Exported:
+    header = json.dumps(_header(graph, format, files.state.name), indent=1)
+    if program is None:
         write_atomically(files.graph, _WRITERS[format](graph, header))
     else:
-        program = _program(model, path.stem, graph, learn, state)
-        write_atomically(path.with_suffix(".h"), program.header.encode())
+        write_atomically(files.graph.with_suffix(".h"), program.header.encode())
         write_atomically(files.graph, program.source.encode())
     arrays = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in graph.state.items()}
     write_atomically(files.state, to_bytes(arrays, metadata={"foretrace": header}))
@@ -137,16 +178,7 @@ def _graph(model: AbstractNetwork | Learner, learn: bool, state: LearnerState | 
     return inference_graph(model)
 
 
-def _program(
-    model: AbstractNetwork | Learner, name: str, graph: Graph, learn: bool, state: LearnerState | None
-) -> Program:
-    if learn:
-        assert isinstance(model, Learner)
-        return learning_program(model, name, state, graph)
-    return inference_program(name, graph)
-
-
-def _header(graph: Graph, format: str, step: str, state_file: str) -> dict[str, Any]:
+def _header(graph: Graph, format: str, state_file: str) -> dict[str, Any]:
     """Return what a runtime must know, in the order of the arguments and results."""
     invars, outvars = graph.closed.jaxpr.invars, graph.closed.jaxpr.outvars
 
@@ -159,7 +191,7 @@ def _header(graph: Graph, format: str, step: str, state_file: str) -> dict[str, 
     return {
         "foretrace": importlib.metadata.version("foretrace"),
         "format": format,
-        "step": step,
+        "step": "learning" if "loss" in graph.results else "inference",
         "initial_state": state_file,
         "inputs": described(graph.inputs, invars),
         "outputs": described(graph.outputs, outvars),

@@ -49,12 +49,17 @@ class Graph(NamedTuple):
         return [*self.results, *(NEXT + name for name in self.state)]
 
 
-def inference_graph(network: AbstractNetwork, readout: Callable[[Array], Array] | None = None) -> Graph:
+def inference_graph(
+    network: AbstractNetwork,
+    readout: Callable[[Array], Array] | None = None,
+    inputs: Callable[[Array], Array] | None = None,
+) -> Graph:
     """Return the step `x, h -> outputs, h`; the parameters are constants in it.
 
     Args:
         network: network to export.
         readout: function of the features of a step, in place of the network's decoder.
+        inputs: function of x that returns what the network reads, such as a normalisation. Default: x itself.
 
     Raises:
         ValueError: a network that runs on whole sequences only.
@@ -63,7 +68,8 @@ def inference_graph(network: AbstractNetwork, readout: Callable[[Array], Array] 
     start = Carry(init_carry(network, BPTT).h, None)
 
     def step(carry: Carry, x: Array) -> tuple[list[Array], Carry]:
-        outputs, after = run(network, carry, Data(x[None]), rule=BPTT, readout=readout)
+        row = x if inputs is None else inputs(x)
+        outputs, after = run(network, carry, Data(row[None]), rule=BPTT, readout=readout)
         assert after is not None
         return [outputs[0]], after
 

@@ -48,6 +48,28 @@ def find_compiler() -> list[str]:
     )
 
 
+def code_size(source: Path) -> int | None:
+    """Return the bytes of code and constants of an exported C file, compiled for size on this machine; None if unknown.
+
+    It is unknown without a compiler, or without the program `size` that comes with one.
+    """
+    try:
+        command = find_compiler()
+    except CompilerError:
+        return None
+    size = shutil.which("size")
+    if size is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "program.o"
+        call = [*command, "-std=c99", "-Os", "-c", "-o", str(target), source.name]
+        subprocess.run(call, cwd=source.parent, capture_output=True, check=False)
+        found = subprocess.run([size, str(target)], capture_output=True, text=True, check=False)
+    # A line of names, and one of numbers that begins with that of code and constants.
+    numbers = found.stdout.split("\n")[1:2]
+    return int(numbers[0].split()[0]) if found.returncode == 0 and numbers else None
+
+
 def cache_folder() -> Path:
     """Return the folder of compiled programs: FORETRACE_CACHE, else the user's cache folder.
 

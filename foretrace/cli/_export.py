@@ -1,39 +1,62 @@
 """What `foretrace export` does."""
 
 import warnings
+from functools import partial
 
 from foretrace import experiment
-from foretrace._export.export import export
+from foretrace._export.export import Exported, export, export_network
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import UntrainedParameters
+from foretrace._native.compiler import code_size
 from foretrace._network import Network
 from foretrace._runs.directory import RunError, is_run_of
 from foretrace.cli._options import Export
 from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.experiment._config import Config
+from foretrace.rl._config import RLConfig
+from foretrace.rl._run import agent_of
+from foretrace.rl._step import inputs_of
 
 
 def write_graph(command: Export) -> int:
     """Write the files, and print their names and sizes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UntrainedParameters)
+        files = _of_agent(command) if is_run_of(command.run_dir, RLConfig) else _of_training(command)
+    for path in filter(None, (*files, files.include)):
+        print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+    if command.format == "c" and (size := code_size(files.graph)) is not None:
+        print(f"compiled for size on this machine: {size} bytes of code and constants")
+    return 0
+
+
+def _of_agent(command: Export) -> Exported:
+    """Write the network of an agent, with the moments by which it normalises observations as constants."""
+    if command.learn or command.learning_rate is not None:
+        raise ValueError(
+            f"{command.run_dir} is a run of `foretrace rl`, whose learning step draws actions, which a plain graph "
+            "cannot hold; leave out --learn and --learning-rate, and the network that acts is written"
+        )
+    _, state = agent_of(command.run_dir)
+    inputs = None if state.observations is None else partial(inputs_of, state.observations)
+    return export_network(state.network, command.out, command.format, inputs)
+
+
+def _of_training(command: Export) -> Exported:
     if command.run_dir.is_dir() and not is_run_of(command.run_dir, Config):
         raise RunError(
-            f"{command.run_dir} is no run of `foretrace train`, the only kind that is exported; for the learner of a "
-            "program of yours, use foretrace.export"
+            f"{command.run_dir} is no run of `foretrace train` or `foretrace rl`, the only kinds that are exported; "
+            "for the learner of a program of yours, use foretrace.export"
         )
     checkpoint = checkpoint_file(command.run_dir)
     config = config_in(checkpoint)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UntrainedParameters)
-        network = network_in(checkpoint, config)
-        model: Network | Learner = network
-        if command.learn:
-            # The run learned from batches on a schedule that ends; the graph learns from one stream without end.
-            rate = config.optimizer.learning_rate if command.learning_rate is None else command.learning_rate
-            settings = config.optimizer.settings(None) | {"learning_rate": rate, "warmup_steps": 0}
-            task, trained = experiment.build(config)
-            model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)
-    files = export(model, command.out, command.format, command.learn)
-    for path in filter(None, (*files, files.include)):
-        print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
-    return 0
+    network = network_in(checkpoint, config)
+    model: Network | Learner = network
+    if command.learn:
+        # The run learned from batches on a schedule that ends; the graph learns from one stream without end.
+        rate = config.optimizer.learning_rate if command.learning_rate is None else command.learning_rate
+        settings = config.optimizer.settings(None) | {"learning_rate": rate, "warmup_steps": 0}
+        task, trained = experiment.build(config)
+        model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)
+    return export(model, command.out, command.format, command.learn)

@@ -273,15 +273,15 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write the network of a training run as a graph that runs without Python, with its initial state and a header.
+    """Write the network of a run as a graph that runs without Python, with its initial state and a header.
 
     Args:
-        run_dir: run directory of `foretrace train`, or its checkpoint.
+        run_dir: run directory of `foretrace train` or `foretrace rl`, or a checkpoint of `foretrace train`.
         out: file of the graph; the state (.state.safetensors) and the header (.header.json) are written
             beside it.
         format: format of the graph; onnx needs the extra `export`.
         learn: write the learning step of one stream, which learns from every row with Adam, in place of the inference
-            step.
+            step; for runs of `foretrace train`.
         learning_rate: constant learning rate of the learning step; default: that of the run.
     """
 

@@ -3,13 +3,14 @@
 import dataclasses
 import os
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from foretrace._runs.checkpoint import load
-from foretrace._runs.directory import Run
+from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.loop import DivergenceError, Schedule
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.session import RunKind, Saved, Session, session
@@ -18,6 +19,7 @@ from foretrace.rl._config import RLConfig
 from foretrace.rl._live import errors_of_python
 from foretrace.rl._metrics import means
 from foretrace.rl._program import World, advance, begin, build
+from foretrace.rl._state import AgentState
 
 LAST = 0.1
 """Share of a run, at its end, that the result is the mean of."""
@@ -84,6 +86,19 @@ def train(
             return RLResult(run.run, done["step"], scores, done["seconds"])
         run.begin(saved)
         return _Training(run, loadable.agent, saved).run_from(world)
+
+
+def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
+    """Return the agent of a run and its latest saved state.
+
+    Raises:
+        RunError: there is no run, it cannot be read, or it is of another command.
+        CheckpointError: the checkpoint is damaged or of another configuration.
+        OSError: there is no checkpoint yet.
+    """
+    config = read_config_as(run_dir, RLConfig)
+    agent = build(config)
+    return agent, load(Run(Path(run_dir)).checkpoint, _Loadable(config, agent)).agent
 
 
 def _world(run: Session[RLConfig], loadable: _Loadable, saved: Saved) -> World:

@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 from tiers import fast
 
+import foretrace as ft
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.loop import DivergenceError
 from foretrace.cli import _main as cli
@@ -250,3 +251,49 @@ def test_divergence_ends_with_the_last_good_state_and_exit_code_1(tmp_path, caps
     last = lines(Run(tmp_path / "one"))[-1]
     assert last["refused"] == 10 and np.isfinite(last["spectral_radius"])
     assert cli.main(["rl", "memory-chain", "--run-dir", str(tmp_path / "one"), "--resume"]) == 1
+
+
+MAIN = """#include "agent.h"
+#include <stdio.h>
+int main(void)
+{
+    static agent model;
+    REAL x[AGENT_INPUTS], outputs[AGENT_OUTPUTS];
+    agent_init(&model);
+    for (int t = 0; t < 5; ++t)
+    {
+        for (int i = 0; i < AGENT_INPUTS; ++i) x[i] = (REAL)(i - t);
+        agent_predict(&model, x, outputs);
+    }
+    for (int i = 0; i < AGENT_OUTPUTS; ++i) printf("%.17g ", (double)outputs[i]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.program
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("normalize", fast([True, False]))
+def test_the_network_of_an_agent_is_exported_with_its_normalisation(normalize, tmp_path, capsys):
+    config = dataclasses.replace(CONFIG, agent=dataclasses.replace(CONFIG.agent, normalize_observations=normalize))
+    run = _run.train(config, tmp_path / "run", show_progress=False).run
+    assert cli.main(["export", str(run.path), "--format", "c", "--out", str(tmp_path / "agent.c")]) == 0
+    out = capsys.readouterr().out
+    assert out.count("kB") == 4 and "bytes of code and constants" in out
+    agent, state = _run.agent_of(run.path)
+    assert (state.observations is not None) == normalize
+    xs = np.arange(agent.network.input_size) - np.arange(5.0)[:, None]
+    xs = xs if state.observations is None else state.observations.normalised(xs)
+    expected, _ = ft.forward(state.network, None, jax.numpy.asarray(xs))
+    (tmp_path / "main.c").write_text(MAIN)
+    real = "double" if expected.dtype == np.float64 else "float"
+    call = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"-DREAL={real}", "-o", "main", "main.c", "agent.c", "-lm"]
+    subprocess.run(call, cwd=tmp_path, check=True)
+    found = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
+    np.testing.assert_allclose(np.array(found.split(), float), expected[-1], rtol=1e-9, atol=1e-12)
+
+
+def test_the_learning_step_of_an_agent_is_not_exported(finished, tmp_path, capsys):
+    arguments = ["--format", "c", "--learn", "--out", str(tmp_path / "agent.c")]
+    assert cli.main(["export", str(finished.run.path), *arguments]) == 2
+    assert "draws actions" in capsys.readouterr().err and not list(tmp_path.iterdir())
