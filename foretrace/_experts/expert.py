@@ -27,6 +27,7 @@ class Features(NamedTuple):
         events: inputs of the row and of the last unusual rows, and how long ago these were.
         wide_events: random tanh features of `events`.
         network_features: inputs of the row and the features in front of the network's decoder; empty without one.
+        network_outputs: outputs of the network for the row; empty without one.
         has_events: whether unusual rows are known and rare; if not, their features are zero.
         labels: last known labels, the newest first: numbers in standard deviations, NaN where none is known; of
             classes their indices, -1 where none is known.
@@ -41,6 +42,7 @@ class Features(NamedTuple):
     events: Float[Array, "V"]
     wide_events: Float[Array, "F"]
     network_features: Float[Array, "N"]
+    network_outputs: Float[Array, "M"]
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"] | Int[Array, "K"]
     num_classes: Int[Array, ""]

@@ -48,6 +48,7 @@ class Seen(NamedTuple):
         lags: earlier inputs and labels.
         events: unusual rows and their ages.
         network: features in front of the network's decoder.
+        outputs: outputs of the network.
         has_events: whether there are some, and not too many.
         labels: last known labels, in standard deviations.
         moments: mean and standard deviation of numbers, or number of classes and 1.
@@ -57,6 +58,7 @@ class Seen(NamedTuple):
     lags: Float[Array, "L"]
     events: Float[Array, "V"]
     network: Float[Array, "N"]
+    outputs: Float[Array, "M"]
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
@@ -151,8 +153,9 @@ def new_seen(shape: Shape) -> Seen:
     lags = shape.size(shape.depth) - 1 - shape.row_size
     events = jnp.zeros(shape.events_size - shape.size(0))
     no = jnp.zeros((), bool)
-    network = jnp.zeros(shape.network_features)
-    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), events, network, no, jnp.zeros(LABELS), jnp.zeros(2))
+    network, outputs = jnp.zeros(shape.network_features), jnp.zeros(shape.network_outputs)
+    labels = jnp.zeros(LABELS)
+    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), events, network, outputs, no, labels, jnp.zeros(2))
 
 
 def look(
@@ -162,7 +165,7 @@ def look(
     x: Float[Array, "I"],
     last: Float[Array, ""],
     moments: Float[Array, "2"],
-    network: Float[Array, "N"],
+    network: Float[Array, "M+N"],
 ) -> tuple[Seen, Past]:
     """Return what is seen of a row, and the past behind it.
 
@@ -173,7 +176,7 @@ def look(
         x: inputs of the row.
         last: last known label when the row is predicted; NaN or -1 if none is known.
         moments: mean and standard deviation of numbers, or number of classes and 1.
-        network: features in front of the network's decoder.
+        network: outputs of the network, and the features in front of its decoder.
     """
     labels = jnp.concatenate([last[None], past.labels[:-1]])
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
@@ -189,9 +192,10 @@ def look(
         known = (labels - moments[0]) / moments[1]
         if shape.code_size:
             parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
-    network = jnp.clip(jnp.nan_to_num(network), -_BOUND, _BOUND)
+    outputs = network[: shape.network_outputs]
+    network = jnp.clip(jnp.nan_to_num(network[shape.network_outputs :]), -_BOUND, _BOUND)
     events = event_features(past.events)
-    seen = Seen(row, jnp.concatenate(parts), events, network, has_events(past.events), known, moments)
+    seen = Seen(row, jnp.concatenate(parts), events, network, outputs, has_events(past.events), known, moments)
     places = np.asarray(shape.lagged_places, np.int32)
     now = x[places] if len(places) else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
@@ -222,6 +226,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
             lambda: jnp.zeros(WIDE),
         ),
         jnp.concatenate([row, seen.network]) if shape.network_features else jnp.zeros(0),
+        seen.outputs,
         seen.has_events,
         seen.labels.astype(jnp.int32) if classes else seen.labels,
         _count(seen) if classes else jnp.zeros((), jnp.int32),

@@ -1,10 +1,11 @@
 """All experts and their mixture as one compiled program: a chunk of rows in, predictions out.
 
+    the network:    predict all rows; learn the step whose labels have come
     for each row:   predict it; then learn the row whose label came with it, `delay` rows ago of the same stream
 
 A row is predicted before its own label is learned, also inside of a chunk. What a late label needs, waits in a ring.
-The experts and their weights are shared by all streams; each stream has its own past. Everything is computed in
-float64, whatever JAX is set to, by `jax.enable_x64` around each call.
+The experts and their weights are shared by all streams; each stream has its own past. Everything but the network is
+computed in float64, whatever JAX is set to, by `jax.enable_x64` around each call.
 """
 
 from functools import lru_cache, partial
@@ -17,16 +18,18 @@ import optax
 from jax import lax
 
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
-from foretrace._experts.changes import FAR
 from foretrace._experts.contexts import ORDERS, Contexts
 from foretrace._experts.events import OfEvents
-from foretrace._experts.expert import AbstractExpert, probabilities_of_seen
+from foretrace._experts.expert import AbstractExpert
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.gradient import ClassGradient, NumberGradient
 from foretrace._experts.least_squares import ClassSquares, NumberSquares
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
+from foretrace._experts.network import ClassNetwork, NumberNetwork
+from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
+from foretrace._experts.ring import Ring
 from foretrace._experts.rows import Row, unpack
 from foretrace._experts.shape import LABELS, WIDE, Shape
 from foretrace._learner.packing import Packed, Packing
@@ -43,6 +46,9 @@ SETTLED = 10
 
 EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "events", "network")
 """Names of the groups of experts."""
+
+MAX_BYTES = 2**30
+"""Maximum memory of the cheap experts, and of the past and the late labels of all members."""
 
 
 class Waiting(NamedTuple):
@@ -69,20 +75,20 @@ class MixtureState(NamedTuple):
     Args:
         pasts: past of each stream; the last one belongs to rows that are missing.
         rings: predictions of each stream that wait for their labels; None without delay.
-        turns: place in the ring of each stream where the next prediction is written.
-        ages: number of rows of each stream since its start, at most as many as its ring has places.
+        turns: turn of the ring of each stream.
         experts: state of each group of experts.
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
+        network: state of the recurrent network; None without one.
     """
 
     pasts: Past
     rings: Waiting | None
     turns: Int[Array, "P"]
-    ages: Int[Array, "P"]
     experts: tuple[Any, ...]
     weights: NumberWeights | ClassWeights
     num_labels: Int[Array, ""]
+    network: RecurrentState | None
 
 
 S = TypeVar("S", bound=MixtureState | Packed)
@@ -95,11 +101,13 @@ class Mixed(NamedTuple):
         newest: prediction of the new row: numbers, or logarithms of probabilities.
         resolved: prediction that was made of the row whose label has come.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
+        measures: what the network's step says of itself; None without one.
     """
 
     newest: Float[Array, "C O"]
     resolved: Float[Array, "C O"]
     errors: Float[Array, "C E"]
+    measures: Float[Array, "4"] | None = None
 
 
 class Mixture:
@@ -108,21 +116,26 @@ class Mixture:
     Args:
         shape: what the streams ask.
         experts: names of the groups of experts that take part, among `EXPERTS`; the baselines always do.
+        network: recurrent network of the shape; None if it takes no part.
+
+    Raises:
+        ValueError: the state would take more than `MAX_BYTES`.
     """
 
-    def __init__(self, shape: Shape, experts: tuple[str, ...] = EXPERTS):
+    def __init__(self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Recurrent | None = None):
         self.shape = shape
+        self.network = network
         self.experts, self.left_out = _experts(shape, experts)
         self.groups = tuple(name for name in experts if name not in self.left_out)
-        outside = tuple(f"network {i}" if i else "network" for i in range(shape.outside))
-        self.names = (*(name for expert in self.experts for name in expert.names), *outside)
+        self.names = tuple(name for expert in self.experts for name in expert.names)
         count, baselines = len(self.names), len(self.experts[0].names)
         if shape.classes:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
         else:
             delays = tuple(shape.delays.tolist())
             self.mixture = NumberMixture(count, baselines, shape.outputs, delays)
-        self.places = shape.delay + 1 if shape.delay else 0
+        self.ring = Ring(shape.delay)
+        self._check_memory()
         with jax.enable_x64(True):
             self._maps = jax.tree.map(jnp.asarray, maps(shape))
         self.packing = Packing(jax.eval_shape(self.init))
@@ -152,15 +165,14 @@ class Mixture:
                 jnp.zeros((len(weights.top), self.shape.outputs)),
                 jnp.zeros(self.shape.outputs),
             )
-            rings = jax.tree.map(lambda leaf: jnp.zeros((count, self.places, *leaf.shape), leaf.dtype), waiting)
             state = MixtureState(
                 jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)),
-                rings if self.places else None,
-                jnp.zeros(count, jnp.int32),
+                self.ring.empty(waiting, count) if self.ring.delay else None,
                 jnp.zeros(count, jnp.int32),
                 tuple(expert.init() for expert in self.experts),
                 weights,
                 jnp.zeros((), jnp.int32),
+                None if self.network is None else self.network.init(),
             )
             return jax.tree.map(jnp.copy, state)
 
@@ -189,30 +201,66 @@ class Mixture:
         return dict(zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True))
 
     def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
-        return lax.map(lambda row: self._forward(state, maps, unpack(self.shape, row))[0].mixed, rows)
+        _, outputs, _ = self._observed(state, rows, learning=False)
+
+        def predicted(row: tuple[Array, Array]) -> Array:
+            return self._forward(state, maps, unpack(self.shape, row[0]), row[1])[0].mixed
+
+        return lax.map(predicted, (rows, outputs))
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
     ) -> tuple[MixtureState, Mixed]:
-        def body(state: MixtureState, row: Array) -> tuple[MixtureState, Mixed]:
-            return self._row(maps, learning, state, unpack(self.shape, row))
+        network, outputs, measures = self._observed(state, rows, learning=learning)
 
+        def body(state: MixtureState, row: tuple[Array, Array]) -> tuple[MixtureState, Mixed]:
+            return self._row(maps, learning, state, unpack(self.shape, row[0]), row[1])
+
+        state = state._replace(network=None)
         if len(rows) > 1:
-            return lax.scan(body, state, rows)
-        state, mixed = body(state, rows[0])
-        return state, jax.tree.map(lambda leaf: leaf[None], mixed)
+            state, mixed = lax.scan(body, state, (rows, outputs))
+        else:
+            state, one = body(state, (rows[0], outputs[0]))
+            mixed = jax.tree.map(lambda leaf: leaf[None], one)
+        return state._replace(network=network), mixed._replace(measures=measures)
 
-    def _forward(self, state: MixtureState, maps: Maps, row: Row) -> tuple[Waiting, Past, Any]:
-        """Return the predictions of a row, the past behind it, and its features."""
+    def _observed(
+        self, state: MixtureState, rows: Any, *, learning: bool
+    ) -> tuple[RecurrentState | None, Float[Array, "C M"], Float[Array, "4"] | None]:
+        """Return the network's state behind the rows, its outputs for them, and its measures."""
+        if self.network is None or state.network is None:
+            return None, jnp.zeros((len(rows), 0)), None
+        parts = jax.vmap(partial(unpack, self.shape))(rows)
+        at = slice(None, None, self.network.chunk)
+        slots, is_new = parts.slot[at].astype(jnp.int32), parts.is_new[at] > 0
+        if not learning:
+            network, outputs = self.network.advance(state.network, parts.x, slots, is_new)
+            return network, outputs.astype(rows.dtype), None
+        expert: Any = self.experts[-1]
+        known = parts.is_late_known > 0
+        if not self.shape.classes:
+            known = known & (state.num_labels >= SETTLED)
+        targets = jax.vmap(partial(expert.target, state.experts[-1]))(parts.late)
+        network, step = self.network.step(state.network, parts.x, targets, known, slots, is_new)
+        return network, step.outputs.astype(rows.dtype), step.measures
+
+    def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> tuple[Waiting, Past, Any]:
+        """Return the predictions of a row, the past behind it, and its features.
+
+        Args:
+            state: present state.
+            maps: random matrices.
+            row: the row.
+            outputs: outputs of the network for it.
+        """
         slot = row.slot.astype(jnp.int32)
         fresh = row.is_new > 0
         kept = jax.tree.map(lambda leaf: leaf[slot], state.pasts)
         past = optax.tree.where(fresh, new_past(self.shape), kept)
-        seen, after = look(self.shape, maps, past, row.x, row.last, row.moments, row.features)
+        x = row.x[: self.shape.inputs]
+        seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs)
         features = expand(self.shape, maps, seen)
         predicted = [expert.predict(now, features) for expert, now in zip(self.experts, state.experts, strict=True)]
-        if self.shape.outside:
-            predicted.append(self._outside(row, features.num_classes))
         found = jnp.concatenate(predicted)
         if self.shape.classes:
             mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
@@ -221,9 +269,11 @@ class Mixture:
             mixed = row.moments[0] + row.moments[1] * mixed
         return Waiting(seen, state.num_labels, found, candidates, mixed), after, features
 
-    def _row(self, maps: Maps, learning: bool, state: MixtureState, row: Row) -> tuple[MixtureState, Mixed]:
+    def _row(
+        self, maps: Maps, learning: bool, state: MixtureState, row: Row, outputs: Array
+    ) -> tuple[MixtureState, Mixed]:
         slot = row.slot.astype(jnp.int32)
-        new, after, features = self._forward(state, maps, row)
+        new, after, features = self._forward(state, maps, row, outputs)
         pasts = jax.tree.map(lambda leaf, one: leaf.at[slot].set(one), state.pasts, after)
         state = state._replace(pasts=pasts)
         old = new
@@ -231,13 +281,12 @@ class Mixture:
             return state, Mixed(new.mixed, new.mixed, jnp.zeros(len(self.names)))
         if state.rings is not None:
             turn = jnp.where(row.is_new > 0, 0, state.turns[slot])
-            rings = jax.tree.map(lambda leaf, one: leaf.at[slot, turn].set(one), state.rings, new)
+            rings = self.ring.write(state.rings, (slot,), turn, new)
             if self.shape.first_delay is not None:
                 state = self._weighed(state, row, rings, turn)
-            turn = jnp.where(turn + 1 == self.places, 0, turn + 1).astype(jnp.int32)
-            old = jax.tree.map(lambda leaf: leaf[slot, turn], rings)
+            old = self.ring.oldest(rings, (slot,), turn)
             features = expand(self.shape, maps, old.seen)
-            state = state._replace(rings=rings, turns=state.turns.at[slot].set(turn))
+            state = state._replace(rings=rings, turns=state.turns.at[slot].set(self.ring.next_turn(turn)))
         return self._learned(state, row, old, features, new.mixed)
 
     def _learned(
@@ -279,23 +328,27 @@ class Mixture:
         """Return the state after the number that came with a row: at each step ahead, the label of another row."""
         slot, steps = row.slot.astype(jnp.int32), jnp.arange(self.shape.outputs, dtype=jnp.int32)
         delays = jnp.asarray(self.shape.delays, jnp.int32)
-        age = jnp.where(row.is_new > 0, 0, state.ages[slot])  # rows before this one
-        places = jnp.mod(turn - delays, self.places)
+        places = jnp.mod(turn - delays, self.ring.places)
         mean, scale = rings.seen.moments[slot, places].T
-        known = jnp.isfinite(row.came) & (row.slot < self.shape.slots) & (delays <= age)
+        known = jnp.isfinite(row.came) & (row.slot < self.shape.slots) & (delays <= turn)
         known = known & (rings.num_labels[slot, places] >= SETTLED)
         scale = jnp.where(known, scale, 1.0)
         label = jnp.where(known, (row.came - mean) / scale, 0.0)
         made = (leaf[slot, places, :, steps].T for leaf in (rings.predicted, rings.candidates))
-        weights = self.mixture.learn(state.weights, *made, label, known, scale)
-        ages = state.ages.at[slot].set(jnp.minimum(age + 1, self.places).astype(jnp.int32))
-        return state._replace(weights=weights, ages=ages)
+        return state._replace(weights=self.mixture.learn(state.weights, *made, label, known, scale))
 
-    def _outside(self, row: Row, num_classes: Array) -> Float[Array, "X O"]:
-        if self.shape.classes:
-            return probabilities_of_seen(jnp.clip(jnp.nan_to_num(row.outside), -50.0, 50.0), num_classes)
-        numbers = (row.outside - row.moments[0]) / row.moments[1]
-        return jnp.where(jnp.isfinite(numbers), jnp.clip(numbers, -FAR, FAR), 0.0)
+    def _check_memory(self) -> None:
+        state = jax.eval_shape(self.init)._replace(network=None)
+        size, of_members = num_bytes(state), num_bytes((state.pasts, state.rings, state.turns))
+        if size > MAX_BYTES:
+            # One slot more than there are members: that of missing rows.
+            each = of_members / (self.shape.slots + 1)
+            room = int((MAX_BYTES - size + of_members) / each) - 1
+            raise ValueError(
+                f"members={self.shape.slots}, delay={self.shape.delay}: a mixture of experts would take "
+                f"{size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are allowed; with this delay there "
+                f"is room for {max(room, 0)} members; use fewer members or a shorter delay"
+            )
 
 
 def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
@@ -336,10 +389,12 @@ def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExper
             left_out.append(name)
         else:
             found += groups[name]
+    if shape.has_network:
+        found.append(ClassNetwork() if shape.classes else NumberNetwork(outputs))
     return tuple(found), tuple(left_out)
 
 
 @lru_cache(maxsize=16)
 def mixture(shape: Shape, experts: tuple[str, ...] = EXPERTS) -> Mixture:
-    """Return the mixture of a shape; equal shapes share one, and with it their compiled programs."""
+    """Return the mixture of a shape without a network; equal shapes share one, and their compiled programs."""
     return Mixture(shape, experts)

@@ -1,13 +1,14 @@
 """Rows as the mixture takes them: one array in float64, which is one transfer to the device."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
+from foretrace._experts.changes import FAR
 from foretrace._experts.shape import Shape
 from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.target import ClassContext, Context
+from foretrace._rows.target import ClassContext, Context, NumberContext
 from foretrace._types import Array, Float
 
 
@@ -22,9 +23,10 @@ class Row(NamedTuple):
         is_new: 1 if the stream starts anew with this row.
         came: number that came with the row, NaN if none did: the label of one step ahead of each row before it.
         label: label that came with the row, of the row `delay` rows before: numbers, or the index of a class.
-        outside: outputs of each model from elsewhere: numbers, or logits of the classes.
-        features: features in front of the network's decoder.
-        x: inputs.
+        is_late_known: 1 if there is a label that the network learns in this step.
+        late: that label: an index; or the numbers, and behind them the last one when they were
+            predicted, in standard deviations of then. Empty without a network.
+        x: inputs, behind them those of the last known label if there is a network.
     """
 
     last: Float[Array, ""]
@@ -34,20 +36,24 @@ class Row(NamedTuple):
     is_new: Float[Array, ""]
     came: Float[Array, ""]
     label: Float[Array, "L"]
-    outside: Float[Array, "X O"]
-    features: Float[Array, "N"]
+    is_late_known: Float[Array, ""]
+    late: Float[Array, "M"]
     x: Float[Array, "I"]
 
 
-_HEAD = 7
+_HEAD = 8
+
+
+def _ends(shape: Shape) -> tuple[int, int, int]:
+    """Return where the label ends, the network's label, and the inputs."""
+    labels = _HEAD + (1 if shape.classes else shape.outputs)
+    late = labels + (0 if not shape.has_network else 1 if shape.classes else shape.outputs + 1)
+    return labels, late, late + shape.packed_inputs
 
 
 def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
     """Return the parts of a packed row."""
-    labels = 1 if shape.classes else shape.outputs
-    outside = _HEAD + labels
-    features = outside + shape.outside * shape.outputs
-    inputs = features + shape.network_features
+    labels, late, inputs = _ends(shape)
     return Row(
         row[0],
         row[1:3],
@@ -55,10 +61,10 @@ def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
         row[4],
         row[5],
         row[6],
-        row[_HEAD:outside],
-        row[outside:features].reshape(shape.outside, shape.outputs),
-        row[features:inputs],
-        row[inputs:],
+        row[_HEAD:labels],
+        row[7],
+        row[labels:late],
+        row[late:inputs],
     )
 
 
@@ -67,11 +73,10 @@ def pack(
     xs: Float[np.ndarray, "C I"],
     contexts: Sequence[Context],
     resolved: Sequence[LabelledRow | None] = (),
+    late: Sequence[LabelledRow | None] = (),
     *,
     slots: Sequence[int] | None = None,
     is_new: Sequence[bool] | None = None,
-    outside: Float[np.ndarray, "X C O"] | None = None,
-    features: Float[np.ndarray, "C N"] | None = None,
     size: int | None = None,
 ) -> Float[np.ndarray, "C W"]:
     """Return rows as one array.
@@ -81,18 +86,14 @@ def pack(
         xs: inputs of the rows.
         contexts: what was known of the target when each row was predicted.
         resolved: rows whose labels came with these; shorter if there are none yet.
+        late: rows whose labels the network learns in this step.
         slots: stream of each row. Default: the first.
         is_new: whether the stream of each row starts anew with it.
-        outside: outputs of models from elsewhere.
-        features: features in front of the network's decoder.
         size: number of rows; what is more than there are, is missing.
     """
     count = len(contexts)
-    labels = 1 if shape.classes else shape.outputs
-    at = _HEAD + labels
-    after = at + shape.outside * shape.outputs
-    inputs = after + shape.network_features
-    out = np.zeros((size or count, inputs + shape.inputs))
+    at, after, width = _ends(shape)
+    out = np.zeros((size or count, width))
     out[:, 2], out[:, 4] = 1.0, shape.slots
     if slots is None:
         # The last chunk of a stream may be short, but as many labels as before come with it.
@@ -107,12 +108,27 @@ def pack(
         out[i, 4] = 0 if slots is None else slots[i]
         out[i, 5] = 0 if is_new is None else is_new[i]
     for i, row in enumerate(resolved):
-        if row is not None and None not in row.targets and not (shape.classes and row.targets[0] < 0):
+        if _is_known(row, shape):
             out[i, 3], out[i, _HEAD:at] = 1.0, row.targets
-    if outside is not None:
-        swapped = np.swapaxes(np.asarray(outside, np.float64), 0, 1)
-        out[: len(swapped), at:after] = swapped.reshape(len(swapped), -1)
-    if features is not None:
-        out[: len(features), after:inputs] = features
-    out[:count, inputs:] = xs[:count]
+    if shape.has_network:
+        for i, row in enumerate(late):
+            if _is_known(row, shape):
+                out[i, 7] = 1.0
+                out[i, at:after] = row.targets if shape.classes else _in_deviations(row, shape.previous)
+    out[:count, after:] = xs[:count, : shape.packed_inputs]
     return out
+
+
+def _is_known(row: LabelledRow | None, shape: Shape) -> TypeGuard[LabelledRow]:
+    """Return whether a row has a label that can be learned; a class without room has none."""
+    return row is not None and None not in row.targets and not (shape.classes and row.targets[0] < 0)
+
+
+def _in_deviations(row: LabelledRow, previous: bool) -> np.ndarray:
+    """Return the numbers of a row, and the last one when it was predicted; the mean if none was known."""
+    context = row.context
+    assert isinstance(context, NumberContext)
+    last = context.last if previous and context.last is not None else context.mean
+    found = (np.array([*row.targets, last], np.float64) - context.mean) / context.deviation
+    found[-1] = min(max(found[-1], -FAR), FAR)
+    return found

@@ -47,7 +47,7 @@ class Shape:
         delay: number of rows after which a label comes.
         members: maximum number of streams, each with a past of its own; None for one stream.
         previous: whether earlier labels are features.
-        outside: number of other models, such as the network, whose predictions are mixed with those of the experts.
+        has_network: whether a recurrent network is among the experts.
         network_features: number of features in front of the network's decoder.
         used: number of inputs, the first ones, that were in use when the stream began; None for all.
         categories: place and number of the indicators of each column of categories. Each earlier value is
@@ -65,7 +65,7 @@ class Shape:
     delay: int = 0
     members: int | None = None
     previous: bool = True
-    outside: int = 0
+    has_network: bool = False
     network_features: int = 0
     used: int | None = None
     categories: tuple[tuple[int, int], ...] = ()
@@ -84,9 +84,14 @@ class Shape:
         return -(-self.delay // self.chunk)
 
     @property
-    def logits(self) -> int:
-        """Number of outputs that are logits."""
-        return self.outputs if self.classes else 0
+    def network_outputs(self) -> int:
+        """Number of outputs of the network beside its features."""
+        return self.outputs if self.has_network else 0
+
+    @property
+    def packed_inputs(self) -> int:
+        """Number of inputs of a packed row: those of the network, if there is one."""
+        return self.network_inputs or self.inputs if self.has_network else self.inputs
 
     @property
     def first_delay(self) -> int | None:

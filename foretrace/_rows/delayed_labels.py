@@ -26,13 +26,11 @@ class LabelledRow(NamedTuple):
 
     Args:
         context: what was known of the target when the row was predicted.
-        targets: the row's target, or the targets of the steps ahead, as scores need them; None for one that is missing.
-        label: the label as the loss needs it; None if there is nothing to learn.
+        targets: the row's target, or the targets of the steps ahead; None for one that is missing.
     """
 
     context: Context
     targets: list[Any]
-    label: Any
 
 
 class SavedRow(NamedTuple):
@@ -40,7 +38,6 @@ class SavedRow(NamedTuple):
 
     context: list[Any]
     targets: list[Any]
-    label: Any
 
 
 class SavedLabels(NamedTuple):
@@ -141,18 +138,19 @@ class DelayedLabels:
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
         self.target.last = self.last
-        return {"encoder": self.encoder.to_json(), "target": self.target.to_json(), **self.own_to_json()}
+        own = self.own_to_json()._asdict()
+        return {"encoder": self.encoder.to_json(), "target": self.target.to_json(), **own}
 
-    def own_to_json(self) -> dict[str, Any]:
+    def own_to_json(self) -> SavedLabels:
         """Return what belongs to this stream alone."""
-        return {
-            "last": self.last,
-            "pending_labels": [v if isinstance(v, _PLAIN) else as_label(v) for v in self.pending_labels],
-            "contexts": [list(context) for context in self.contexts],
-            "recent": list(self.recent),
-            "num_labels": self.num_labels,
-            "resolved": [saved_row(row) for row in self.resolved],
-        }
+        return SavedLabels(
+            self.last,
+            [v if isinstance(v, _PLAIN) else as_label(v) for v in self.pending_labels],
+            [list(context) for context in self.contexts],
+            list(self.recent),
+            self.num_labels,
+            [saved_row(row) for row in self.resolved],
+        )
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.
@@ -180,7 +178,7 @@ class DelayedLabels:
         check_size("contexts", saved.contexts, min(rows, self.total_delay))
         check_size("recent", saved.recent, min(num_labels, steps))
         numbers = [*saved.recent, *[None] * steps][:steps]
-        self.target.labels_from_json(numbers, None)
+        self.target.targets_from_json(numbers)
         self.last = self.target.last_from_json(saved.last)
         self.pending_labels = deque(saved.pending_labels)
         self.contexts = deque(map(self.target.context_from_json, saved.contexts))
@@ -195,8 +193,7 @@ class DelayedLabels:
             ValueError: it is nothing that `saved_row` returns.
         """
         saved = from_json(SavedRow, state)
-        context = self.target.context_from_json(saved.context)
-        return LabelledRow(context, *self.target.labels_from_json(saved.targets, saved.label))
+        return LabelledRow(self.target.context_from_json(saved.context), self.target.targets_from_json(saved.targets))
 
     def _observe(self, value: Any) -> None:
         self.pending_labels.append(_short(value))
@@ -220,9 +217,9 @@ class DelayedLabels:
     def _resolve(self) -> None:
         targets = list(self.recent)
         context = self.contexts.popleft()
-        self.resolved.append(LabelledRow(context, targets, self.target.label(targets, context)))
+        self.resolved.append(LabelledRow(context, targets))
 
 
 def saved_row(row: LabelledRow) -> SavedRow:
     """Return what is saved of a row whose label has come."""
-    return SavedRow(list(row.context), row.targets, row.label)
+    return SavedRow(list(row.context), row.targets)

@@ -18,14 +18,14 @@ Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran 
 Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error integration).
 """
 
+import math
 from bisect import bisect_left
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._rows.saved import MOST, check_number_of_stream, check_size, check_within
-from foretrace._rows.values import MAX_ABS_VALUE
+from foretrace._rows.saved import MOST, check_derived, check_size, check_within
 from foretrace._runs.config_json import from_json
 from foretrace._types import Float
 
@@ -180,11 +180,11 @@ class Intervals:
         """
         saved = from_json(SavedIntervals, state)
         check_within("num_labels", [saved.num_labels], 0, MOST)
-        check_within("units", saved.units, 0, MAX_ABS_VALUE)
+        check_within("units", saved.units, 0, math.inf)
         check_within("weights", saved.weights, 0, 1)
         for name in _ARRAYS:
             values, like = getattr(saved, name), getattr(self, name)
-            check_number_of_stream(name, values)
+            check_derived(name, values)
             check_size(name, values, like.size)
             setattr(self, name, np.array(values, np.float64).reshape(like.shape))
         self.num_labels = saved.num_labels

@@ -5,18 +5,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow
-from foretrace._rows.slots import Slot, SlotTable
+from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow, SavedLabels
+from foretrace._rows.slots import SavedSlots, Slot, SlotTable
 from foretrace._rows.target import Context
 from foretrace._runs.config_json import from_json
 
 
 class MemberRow(NamedTuple):
-    """A row of a member as the network needs it.
+    """A row of a member as what learns needs it.
 
     Args:
         slot: slot of its member, and whether the member starts anew with this row.
-        inputs: inputs of the network.
+        inputs: inputs, with those of the last known label.
         resolved: row of this member whose label came with this one; None if there is none.
         context: what was known of the target when the row was predicted.
     """
@@ -25,6 +25,15 @@ class MemberRow(NamedTuple):
     inputs: np.ndarray
     resolved: LabelledRow | None
     context: Context
+
+
+class SavedMembers(NamedTuple):
+    """What is saved of the labels of members; encoder and target read their own."""
+
+    encoder: dict[str, Any]
+    target: Any
+    slots: SavedSlots
+    streams: list[tuple[int, SavedLabels]]
 
 
 class MemberLabels:
@@ -90,8 +99,9 @@ class MemberLabels:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on; names must be JSON."""
-        streams = [[slot, stream.own_to_json()] for slot, stream in sorted(self.streams.items())]
-        return {**self.shared.to_json(), "slots": self.table.to_json(), "streams": streams}
+        streams = [(slot, stream.own_to_json()) for slot, stream in sorted(self.streams.items())]
+        shared = self.shared
+        return SavedMembers(shared.encoder.to_json(), shared.target.to_json(), self.table.to_json(), streams)._asdict()
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.
@@ -99,15 +109,15 @@ class MemberLabels:
         Raises:
             ValueError: it is nothing that `to_json` returns.
         """
-        shared = dict(state)
-        self.table.restore(shared.pop("slots"))
-        streams = from_json(list[tuple[int, dict[str, Any]]], shared.pop("streams"))
-        self.shared.restore(shared)
+        saved = from_json(SavedMembers, state)
+        self.table.restore(saved.slots)
+        self.shared.encoder.restore(saved.encoder)
+        self.shared.target.restore(saved.target)
         self.streams = {}
-        for slot, own in streams:
+        for slot, own in saved.streams:
             self.streams[slot] = self._new()
             self.streams[slot].restore_own(own)
-        if self.streams.keys() != self.table.taken or len(streams) != len(self.streams):
+        if self.streams.keys() != self.table.taken or len(saved.streams) != len(self.streams):
             raise ValueError(f"labels of the slots {sorted(self.streams)}, but members have {sorted(self.table.taken)}")
 
     def _enter(self, name: Hashable, reset: bool) -> tuple[Slot, DelayedLabels]:

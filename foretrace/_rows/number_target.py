@@ -1,41 +1,24 @@
-"""A number as target: the network learns its residual from a baseline, in a running scale.
-
-    base   = mean + weight * (last - mean)
-    y_hat  = base + scale * output            scale: root mean square of the residual y - base, for each step ahead
-
-The weight is 0 ("value"), 1 ("change"), or that of the best linear prediction from the last number so far ("auto"):
-near 1 where numbers move slowly, near 0 where the last number says nothing.
-"""
+"""A number as target, now or at each of the next steps: its running mean and scale, its last value, its intervals."""
 
 from collections import Counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from foretrace._rows.encode import EncodingError, Outliers, clip
 from foretrace._rows.intervals import Intervals, SavedIntervals
-from foretrace._rows.running import MEMORY, Moments, SavedMoments
-from foretrace._rows.saved import check_counts, check_number_of_stream, check_size, check_within
+from foretrace._rows.running import Moments, SavedMoments
+from foretrace._rows.saved import check_counts, check_derived, check_number_of_stream, check_size, check_within
 from foretrace._rows.target import NumberContext
 from foretrace._rows.values import MAX_ABS_VALUE, as_number, check_number, is_missing
 from foretrace._runs.config_json import from_json
 
-TargetMode = Literal["auto", "change", "value"]
-
-
 _LAST: Any = float | None
 _TARGETS: Any = list[float | None]
-_LABEL: Any = list[float] | None
 """Types of what is saved of the numbers of a stream."""
 
-
-class SavedBaseline(NamedTuple):
-    """What is saved of a baseline."""
-
-    num_labels: int
-    residuals: list[SavedMoments]
-    product: list[float]
-    power: float
+_LEAST_DEVIATION = 1e-200
+"""No variance above zero has a smaller root."""
 
 
 class SavedNumbers(NamedTuple):
@@ -43,92 +26,16 @@ class SavedNumbers(NamedTuple):
 
     moments: SavedMoments
     last: float | None
-    baseline: SavedBaseline | None
     counts: dict[str, int]
     intervals: SavedIntervals
 
 
-class Baseline:
-    """Running scale of the residual at each step ahead, and weight of the last known number.
-
-    Args:
-        outputs: number of steps ahead.
-        mode: "change" or "auto".
-        bound: residuals beyond `bound` scales are clipped, once the scale has settled.
-
-    Lists, not arrays: most streams have one step ahead, for which they take a tenth of the time.
-
-    >>> baseline = Baseline(1, "change", 10.0)
-    >>> for y, last in ((3.0, 1.0), (4.0, 3.0), (6.0, 4.0)):
-    ...     label = baseline.learn([y - last], [0.0], 0.0)
-    >>> round(baseline.scale[0] ** 2, 4)
-    3.0
-    """
-
-    def __init__(self, outputs: int, mode: TargetMode, bound: float):
-        self.mode = mode
-        self.bound = bound
-        self.count = 0
-        self.residuals = [Moments(mean=0.0) for _ in range(outputs)]
-        self.product = [0.0] * outputs
-        self.power = 0.0
-
-    @property
-    def scale(self) -> list[float]:
-        """The root mean square of the residual at each step ahead; 1 while it is zero."""
-        return [moments.scale for moments in self.residuals]
-
-    @property
-    def weight(self) -> list[float]:
-        """The slope of the best linear prediction of y - mean from last - mean, clipped to [0, 1]; 1 for "change"."""
-        if self.mode == "change" or not self.power > 0:
-            return [1.0] * len(self.product)
-        return [min(max(product / self.power, 0.0), 1.0) for product in self.product]
-
-    def learn(self, residual: list[float], ahead: list[float], last: float) -> list[float]:
-        """Count the residual of a row; return it in the scale that includes it.
-
-        Args:
-            residual: y - base, at each step ahead.
-            ahead: y - mean in standard deviations, likewise, for the weight.
-            last: last - mean in standard deviations.
-        """
-        learned = [moments.learn(r, self.bound) for r, moments in zip(residual, self.residuals, strict=True)]
-        self.count = min(self.count + 1, MEMORY)
-        self.product = [old + (a * last - old) / self.count for a, old in zip(ahead, self.product, strict=True)]
-        self.power += (last**2 - self.power) / self.count
-        return [clip(r / scale, self.bound) for r, scale in zip(learned, self.scale, strict=True)]
-
-    def to_json(self) -> SavedBaseline:
-        """Return what was learned."""
-        return SavedBaseline(self.count, [moments.to_json() for moments in self.residuals], self.product, self.power)
-
-    def restore(self, state: Any) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments.
-
-        Raises:
-            ValueError: it is nothing that `to_json` returns.
-        """
-        saved = from_json(SavedBaseline, state)
-        check_within("num_labels", [saved.num_labels], 0, MEMORY)
-        check_within("power", [saved.power], 0, self.bound**2)
-        check_within("product", saved.product, -(self.bound**2), self.bound**2)
-        check_size("product", saved.product, len(self.residuals))
-        for moments, each in zip(self.residuals, saved.residuals, strict=True):
-            moments.restore(each)
-        self.count, self.product, self.power = saved.num_labels, saved.product, saved.power
-
-
 class NumberTarget:
-    """A number now, or at each of the next steps; learned as its residual from a baseline, in a running scale.
-
-    The baseline is the running mean ("value"), the last known number ("change"), or a point in between ("auto"); the
-    head of this module has the formula. Before a number is known it is the mean.
+    """A number now, or at each of the next steps. Before a number is known, the mean is 0.
 
     Args:
         outputs: how many numbers are predicted: one, or one for each step ahead.
         bound: number of standard deviations from the mean beyond which a target counts as an outlier.
-        mode: baseline that the residual is taken from.
         outliers: what happens to an outlier: "clip" learns it as if it lay at the bound and scores it as it is, "mask"
             treats it as missing, "stop" raises an error.
         coverage: share of the numbers that prediction intervals are to hold.
@@ -140,7 +47,6 @@ class NumberTarget:
         outputs: int = 1,
         *,
         bound: float = 10.0,
-        mode: TargetMode = "value",
         outliers: Outliers = "clip",
         coverage: float = 0.9,
         strict: bool = False,
@@ -153,7 +59,6 @@ class NumberTarget:
         self.moments = Moments()
         self.counts = Counter[str]()
         self.news: list[str] = []
-        self.baseline = None if mode == "value" else Baseline(outputs, mode, bound)
         self.intervals = Intervals(outputs, coverage)
         self._margins: list[list[float]] | None = None  # of now, until the next error is learned
         self.last: float | None = None
@@ -198,21 +103,21 @@ class NumberTarget:
             self.last = number
 
     def describe(self, output: np.ndarray, context: NumberContext | None = None) -> list[Any]:
-        """Return the predicted numbers, given what was known then; by default what is known now."""
-        return number_predictions(self.context() if context is None else context, output).tolist()
+        """Return the predicted numbers."""
+        return np.asarray(output, np.float64).tolist()
 
     def interval(self, output: np.ndarray, context: NumberContext | None = None, coverage: float | None = None) -> Any:
         """Return the lower and upper ends of the intervals of the predicted numbers, (2, O).
 
         Args:
-            output: output of the network.
-            context: what was known when it was predicted. Default: what is known now.
+            output: predicted numbers.
+            context: what was known when they were predicted. Default: what is known now.
             coverage: share of the numbers to hold, of what is known now. Default: that of the target.
 
         Raises:
             ValueError: the coverage lies outside of the tracked ones.
         """
-        predicted = number_predictions(self.context() if context is None else context, output)
+        predicted = np.asarray(output, np.float64)
         if coverage is not None:
             margins = self.intervals.margins(self.moments.scale, coverage)
         else:
@@ -223,7 +128,7 @@ class NumberTarget:
         """Learn the errors of a prediction; nothing is learned if a label is missing."""
         if None in targets or context.margins is None:
             return
-        errors = np.asarray(targets, np.float64) - number_predictions(context, output)
+        errors = np.asarray(targets, np.float64) - output
         self.intervals.learn(errors, np.asarray(context.margins), context.deviation)
         self._margins = None
 
@@ -235,27 +140,9 @@ class NumberTarget:
             self._margins = None  # they follow the deviation until there are errors
         return margins
 
-    def label(self, targets: list[Any], context: NumberContext) -> list[float] | None:
-        """Return the residuals from the baseline of then, in the present scale, which learns them."""
-        if None in targets:
-            return None
-        if self.baseline is None or context.last is None:
-            return [clip(self.moments.score(number), self.bound) for number in targets]
-        bases = context.base if isinstance(context.base, list) else [context.base] * len(targets)
-        residual = [number - base for number, base in zip(targets, bases, strict=True)]
-        *ahead, last = (clip(self.moments.score(number), self.bound) for number in (*targets, context.last))
-        return self.baseline.learn(residual, ahead, last)
-
     def context(self) -> NumberContext:
-        """Return the mean, the last number, and base and scale of a prediction made now."""
-        mean, deviation, margins = self.moments.mean, self.moments.scale, self._present_margins()
-        if self.baseline is None or self.last is None:
-            return NumberContext(mean, self.last, mean, deviation, deviation, margins)
-        # A single outlier is no place to start from; two in a row may be a new level.
-        level = self.last if self.moments.excess > 1 else self._clip(self.last)
-        ahead = level - mean
-        base = [mean + weight * ahead for weight in self.baseline.weight]
-        return NumberContext(mean, self.last, base, self.baseline.scale, deviation, margins)
+        """Return the mean, the last number, the standard deviation and the margins of now."""
+        return NumberContext(self.moments.mean, self.last, self.moments.scale, self._present_margins())
 
     def context_from_json(self, values: Any) -> NumberContext:
         """Return a context that was saved as JSON.
@@ -264,28 +151,27 @@ class NumberTarget:
             ValueError: it is nothing that `context` returns.
         """
         context = from_json(NumberContext, values)
-        for name, value in context._asdict().items():
-            each = value if isinstance(value, list) else [] if value is None else [value]
-            if name == "margins" and value is not None:
-                check_size(name, value, 2)
-                each = [*value[0], *value[1]]
-                check_size(name, each, 2 * self.output_size)
-            elif isinstance(value, list):
-                check_size(name, each, self.output_size)
-            check_number_of_stream(name, each)
+        for name in ("mean", "last", "came"):
+            if (number := getattr(context, name)) is not None:
+                check_number_of_stream(name, [number])
+        check_within("deviation", [context.deviation], _LEAST_DEVIATION, 2 * MAX_ABS_VALUE)
+        if context.margins is not None:
+            check_size("margins", context.margins, 2)
+            for margins in context.margins:
+                check_size("margins", margins, self.output_size)
+                check_derived("margins", margins)
         return context
 
-    def labels_from_json(self, targets: list[Any], label: Any) -> tuple[list[float | None], list[float] | None]:
-        """Return the targets of a row, and its label, that were saved as JSON.
+    def targets_from_json(self, targets: list[Any]) -> list[float | None]:
+        """Return the targets of a row that were saved as JSON.
 
         Raises:
-            ValueError: they are nothing that `learn` and `label` return.
+            ValueError: they are nothing that `learn` returns.
         """
-        numbers, residuals = from_json(_TARGETS, targets), from_json(_LABEL, label)
-        for values in (numbers, [0.0] * self.output_size if residuals is None else residuals):
-            check_size("targets", values, self.output_size)
-            check_number_of_stream("targets", [value for value in values if value is not None])
-        return numbers, residuals
+        numbers = from_json(_TARGETS, targets)
+        check_size("targets", numbers, self.output_size)
+        check_number_of_stream("targets", [value for value in numbers if value is not None])
+        return numbers
 
     def last_from_json(self, value: Any) -> float | None:
         """Return a last number that was saved as JSON.
@@ -305,8 +191,7 @@ class NumberTarget:
 
     def to_json(self) -> SavedNumbers:
         """Return what was learned."""
-        baseline = None if self.baseline is None else self.baseline.to_json()
-        return SavedNumbers(self.moments.to_json(), self.last, baseline, dict(self.counts), self.intervals.to_json())
+        return SavedNumbers(self.moments.to_json(), self.last, dict(self.counts), self.intervals.to_json())
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned.
@@ -319,8 +204,6 @@ class NumberTarget:
         self.last = self.last_from_json(saved.last)
         self.intervals.restore(saved.intervals)
         self._margins = None
-        if self.baseline is not None:
-            self.baseline.restore(saved.baseline)
         self.moments.restore(saved.moments)
         self.counts = Counter(saved.counts)
 
@@ -345,8 +228,3 @@ class NumberTarget:
     def _clip(self, number: float) -> float:
         """Return a number, or the bound if it lies beyond."""
         return self.moments.within(number, self.bound)
-
-
-def number_predictions(context: NumberContext, output: np.ndarray) -> np.ndarray:
-    """Return the numbers that an output of the network stands for, given what was known then."""
-    return np.asarray(context.base) + np.asarray(context.scale) * np.asarray(output, np.float64)

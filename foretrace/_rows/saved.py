@@ -17,6 +17,15 @@ def check_number_of_stream(name: str, values: Iterable[float]) -> None:
     check_within(name, values, -MAX_ABS_VALUE, MAX_ABS_VALUE)
 
 
+def check_derived(name: str, values: Iterable[float]) -> None:
+    """Check that saved numbers are such as may follow from those of a stream.
+
+    Raises:
+        ValueError: one is not finite, or larger.
+    """
+    check_within(name, values, -(MAX_ABS_VALUE**2), MAX_ABS_VALUE**2)
+
+
 def check_within(name: str, values: Iterable[float], least: float, most: float) -> None:
     """Check that saved numbers lie between two others; NaN lies nowhere.
 

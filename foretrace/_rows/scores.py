@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.number_target import number_predictions
 from foretrace._rows.target import ClassContext, NumberContext
 from foretrace._types import Float
 
@@ -185,7 +184,7 @@ def score_numbers(row: LabelledRow, output: np.ndarray) -> dict[str, float] | No
     assert isinstance(context, NumberContext)
     truth = np.asarray(row.targets, np.float64)
     predictions: dict[str, Any] = {
-        "": number_predictions(context, output),
+        "": np.asarray(output, np.float64),
         "no_change_": context.last or 0.0,
         "mean_": context.mean,
     }

@@ -32,8 +32,6 @@ class NumberContext(NamedTuple):
     Args:
         mean: running mean.
         last: last known number; None before the first.
-        base: prediction that an output of zero stands for, one for all steps ahead or one for each.
-        scale: what an output of one adds to the base, likewise.
         deviation: running standard deviation; 1 while all numbers were the same.
         margins: how far the prediction interval reaches below and above the prediction, for each step ahead.
         came: number that came with the row, if its next rows are predicted; None if it is missing.
@@ -41,8 +39,6 @@ class NumberContext(NamedTuple):
 
     mean: float
     last: float | None
-    base: float | list[float]
-    scale: float | list[float]
     deviation: float = 1.0
     margins: list[list[float]] | None = None
     came: float | None = None
@@ -91,17 +87,11 @@ class Target(Protocol):
             context: what was known of the target when it was predicted. Default: what is known now.
         """
 
-    def label(self, targets: list[Any], context: Any) -> Any:
-        """Return targets as the loss needs them, given what was known at the prediction; None if one is missing.
-
-        It is called once for each row: the target may learn from it.
-        """
-
     def learn_output(self, output: np.ndarray, targets: list[Any], context: Any) -> None:
         """Learn how far a prediction was from its label, for prediction intervals.
 
         Args:
-            output: output of the network when the row was predicted.
+            output: prediction of the row.
             targets: what the row's label turned out to be.
             context: what was known of the target when the row was predicted.
         """
@@ -112,8 +102,8 @@ class Target(Protocol):
     def context_from_json(self, values: Any) -> Context:
         """Return a context that was saved as JSON."""
 
-    def labels_from_json(self, targets: list[Any], label: Any) -> tuple[list[Any], Any]:
-        """Return the targets of a row, and its label, that were saved as JSON."""
+    def targets_from_json(self, targets: list[Any]) -> list[Any]:
+        """Return the targets of a row that were saved as JSON."""
 
     def last_from_json(self, value: Any) -> Any:
         """Return a last known target that was saved as JSON."""
@@ -246,10 +236,6 @@ class ClassTarget:
         best = int(np.argmax(probabilities))
         return [self.classes.values[best], float(probabilities[best])]
 
-    def label(self, targets: list[Any], context: ClassContext) -> int | None:
-        """Return the index of the class; None if it is missing or has no room."""
-        return targets[0] if targets[0] is not None and targets[0] >= 0 else None
-
     def learn_output(self, output: np.ndarray, targets: list[Any], context: ClassContext) -> None:
         """Do nothing: the probabilities of the classes are what is known of the error."""
 
@@ -269,17 +255,16 @@ class ClassTarget:
             self._check_index(index)
         return context
 
-    def labels_from_json(self, targets: list[Any], label: Any) -> tuple[list[int | None], int | None]:
-        """Return the target of a row, and its label, that were saved as JSON.
+    def targets_from_json(self, targets: list[Any]) -> list[int | None]:
+        """Return the target of a row that was saved as JSON.
 
         Raises:
-            ValueError: they are nothing that `learn` and `label` return.
+            ValueError: it is nothing that `learn` returns.
         """
-        indices, of_loss = from_json(_TARGETS, targets), from_json(_INDEX, label)
+        indices = from_json(_TARGETS, targets)
         check_size("targets", indices, 1)
         self._check_index(indices[0], least=-1)
-        self._check_index(of_loss)
-        return indices, of_loss
+        return indices
 
     def last_from_json(self, value: Any) -> int | None:
         """Return a last class that was saved as JSON.

@@ -10,12 +10,11 @@ from tyro.conf import Positional
 from foretrace._rows.encode import Outliers
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.lines import Encoding
-from foretrace._rows.number_target import TargetMode
 from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
 from foretrace._runs.options import Advanced
 from foretrace.stream._conditions import Needs, NoEffect, without_effect
-from foretrace.stream._model_config import NETWORK, ModelConfig
+from foretrace.stream._model_config import ModelConfig
 
 MOST = {"look_ahead": 100_000, "categories": 2**16, "classes": 2**16}
 """Upper limits of the options that decide how much is kept in memory."""
@@ -63,8 +62,6 @@ class StreamConfig:
         target: column to predict. Not needed for a text, whose next character is predicted.
         task: whether the target is a class or a number. Default: a class if it is text or has few whole numbers.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row itself.
-        target_mode: baseline from which a number is predicted: the running mean (value), the last known number
-            (change), or the best linear prediction from both (auto). The network learns the residual.
         delay: number of rows after which a label becomes known. A row is learned when its label comes.
         chunk: number of rows that are learned in one call. More is faster; the experts learn row by row in any case,
             but a network takes a chunk to follow a change. Default: 32 for the size fast if rows belong to no members,
@@ -110,7 +107,6 @@ class StreamConfig:
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
-    target_mode: Annotated[Advanced[TargetMode], _NUMBER, NETWORK] = "auto"
     delay: int = 0
     chunk: int | None = None
     previous: Advanced[bool] = True

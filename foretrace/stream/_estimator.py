@@ -11,7 +11,6 @@ import numpy as np
 from foretrace._cells.parts import is_key
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, room
-from foretrace._rows.number_target import TargetMode
 from foretrace._rows.schema import infer_columns
 from foretrace._rows.target import Target
 from foretrace._runs.lock import Lock, locked
@@ -19,12 +18,10 @@ from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._arrays import Row, check_lengths
 from foretrace.stream._conditions import NoEffect, without_effect
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._intake import AbstractIntake, OneStream, State
-from foretrace.stream._learner import copy_state
-from foretrace.stream._member_intake import Members, member_name
+from foretrace.stream._intake import Intake, State, member_name
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig, Size
-from foretrace.stream._saved import first_state
+from foretrace.stream._saved import copy_state, first_state
 
 MIN_FEATURES = 64
 """Minimum number of inputs, unless it is given: what is left takes the features that appear later."""
@@ -46,10 +43,9 @@ class OnlineEstimator:
         size: size of the model; None for that of `model`.
         model: options of the model; None for those of the size.
         features: number of inputs; None for as many as the first row needs, and some for later features.
-        previous: whether the last known target is an input; None for yes with a mixture, no for a network alone.
+        previous: whether the last known target is an input.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
-        target_mode: baseline from which a number is predicted; None for classes.
 
     Options that have no effect are warned of.
 
@@ -57,16 +53,17 @@ class OnlineEstimator:
         ValueError: an option is out of range, or both size and model are given.
     """
 
+    _predicts_classes = False
+
     def __init__(
         self,
         size: Size | None,
         model: ModelConfig | None,
         *,
         features: int | None,
-        previous: bool | None,
+        previous: bool,
         member: Hashable | None,
         members: int,
-        target_mode: TargetMode | None = None,
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature: each argument has an attribute of its name.
@@ -77,8 +74,6 @@ class OnlineEstimator:
         self.previous = previous
         self.member = member
         self.members = members
-        if target_mode is not None:
-            self.target_mode = target_mode
         self._check_options()
         for options in self._without_effect():
             warnings.warn(f"{type(self).__name__}: {options}", stacklevel=3)
@@ -91,10 +86,8 @@ class OnlineEstimator:
                 raise ValueError(f"{name}={value!r}, expected a whole number, at least {least}")
 
     def _without_effect(self) -> list[NoEffect]:
-        mode = getattr(self, "target_mode", None)
-        known = self._config.known(classes=mode is None, members=self.member is not None)
-        of_run = {"members": self.members} | ({} if mode is None else {"target_mode": mode})
-        return without_effect(known, {ModelConfig: vars(self._config), StreamConfig: of_run})
+        known = self._config.known(classes=self._predicts_classes, members=self.member is not None)
+        return without_effect(known, {ModelConfig: vars(self._config), StreamConfig: {"members": self.members}})
 
     @locked
     def leave(self, name: Hashable) -> None:
@@ -123,35 +116,27 @@ class OnlineEstimator:
         raise NotImplementedError
 
     def _new_labels(self, encoder: Encoder, labels: Sequence[Any]) -> DelayedLabels:
-        return DelayedLabels(encoder, self._new_target(labels), previous=self._has_previous)
-
-    @property
-    def _has_previous(self) -> bool:
-        if self.previous is not None:
-            return self.previous
-        return self._config.expert_names() != ("network",)
+        return DelayedLabels(encoder, self._new_target(labels), previous=self.previous)
 
     def _forget(self) -> None:
-        self._intake: AbstractIntake | None = None
+        self._intake: Intake | None = None
         self._state: State | None = None
 
-    def _begun(self, x: Row, labels: Sequence[Any]) -> tuple[AbstractIntake, State]:
+    def _begun(self, x: Row, labels: Sequence[Any]) -> tuple[Intake, State]:
         """Return intake and state; before the first row, new ones, which are kept once it is learned."""
         if self._intake is not None and self._state is not None:
             return self._intake, self._state
         intake = self._new_intake(x, labels)
-        return intake, first_state(intake.learner)
+        return intake, first_state(intake.mixture)
 
-    def _new_intake(self, x: Row, known: Sequence[Any]) -> AbstractIntake:
+    def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
         ignore = () if self.member is None else (self.member,)
         encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
         encoder.look_at(x)  # earlier values of the numbers of the first row are features of the experts
         labels = self._new_labels(encoder, known)
         members = None if self.member is None else self.members
         model = resolve(self._config, shape_of(labels, members=members))
-        if self.member is None:
-            return OneStream(labels, *model)
-        return Members(labels, *model, member=self.member, as_text=False)
+        return Intake(labels, *model, member=self.member, as_text=False)
 
     def _width(self, x: Row) -> int:
         """Return the number of inputs of a stream that begins with this row."""
@@ -183,7 +168,7 @@ class OnlineEstimator:
             intake, state = self._begun(x, labels)
             result = intake.learn(state, [(x, y)])
             self._intake, self._state = intake, result.state
-        return np.asarray(result.step.newest)[0]
+        return np.asarray(result.mixed.newest)[0]
 
     def _learn_all(self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()) -> None:
         """Learn from rows in their order; if one is refused, from none.
@@ -211,8 +196,8 @@ class OnlineEstimator:
             return None
         return self._intake.predict(self._state, x)
 
-    def _members(self, name: Hashable) -> Members:
-        if not isinstance(self._intake, Members):
+    def _members(self, name: Hashable) -> Intake:
+        if self._intake is None or self.member is None:
             raise KeyError(f"{name!r} is no member: none has come yet, or the model was made without `member`")
         return self._intake
 
@@ -230,7 +215,7 @@ class OnlineEstimator:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = dict(state)
         if (intake := self._intake) is not None and state["_state"] is not None:
-            like, tree = jax.tree.flatten(jax.eval_shape(lambda: first_state(intake.learner)))
+            like, tree = jax.tree.flatten(jax.eval_shape(lambda: first_state(intake.mixture)))
             as_saved = [jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like]
             if [(a.shape, a.dtype) for a in state["_state"]] != [(a.shape, a.dtype) for a in as_saved]:
                 raise ValueError(

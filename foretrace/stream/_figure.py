@@ -9,7 +9,7 @@ from foretrace._runs.escape import for_plot
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._report import BASELINES, SCORES, main_score, own_name, read, title, typical_parts
+from foretrace.stream._report import BASELINES, OWN_NAME, SCORES, main_score, read, title, typical_parts
 
 _CURVES = ("accuracy", "log_loss", "calibration_error", "mae", "rmse", "coverage")
 _OWN, _BASELINE, _EXPERT, _REST = "tab:blue", "tab:orange", "0.65", "0.85"
@@ -55,7 +55,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
 
 def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: StreamConfig) -> None:
     marker = "o" if len(lines) == 1 else None
-    for prefix, what in {"": own_name(config), **BASELINES}.items():
+    for prefix, what in {"": OWN_NAME, **BASELINES}.items():
         points = [(line["step"], line[prefix + name]) for line in lines if prefix + name in line]
         if points:
             axes.plot(*zip(*points, strict=True), label=what, lw=1.5 if not prefix else 1, marker=marker)
@@ -91,7 +91,7 @@ def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
 def _draw_ranking(axes: Any, last: dict[str, Any], total: dict[str, float], config: StreamConfig) -> None:
     """Draw the scores of the mixture, of the baselines and of the experts over all rows, the best one on top."""
     score = main_score(total)
-    found = [(own_name(config), total[score], _OWN)]
+    found = [(OWN_NAME, total[score], _OWN)]
     found += [(what, total[prefix + score], _BASELINE) for prefix, what in BASELINES.items() if prefix + score in total]
     found += [(name, value, _EXPERT) for name, value in last["experts"].items()]
     found.sort(key=lambda row: row[1], reverse=score != "accuracy")

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from foretrace._experts.mixture import Mixed
+from foretrace._experts.recurrent import read_measures
 from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.scores import ArrayScores, Gains, Scores, score_class, score_numbers
 from foretrace._rows.source import SYMBOL, Position, Row, Source
@@ -21,9 +23,7 @@ from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._ensemble import EnsembleState
-from foretrace.stream._intake import AbstractIntake, IntakeStep, State
-from foretrace.stream._learner import StreamStep
+from foretrace.stream._intake import Intake, IntakeStep, State
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import OtherColumnsError, Plan, Rows
 from foretrace.stream._saved import first_state, load_state, save_state
@@ -37,7 +37,7 @@ class StreamResult(NamedTuple):
         position: position behind the last row.
         scores: mean scores over all rows that have a label, those of the baselines among them.
         stopped: whether it was asked to stop before the end of its rows.
-        experts: score of each expert over the same rows: accuracy, or mean absolute error. Empty without experts.
+        experts: score of each expert over the same rows: accuracy, or mean absolute error.
         weights: present weight of each expert.
     """
 
@@ -66,7 +66,7 @@ class StreamLoop:
         self,
         config: StreamConfig,
         plan: Plan,
-        intake: AbstractIntake,
+        intake: Intake,
         source: Source,
         saved: dict[str, Any] | None,
         run: Run,
@@ -80,8 +80,7 @@ class StreamLoop:
         self.intake = intake
         self.parts = intake.parts
         self.pipe = source.pipe
-        self.learner = intake.learner
-        self.names = () if intake.ensemble is None else intake.ensemble.mixture.names
+        self.mixture = intake.mixture
         self.run = run
         self.log = log
         self.board = board
@@ -92,9 +91,9 @@ class StreamLoop:
         self.scores = Scores()
         self.steps = Scores()
         self.gains = Gains()
-        self.experts = ArrayScores(self.names)
+        self.experts = ArrayScores(self.mixture.names)
         self.monitors = Monitors(config.coverage)
-        self.pending = Pending[tuple[StreamStep, Sequence[LabelledRow | None]]]()
+        self.pending = Pending[tuple[Mixed, Sequence[LabelledRow | None]]]()
         self.position = Position()
         self.refused = 0
         self.refusals = Refusals(
@@ -107,7 +106,7 @@ class StreamLoop:
         self.behind_checkpoint = False
         self.is_resumed = saved is not None
         self.clock = Clock()
-        self.state: State = self._restore(saved) if saved is not None else first_state(self.learner)
+        self.state: State = self._restore(saved) if saved is not None else first_state(self.mixture)
         self.rows_at_last_log = self.saved_row = self.position.row
         self.time_of_last_log = self.saved_at = time.monotonic()
         self.failed: Exception | None = None
@@ -156,8 +155,7 @@ class StreamLoop:
             self._record_steps(all=True)
         if not self.stop.asked and not self._has_result():
             self._write("result", self.scores.total(), not_better_than=self.gains.not_better())
-        found = {"experts": {}, "weights": {}} | self._of_experts()
-        return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked, **found)
+        return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked, **self._of_experts())
 
     def _has_result(self) -> bool:
         """Return whether the record ends with the result of this row, of a run that was finished before."""
@@ -206,14 +204,14 @@ class StreamLoop:
         before = self.position.row
         self.show.compiling()
         rows = [(row, row.get(self.target)) for row, _ in chunk]
-        self.state, step, resolved, inputs = self._learn_or_undo(rows)
+        self.state, mixed, resolved, inputs = self._learn_or_undo(rows)
         self.position = chunk[-1][1]
         for line in self.intake.pop_news():
             self.show.say(f"warning: row {self.position.row}: {line}")
         if self.pipe is not None:
             self.pipe.release(self.position.offset)
         self.monitors.observe(inputs)
-        self.pending.add(self.position.row, (step, resolved))
+        self.pending.add(self.position.row, (mixed, resolved))
         self._record_steps(all=False)
         self.parts.end("scores")
         if not last:
@@ -235,26 +233,21 @@ class StreamLoop:
 
     def _record_steps(self, *, all: bool) -> None:
         """Record the results of all steps, or of those that are not among the latest."""
-        for row, (step, resolved) in self.pending.take(all=all):
-            self._record(row, step, resolved)
+        for row, (mixed, resolved) in self.pending.take(all=all):
+            self._record(row, mixed, resolved)
 
-    def _record(self, at: int, step: StreamStep, resolved: Sequence[LabelledRow | None]) -> None:
-        """Score the predictions of a step and count whether it was accepted."""
-        # A step that was not finite is refused; its predictions count as outputs of zero.
-        found = np.asarray(step.outputs, np.float64)  # waits for the network
-        if not self.names:
-            self.parts.end("network")
-        outputs = found if np.isfinite(found).all() else np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
+    def _record(self, at: int, mixed: Mixed, resolved: Sequence[LabelledRow | None]) -> None:
+        """Score the predictions of a step and count whether the network accepted it."""
+        outputs, errors = np.asarray(mixed.resolved), np.asarray(mixed.errors)  # waits for the mixture
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
                 self.scores.add(scores)
                 self.gains.add(scores)
                 self.monitors.observe_scores(scores)
-                if step.errors is not None and self.names:
-                    self.experts.add(1 - step.errors[i] if self.plan.classes else step.errors[i])
-        measures = step.read_measures()
-        if measures is None:
+                self.experts.add(1 - errors[i] if self.plan.classes else errors[i])
+        if mixed.measures is None:
             return
+        measures = read_measures(mixed.measures)
         if measures.accepted:
             self.steps.add(
                 {
@@ -287,14 +280,13 @@ class StreamLoop:
         self.time_of_last_log = now
         memory = resident_mib()
         steps = self.steps.window()
-        config, packed = self.intake.config, self.intake.network_state(self.state)
         values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
         health: dict[str, float] = {}
-        if packed is not None:
-            network = self.intake.network.packing.unpack(packed)
-            health = self.monitors.measure(
-                network.learner.network, self.intake.carry(network), steps.get("update_norm")
-            )
+        network, config = self.mixture.network, self.intake.config
+        if network is not None:
+            state = self.mixture.packing.unpack(self.state).network
+            carry = network.carry_of(state, self.intake.newest_slot)
+            health = self.monitors.measure(state.learner.network, carry, steps.get("update_norm"))
             chosen = {"credit_depth": config.credit_depth, "train_encoder": config.train_encoder}
             values |= chosen | steps | health
         warnings = self.monitors.warnings(health | self.monitors.recent_coverage())
@@ -311,18 +303,14 @@ class StreamLoop:
         counts = {name: count for name, count in counts.items() if count}
         values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": counts}
         values |= self.intake.counts() | self._of_experts() | self.monitors.recent_coverage()
-        if self.intake.ensemble is not None:
-            values["reach"] = self.intake.ensemble.mixture.reach
+        values["reach"] = self.mixture.reach
         self.log.write(kind, self.position.row, **values, seconds=self.clock.seconds)
         if self.board is not None:
             self.board.write(self.position.row, values)
 
     def _of_experts(self) -> dict[str, Any]:
         """Return the scores of the experts over all rows, and their present weights."""
-        if not isinstance(self.state, EnsembleState) or self.intake.ensemble is None:
-            return {}
-        weights = self.intake.ensemble.mixture.weights(self.state.mixture)
-        return {"experts": self.experts.total(), "weights": weights}
+        return {"experts": self.experts.total(), "weights": self.mixture.weights(self.state)}
 
     def _save(self, *, end: bool = False) -> None:
         self.log.sync()
@@ -341,16 +329,16 @@ class StreamLoop:
             "refused": [self.refused, self.refusals.in_a_row],
             "seconds": self.clock.seconds,
         }
-        save_state(self.run.checkpoint, self.learner, self.state, extra=extra)
+        save_state(self.run.checkpoint, self.mixture, self.state, extra=extra)
         self.saved_row, self.saved_at = self.position.row, time.monotonic()
 
     def _save_after_error(self) -> None:
         """Save what was learned before an error, so that only the rows behind the last full chunk are read again."""
         if self.behind_checkpoint:
             return
-        for row, (step, resolved) in self.pending.take(all=True):
+        for row, (mixed, resolved) in self.pending.take(all=True):
             with contextlib.suppress(DivergenceError):
-                self._record(row, step, resolved)
+                self._record(row, mixed, resolved)
         try:
             self._save(end=True)
         except Exception as error:  # the first error is the one to tell
@@ -370,4 +358,4 @@ class StreamLoop:
         self.monitors.restore(saved["monitors"])
         self.refused, self.refusals.in_a_row = saved["refused"]
         self.clock = Clock(saved["seconds"])
-        return load_state(self.run.checkpoint, self.learner)
+        return load_state(self.run.checkpoint, self.mixture)

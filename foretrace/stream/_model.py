@@ -1,9 +1,8 @@
-"""What learns on a stream: its shape, the defaults that depend on it, and the network."""
+"""What learns on a stream: its shape, the defaults that depend on it, the network and the mixture it belongs to."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,6 +10,8 @@ import jax.numpy as jnp
 
 from foretrace._credit.table import reaches_encoder
 from foretrace._engine.carry import init_carry, real_numbers
+from foretrace._experts.mixture import Mixture
+from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
@@ -21,8 +22,6 @@ from foretrace._rule import as_rule
 from foretrace._types import Array, Float
 from foretrace.losses import softmax_cross_entropy, squared_error
 from foretrace.stream._model_config import ModelConfig
-
-Made = TypeVar("Made")
 
 MAX_EXACT_ELEMENTS, MAX_EXACT_BYTES = 2**20, 2**28
 """Limits of the default credit through all layers: elements carried for one stream, and bytes for all streams."""
@@ -76,17 +75,17 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
         credit_depth = depth if exact else 0
     if train_encoder is None:
         train_encoder = reaches_encoder(rule.with_depth(credit_depth), depth, shape.chunk)
-    features = model_size if config.other_experts else 0
+    features = model_size if set(config.other_experts) > {"baselines"} else 0
     return (
         dataclasses.replace(config, credit_depth=credit_depth, train_encoder=train_encoder),
-        dataclasses.replace(shape, outside=1, network_features=features),
+        dataclasses.replace(shape, has_network=True, network_features=features),
     )
 
 
 def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     """Return whether sensitivities through all layers stay within the limits."""
     rule = as_rule(config.rule).with_depth(config.sizes()[0])
-    carry = jax.eval_shape(lambda: init_carry(_network(config, shape), rule))
+    carry = jax.eval_shape(lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), rule))
     # Each member and the spare slot keep a carry; with a delay also those of a ring, one more than there are steps.
     num_carries = (1 if shape.members is None else shape.members + 1) * (2 + shape.delay if shape.delay else 1)
     elements = real_numbers(carry)
@@ -97,23 +96,13 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
 def _network(config: ModelConfig, shape: Shape) -> Network:
     depth, model_size, _ = config.sizes()
     return Network(
-        shape.inputs if shape.network_inputs is None else shape.network_inputs,
-        shape.outputs,
+        shape.packed_inputs,
+        shape.network_outputs + shape.network_features,
         model_size=model_size,
         depth=depth,
         cell=config.cell_class.factory(**config.cell_options()),
         key=jax.random.key(config.seed),
     )
-
-
-def made_once(make: Callable[[ModelConfig, Shape], Made]) -> Callable[[ModelConfig, Shape], Made]:
-    """Return a function that does the same and keeps its last results, one for float32 and one for float64."""
-
-    @functools.lru_cache(maxsize=16)
-    def kept(config: ModelConfig, shape: Shape, dtype: Any) -> Made:
-        return make(config, shape)
-
-    return functools.wraps(make)(lambda config, shape: kept(config, shape, jnp.result_type(float)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,9 +122,8 @@ class _OfFirst:
 
 def _with_features(config: ModelConfig, shape: Shape) -> Network:
     """Return a network whose last outputs are the features in front of its decoder: no error reaches these weights."""
-    count = shape.network_features
-    network = _network(config, dataclasses.replace(shape, outputs=shape.outputs + count))
-    weight = network.decoder.linear.weight.at[shape.outputs :].set(jnp.eye(count))
+    network, count = _network(config, shape), shape.network_features
+    weight = network.decoder.linear.weight.at[shape.network_outputs :].set(jnp.eye(count))
     return eqx.tree_at(lambda network: network.decoder.linear.weight, network, weight)
 
 
@@ -153,8 +141,28 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
         rule=as_rule(config.rule).with_depth(config.credit_depth),
         optimizer=adamw(config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor),
         train_encoder=config.train_encoder,
-        loss=_OfFirst(loss, shape.outputs) if shape.network_features else loss,
+        loss=_OfFirst(loss, shape.network_outputs) if shape.network_features else loss,
         sensitivity_dtype=config.sensitivity_dtype,
         # A batch of one would cost an axis in every array: one stream is faster unbatched.
         batch_size=None if shape.together == 1 else shape.together,
     )
+
+
+def build_mixture(config: ModelConfig, shape: Shape) -> Mixture:
+    """Return the mixture of a model; equal models share one, and with it their compiled programs.
+
+    Args:
+        config: options of the model, as `resolve` returns them.
+        shape: shape of the stream, as `resolve` returns it.
+    """
+    return _mixture(config, shape, jnp.result_type(float))
+
+
+@functools.lru_cache(maxsize=16)
+def _mixture(config: ModelConfig, shape: Shape, dtype: Any) -> Mixture:
+    """Return a mixture; the last ones are kept, one for float32 and one for float64."""
+    network = None
+    if config.has_network:
+        learner = build_learner(config, shape)
+        network = Recurrent(learner, slots=shape.members, chunk=shape.chunk, delay=shape.delay)
+    return Mixture(shape, config.other_experts, network)

@@ -39,7 +39,7 @@ FAST: tuple[ExpertName, ...] = tuple(name for name in AUTO if name != "events")
 """Experts of the size `fast`."""
 
 OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST}
-"""Experts of the sizes that are mixtures; the others are a network alone."""
+"""Experts of the sizes without a network; the others are a network beside the baselines."""
 
 assert {*AUTO, "network"} == set(EXPERTS)
 
@@ -80,15 +80,15 @@ class ModelConfig:
 
     Args:
         size: what learns: a mixture of cheap experts (auto); the same mixture without `events`, in chunks of 32 rows
-            (fast); or a network alone, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2, 32,
-            32; medium 3, 64, 64; paper 4, 128, 64.
+            (fast); or a network beside the baselines, by a preset of depth, model size and state size: tiny 1, 16,
+            16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
             stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
             the recurrent network, and least squares on the row and the network's features (network). The baselines
-            always take part, unless the network is alone. Default: all but the network for auto, these without events
-            for fast, the network alone for the other sizes.
+            always take part. Default: all but the network for auto, these without events
+            for fast, the network for the other sizes.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells linear-rnn and gru are dense:
             only the rule rtrl gives them the exact gradient through time. Default: lru.
         depth: number of recurrent layers. Default: that of the size.
@@ -155,7 +155,7 @@ class ModelConfig:
             if given:
                 raise ValueError(
                     f"{given[0]}={getattr(self, given[0])} is an option of the network, which takes no part: choose a "
-                    "size other than auto and fast for a network alone, or name the network among the experts"
+                    "size other than auto and fast, or name the network among the experts"
                 )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
@@ -165,9 +165,9 @@ class ModelConfig:
             raise ValueError(f"recurrent_factor={self.recurrent_factor} must not be negative; 0 keeps the eigenvalues")
 
     def expert_names(self) -> tuple[str, ...]:
-        """Return the names of the experts that take part, in the order of `EXPERTS`."""
+        """Return the names of the experts that take part, in the order of `EXPERTS`; the baselines always do."""
         chosen = self.experts or OF_SIZE.get(self.size, ("network",))
-        return tuple(name for name in EXPERTS if name in chosen)
+        return tuple(name for name in EXPERTS if name in chosen or name == "baselines")
 
     @property
     def has_network(self) -> bool:

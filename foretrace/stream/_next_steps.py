@@ -8,7 +8,7 @@ import numpy as np
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.intervals import check_coverage
-from foretrace._rows.number_target import NumberTarget, TargetMode
+from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.target import Context, NumberContext
 from foretrace._runs.lock import locked
 from foretrace._runs.signals import Uninterrupted
@@ -25,7 +25,7 @@ class NextSteps(OnlineEstimator):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size, model, features, target_mode, member, members: those of `OnlineEstimator`.
+        size, model, features, member, members: those of `OnlineEstimator`.
     """
 
     def __init__(
@@ -34,7 +34,6 @@ class NextSteps(OnlineEstimator):
         size: Size | None = None,
         model: ModelConfig | None = None,
         features: int | None = None,
-        target_mode: TargetMode = StreamConfig.target_mode,
         member: Hashable | None = None,
         members: int = StreamConfig.members,
     ):
@@ -46,7 +45,6 @@ class NextSteps(OnlineEstimator):
             previous=True,
             member=member,
             members=members,
-            target_mode=target_mode,
         )
 
     def _forget(self) -> None:
@@ -55,7 +53,7 @@ class NextSteps(OnlineEstimator):
         self._newest: dict[Hashable, tuple[np.ndarray, Context]] = {}
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
-        return NumberTarget(self.horizon, mode=self.target_mode, strict=True)
+        return NumberTarget(self.horizon, strict=True)
 
     def _new_labels(self, encoder: Encoder, labels: Sequence[Any]) -> DelayedLabels:
         return DelayedLabels(encoder, self._new_target(labels), horizon=self.horizon)

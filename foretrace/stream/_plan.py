@@ -14,8 +14,7 @@ from foretrace._rows.target import ClassTarget, Target, class_room
 from foretrace._rows.values import as_label, as_number, is_missing
 from foretrace._runs.config_json import from_json
 from foretrace.stream._config import MOST, StreamConfig
-from foretrace.stream._intake import AbstractIntake, OneStream
-from foretrace.stream._member_intake import Members
+from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 
 Rows = Iterator[tuple[Row, Position]]
@@ -185,7 +184,7 @@ def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
         )
 
 
-def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
+def build(config: StreamConfig, plan: Plan) -> Intake:
     """Return what turns rows into learning steps.
 
     Raises:
@@ -200,10 +199,7 @@ def build(config: StreamConfig, plan: Plan) -> AbstractIntake:
     members = None if not config.has_members else 1 if config.member is None else config.members
     shape = shape_of(labels, chunk=config.chunk, members=members, together=config.together)
     model = resolve(config.model, shape)
-    if not config.has_members:
-        return OneStream(labels, *model)
-    options = {name: getattr(config, name) for name in ("member", "reset", "when_full")}
-    return Members(labels, *model, **options)
+    return Intake(labels, *model, member=config.member, reset=config.reset, when_full=config.when_full)
 
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:
@@ -214,7 +210,7 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
             f"categories={config.categories} for each of {categorical} columns are more than {MAX_INPUTS} inputs; "
             "choose fewer --categories, or --ignore columns"
         )
-    # A forecast waits with a base, a scale and two margins for each step ahead; its labels are as many rows behind.
+    # A forecast waits with two margins and more for each step ahead; its labels are as many rows behind.
     waiting = (config.horizon + config.delay) * 4 * config.horizon * (config.members if config.member else 1)
     if waiting > MAX_WAITING:
         members = f", members={config.members}" if config.member else ""
@@ -228,6 +224,4 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
         return ClassTarget(plan.classes)
     steps = max(config.horizon, 1)
-    return NumberTarget(
-        steps, bound=config.bound, mode=config.target_mode, outliers=config.outliers, coverage=config.coverage
-    )
+    return NumberTarget(steps, bound=config.bound, outliers=config.outliers, coverage=config.coverage)

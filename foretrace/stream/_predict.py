@@ -57,7 +57,7 @@ def predictions(
     intake = build(config, plan)
     with restoring(run.checkpoint):
         intake.restore(saved["intake"])
-    state = load_state(run.checkpoint, intake.learner)
+    state = load_state(run.checkpoint, intake.mixture)
     name = SYMBOL if config.target is None else config.target
     member = [] if config.member is None else [config.member]
     yield ["row", *member, *_names(name, config.horizon, plan.classes)]

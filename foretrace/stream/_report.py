@@ -11,6 +11,9 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._monitors import LABELS
 
+OWN_NAME = "the mixture"
+"""Title of what a run predicts."""
+
 BASELINES = {
     "no_change_": "predicting the last one known",
     "majority_": "the most frequent class",
@@ -48,7 +51,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     narrow = len(names) > 3  # words of the titles one below the other leave room for the names of experts
     columns = (SCORES[name].replace(" ", "\n") if narrow else SCORES[name] for name in names)
     grid = Table("", *columns, title=for_rich(title(config)))
-    grid.add_row(f"this run, {own_name(config)}", *(_shown(name, total[name]) for name in names))
+    grid.add_row(f"this run, {OWN_NAME}", *(_shown(name, total[name]) for name in names))
     for prefix, what in BASELINES.items():
         if any(prefix + name in total for name in names):
             cells = [_shown(name, total[prefix + name]) if prefix + name in total else "" for name in names]
@@ -91,11 +94,6 @@ def title(config: StreamConfig) -> str:
     late = f", labels {config.delay} rows late" if config.delay else ""
     source = "standard input" if config.source == "-" else Path(config.source).name
     return f"{source}: {what}{ahead}{late}"
-
-
-def own_name(config: StreamConfig) -> str:
-    """Return what learned: the mixture, or the rule of a network alone."""
-    return config.model.rule if config.model.expert_names() == ("network",) else "the mixture"
 
 
 def main_score(total: dict[str, float]) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from foretrace._rows.intervals import check_coverage
-from foretrace._rows.number_target import NumberTarget, TargetMode
+from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.target import ClassTarget, class_room
 from foretrace._runs.lock import locked
 from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
@@ -52,7 +52,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
         classes: maximum number of classes. A warning names the first label without room. Default: 16, or twice the
             number of labels in the first call of `learn_many` or `partial_fit`, if that is more.
-        previous: whether the last known label is an input. Default: yes with a mixture, no for a network alone.
+        previous: whether the last known label is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
             network. The feature is no input. None if all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
@@ -70,7 +70,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         model: ModelConfig | None = None,
         features: int | None = None,
         classes: int | None = None,
-        previous: bool | None = None,
+        previous: bool = True,
         member: Hashable | None = None,
         members: int = StreamConfig.members,
     ):
@@ -83,6 +83,8 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             member=member,
             members=members,
         )
+
+    _predicts_classes = True
 
     @property
     def _multiclass(self) -> bool:
@@ -164,9 +166,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
             and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
-        previous: whether the last known target is an input. Default: yes with a mixture, no for a network alone.
-        target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
-            ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
+        previous: whether the last known target is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
             network. The feature is no input. None if all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
@@ -183,8 +183,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         size: Size | None = None,
         model: ModelConfig | None = None,
         features: int | None = None,
-        previous: bool | None = None,
-        target_mode: TargetMode = StreamConfig.target_mode,
+        previous: bool = True,
         member: Hashable | None = None,
         members: int = StreamConfig.members,
     ):
@@ -195,7 +194,6 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             previous=previous,
             member=member,
             members=members,
-            target_mode=target_mode,
         )
 
     @classmethod
@@ -204,7 +202,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         yield {"size": "tiny"}
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
-        return NumberTarget(mode=self.target_mode, strict=True)
+        return NumberTarget(strict=True)
 
     @locked
     def learn_one(self, x: Row, y: float) -> None:
@@ -288,8 +286,6 @@ class Forecaster(NextSteps, RiverForecaster):
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
             and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
-        target_mode: baseline from which a number is predicted: the running mean ("value"), the last known number
-            ("change"), or the best linear prediction from both ("auto"). The network learns the residual.
         member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
             network. The feature is no input. None if all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.

@@ -16,7 +16,7 @@ from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._first_look import describe, reach
 from foretrace.stream._first_look import warnings as first_warnings
-from foretrace.stream._intake import AbstractIntake
+from foretrace.stream._intake import Intake
 from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
@@ -63,7 +63,7 @@ def follow(
         source = open_source(config)
         plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
-        _ = intake.learner  # says what is wrong with the settings before anything is written
+        _ = intake.mixture  # says what is wrong with the settings before anything is written
         at = Saved() if saved is None else Saved(record=RecordMark(*saved["record"]), step=saved["position"][0])
         run.begin(at, plan.to_json())
         for line in (*describe(config, plan), *_describe_model(intake)):
@@ -132,17 +132,14 @@ def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
     yield from check_columns(source, rows, needed)
 
 
-def _describe_model(intake: AbstractIntake) -> list[str]:
+def _describe_model(intake: Intake) -> list[str]:
     """Return what a run says of its experts and its network."""
-    config, shape = intake.config, intake.shape
-    experts = [name for name in config.other_experts if name != "contexts" or shape.classes]
-    lines = []
-    if experts and intake.ensemble is not None:
-        mixture = intake.ensemble.mixture
-        lines += [f"experts: {', '.join(experts)}", reach(mixture.reach)]
-        if mixture.left_out:
-            left_out = ", ".join(mixture.left_out)
-            lines.append(f"left out, with {shape.outputs} outputs: {left_out}")
+    config, shape, mixture = intake.config, intake.shape, intake.mixture
+    experts = [name for name in config.expert_names() if name != "contexts" or shape.classes]
+    lines = [f"experts: {', '.join(experts)}", reach(mixture.reach)]
+    if mixture.left_out:
+        left_out = ", ".join(mixture.left_out)
+        lines.append(f"left out, with {shape.outputs} outputs: {left_out}")
     return [*lines, _describe_network(config)] if config.has_network else lines
 
 

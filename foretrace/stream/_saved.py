@@ -1,18 +1,19 @@
 """The state of a stream: packed while it runs, and with each array by its name in checkpoints."""
 
 import os
-from typing import Any
+from typing import Any, TypeVar
 
+import jax
+import jax.numpy as jnp
+
+from foretrace._experts.mixture import Mixture
 from foretrace._rows.source import Position
 from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring, save
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, RunError, check_unchanged, read_config_as
 from foretrace._runs.metrics import RecordMark
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._ensemble import Ensemble
 from foretrace.stream._intake import State
-from foretrace.stream._learner import StreamLearner, copy_state
-from foretrace.stream._member_learner import MemberLearner
 from foretrace.stream._plan import Plan
 
 MAY_CHANGE = (
@@ -21,8 +22,7 @@ MAY_CHANGE = (
 )
 """Options that a resumed run may change: what to do about bad data, and when to write."""
 
-StateLearner = StreamLearner | MemberLearner | Ensemble
-
+S = TypeVar("S")
 
 BESIDE: dict[str, Any] = {
     "config": dict[str, Any],
@@ -55,14 +55,14 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return saved
 
 
-def first_state(learner: StateLearner) -> State:
+def first_state(mixture: Mixture) -> State:
     """Return the state before the first row, packed: programs take and return it in less time."""
-    return learner.packing.pack(learner.init())
+    return mixture.packing.pack(mixture.init())
 
 
-def save_state(path: str | os.PathLike[str], learner: StateLearner, state: State, *, extra: dict[str, Any]) -> None:
+def save_state(path: str | os.PathLike[str], mixture: Mixture, state: State, *, extra: dict[str, Any]) -> None:
     """Write a packed state to a file, as `save` does."""
-    save(path, learner.packing.unpack(state), extra=extra)
+    save(path, mixture.packing.unpack(state), extra=extra)
 
 
 def read_saved(run: Run) -> dict[str, Any] | None:
@@ -87,10 +87,16 @@ def read_saved(run: Run) -> dict[str, Any] | None:
     return None
 
 
-def load_state(path: str | os.PathLike[str], learner: StateLearner) -> State:
+def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
     """Read a state back, packed; it may be donated to a step.
 
     Raises:
         CheckpointError: as for `load`.
     """
-    return copy_state(learner.packing.pack(load(path, learner)))
+    return copy_state(mixture.packing.pack(load(path, mixture)))
+
+
+def copy_state(state: S) -> S:
+    """Return a copy that may be donated to a step."""
+    with jax.enable_x64(True):  # parts of a state are in float64 whatever the mode is
+        return jax.tree.map(jnp.copy, state)

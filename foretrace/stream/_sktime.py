@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretrace._rows.number_target import TargetMode
 from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._arrays import frame_rows
-from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig, Size
 from foretrace.stream._next_steps import NextSteps
 
@@ -36,8 +34,6 @@ class SktimeForecaster(BaseForecaster):
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs for X. Default: what the first row needs, and room for later features.
-        target_mode: baseline from which a value is predicted: the running mean ("value"), the last value
-            ("change"), or the best linear prediction from both ("auto").
 
     Raises:
         ValueError: an option is out of range.
@@ -72,13 +68,11 @@ class SktimeForecaster(BaseForecaster):
         size: Size | None = None,
         model: ModelConfig | None = None,
         features: int | None = None,
-        target_mode: TargetMode = StreamConfig.target_mode,
     ):
         self.horizon = horizon
         self.size = size
         self.model = model
         self.features = features
-        self.target_mode = target_mode
         self._X = self._y = None  # where sktime keeps data, should `remember_data` be turned on
         super().__init__()
         if horizon is not None:
@@ -86,7 +80,7 @@ class SktimeForecaster(BaseForecaster):
             self.set_tags(**{"requires-fh-in-fit": False})
 
     def _new_model(self, horizon: int) -> NextSteps:
-        return NextSteps(horizon, self.size, self.model, self.features, self.target_mode)
+        return NextSteps(horizon, self.size, self.model, self.features)
 
     def _fit(self, y: "pd.Series", X: "pd.DataFrame | None", fh: Any) -> "SktimeForecaster":
         horizon = self.horizon

@@ -220,9 +220,10 @@ FORGERIES = [
     ("stream", "extra", ("intake", "labels", "encoder", "counts"), {"missing": "x"}),
     ("stream", "extra", ("intake", "labels", "target", 1), [1, 1]),
     ("stream", "extra", ("intake", "labels", "target", 2), 1000),
-    ("stream", "extra", ("intake", "labels", "pending_labels"), ["1", "0"]),
-    ("stream", "extra", ("intake", "labels", "num_labels"), 1.5),
-    ("stream", "extra", ("intake", "num_chunks"), None),
+    ("stream", "extra", ("intake", "labels", "streams", 0, 1, 1), ["1", "0"]),
+    ("stream", "extra", ("intake", "labels", "streams", 0, 1, 4), 1.5),
+    ("stream", "extra", ("intake", "labels", "slots", 0, 0, 1), 1),
+    ("stream", "extra", ("intake", "num_steps"), None),
     ("stream", "extra", ("position",), [0, 0, -5]),
 ]
 
@@ -252,7 +253,7 @@ def learned(file, name):
     run = follow(config, f"{file}-{name}", show_progress=False).run
     saved = read_saved(run)
     intake = build(config, Plan.from_json(saved["plan"]))
-    return intake, load_state(run.checkpoint, intake.learner), saved["intake"]
+    return intake, load_state(run.checkpoint, intake.mixture), saved["intake"]
 
 
 @pytest.mark.parametrize("name", fast(INTAKES, 2))

@@ -29,7 +29,6 @@ BASES = {
 OTHER = {
     "task": "regression",
     "horizon": 2,
-    "target_mode": "change",
     "delay": 2,
     "coverage": 0.5,
     "chunk": 3,
@@ -183,7 +182,6 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
     assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= chosen | of_model
     if "network" not in config.model.expert_names():
         assert (of_model & {"rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}) <= {*found}
-        assert ("target_mode" in chosen) == ("target_mode" in found)
 
 
 @pytest.mark.parametrize(
@@ -195,20 +193,11 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
             {"model": ModelConfig(learning_rate=1e-2, clip=None, seed=3)},
             ["learning_rate, clip, seed"],
         ),
-        ("Regressor", {"target_mode": "change"}, ["target_mode"]),
-        (
-            "Forecaster",
-            {"target_mode": "value", "model": ModelConfig(rule="bptt")},
-            ["rule, target_mode"],
-        ),
+        ("Forecaster", {"model": ModelConfig(rule="bptt")}, ["rule"]),
         ("Regressor", {"model": ModelConfig("medium", experts=("row",))}, ["size"]),
         ("Regressor", {"model": ModelConfig(experts=("contexts", "row"))}, ["experts contexts"]),
         ("Classifier", {"members": 3}, ["members"]),
-        (
-            "Regressor",
-            {"model": ModelConfig("tiny", rule="rtrl", seed=3), "target_mode": "change"},
-            [],
-        ),
+        ("Regressor", {"model": ModelConfig("tiny", rule="rtrl", seed=3)}, []),
         ("Classifier", {}, []),
     ],
 )

@@ -3,11 +3,13 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiers import fast
 
 from foretrace._experts.mixture import EXPERTS, Mixture, mixture
+from foretrace._experts.recurrent import RecurrentStep
 from foretrace._experts.rows import pack
 from foretrace._experts.shape import Shape
 from foretrace._rows.delayed_labels import LabelledRow
@@ -30,12 +32,12 @@ def packed(shape, xs, labels, slots=None, known=None):
             contexts.append(ClassContext(len(set(came)) and int(max(came)) + 1, came[-1] if came else None, None))
         else:
             mean, scale = (np.mean(came), np.std(came) or 1.0) if came else (0.0, 1.0)
-            contexts.append(NumberContext(mean, came[-1] if came else None, mean, scale, scale))
+            contexts.append(NumberContext(mean, came[-1] if came else None, scale))
         rows.append(label if known is None or known[i] else None)
         old = rows[len(rows) - 1 - shape.delay] if len(rows) > shape.delay else None
-        resolved.append(None if old is None else LabelledRow(contexts[-1], [old] * shape.outputs, old))
+        resolved.append(None if old is None else LabelledRow(contexts[-1], [old] * shape.outputs))
         if shape.classes and old is not None:
-            resolved[-1] = LabelledRow(contexts[-1], [old], old)
+            resolved[-1] = LabelledRow(contexts[-1], [old])
     new = [slot not in slots[:i] for i, slot in enumerate(slots)]
     return pack(shape, xs, contexts, resolved, slots=slots, is_new=new)
 
@@ -193,31 +195,49 @@ def test_inputs_that_nobody_used_at_first_take_little_room():
     assert np.abs(step.newest[:, 0] - xs[:, 40])[200:].mean() < 0.2
 
 
+class Echo:
+    """A network whose outputs are its inputs behind those of the row."""
+
+    chunk = 1
+
+    def init(self):
+        return jnp.zeros(0)
+
+    def advance(self, state, xs, slots, is_new):
+        return state, xs[:, 2:]
+
+    def step(self, state, xs, ys, mask, slots, is_new):
+        return state, RecurrentStep(xs[:, 2:], jnp.zeros(4))
+
+
 @pytest.mark.full
-def test_outside_predictions_are_one_more_expert():
-    shape = dataclasses.replace(NUMBERS, outside=1)
+@pytest.mark.parametrize("shape", [NUMBERS, CLASSES], ids=["numbers", "classes"])
+def test_the_network_is_one_more_expert(shape):
+    shape = dataclasses.replace(shape, has_network=True, network_inputs=2 + shape.outputs)
     draw = np.random.default_rng(0)
-    labels = draw.normal(size=400)
-    rows = packed(shape, np.zeros((400, 2)), labels.tolist())
-    rows[:, -3] = labels + 0.01  # in front of the two inputs
-    model = mixture(shape)
-    state, step = run(model, rows, 100)
-    assert np.abs(step.newest[:, 0] - labels)[200:].mean() < 0.1
-    assert model.weights(state)["network"] > 0.5
+    known = draw.normal(size=400)
+    labels = (known > 0).astype(int) if shape.classes else known
+    xs = np.zeros((400, shape.packed_inputs))
+    xs[:, -1] = 20 * known if shape.classes else known
+    model = Mixture(shape, ("baselines",), Echo())
+    state, step = run(model, packed(shape, xs, labels.tolist()), 100)
+    errors = dict(zip(model.names, step.errors[200:].mean(axis=0), strict=True))
+    assert errors["network"] < 0.15 and model.weights(state)["network"] > 0.5
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("shape", [NUMBERS, CLASSES], ids=["numbers", "classes"])
 @pytest.mark.parametrize("delay", [0, 3])
 def test_least_squares_learn_from_the_features_of_a_network(shape, delay):
-    shape = dataclasses.replace(shape, delay=delay, network_features=2)
+    inputs = 4 + shape.outputs
+    shape = dataclasses.replace(shape, delay=delay, has_network=True, network_features=2, network_inputs=inputs)
     draw = np.random.default_rng(0)
     xs, features = draw.normal(size=(400, 2)), draw.normal(size=(400, 2))
     known = features @ [1.0, -2.0] + xs[:, 0]
     labels = (known > 0).astype(int) if shape.classes else known
+    xs = np.concatenate([xs, np.zeros((400, shape.outputs)), features], axis=1)
     rows = packed(shape, xs, labels.tolist())
-    rows[:, -4:-2] = features  # in front of the two inputs
-    model = Mixture(shape, ("baselines", "row"))
+    model = Mixture(shape, ("baselines", "row"), Echo())
     assert [name for name in model.names if "network" in name]
     _, step = run(model, rows)
     errors = dict(zip(model.names, step.errors[100:].mean(axis=0), strict=True))

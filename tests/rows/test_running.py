@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace._rows.number_target import Baseline, NumberTarget
 from foretrace._rows.running import MEMORY, NEW_LEVEL, NEW_SCALE, SETTLED, Moments
 
 BOUND = 10.0
@@ -97,28 +96,3 @@ def test_what_is_saved_goes_on_bit_for_bit():
         one.learn(float(x), BOUND)
         two.learn(float(x), BOUND)
     assert one.to_json() == two.to_json() != copied.to_json()
-
-
-@given(st.sampled_from([10**3, 10**5, 10**6]), st.floats(100, 1e9), st.sampled_from([-1, 1]))
-def test_the_scale_of_a_residual_follows_too(rows, factor, sign):
-    baseline = Baseline(1, "change", BOUND)
-    baseline.residuals[0].restore([min(rows, MEMORY), 0.0, 1.0, 0, [0, 0.0, 0.0]])
-    for residual in (sign * factor * (2 + NOISE[:FEW])).tolist():
-        label = baseline.learn([residual], [0.0], 0.0)
-    assert baseline.scale[0] == pytest.approx(factor * np.sqrt(5), rel=0.5)
-    assert label[0] == pytest.approx(residual / baseline.scale[0])
-
-
-@pytest.mark.parametrize("mode", ["value", "change", "auto"])
-def test_a_target_starts_from_a_new_level_after_a_few_rows_and_from_no_outlier(mode):
-    target = NumberTarget(mode=mode)
-    for y in NOISE.tolist():
-        target.learn(y)
-        target.label([y], target.context())
-    target.learn(1e6)
-    assert abs(target.context().base if mode == "value" else target.context().base[0]) < 20
-    for y in (1e6 + NOISE[:FEW]).tolist():
-        context = target.context()
-        target.learn(y)
-    base = context.base if mode == "value" else context.base[0]
-    assert base == pytest.approx(1e6, abs=5) and context.deviation < 5

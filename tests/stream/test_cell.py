@@ -21,7 +21,7 @@ from foretrace.stream._run import follow
 __all__ = ["files"]  # a fixture
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 SIZES = {"size": "tiny", "depth": 1, "model_size": 4}
-SHAPE = Shape(3, (), 2, classes=True)
+SHAPE = Shape(3, (), 2, classes=True, has_network=True)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -91,6 +91,7 @@ def test_an_estimator_learns_with_it_and_is_cloned_with_it(kind):
     for i in range(5):
         x, y = {"x": i % 2}, i % 2
         model.learn_one(float(y), x) if kind is stream.Forecaster else model.learn_one(x, y)
-    assert type(model._intake.learner.packing.unpack(model._state).learner.network.blocks.cell) is BY_NAME["gru"].cell
+    state = model._intake.mixture.packing.unpack(model._state).network
+    assert type(state.learner.network.blocks.cell) is BY_NAME["gru"].cell
     answer = model.forecast(1) if kind is stream.Forecaster else [float(model.predict_one({"x": 1}))]
     assert np.isfinite(answer).all()

@@ -8,10 +8,10 @@ import numpy as np
 import optax
 import pytest
 
+from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
 from foretrace._rows.scores import Scores
-from foretrace.stream._learner import copy_state, stream_learner
-from foretrace.stream._model import resolve
+from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -32,19 +32,20 @@ def counted(state, count):
 def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
     config = ModelConfig("tiny", depth=1, model_size=4, state_size=3, rule="online", credit_depth=0, learning_rate=0.05)
     model = resolve(config, Shape(3, (), 1))
-    learner = stream_learner(*model)
+    learner = Recurrent(build_learner(*model))
+    one, compiled = (np.zeros(1, np.int32), np.zeros(1, bool)), jax.jit(learner.step)
     rng = np.random.default_rng(0)
     xs, ys = rng.normal(size=(8, 1, 3)), rng.normal(size=(8, 1, 1))
 
     def run(state):
         for x, y in zip(xs, ys, strict=True):
-            state, _ = learner.step(state, x, y, np.ones(1, bool))
+            state, _ = compiled(state, x, y, np.ones(1, bool), *one)
         # A refused step is counted as well.
-        return learner.step(state, np.full((1, 3), np.nan), ys[0], np.ones(1, bool))[0]
+        return compiled(state, np.full((1, 3), np.nan), ys[0], np.ones(1, bool), *one)[0]
 
     begun = learner.init()
     # From here on Adam's corrections are ones in float64, whatever the count.
-    early, late = run(copy_state(counted(begun, 10**6))), run(copy_state(counted(begun, LAST - 3)))
+    early, late = run(counted(begun, 10**6)), run(counted(begun, LAST - 3))
     assert int(early.learner.step) == 10**6 + len(xs) and int(late.learner.step) == LAST
     counts = optax.tree.get_all_with_path(late.learner.opt_state, "count")
     assert counts and all(int(count) == LAST for _, count in counts)

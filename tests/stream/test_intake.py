@@ -8,11 +8,10 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
-from foretrace.stream._intake import OneStream
-from foretrace.stream._learner import copy_state
-from foretrace.stream._member_intake import Members
+from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._saved import copy_state
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 ROWS = [({"who": who, "x": x}, x) for who, x in (("a", 1.0), ("b", -2.0), ("a", 3.0), ("b", 0.5))]
@@ -22,14 +21,14 @@ ASKED = [{"who": "a", "x": 2.0}, {"who": "a", "x": -2.0}, {"who": "a", "x": None
 def make_intake(members):
     labels = DelayedLabels(Encoder([Column("x", "numeric")]), NumberTarget())
     model = resolve(ModelConfig(size="tiny", credit_depth=0), shape_of(labels, members=members))
-    return OneStream(labels, *model) if members is None else Members(labels, *model, member="who")
+    return Intake(labels, *model, member=None if members is None else "who")
 
 
 @pytest.mark.parametrize("members", fast([None, 2]))
 def test_an_answer_depends_on_the_row_that_was_asked_about(members):
     intake = make_intake(members)
-    state = intake.learner.init()
-    for row in ROWS:
+    state = intake.mixture.init()
+    for row in ROWS * 4:  # of ten labels on, the network has a say
         state = intake.learn(state, [row]).state
     answers = [intake.predict(state, row) for row in ASKED]
     assert len({float(answer[0]) for answer in answers}) == len(ASKED)

@@ -5,14 +5,13 @@ import pytest
 
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.number_target import NumberTarget, number_predictions
+from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
 from foretrace._rows.target import ClassTarget
-from foretrace.stream._intake import OneStream
-from foretrace.stream._learner import copy_state
+from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._saved import first_state
+from foretrace.stream._saved import copy_state, first_state
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = ModelConfig(experts=("row", "gradient"))
@@ -22,8 +21,8 @@ ALONE = ModelConfig("tiny", depth=1, model_size=8, state_size=4)
 def make(target, config=FEW, **options):
     columns = [Column("x", "numeric"), Column("c", "categorical")]
     labels = DelayedLabels(Encoder(columns, width=24, adopt=True), target, **options)
-    intake = OneStream(labels, *resolve(config, shape_of(labels)))
-    return intake, first_state(intake.learner)
+    intake = Intake(labels, *resolve(config, shape_of(labels)))
+    return intake, first_state(intake.mixture)
 
 
 @pytest.mark.parametrize("shift", [1e3, -1e6])
@@ -35,9 +34,9 @@ def test_the_mixture_follows_a_new_level_as_the_last_value_does(shift):
     for y in ys.tolist():
         state, step, resolved, _ = intake.learn(state, [({}, y)])
         context = resolved[0].context
-        mixed = number_predictions(context, step.outputs[0])[0]
+        mixed = step.resolved[0, 0]
         last = 0.0 if context.last is None else context.last
-        errors.append([abs(mixed - y), abs(last - y), step.errors[0, intake.ensemble.mixture.names.index("last")]])
+        errors.append([abs(mixed - y), abs(last - y), step.errors[0, intake.mixture.names.index("last")]])
     mixed, last, expert = np.array(errors).T
     np.testing.assert_allclose(expert[1:], last[1:], rtol=1e-6, atol=1e-6)
     assert mixed[600:].mean() < 4 * last[600:].mean()  # the jump, and three rows until `last` has the weight
@@ -64,7 +63,7 @@ def rows(count, classes):
 @pytest.mark.parametrize("options", [{}, {"delay": 3}])
 @pytest.mark.parametrize("classes", [False, True])
 def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance):
-    intake, state = make(ClassTarget(4) if classes else NumberTarget(mode="auto"), config, **options)
+    intake, state = make(ClassTarget(4) if classes else NumberTarget(), config, **options)
     predicted, scored = [], []
     for row, value in rows(60, classes):
         before = intake.to_json()
@@ -75,7 +74,7 @@ def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance
         intake.restore(before)
         state, step, resolved, _ = intake.learn(state, [(row, value)])
         np.testing.assert_allclose(step.newest[0], predicted[-1], rtol=tolerance, atol=tolerance)
-        if resolved and resolved[0] is not None:
-            scored.append(np.asarray(step.outputs)[0])
+        if resolved[0] is not None:
+            scored.append(np.asarray(step.resolved)[0])
     assert len(scored) == 60 - options.get("delay", 0)
     np.testing.assert_allclose(scored, predicted[: len(scored)], rtol=tolerance, atol=tolerance)

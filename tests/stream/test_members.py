@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tiers import fast
 
 import foretrace as ft
+from foretrace._experts.recurrent import Recurrent, read_measures
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.member_labels import MemberLabels
@@ -19,8 +20,7 @@ from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
 from foretrace._rows.slots import NoFreeSlotError, SlotTable
 from foretrace._rows.target import ClassTarget
-from foretrace.stream._learner import StreamLearner, copy_state
-from foretrace.stream._member_learner import MemberLearner
+from foretrace.stream._saved import copy_state
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 MEMBERS, STEPS = 3, 8
@@ -33,12 +33,30 @@ def learner(rate, batch_size=None, rule=ft.ONLINE):
     return ft.Learner(network, rule=rule, optimizer=optax.adam(rate), loss=loss, batch_size=batch_size)
 
 
+class Compiled:
+    """A network for members, or for one stream, its methods compiled."""
+
+    def __init__(self, one, members=MEMBERS, delay=0):
+        self.network = Recurrent(one, slots=members, delay=delay)
+        self.init, self.members, self.together = self.network.init, members, one.batch_size or 1
+        self._step, self._advance = jax.jit(self.network.step), jax.jit(self.network.advance)
+
+    def step(self, state, slots, is_new, xs, ys, mask):
+        return self._step(state, np.asarray(xs), np.asarray(ys), np.asarray(mask), np.asarray(slots), is_new)
+
+    def advance(self, state, slots, is_new, xs):
+        return self._advance(state, np.asarray(xs), np.asarray(slots), is_new)
+
+    def predict(self, *arguments):
+        return self.advance(*arguments)[1]
+
+
 def many(rate, together=1, delay=0, members=MEMBERS):
     """Return the same learner for the same arguments: compiled once."""
     key = rate, together, delay, members
     if key not in MADE:
         one = learner(rate, None if together == 1 else together)
-        MADE[key] = MemberLearner(one, members=members, delay=delay)
+        MADE[key] = Compiled(one, members, delay)
     return MADE[key]
 
 
@@ -92,7 +110,7 @@ def orders():
 @pytest.mark.parametrize(("together", "delay"), fast([(3, 2), (1, 0), (1, 2), (3, 0)]))
 @given(groups=orders())
 def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
-    model, alone = many(0.0, together, delay), MADE.setdefault(delay, StreamLearner(learner(0.0), delay=delay))
+    model, alone = many(0.0, together, delay), MADE.setdefault(delay, Compiled(learner(0.0), None, delay))
     xs, ys = data()
     state, outputs, rows = model.init(), [[] for _ in range(MEMBERS)], [0] * MEMBERS
     if together == 1:
@@ -103,13 +121,14 @@ def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
         x, y = ([values[rows[slot], slot] for slot in group] for values in (xs, ys))
         state, step = model.step(state, *padded(model, group, x, y))
         for i, slot in enumerate(group):
-            outputs[slot].append((np.asarray(step.outputs)[i], np.asarray(step.newest)[i]))
+            outputs[slot].append(np.asarray(step.outputs)[i])
             rows[slot] += 1
     for slot in range(MEMBERS):
         one = alone.init()
         for t in range(rows[slot]):
-            one, step = alone.step(one, xs[t, slot][None], ys[t, slot][None], np.ones(1, bool))
-            assert_close((step.outputs[0], step.newest[0]), outputs[slot][t])
+            row = xs[t, slot][None], ys[t, slot][None], np.ones(1, bool)
+            one, step = alone.step(one, np.zeros(1, np.int32), np.zeros(1, bool), *row)
+            assert_close(step.outputs[0], outputs[slot][t])
         assert_close(one.learner.carry, place(state, slot)[0])
     assert_same(place(state, MEMBERS), place(model.init(), MEMBERS))
 
@@ -117,7 +136,7 @@ def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
 @pytest.mark.parametrize(("delay", "credit"), fast([(2, 0), (0, 0), (2, 2)]))
 def test_members_in_lock_step_are_a_batch(delay, credit):
     rule = ft.ONLINE.with_depth(credit)
-    model = MemberLearner(learner(0.05, 3, rule), members=MEMBERS, delay=delay) if credit else many(0.05, 3, delay)
+    model = Compiled(learner(0.05, 3, rule), delay=delay) if credit else many(0.05, 3, delay)
     batch = learner(0.05, 3, rule)
     xs, ys = map(jnp.asarray, data())
     state, one, carries = model.init(), batch.init(), []
@@ -134,7 +153,7 @@ def test_members_in_lock_step_are_a_batch(delay, credit):
             assert_close(jnp.stack([info.loss, info.gradient_norm, info.update_norm]), step.measures[:3])
         else:
             one = ahead
-        assert_close(outputs[:, 0], step.newest)
+        assert_close(outputs[:, 0], step.outputs)
     assert_close((one.network, one.opt_state), (state.learner.network, state.learner.opt_state))
     assert_close(one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[slots], 0, 1), state.learner.carry))
 
@@ -208,12 +227,12 @@ def test_starting_anew_is_the_reset_of_the_engine():
 
 @pytest.mark.parametrize("delay", fast([2, 0]))
 def test_nothing_is_compiled_twice(delay):
-    model, (xs, ys) = MemberLearner(learner(0.05, 3), members=MEMBERS, delay=delay), data()
+    model, (xs, ys) = Compiled(learner(0.05, 3), delay=delay), data()
     state = model.init()
     for group, is_new in (([0, 1], [0, 1]), ([2], [2]), ([2, 0, 1], [0]), ([1], ())):
         state, _ = model.step(state, *padded(model, group, xs[0], ys[0], is_new=is_new))
         model.predict(state, *padded(model, group, xs[0], ys[0], is_new=is_new)[:3])
-    assert (model._step._cache_size(), model._predict._cache_size()) == (1, 1)
+    assert (model._step._cache_size(), model._advance._cache_size()) == (1, 1)
 
 
 def test_what_missing_rows_hold_reaches_nothing():
@@ -236,7 +255,7 @@ def test_a_step_that_is_not_finite_is_refused_for_all_of_its_rows():
     before = copy_state(state)
     xs[1, 1] = np.nan
     state, step = model.step(state, *padded(model, [0, 1, 2], xs[1], ys[1], is_new=[2]))
-    assert step.read_measures().accepted == 0 and state.learner.skipped == 1
+    assert read_measures(step.measures).accepted == 0 and state.learner.skipped == 1
     assert_same(before.learner.network, state.learner.network)
     assert_same([place(before, slot) for slot in (0, 1)], [place(state, slot) for slot in (0, 1)])
     assert_same(place(model.init(), 2), place(state, 2))  # it was to start anew, and has
@@ -255,22 +274,6 @@ def test_states_go_through_a_file(tmp_path):
         assert_same((state, one), (other, two))
 
 
-def test_a_packed_state_learns_the_same():
-    model, (xs, ys) = many(0.05, 3, 2), data()
-    whole, few = model.init(), model.packing.pack(model.init())
-    for t in range(STEPS):
-        row = padded(model, [t % 3, (t + 1) % 3], xs[t], ys[t], is_new=[0])
-        whole, one = model.step(whole, *row)
-        few, other = model.step(few, *row)
-        assert_close(one, other)
-    row = padded(model, [1], xs[1], ys[1])[:3]
-    assert_close(model.predict(whole, *row), model.predict(few, *row))
-    single = many(0.05, 1, 2)
-    assert_close(single.predict(few, *(part[:1] for part in row)), model.predict(few, *row)[:1])
-    (whole, _), (few, _) = model.advance(whole, *row), model.advance(few, *row)
-    assert_close(whole, model.packing.unpack(few))
-
-
 def test_passing_moves_on_who_is_there_and_learns_nothing():
     model, (xs, ys) = many(0.05, 3), data()
     state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))
@@ -287,7 +290,7 @@ def test_passing_moves_on_who_is_there_and_learns_nothing():
 def test_members_beyond_memory_are_refused():
     with pytest.raises(ValueError, match=r"members=10000000: .* at most 1024 MiB .* there is room for \d+ members"):
         many(0.0, members=10_000_000)
-    with pytest.raises(ValueError, match=r"members=3 and delay=10000000: .* room for 0 members"):
+    with pytest.raises(ValueError, match=r"members=3, delay=10000000: .* room for 0 members"):
         many(0.0, delay=10_000_000)
     with pytest.raises(ValueError, match="members=2 must be at least together=3"):
         many(0.0, 3, members=2)

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 
+import jax
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -13,7 +14,8 @@ from test_stream_run import COUNT, assert_same_run, files
 from tiers import fast
 
 import foretrace.stream as stream_package
-from foretrace._experts.mixture import mixture
+from foretrace._experts.mixture import Mixture
+from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
 from foretrace._learner import forgetting
 from foretrace._runs.metrics import read_metrics
@@ -21,9 +23,7 @@ from foretrace.cli import _main as cli
 from foretrace.stream import _figure, _report
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._ensemble import Ensemble
-from foretrace.stream._learner import copy_state, stream_learner
-from foretrace.stream._model import resolve
+from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
@@ -71,7 +71,7 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
     assert ("network" in last["weights"]) == (experts is not None and "network" in experts)
     with safe_open(str(tmp_path / "whole" / "checkpoint.safetensors"), "numpy") as file:
         names = list(file.keys())
-    assert "mixture.pasts.labels" in names  # arrays by their names, however few the program takes
+    assert "pasts.labels" in names  # arrays by their names, however few the program takes
     if "mae" in last:  # the scores of a baseline are computed twice: by the mixture, and beside it
         assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], abs=0.02)
 
@@ -95,7 +95,7 @@ def test_answers_without_learning_know_no_label_of_their_row(tmp_path, experts):
     ys = draw.normal(size=400)
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *(f"{i % 3},{y:.6f}" for i, y in enumerate(ys))]) + "\n")
     model = ModelConfig(experts=experts[0])
-    config = StreamConfig(str(tmp_path / "a.csv"), target="y", target_mode="change", model=model)
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", model=model)
     run = follow(config, tmp_path / "run", rows=200, show_progress=False).run
     _, *found = predictions(run.path, str(tmp_path / "a.csv"))
     assert abs(np.corrcoef([row[1] for row in found], ys)[0, 1]) < 0.3
@@ -117,8 +117,8 @@ def test_options_of_the_network_need_one():
         ModelConfig(depth=2)
     with pytest.raises(ValueError, match="must name some of baselines"):
         ModelConfig(experts=("else",))
-    assert ModelConfig("tiny").expert_names() == ("network",)
-    assert ModelConfig(depth=2, experts=("row", "network")).expert_names() == ("row", "network")
+    assert ModelConfig("tiny").expert_names() == ("baselines", "network")
+    assert ModelConfig(depth=2, experts=("row", "network")).expert_names() == ("baselines", "row", "network")
 
 
 @pytest.mark.full
@@ -162,11 +162,11 @@ def test_a_pickle_with_other_arrays_is_refused():
 def test_the_number_of_members_that_is_advised_fits():
     shape = Shape(3, (0,), 1, members=300_000_000)
     with pytest.raises(ValueError, match=r"members=300000000.* there is room for \d+ members") as error:
-        Ensemble(None, mixture(shape))
+        Mixture(shape)
     room = int(re.search(r"room for (\d+)", str(error.value))[1])
-    Ensemble(None, mixture(dataclasses.replace(shape, members=room)))
+    Mixture(dataclasses.replace(shape, members=room))
     with pytest.raises(ValueError, match="there is room for"):
-        Ensemble(None, mixture(dataclasses.replace(shape, members=room + 1)))
+        Mixture(dataclasses.replace(shape, members=room + 1))
 
 
 def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
@@ -231,16 +231,17 @@ def test_features_for_the_experts_are_those_in_front_of_the_decoder():
     config = ModelConfig(experts=("row", "network"), model_size=6, state_size=4)
     model = resolve(config, Shape(3, (), 2))
     assert model[1].network_features == 6
-    learner = stream_learner(*model)
+    learner = Recurrent(build_learner(*model))
+    compiled, one = jax.jit(learner.step), (np.zeros(1, np.int32), np.zeros(1, bool))
     state, draw = learner.init(), np.random.default_rng(0)
     first = np.asarray(state.learner.network.decoder.linear.weight)
     for _ in range(20):
-        before = copy_state(state.learner.network.decoder.linear)
-        state, step = learner.step(state, draw.normal(size=(1, 3)), np.ones((1, 2)), np.array([True]))
+        before = state.learner.network.decoder.linear
+        state, step = compiled(state, draw.normal(size=(1, 3)), np.ones((1, 2)), np.array([True]), *one)
     assert np.array_equal(before.weight[2:], np.eye(6)) and not np.asarray(before.bias)[2:].any()
     assert np.abs(before.weight - first)[:2].max() > 1e-3
-    features = step.newest[0, 2:]
-    assert step.newest[0, :2] == pytest.approx(np.asarray(before.weight[:2] @ features + before.bias[:2]), abs=1e-5)
+    features = step.outputs[0, 2:]
+    assert step.outputs[0, :2] == pytest.approx(np.asarray(before.weight[:2] @ features + before.bias[:2]), abs=1e-5)
 
 
 @pytest.mark.program

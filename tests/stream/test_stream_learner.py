@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiers import fast
 
+from foretrace._experts.recurrent import Recurrent, read_measures
 from foretrace._experts.shape import Shape
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, EncodingError
@@ -16,11 +17,13 @@ from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
 from foretrace._rows.scores import Scores, score_class, score_numbers
 from foretrace._rows.target import ClassContext, ClassTarget
-from foretrace.stream._learner import StreamLearner, copy_state, empty_labels, stream_learner
-from foretrace.stream._model import resolve
+from foretrace.stream._model import build_learner, build_mixture, resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
+ONE = np.zeros(1, np.int32), np.zeros(1, bool)
+"""Slot and start of the one stream: neither is looked at."""
+
 TINY = {"size": "small", "depth": 1, "model_size": 4, "state_size": 3, "learning_rate": 0.05}
 
 
@@ -41,21 +44,34 @@ def rows(count, seed=0):
     return rng.normal(size=(count, 3)), rng.integers(0, 4, count)
 
 
-def run(model, xs, ys, mask=None, learner=None):
-    """Feed chunks; the labels of chunk j come with chunk j + waits. Return the last state and all outputs.
+class Alone:
+    """The network of a model for one stream, its methods compiled."""
 
-    Without `learner`, the outputs are those of the network, before they are calibrated (`test_calibration.py`).
-    """
-    if learner is None:
-        shape = model[1]
-        learner = stream_learner(*model).learner
-        learner = StreamLearner(learner, chunk=shape.chunk, delay=shape.delay)
+    def __init__(self, model):
+        config, shape = model
+        self.learner = build_learner(config, shape)
+        self.network = Recurrent(self.learner, chunk=shape.chunk, delay=shape.delay)
+        self.ring, self.init, self.classes = self.network.ring, self.network.init, shape.classes
+        self._step, self._advance = jax.jit(self.network.step), jax.jit(self.network.advance)
+
+    def step(self, state, xs, ys, mask):
+        ys = np.asarray(ys, np.int32 if self.classes else np.float64)
+        return self._step(state, np.asarray(xs), ys, np.asarray(mask, bool), *ONE)
+
+    def advance(self, state, xs):
+        return self._advance(state, np.asarray(xs), *ONE)
+
+
+def run(model, xs, ys, mask=None, learner=None):
+    """Feed chunks; the labels of chunk j come with chunk j + waits. Return the last state and all outputs."""
+    learner = learner or Alone(model)
     state, found, size = learner.init(), [], model[1].chunk
+    empty = np.zeros(size) if model[1].classes else np.zeros((size, model[1].outputs))
     for j in range(len(xs) // size):
-        labels, counts = empty_labels(model[1]), np.zeros(size, bool)
+        labels, counts = empty, np.zeros(size, bool)
         late = slice((j - learner.ring.delay) * size, (j - learner.ring.delay + 1) * size)
         if j >= learner.ring.delay:
-            labels, counts = ys[late].astype(labels.dtype), np.ones(size, bool) if mask is None else mask[late]
+            labels, counts = ys[late], np.ones(size, bool) if mask is None else mask[late]
         state, step = learner.step(state, xs[j * size : (j + 1) * size], labels, counts)
         found.append(step)
     return state, found
@@ -63,7 +79,7 @@ def run(model, xs, ys, mask=None, learner=None):
 
 def by_definition(model, xs, ys):
     """The same with the carries in a list."""
-    learner = stream_learner(*model).learner
+    learner = build_learner(*model)
     state, before, predicted, size = learner.init(), [], [], model[1].chunk
     xs, ys = jnp.asarray(xs), jnp.asarray(ys, jnp.int32)
     waits = -(-model[1].delay // size)
@@ -93,37 +109,18 @@ def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     model = make_model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
     xs, ys = rows(24)
     state, found = run(model, xs, ys)
-    waits = stream_learner(*model).ring.delay
+    waits = Alone(model).ring.delay
     reference, predicted = by_definition(model, xs, ys)
     assert waits == {0: 0, 1: 1, 3: 3 if chunk == 1 else 1, 6: 2}[delay]
     assert_equal((state.learner.network, state.learner.carry), (reference.network, reference.carry))
-    assert_equal(np.stack([step.newest for step in found]), predicted)
-    # What is scored is what was predicted then, not what the network would say now.
-    late = [step.outputs for step in found[waits:]]
-    assert_equal(np.stack(late), predicted[: len(late)])
-
-
-@pytest.mark.parametrize("delay", fast([2, 0]))
-def test_a_packed_state_learns_the_same(delay):
-    model = make_model(3, 4, classes=True, delay=delay, **TINY)
-    learner, (xs, ys) = stream_learner(*model), rows(12)
-    whole, few = learner.init(), learner.packing.pack(learner.init())
-    assert len(jax.tree.leaves(few)) < len(jax.tree.leaves(whole)) / 2
-    for t in range(12):
-        row = xs[t : t + 1], ys[t : t + 1].astype(np.int32), np.ones(1, bool)
-        whole, one = learner.step(whole, *row)
-        few, other = learner.step(few, *row)
-        assert_equal(one, other)
-    assert_equal(learner.predict(whole, xs[:1]), learner.predict(few, xs[:1]))
-    (whole, _), (few, _) = learner.advance(whole, xs[:1]), learner.advance(few, xs[:1])
-    assert_equal(whole, learner.packing.unpack(few))
+    assert_equal(np.stack([step.outputs for step in found]), predicted)
 
 
 @pytest.mark.full
 def test_nothing_is_compiled_twice():
     model = make_model(3, 4, classes=True, delay=2, **TINY)
-    learner = stream_learner(*model)
-    assert stream_learner(*make_model(3, 4, classes=True, delay=2, **TINY)) is learner
+    assert build_mixture(*model) is build_mixture(*make_model(3, 4, classes=True, delay=2, **TINY))
+    learner = Alone(model)
     run(model, *rows(12), learner=learner)
     run(model, *rows(12, seed=1), learner=learner)
     assert learner._step._cache_size() == 1
@@ -141,26 +138,19 @@ def test_without_labels_nothing_is_learned_but_the_state_goes_on(delay):
     assert not np.allclose(first.learner.carry.h, last.learner.carry.h)
 
 
-def test_predictions_do_not_change_the_state():
+def test_an_answer_moves_the_memory_on_and_learns_nothing():
     model = make_model(3, 1, classes=False, **TINY)
-    learner = stream_learner(*model)
     state, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
-    before = copy_state(state)
-    xs = rows(1)[0]
-    outputs = learner.predict(state, xs)
-    assert_equal(before, state)
-    after, again = learner.advance(state, xs)
-    assert_equal(outputs, again)
-    assert not np.allclose(before.learner.carry.h, after.learner.carry.h)
+    after, _ = Alone(model).advance(state, rows(1)[0])
+    assert not np.allclose(state.learner.carry.h, after.learner.carry.h)
+    assert_equal((state.learner.network, state.learner.opt_state), (after.learner.network, after.learner.opt_state))
 
 
 def test_numbers_that_are_not_finite_are_refused():
     model = make_model(3, 1, classes=False, **TINY)
-    learner = stream_learner(*model)
-    state, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
-    before = copy_state(state)
-    state, step = learner.step(state, np.full((1, 3), np.nan), np.ones((1, 1)), np.ones(1, bool))
-    assert step.read_measures().accepted == 0 and state.learner.skipped == 1
+    before, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
+    state, step = Alone(model).step(before, np.full((1, 3), np.nan), np.ones((1, 1)), np.ones(1, bool))
+    assert read_measures(step.measures).accepted == 0 and state.learner.skipped == 1
     assert_equal((before.learner.network, before.learner.carry), (state.learner.network, state.learner.carry))
 
 
@@ -198,9 +188,9 @@ def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked,
 def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
     def temporary(delay):
         model = make_model(3, 4, classes=True, delay=delay, **TINY | deep)
-        learner = stream_learner(*model)
-        arguments = np.zeros((1, 3)), empty_labels(model[1]), np.ones(1, bool)
-        lowered = learner._step.lower(jax.eval_shape(learner.init), *arguments)
+        learner = Alone(model).network
+        arguments = np.zeros((1, 3)), np.zeros(1, np.int32), np.ones(1, bool), *ONE
+        lowered = jax.jit(learner.step, donate_argnums=0).lower(jax.eval_shape(learner.init), *arguments)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     assert temporary(1000) < temporary(2) + 2**12  # the ring alone is 500 times as large
@@ -208,9 +198,9 @@ def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
 
 def test_a_delay_beyond_memory_is_refused():
     with pytest.raises(ValueError, match=r"delay=10000000: .* at most 1024 MiB .* the delay can be \d+ rows"):
-        stream_learner(*make_model(3, 1, classes=False, delay=10_000_000, **TINY))
+        Alone(make_model(3, 1, classes=False, delay=10_000_000, **TINY))
     with pytest.raises(ValueError, match="chunk=0"):
-        stream_learner(*make_model(3, 1, classes=False, chunk=0, **TINY))
+        Alone(make_model(3, 1, classes=False, chunk=0, **TINY))
 
 
 def make_labels(target, **options):
@@ -284,7 +274,6 @@ def test_classes_grow_up_to_their_capacity():
         "classes without room": 1,
         "missing targets": 1,
     }
-    assert [target.label([y], target.context()) for y in (-1, None, 1)] == [None, None, 1]
     with pytest.raises(ValueError, match="classes=1"):
         ClassTarget(1)
 
@@ -296,8 +285,7 @@ def test_targets_that_are_no_numbers_are_counted_and_outliers_clipped():
     assert [target.learn(y) for y in ("NA", "inf", "x", 1e9)] == [None, None, None, 1e9]
     counts = {"missing": 1, "infinite": 1, "outlier": 1}
     assert target.counts == {f"{name} targets": n for name, n in counts.items()} | {"targets that are no number": 1}
-    assert abs(target.moments.mean) < 1 and target.label([1e9], target.context()) == [10]
-    assert target.label([None], target.context()) is None
+    assert abs(target.moments.mean) < 1
 
 
 def test_outliers_follow_the_policy():
@@ -326,7 +314,7 @@ def test_scores_by_hand():
     numbers = make_labels(NumberTarget())
     for y in (2.0, 4.0, None):
         numbers.push({"x": 0}, y)
-    found = [score_numbers(due, np.array([1.0])) for due in numbers.pop_resolved(3)]
+    found = [score_numbers(due, np.array([m])) for due, m in zip(numbers.pop_resolved(3), (1, 3, 1), strict=True)]
     assert found[2] is None and found[0]["mae"] == 1 and found[1]["no_change_mae"] == 2 and found[1]["mae"] == 1
     scores = Scores()
     for one in found[:2]:
@@ -338,8 +326,7 @@ def test_scores_by_hand():
 def test_the_recurrence_learns_at_its_own_factor_of_the_rate():
     """With a factor of 0 the eigenvalues stay, which a reach of many rows needs: a phase turns k times over k rows."""
     xs, ys = rows(8)
-    learner = stream_learner(*make_model(3, 4, classes=True, **TINY))
-    first = learner.init().learner.network.blocks.cell
+    first = Alone(make_model(3, 4, classes=True, **TINY)).init().learner.network.blocks.cell
     moved = {}
     for factor in (0.0, 0.5):
         state, _ = run(make_model(3, 4, classes=True, recurrent_factor=factor, **TINY), xs, ys)

@@ -152,7 +152,7 @@ def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member):
         assert sum(model.predict_proba_one(xs[0]).values()) == pytest.approx(1)
         # Rows are learned as a whole: what the host has counted and what the network has learned agree.
         if size == "tiny":
-            state = model._intake.learner.packing.unpack(model._state)
+            state = model._intake.mixture.packing.unpack(model._state).network
             assert int(state.learner.step) == sum(model._intake.target.frequency)
 
 

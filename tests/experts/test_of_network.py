@@ -1,0 +1,87 @@
+"""The network among the experts: what it is to put out, and what its outputs say, are inverse to each other."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_mixture import NUMBERS
+
+from foretrace._experts.features import expand, maps, new_seen
+from foretrace._experts.network import NumberNetwork
+from foretrace._experts.rows import pack, unpack
+from foretrace._rows.delayed_labels import LabelledRow
+from foretrace._rows.target import NumberContext
+
+KNOWN, MAPS = jnp.array(True), maps(NUMBERS)
+
+
+@pytest.fixture(autouse=True)
+def in_float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def seen(last, outputs):
+    """Return features of a row with a last number, in standard deviations, and outputs of the network."""
+    found = new_seen(NUMBERS)._replace(outputs=jnp.atleast_1d(jnp.asarray(outputs, float)))
+    return expand(NUMBERS, MAPS, found._replace(labels=found.labels.at[0].set(last)))
+
+
+def learned(numbers, slope, noise=0.3):
+    """Return the expert, and its state after numbers that follow the last one."""
+    expert, draw, last, pairs = NumberNetwork(1), np.random.default_rng(0), 0.0, []
+    for _ in range(numbers):
+        y = slope * last + noise * draw.normal()
+        pairs.append((last, y))
+        last = y
+
+    def learn(state, pair):
+        last, y = pair
+        return expert.learn(state, seen(last, 0.0), jnp.zeros((1, 1)), y[None], KNOWN), None
+
+    return expert, jax.jit(lambda pairs: jax.lax.scan(learn, expert.init(), pairs)[0])(jnp.array(pairs))
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.8, 1.0])
+def test_the_base_is_the_best_linear_prediction_from_the_last_number(slope):
+    expert, state = learned(1500, slope)
+    found = expert.predict(state, seen(1.0, 0.0))[0, 0]
+    assert found == pytest.approx(slope, abs=0.06)
+    # The size is that of what the base leaves.
+    assert expert.predict(state, seen(0.0, 1.0))[0, 0] == pytest.approx(0.3, rel=0.1)
+
+
+def test_had_the_network_put_out_its_target_it_would_have_been_right():
+    expert, state = learned(200, 0.7)
+    late = jnp.array([[0.4, -1.2], [-0.5, 0.3], [2.0, 1.9]])
+    for y, last in late:
+        output = expert.target(state, jnp.stack([y, last]))
+        assert expert.predict(state, seen(last, output))[0, 0] == pytest.approx(float(y), abs=1e-12)
+
+
+def test_an_outlier_and_an_output_that_is_not_finite_are_bounded():
+    expert, state = learned(200, 0.7)
+    assert expert.target(state, jnp.array([1e9, 0.0])) == 10
+    for output in (np.nan, np.inf, -np.inf, 1e300):
+        assert jnp.isfinite(expert.predict(state, seen(0.5, output))).all()
+    far = expert.learn(state, seen(0.0, 0.0), jnp.zeros((1, 1)), jnp.array([1e12]), KNOWN)
+    assert far.scale.size[0] < 1.2 * state.scale.size[0]
+
+
+def test_nothing_is_learned_from_a_label_that_is_not_known():
+    expert, state = learned(50, 0.7)
+    same = expert.learn(state, seen(0.5, 0.0), jnp.zeros((1, 1)), jnp.array([3.0]), ~KNOWN)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(same), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("last", "previous", "expected"), [(7.0, True, 1.0), (7.0, False, 0.0), (None, True, 0.0)])
+def test_labels_of_the_network_are_packed_in_deviations_of_then(last, previous, expected):
+    shape = dataclasses.replace(NUMBERS, has_network=True, previous=previous)
+    row = LabelledRow(NumberContext(5.0, last, 2.0), [9.0])
+    now = NumberContext(50.0, 60.0, 20.0)
+    packed = pack(shape, np.zeros((1, 2)), [now], [None], [row], slots=[0])
+    found = unpack(shape, packed[0])
+    assert found.is_late_known == 1 and found.late.tolist() == [2.0, expected] and found.known == 0
