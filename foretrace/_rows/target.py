@@ -52,7 +52,7 @@ class Target(Protocol):
     """What `ClassTarget` and `NumberTarget` have in common.
 
     Args:
-        output_size: number of outputs of the network.
+        output_size: number of numbers that are predicted, or maximum number of classes.
         features: number of inputs that tell the last known target.
         last: last known target of the stream that is read; `DelayedLabels` sets it to the one of its stream.
         counts: number of targets that could not be used, by reason.
@@ -80,10 +80,10 @@ class Target(Protocol):
         """Set the last known target, and learn nothing else of it."""
 
     def describe(self, output: np.ndarray, context: Any = None) -> list[Any]:
-        """Return what an output of the network predicts.
+        """Return what a prediction says.
 
         Args:
-            output: output of the network.
+            output: predicted numbers, or logits of the classes.
             context: what was known of the target when it was predicted. Default: what is known now.
         """
 

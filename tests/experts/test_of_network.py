@@ -11,8 +11,11 @@ from test_mixture import NUMBERS
 from foretrace._experts.features import expand, maps, new_seen
 from foretrace._experts.network import NumberNetwork
 from foretrace._experts.rows import pack, unpack
+from foretrace._experts.shape import Shape
 from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.target import NumberContext
+from foretrace._rows.target import ClassContext, NumberContext
+from foretrace.stream._model import build_mixture, resolve
+from foretrace.stream._model_config import ModelConfig
 
 KNOWN, MAPS = jnp.array(True), maps(NUMBERS)
 
@@ -85,3 +88,25 @@ def test_labels_of_the_network_are_packed_in_deviations_of_then(last, previous, 
     packed = pack(shape, np.zeros((1, 2)), [now], [None], [row], slots=[0])
     found = unpack(shape, packed[0])
     assert found.is_late_known == 1 and found.late.tolist() == [2.0, expected] and found.known == 0
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_inside_the_program_in_float64_the_network_learns_as_in_one_of_its_own():
+    draw, context = np.random.default_rng(0), ClassContext(3, 0, 0)
+    with jax.enable_x64(False):
+        options = ModelConfig("tiny", depth=1, model_size=4, state_size=3, learning_rate=0.05)
+        config, shape = resolve(options, Shape(2, (0, 1), 3, classes=True, delay=1, network_inputs=2))
+        model = build_mixture(config, shape)
+        alone, step = model.network.init(), jax.jit(model.network.step)
+        state, first = model.init(), alone.learner.network
+        for t in range(12):
+            x, row = draw.normal(size=(1, 2)), LabelledRow(context, [int(draw.integers(3))]) if t else None
+            state, mixed = model.step(state, pack(shape, x, [context], [row], [row], slots=[0]))
+            ys = np.array([0 if row is None else row.targets[0]], np.int32)
+            alone, own = step(alone, x, ys, np.array([t > 0]), np.zeros(1, np.int32), np.zeros(1, bool))
+            np.testing.assert_allclose(mixed.measures, own.measures, rtol=1e-5)
+    learned = jax.tree.leaves(alone.learner.network)
+    for a, b in zip(jax.tree.leaves(state.network.learner.network), learned, strict=True):
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)  # one program rounds otherwise than the other
+    assert any((np.asarray(a) != b).any() for a, b in zip(learned, jax.tree.leaves(first), strict=True))
