@@ -304,7 +304,8 @@ class StreamLoop:
         counts = {name: count for name, count in counts.items() if count}
         values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": counts}
         values |= self.intake.counts() | self._of_experts() | self.monitors.recent_coverage()
-        values["reach"] = self.mixture.reach
+        if self.mixture.reach or self.mixture.network is None:
+            values["reach"] = self.mixture.reach
         self.log.write(kind, self.position.row, **values, seconds=self.clock.seconds)
         if self.board is not None:
             self.board.write(self.position.row, values)

@@ -136,7 +136,9 @@ def _describe_model(intake: Intake) -> list[str]:
     """Return what a run says of its experts and its network."""
     config, shape, mixture = intake.config, intake.shape, intake.mixture
     experts = [name for name in config.expert_names() if name != "contexts" or shape.classes]
-    lines = [f"experts: {', '.join(experts)}", reach(mixture.reach)]
+    lines = [f"experts: {', '.join(experts)}"]
+    if mixture.reach or not config.has_network:
+        lines.append(reach(mixture.reach))
     if mixture.left_out:
         left_out = ", ".join(mixture.left_out)
         lines.append(f"left out, with {shape.outputs} outputs: {left_out}")
