@@ -93,7 +93,7 @@ def test_the_table_of_differences_has_every_cell_and_every_rule(benchmark):
 
 
 OPTIMIZERS = {
-    "momentum": optax.sgd(1e-2, momentum=0.9),
+    "momentum": optax.sgd(1e-3, momentum=0.9),
     "adamw": ft.adamw(1e-2),
     "clipped": optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2)),
     "schedule": optax.adam(optax.cosine_decay_schedule(1e-2, 40)),
