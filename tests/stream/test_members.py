@@ -423,9 +423,10 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
 @pytest.mark.parametrize(("together", "delay"), fast([(1, 2), (1, 0), (3, 2)]))
 def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, delay, credit):
     def temporary(members):
-        model, (xs, ys) = MemberLearner(alone, members=members, delay=delay), data()
-        arguments = padded(model, [0], xs[0], ys[0])
-        lowered = model._step.lower(jax.eval_shape(model.init), *arguments)
+        model, (xs, ys) = Compiled(alone, members, delay), data()
+        slots, is_new, *rows = padded(model, [0], xs[0], ys[0])
+        donating = jax.jit(model.network.step, donate_argnums=0)
+        lowered = donating.lower(jax.eval_shape(model.init), *rows, slots, is_new)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     alone = learner(0.05, None if together == 1 else together, ft.ONLINE.with_depth(credit))
@@ -435,11 +436,11 @@ def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, de
 @pytest.mark.full
 def test_members_that_start_anew_sample_anew():
     """Under a rule that samples, no start replays the signs of an earlier one."""
-    model = MemberLearner(learner(1e-2, rule=ft.UORO), members=MEMBERS, delay=0)
+    model = Compiled(learner(1e-2, rule=ft.UORO))
     state, keys = model.init(), []
     xs, ys = data()
     for t in range(2):
         arguments = padded(model, [0], xs[t][:1], ys[t][:1], is_new=[0])
-        keys.append(np.asarray(model._carries(state, *map(jnp.asarray, arguments[:2])).key))
+        keys.append(np.asarray(model.network._carries(state, *map(jnp.asarray, arguments[:2])).key))
         state, _ = model.step(state, *arguments)
     assert (keys[0] != keys[1]).any()
