@@ -36,7 +36,7 @@ class SktimeForecaster(BaseForecaster):
         features: number of inputs for X. Default: what the first row needs, and room for later features.
 
     Raises:
-        ValueError: an option is out of range.
+        ValueError: an option is out of range; or, by `fit` and `update`, the index of y repeats.
 
     >>> import pandas as pd
     >>> from foretrace.stream import ModelConfig, SktimeForecaster
@@ -98,6 +98,9 @@ class SktimeForecaster(BaseForecaster):
                 "learned",
                 stacklevel=3,
             )
+        if not y.index.is_unique:
+            again = y.index[y.index.duplicated()][0]
+            raise ValueError(f"the index of y repeats {again}; each value is learned once: leave out what is repeated")
         if self._last is not None:
             y = y[y.index > self._last]
             X = None if X is None else X.loc[y.index]

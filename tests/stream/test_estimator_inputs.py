@@ -139,12 +139,6 @@ def test_targets_of_any_shape_teach_the_same(kind, data):
     assert one._intake.target.counts == {"missing targets": 1}
 
 
-def test_series_of_any_shape_teach_the_same():
-    flat = forecaster().fit(np.array(VALUES)).predict().tolist()
-    for name, shape in SHAPES.items():
-        assert np.ravel(forecaster().fit(shape(np.array(VALUES))).predict()).tolist() == flat, name
-
-
 def test_no_feature_of_the_first_row_is_dropped():
     """As many numbers and texts as there may be, some without a value yet."""
     kinds = itertools.cycle([1.0, "red", None, pd.Timestamp("2024-05-01"), math.nan])
@@ -235,23 +229,6 @@ def test_nothing_in_a_row_makes_an_answer_nan(size):
 def test_options_out_of_range_are_refused_at_once(make):
     with pytest.raises(ValueError, match=r"(horizon|classes|features|members)=\S+, expected a whole number, at least"):
         make()
-
-
-@given(st.lists(st.integers(0, 20), min_size=2, max_size=6))
-def test_an_index_that_does_not_rise_is_refused(order):
-    rises = all(a < b for a, b in itertools.pairwise(order))
-    numbers = pd.Series(np.arange(float(len(order))), index=[10 + i for i in order])
-    dates = numbers.set_axis(pd.Timestamp("2024-01-01") + pd.to_timedelta(order, "D"))
-    for y, first in ((numbers, pd.Series([1.0], index=[5])), (dates, pd.Series([1.0], index=pd.to_datetime(["2023"])))):
-        model = forecaster().fit(first)
-        before = pickle.dumps(model)
-        for verb in (model.update, forecaster().fit):
-            if rises:
-                verb(y)
-            else:
-                with pytest.raises(ValueError, match=r"the index of y does not rise from .*sort_index"):
-                    verb(y)
-                assert pickle.dumps(model) == before
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,9 @@ def test_errors_leave_the_model_as_it_was():
         model.predict_interval([1], coverage=0.999)
     with pytest.raises(ValueError, match="horizon=0, expected a whole number"):
         make(horizon=0)
+    for index in ([41, 41], [42, 41]):
+        with pytest.raises((ValueError, TypeError), match="the index of y repeats|input data type"):
+            model.update(pd.Series([1.0, 2.0], y.index[index]))
     assert model.predict([1, 2]).tolist() == before
     with pytest.warns(UserWarning, match="update_params=False has no effect"):
         model.update(y[40:50], update_params=False)
