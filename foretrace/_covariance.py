@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
-from foretrace._types import Array, Float
+from foretrace._types import Array, Bool, Float
 
 _FEW = 8
 """Number of vectors up to which sums over them are one loop over the matrix, without a product."""
@@ -12,10 +14,13 @@ _FEW = 8
 _ROUNDING = 16
 """Number of rounding errors, for each entry of a row, by which a step raises a diagonal."""
 
+_NONE = 1e-12
+"""Rounding that needs no raise: it adds up to less than any label says."""
+
 
 def products(P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]) -> Float[Array, "... n R"]:
     """Return `P v` for each vector, as columns."""
-    if len(vectors) > _FEW:
+    if P.ndim == 2 or len(vectors) > _FEW:
         return jnp.einsum("...ij,r...j->...ir", P, vectors)
     return jnp.stack([jnp.sum(P * v[..., None, :], axis=-1) for v in vectors], axis=-1)
 
@@ -23,7 +28,7 @@ def products(P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]) -> Fl
 def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "... R"]:
     """Return `V L^-T` with C = L L^T: its product with its own transpose is `V C^-1 V^T`."""
     if C.shape[-1] == 1:
-        return V / jnp.sqrt(C[0, 0])
+        return V * (1 / jnp.sqrt(C[0, 0]))
     size = C.shape[-1]
     # Directions below the rounding of the largest entry count as that large: the root always
     # exists, and no step is larger than C allows.
@@ -34,34 +39,66 @@ def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "
     return found.T.reshape(V.shape)
 
 
-def reduced(P: Float[Array, "... n n"], Y: Float[Array, "... n R"]) -> Float[Array, "... n n"]:
+def reduced(
+    P: Float[Array, "... n n"],
+    Y: Float[Array, "... n R"],
+    *,
+    more: Float[Array, ""] | None = None,
+    largest: float = float("inf"),
+    known: Bool[Array, ""] | bool = True,
+) -> Float[Array, "... n n"]:
     """Return `P - Y Y^T`, exactly symmetric, with a diagonal raised by what rounding may take from it.
 
     Rounding changes an entry by a share of sqrt(P_ii P_jj). Without the raise it adds up over the
     labels, and a direction that is well known ends with a negative variance.
-    """
-    size = P.shape[-1]
-    raised = _ROUNDING * size * jnp.finfo(P.dtype).eps * jnp.eye(size, dtype=P.dtype)
-    floor = P * jnp.broadcast_to(raised, P.shape)
-    if Y.shape[-1] > _FEW:
-        found = P - Y @ jnp.matrix_transpose(Y)
-        return 0.5 * (found + jnp.matrix_transpose(found)) + floor
-    for r in range(Y.shape[-1]):
-        y = Y[..., r]
-        P = P - y[..., :, None] * y[..., None, :]
-    return P + floor
-
-
-def bounded(
-    P: Float[Array, "... n n"], largest: float, growth: Float[Array, ""] | float = 1.0
-) -> Float[Array, "... n n"]:
-    """Return `S P S`, S diagonal, with no diagonal entry above the largest.
 
     Args:
         P: covariance.
-        largest: largest variance; a direction that is not excited grows no further.
-        growth: factor by which variances grow where they may.
+        Y: factor of what is taken from it; zero if nothing is known.
+        more: variance that is added to the diagonal.
+        largest: variance from which nothing is added.
+        known: whether there is a label; if not, P is returned bit for bit.
     """
-    diagonal = jnp.maximum(jnp.diagonal(P, axis1=-2, axis2=-1), jnp.finfo(P.dtype).tiny)
-    scale = jnp.sqrt(jnp.minimum(growth, largest / diagonal))
-    return P * (scale[..., :, None] * scale[..., None, :])
+    if Y.shape[-1] > _FEW:
+        after = P - Y @ jnp.matrix_transpose(Y)
+        after = 0.5 * (after + jnp.matrix_transpose(after))
+    else:
+        after = P
+        for r in range(Y.shape[-1]):
+            y = Y[..., r]
+            after = after - y[..., :, None] * y[..., None, :]
+    eps = jnp.finfo(P.dtype).eps
+    if eps < _NONE and more is None:
+        return after
+    # Entry by entry, so that all of it is one loop over P.
+    added = jnp.clip(largest - P, 0.0, (0.0 if more is None else more) + _ROUNDING * P.shape[-1] * eps * P)
+    return after + jnp.where(np.eye(P.shape[-1], dtype=bool) & known, added, 0.0)
+
+
+def forgotten(
+    P: Float[Array, "... n n"],
+    Y: Float[Array, "... n R"],
+    *,
+    growth: Float[Array, ""] | float,
+    largest: float,
+    known: Bool[Array, ""],
+) -> Float[Array, "... n n"]:
+    """Return `S (P - Y Y^T) S`, S diagonal: variances grow where they may, and none above the largest.
+
+    Args:
+        P: covariance.
+        Y: factor of what is taken from it.
+        growth: factor by which variances grow; a direction that is not excited grows no further.
+        largest: largest variance.
+        known: whether there is a label; if not, P is returned bit for bit.
+    """
+
+    def factors() -> tuple[Array, Array]:
+        left = jnp.diagonal(P, axis1=-2, axis2=-1) - jnp.sum(Y * Y, axis=-1)
+        scale = jnp.sqrt(jnp.minimum(growth, largest / jnp.maximum(left, jnp.finfo(P.dtype).tiny)))
+        return scale, Y * scale[..., None]
+
+    # A branch, because the compiler would compute these vectors again for each entry of P, with all
+    # that they depend on.
+    scale, Y = lax.cond(known, factors, lambda: (jnp.ones_like(Y[..., 0]), jnp.zeros_like(Y)))
+    return reduced(P * (scale[..., :, None] * scale[..., None, :]), Y, known=known)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from foretrace._covariance import bounded, products, reduced, whitened
+from foretrace._covariance import forgotten, products, whitened
 from foretrace._types import Array, Float
 
 
@@ -101,9 +101,8 @@ class LeastSquares:
         Y = whitened(C, V)
         W = state.weights + Y @ whitened(C, (root * errors).T).T
         labels = jnp.sum(weights > 0).astype(P.dtype)
-        # A step without labels must not even round.
-        after = bounded(reduced(P, Y), self.prior, self.forget**-labels)
-        return HeadState(jnp.where(labels > 0, after, P), W)
+        growth, known = self.forget**-labels, labels > 0
+        return HeadState(forgotten(P, Y, growth=growth, largest=self.prior, known=known), W)
 
 
 least_squares = LeastSquares

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
 
+from foretrace._covariance import forgotten, products
 from foretrace._experts.changes import RANGE, changes_of, numbers_of
 from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
 from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
@@ -80,21 +80,11 @@ class Recursion(eqx.Module):
         is_settled = state.num_labels >= 10
         limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
         inverse = jnp.maximum(size / jnp.maximum(limit, 1e-12), 1.0) if self.robust else jnp.ones_like(size)
-        v = P @ f
-        power = jnp.maximum(f @ v, 0.0)
-        W = W + v[:, None] * (taken * error / (inverse + power))[None]
-        weight = inverse.mean() + power
-
-        def factors() -> tuple[Array, Array]:
-            u = v * (taken / jnp.sqrt(weight))
-            diagonal = jnp.maximum(jnp.diagonal(P) - u * u, 1e-12)
-            grown = jnp.where(known, jnp.minimum(self.forget**-0.5, jnp.sqrt(self.prior / diagonal)), 1.0)
-            return u * grown, grown
-
-        # The compiler would compute these vectors again for each entry of P, with all that they depend on. A branch is
-        # computed once; this one is always taken.
-        taken_out, grown = lax.cond(weight > 0, factors, lambda: (jnp.zeros_like(v), jnp.ones_like(v)))
-        P = P * (grown[:, None] * grown[None]) - taken_out[:, None] * taken_out[None]
+        v = products(P, f[None])
+        power = jnp.maximum(f @ v[:, 0], 0.0)
+        W = W + v * (taken * error / (inverse + power))[None]
+        Y = v / jnp.sqrt(inverse.mean() + power)
+        P = forgotten(P, Y, growth=1 / self.forget, largest=self.prior, known=known)
         scale = learned_error(state.scale, size, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled)
         return SquaresState(P, W, scale, count)
 

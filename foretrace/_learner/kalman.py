@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from foretrace._covariance import bounded, products, reduced, whitened
+from foretrace._covariance import products, reduced, whitened
 from foretrace._learner.errors import Errors, repetition, variance
 from foretrace._types import Array, Bool, Float
 
@@ -33,7 +33,7 @@ class Kalman:
 
         A = (measurement_noise + g) R v I + sum_i J_i U_i J_i^T
         delta_i = U_i J_i^T A^-1 e
-        U_i <- U_i - U_i J_i^T A^-1 J_i U_i + (process_noise / v) I
+        U_i <- U_i - U_i J_i^T A^-1 J_i U_i + diag(min(process_noise / v, prior - diag(U_i)))
         v = (1 + rho) / (1 - rho) (1 + delay)
         h <- h + clip(S delta, state_correction)
 
@@ -149,9 +149,8 @@ class Kalman:
         for U, moved in zip(state.covariances, spread, strict=True):
             Y = whitened(A, moved)
             changes.append(Y @ white)
-            grown = reduced(U, Y) + (on * self.process_noise / v) * jnp.eye(U.shape[-1], dtype=U.dtype)[None]
-            # A step without labels must not even round.
-            covariances.append(jnp.where(active, bounded(grown, self.prior), U))
+            more = self.process_noise / v
+            covariances.append(reduced(U, Y, more=more, largest=self.prior, known=active))
         return changes, KalmanState(tuple(covariances))
 
 

@@ -168,9 +168,8 @@ class Filter:
         A = np.linalg.inv(noise + sum(j @ U @ j.T for j, U in zip(J, self.U, strict=True)))
         for i, (j, U) in enumerate(zip(J, self.U, strict=True)):
             change = U @ j.T @ A @ e.ravel()
-            grown = U - U @ j.T @ A @ j @ U + self.o.process_noise / v * np.eye(len(U))
-            scale = np.sqrt(np.minimum(1, self.o.prior / np.diag(grown)))
-            self.U[i] = scale[:, None] * grown * scale
+            more = np.minimum(self.o.process_noise / v, self.o.prior - np.diag(U))
+            self.U[i] = U - U @ j.T @ A @ j @ U + np.diag(more)
             self.modules[i].theta = self.modules[i].theta + change
             if self.o.state_correction is not None:
                 for b in range(self.streams):
