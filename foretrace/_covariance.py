@@ -43,7 +43,7 @@ def reduced(
     P: Float[Array, "... n n"],
     Y: Float[Array, "... n R"],
     *,
-    more: Float[Array, ""] | None = None,
+    more: Float[Array, ""] | float | None = None,
     largest: float = float("inf"),
     known: Bool[Array, ""] | bool = True,
 ) -> Float[Array, "... n n"]:
@@ -72,7 +72,8 @@ def reduced(
         return after
     # Entry by entry, so that all of it is one loop over P.
     added = jnp.clip(largest - P, 0.0, (0.0 if more is None else more) + _ROUNDING * P.shape[-1] * eps * P)
-    return after + jnp.where(np.eye(P.shape[-1], dtype=bool) & known, added, 0.0)
+    on_diagonal = np.broadcast_to(np.eye(P.shape[-1], dtype=bool), P.shape)
+    return after + jnp.where(on_diagonal & known, added, 0.0)
 
 
 def forgotten(

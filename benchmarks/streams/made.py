@@ -83,4 +83,59 @@ def ema(random, rows):
     return x, noisy(random, 10 * np.array(means)), 0
 
 
+def alarm(random, rows):
+    """An alarm, set where a > 1 and b > 0.5, off when it is acknowledged: c > 1.2 and d > 0.5."""
+    a, b, c, d = x = random.normal(size=(4, rows))
+    on, off = (a > 1) & (b > 0.5), (c > 1.2) & (d > 0.5)
+    return x.T, latched(on | off, on, False).astype(int), 2
+
+
+def gear(random, rows):
+    """One of four gears, up where a > 1 and b > 0, down where a < -1 and c > 0; it scales d."""
+    a, b, c, d = x = random.normal(size=(4, rows))
+    now, gears = 0, []
+    for step in ((a > 1) & (b > 0)).astype(int) - ((a < -1) & (c > 0)):
+        now = min(max(now + step, 0), 3)
+        gears.append(now)
+    return x.T, noisy(random, (np.array(gears) / 2 - 0.5) * d), 0
+
+
+def heater(random, rows):
+    """A temperature beside the cold outside; heating is on from below -0.5 to above 0.5."""
+    x, now, on, found = random.normal(size=(rows, 3)), 0.0, False, []
+    for outside, window, _ in x:
+        now += 0.02 * ((1 if on else -1) + 2 * outside) * (1 + (window > 1))
+        on = now < -0.5 or (on and now < 0.5)
+        found.append(now)
+    return x, noisy(random, np.array(found)), 0
+
+
+def keyed(random, rows):
+    """A key, shown each 90th row or so, says which of four weightings of two numbers decides."""
+    shown = random.random(rows) < 1 / 90
+    key, x = random.integers(0, 4, rows), random.normal(size=(rows, 2))
+    angle = np.pi / 2 * latched(shown, key, 0) + 0.4
+    y = np.cos(angle) * x[:, 0] + np.sin(angle) * x[:, 1] > 0
+    return np.concatenate([shown[:, None], np.eye(4)[key] * shown[:, None], x], axis=1), y.astype(int), 2
+
+
+def delayed(random, rows):
+    """tanh(2 a) of 100 rows before, and the product of b 110 and c 120 rows before."""
+    a, b, c = x = random.normal(size=(3, rows))
+    y = np.tanh(2 * np.roll(a, 100)) + 0.5 * np.roll(b, 110) * np.roll(c, 120)
+    return x.T, noisy(random, y), 0
+
+
+def _far(reach):
+    """Return a stream whose class is the digit, 0 to 3, of so many rows before, beside noise."""
+
+    def far(random, rows):
+        digits = random.integers(0, 4, rows)
+        return np.stack([digits, random.normal(size=rows)], axis=1), np.roll(digits, reach), 4
+
+    return far
+
+
 STREAMS = {made.__name__: made for made in (flipflop, toggle, hold, switch, session, tank, counter, ema)}
+MORE = {made.__name__: made for made in (alarm, gear, heater, keyed, delayed)}
+MORE |= {f"far {reach}": _far(reach) for reach in (20, 100, 500)}

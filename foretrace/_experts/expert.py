@@ -20,6 +20,8 @@ class Features(NamedTuple):
 
     Args:
         row: inputs of the row, the last known label and a constant, or a random projection of them.
+        now: numbers and categories of the row, as earlier rows have them, and the last known label; empty where the
+            inputs are projected at random.
         short: inputs of the row, the rows just before it and their labels.
         lags: inputs of the row, many rows before it and their labels.
         wide: random tanh features of the lags.
@@ -35,6 +37,7 @@ class Features(NamedTuple):
     """
 
     row: Float[Array, "R"]
+    now: Float[Array, "J"]
     short: Float[Array, "S"]
     lags: Float[Array, "L"]
     wide: Float[Array, "F"]
@@ -98,4 +101,54 @@ class AbstractExpert(eqx.Module):
             predicted: what the experts predicted then.
             label: the numbers in standard deviations of then, or the class as a one-hot vector.
             known: whether there is a label; if not, the state is returned as it was.
+        """
+
+
+class AbstractRecurrentExpert(eqx.Module):
+    """Some experts with a memory of their own: each stream has a carry beside the shared state.
+
+    With late labels there are two carries: one stands before the next row, the other before the row
+    whose label comes next, so that each label is learned with the memory of its row.
+    """
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+
+    @abc.abstractmethod
+    def init(self) -> Any:
+        """Return the state before the first row, a tree of arrays."""
+
+    @abc.abstractmethod
+    def new_carry(self) -> Any:
+        """Return the carry of a stream before its first row, a tree of arrays."""
+
+    @abc.abstractmethod
+    def predict(self, state: Any, carry: Any, features: Features) -> Float[Array, "E O"]:
+        """Return the prediction of each expert: numbers in standard deviations, or probabilities."""
+
+    @abc.abstractmethod
+    def move(self, state: Any, carry: Any, features: Features) -> Any:
+        """Return the carry behind a row."""
+
+    @abc.abstractmethod
+    def learn(
+        self,
+        state: Any,
+        carry: Any,
+        ahead: Any,
+        features: Features,
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> tuple[Any, Any, Any]:
+        """Return the state after the label of a row, and both carries.
+
+        Args:
+            state: state of the experts.
+            carry: carry before the row of the label; the one behind it is returned.
+            ahead: carry before the next row of the stream; None without delay.
+            features: features of the row of the label.
+            label: numbers in standard deviations, or the class as a one-hot vector.
+            known: whether there is a label; if not, the carry alone moves on.
         """

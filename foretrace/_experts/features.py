@@ -209,12 +209,18 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
     earlier, labels = seen.lags[:inner], seen.lags[inner:]
     few = shape.short_depth
     row = jnp.concatenate([one, seen.row, labels[: shape.code_size]])
+    now = jnp.zeros(0)
+    if shape.now_size:
+        places = np.asarray(shape.lagged_places, np.int32)
+        values = _projected(maps.lagged, seen.row[places]) if len(places) else now
+        now = jnp.concatenate([values, labels[: shape.code_size]])
     short = [one, seen.row, earlier[: few * shape.lagged_size], labels[: few * shape.code_size]]
     lags = jnp.concatenate([one, seen.row, seen.lags])
     events = jnp.where(seen.has_events, jnp.concatenate([one, seen.row, seen.events]), 0.0)
     classes = shape.classes
     return Features(
         row,
+        now,
         jnp.concatenate(short),
         lags,
         jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),

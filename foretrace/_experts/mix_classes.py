@@ -61,9 +61,14 @@ class ClassMixture(eqx.Module):
     classes: int = eqx.field(static=True)
     delay: int = eqx.field(static=True)
 
+    @property
+    def num_candidates(self) -> int:
+        """Number of predictions between which the top chooses."""
+        return len(RATES) + 1 + self.baselines
+
     def init(self) -> ClassWeights:
         """Return the state before the first row."""
-        candidates = len(RATES) + 1 + self.baselines
+        candidates = self.num_candidates
         return ClassWeights(
             jnp.full((len(RATES), self.experts), 1 / self.experts),
             jnp.full(self.experts, -np.log(self.experts)),

@@ -68,6 +68,11 @@ class NumberMixture(eqx.Module):
     delays: tuple[int, ...] = eqx.field(static=True)
 
     @property
+    def num_candidates(self) -> int:
+        """Number of predictions between which the top chooses."""
+        return self.baselines + 2 * len(RATES) * len(SHARES)
+
+    @property
     def late(self) -> Float[np.ndarray, "O"]:
         """Number of labels that count as one at each step ahead."""
         return 1.0 + np.array(self.delays)

@@ -17,35 +17,21 @@ import numpy as np
 import optax
 from jax import lax
 
-from foretrace._experts.baselines import ClassBaselines, NumberBaselines
-from foretrace._experts.contexts import ORDERS, Contexts
-from foretrace._experts.events import OfEvents
-from foretrace._experts.expert import AbstractExpert
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
-from foretrace._experts.gradient import ClassGradient, NumberGradient
-from foretrace._experts.least_squares import ClassSquares, NumberSquares
+from foretrace._experts.further import Carried, Further
+from foretrace._experts.groups import EXPERTS, experts_of, further_of
+from foretrace._experts.guard import Compared, guarded
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
-from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
-from foretrace._experts.network import ClassNetwork, NumberNetwork
 from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import Row, unpack
-from foretrace._experts.shape import LABELS, WIDE, Shape
+from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed, Packing
 from foretrace._types import Array, Float, Int
 
-SETS = ("row", "short", "lags", "wide", "waves")
-"""Sets of features on which least squares are learned."""
-
-MAX_COEFFICIENTS = 2**14
-"""Number of coefficients of an expert beyond which it is left out."""
-
 SETTLED = 10
 """Number of labels from which experts learn numbers: before, nobody knows their scale."""
-
-EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "events", "network")
-"""Names of the groups of experts."""
 
 MAX_BYTES = 2**30
 """Maximum memory of the cheap experts, and of the past and the late labels of all members."""
@@ -74,19 +60,25 @@ class MixtureState(NamedTuple):
 
     Args:
         pasts: past of each stream; the last one belongs to rows that are missing.
+        carries: carries of the further experts before the next row of each stream.
+        late_carries: those before the row whose label comes next; None without delay.
         rings: predictions of each stream that wait for their labels; None without delay.
         turns: turn of the ring of each stream.
         experts: state of each group of experts.
+        further: state of each further expert.
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
         network: state of the recurrent network; None without one.
     """
 
     pasts: Past
+    carries: tuple[Any, ...]
+    late_carries: tuple[Any, ...] | None
     rings: Waiting | None
     turns: Int[Array, "P"]
     experts: tuple[Any, ...]
-    weights: NumberWeights | ClassWeights
+    further: tuple[Any, ...]
+    weights: NumberWeights | ClassWeights | Compared
     num_labels: Int[Array, ""]
     network: RecurrentState | None
 
@@ -125,15 +117,21 @@ class Mixture:
     def __init__(self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Recurrent | None = None):
         self.shape = shape
         self.network = network
-        self.experts, self.left_out = _experts(shape, experts)
+        self.experts, left_out = experts_of(shape, experts)
+        further, too_large = further_of(shape, experts)
+        self.further = Further(further, shape)
+        self.left_out = (*left_out, *too_large)
         self.groups = tuple(name for name in experts if name not in self.left_out)
-        self.names = tuple(name for expert in self.experts for name in expert.names)
-        count, baselines = len(self.names), len(self.experts[0].names)
+        names = tuple(name for expert in self.experts for name in expert.names)
+        self.names = (*names, *self.further.names)
+        count, baselines = len(names), len(self.experts[0].names)
         if shape.classes:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
         else:
             delays = tuple(shape.delays.tolist())
             self.mixture = NumberMixture(count, baselines, shape.outputs, delays)
+        if self.further.names:
+            self.mixture = guarded(self.mixture, len(self.names) - count)
         self.ring = Ring(shape.delay)
         self._check_memory()
         with jax.enable_x64(True):
@@ -162,14 +160,18 @@ class Mixture:
                 new_seen(self.shape),
                 jnp.zeros((), jnp.int32),
                 jnp.zeros((len(self.names), self.shape.outputs)),
-                jnp.zeros((len(weights.top), self.shape.outputs)),
+                jnp.zeros((self.mixture.num_candidates, self.shape.outputs)),
                 jnp.zeros(self.shape.outputs),
             )
+            carries = self.further.init_carries()
             state = MixtureState(
                 jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)),
+                carries,
+                carries if self.ring.delay else None,
                 self.ring.empty(waiting, count) if self.ring.delay else None,
                 jnp.zeros(count, jnp.int32),
                 tuple(expert.init() for expert in self.experts),
+                self.further.init(),
                 weights,
                 jnp.zeros((), jnp.int32),
                 None if self.network is None else self.network.init(),
@@ -244,8 +246,8 @@ class Mixture:
         network, step = self.network.step(state.network, parts.x, targets, known, slots, is_new)
         return network, step.outputs.astype(rows.dtype), step.measures
 
-    def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> tuple[Waiting, Past, Any]:
-        """Return the predictions of a row, the past behind it, and its features.
+    def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> tuple[Waiting, Past, Any, Any]:
+        """Return the predictions of a row, the past behind it, its features, and the carries before it.
 
         Args:
             state: present state.
@@ -261,23 +263,28 @@ class Mixture:
         seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs)
         features = expand(self.shape, maps, seen)
         predicted = [expert.predict(now, features) for expert, now in zip(self.experts, state.experts, strict=True)]
-        found = jnp.concatenate(predicted)
+        carries = self.further.of_stream(state.carries, row)
+        found = jnp.concatenate(predicted + self.further.predict(state.further, carries, features))
         if self.shape.classes:
             mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
         else:
             mixed, candidates = self.mixture.predict(state.weights, found)
             mixed = row.moments[0] + row.moments[1] * mixed
-        return Waiting(seen, state.num_labels, found, candidates, mixed), after, features
+        return Waiting(seen, state.num_labels, found, candidates, mixed), after, features, carries
 
     def _row(
         self, maps: Maps, learning: bool, state: MixtureState, row: Row, outputs: Array
     ) -> tuple[MixtureState, Mixed]:
         slot = row.slot.astype(jnp.int32)
-        new, after, features = self._forward(state, maps, row, outputs)
+        new, after, features, carries = self._forward(state, maps, row, outputs)
         pasts = jax.tree.map(lambda leaf, one: leaf.at[slot].set(one), state.pasts, after)
         state = state._replace(pasts=pasts)
-        old = new
+        old, is_there = new, row.slot < self.shape.slots
+        if not learning or state.rings is not None:
+            moved = self.further.move(state.further, carries, features)
+            carries = optax.tree.where(is_there, moved, carries)
         if not learning:
+            state = state._replace(carries=self.further.put(state.carries, row, carries))
             return state, Mixed(new.mixed, new.mixed, jnp.zeros(len(self.names)))
         if state.rings is not None:
             turn = jnp.where(row.is_new > 0, 0, state.turns[slot])
@@ -286,11 +293,15 @@ class Mixture:
                 state = self._weighed(state, row, rings, turn)
             old = self.ring.oldest(rings, (slot,), turn)
             features = expand(self.shape, maps, old.seen)
+            late = self.further.of_stream(state.late_carries, row)
             state = state._replace(rings=rings, turns=state.turns.at[slot].set(self.ring.next_turn(turn)))
-        return self._learned(state, row, old, features, new.mixed)
+            carried = Carried(carries, late, is_there & (turn >= self.ring.delay))
+        else:
+            carried = Carried(None, carries, is_there)
+        return self._learned(state, row, old, features, new.mixed, carried)
 
     def _learned(
-        self, state: MixtureState, row: Row, old: Waiting, features: Any, newest: Array
+        self, state: MixtureState, row: Row, old: Waiting, features: Any, newest: Array, carried: Carried
     ) -> tuple[MixtureState, Mixed]:
         known = (row.known > 0) & (row.slot < self.shape.slots) & jnp.isfinite(row.label).all()
         if self.shape.classes:
@@ -316,7 +327,15 @@ class Mixture:
             expert.learn(now, features, mine, label, known)
             for expert, now, mine in zip(self.experts, state.experts, spans, strict=True)
         )
-        state = state._replace(experts=experts)
+        further, after, ahead = self.further.learn(state.further, carried, features, label, known)
+        state = state._replace(experts=experts, further=further)
+        if state.late_carries is None:
+            state = state._replace(carries=self.further.put(state.carries, row, after))
+        else:
+            state = state._replace(
+                carries=self.further.put(state.carries, row, ahead),
+                late_carries=self.further.put(state.late_carries, row, after),
+            )
         if self.shape.first_delay is None:
             scale_of = features.num_classes if self.shape.classes else old.seen.moments[1]
             made = old.predicted, old.candidates
@@ -339,7 +358,8 @@ class Mixture:
 
     def _check_memory(self) -> None:
         state = jax.eval_shape(self.init)._replace(network=None)
-        size, of_members = num_bytes(state), num_bytes((state.pasts, state.rings, state.turns))
+        each_stream = (state.pasts, state.carries, state.late_carries, state.rings, state.turns)
+        size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
             # One slot more than there are members: that of missing rows.
             each = of_members / (self.shape.slots + 1)
@@ -349,49 +369,6 @@ class Mixture:
                 f"{size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are allowed; with this delay there "
                 f"is room for {max(room, 0)} members; use fewer members or a shorter delay"
             )
-
-
-def _experts(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
-    """Return the groups of experts of a shape, and the names of those that would be too large."""
-    sizes = {
-        "row": shape.size(0) + shape.code_size,
-        "short": shape.size(shape.short_depth),
-        "lags": shape.size(shape.depth),
-        "events": shape.events_size,
-        "network": shape.size(0) + shape.code_size + shape.network_features,
-    }
-    outputs = shape.outputs
-    squares, neighbours = (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
-    groups: dict[str, tuple[AbstractExpert, ...]] = {
-        name: (squares(name, sizes.get(name, WIDE), outputs),) for name in SETS
-    }
-    of_events = squares("events", sizes["events"], outputs), squares("wide_events", WIDE, outputs)
-    groups["events"] = (OfEvents(of_events),)
-    groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)
-    if 1 < shape.size(0) < sizes["short"]:
-        # Where what came before does not matter, it only hides which rows are alike.
-        groups["neighbours"] += (neighbours("row neighbours", shape.size(0), outputs),)
-    if shape.network_features:
-        groups["network"] = (squares("network_features", sizes["network"], outputs),)
-    if shape.classes:
-        groups["contexts"] = (Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),)
-        groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
-        found: list[AbstractExpert] = [ClassBaselines(outputs)]
-    else:
-        groups["gradient"] = (NumberGradient(sizes["lags"], outputs),)
-        found = [NumberBaselines(outputs, LABELS)]
-    left_out = []
-    for name in EXPERTS:
-        if name not in groups or not (name in wanted or name == "network"):
-            continue
-        columns = outputs if name == "neighbours" else outputs * (1 if shape.classes else 2)
-        if name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS:
-            left_out.append(name)
-        else:
-            found += groups[name]
-    if shape.has_network:
-        found.append(ClassNetwork() if shape.classes else NumberNetwork(outputs))
-    return tuple(found), tuple(left_out)
 
 
 @lru_cache(maxsize=16)

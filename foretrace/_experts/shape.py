@@ -135,6 +135,13 @@ class Shape:
         return min(self.lagged_values, MAX_LAGGED)
 
     @property
+    def now_size(self) -> int:
+        """Number of inputs of a recurrent expert; 0 where the inputs of a row are projected at random."""
+        if max(self.lagged_places, default=-1) >= self.row_size:
+            return 0
+        return self.lagged_size + self.code_size
+
+    @property
     def code_size(self) -> int:
         """Number of features of one label."""
         if not self.previous:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from foretrace._cells.abstract import AbstractCell
-from foretrace._experts.mixture import EXPERTS
+from foretrace._experts.groups import EXPERTS
 from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import RuleName, as_rule
 from foretrace._runs.options import Advanced
@@ -18,7 +18,20 @@ from foretrace.stream._conditions import Known, Needs, conditions
 Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]
 
 ExpertName = Literal[
-    "baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient", "events", "network"
+    "baselines",
+    "contexts",
+    "row",
+    "short",
+    "lags",
+    "wide",
+    "waves",
+    "neighbours",
+    "gradient",
+    "events",
+    "network",
+    "memory",
+    "reservoir",
+    "distant",
 ]
 
 AUTO: tuple[ExpertName, ...] = (
@@ -32,10 +45,13 @@ AUTO: tuple[ExpertName, ...] = (
     "neighbours",
     "gradient",
     "events",
+    "memory",
+    "reservoir",
+    "distant",
 )
 """Experts of the size `auto`."""
 
-FAST: tuple[ExpertName, ...] = tuple(name for name in AUTO if name != "events")
+FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
 """Experts of the size `fast`."""
 
 OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST}
@@ -79,16 +95,17 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto); the same mixture without `events`, in chunks of 32 rows
-            (fast); or a network beside the baselines, by a preset of depth, model size and state size: tiny 1, 16,
-            16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
+        size: what learns: a mixture of cheap experts (auto); the same mixture without `events`, `memory`, `reservoir`
+            and `distant`, in chunks of 32 rows (fast); or a network beside the baselines, by a preset of depth, model
+            size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
         experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
             the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
             (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
             stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
-            the recurrent network, and least squares on the row and the network's features (network). The baselines
-            always take part. Default: all but the network for auto, these without events
-            for fast, the network for the other sizes.
+            modules that learn what to remember (memory); modules that are not trained (reservoir); single values of up
+            to 1,000 rows ago (distant); the recurrent network, and least squares on the row and the network's features
+            (network). The baselines always take part. Default: all but the network for auto, those before events for
+            fast, the network for the other sizes.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells linear-rnn and gru are dense:
             only the rule rtrl gives them the exact gradient through time. Default: lru.
         depth: number of recurrent layers. Default: that of the size.

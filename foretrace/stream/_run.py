@@ -141,7 +141,7 @@ def _describe_model(intake: Intake) -> list[str]:
         lines.append(reach(mixture.reach))
     if mixture.left_out:
         left_out = ", ".join(mixture.left_out)
-        lines.append(f"left out, with {shape.outputs} outputs: {left_out}")
+        lines.append(f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: {left_out}")
     return [*lines, _describe_network(config)] if config.has_network else lines
 
 

@@ -1,0 +1,165 @@
+"""The default mixture with and without the experts that remember: `memory`, `reservoir`, `distant`.
+
+    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--made] [--real] [--streams hold co2] [--page]
+
+Each row is predicted before it is learned. The mixture without these experts is a part of the one
+with them, and makes its own prediction of each row: one run scores both. Made streams have a label
+on each fifth row, which is no input, and at least four columns, the last ones noise. The guard's
+two settings were chosen on seeds 0 and 1 of flipflop, toggle, hold, alarm and gear, and on elec2,
+bananas, ETTh1 and sunspots.
+
+Scores are accuracy in per cent for classes and mean absolute error for numbers, of the whole stream
+and of the last 30 % of its labels.
+"""
+
+import csv
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import ledger
+from benchmarks.streams import rows as real
+from benchmarks.streams.followed import follow
+from benchmarks.streams.made import MORE, STREAMS
+from foretrace._experts.mixture import Mixture
+from foretrace.stream._model_config import AUTO
+
+FILE = ledger.RECORDS / "guarded.jsonl"
+MADE = STREAMS | MORE
+REAL = [name for name in (*real.STREAMS, *real.PACKAGED, "heart", "narma") if name not in real.TEXTS]
+EACH, CHUNK = 5, 500
+ALONE = ("memory", "reservoir", "distant")
+
+
+class Both(Mixture):
+    """The default mixture; in place of the experts' errors it returns predictions, and what scores need."""
+
+    def _learned(self, state, row, old, features, newest, carried):
+        state, mixed = super()._learned(state, row, old, features, newest, carried)
+        place, count = self.mixture.without.num_candidates, self.mixture.joint.experts - 1
+        known = (row.known > 0) & jnp.isfinite(row.label).all() & carried.has_row
+        mean, scale = old.seen.moments
+        # The prediction without the further experts, then theirs alone.
+        found = jnp.concatenate([old.candidates[place][None], old.predicted[-count:]])
+        found = found if self.shape.classes else mean + scale * found
+        found = jnp.concatenate([old.mixed[None], found])
+        if self.shape.classes:
+            errors = 100.0 * (found.argmax(axis=1) == row.label[0])
+        else:
+            errors = jnp.abs(found - row.label[None]).mean(axis=1)
+        return state, mixed._replace(errors=jnp.append(errors, known))
+
+
+mixture_of = cache(lambda shape: Both(shape, AUTO))
+
+
+def measure(cell):
+    """Return the scores of one stream."""
+    with tempfile.TemporaryDirectory() as folder:
+        shape, rows = packed_rows(cell, Path(folder))
+    mixture = mixture_of(shape)
+    if not mixture.further.names:
+        return {"left out": True}
+    # Equal chunks are one program.
+    missing = np.zeros((-len(rows) % CHUNK, rows.shape[1]))
+    missing[:, 4] = shape.slots
+    state, found = mixture.init(), []
+    for chunk in np.split(np.concatenate([rows, missing]), (len(rows) + len(missing)) // CHUNK):
+        state, step = mixture.step(state, chunk)
+        found.append(np.asarray(step.errors))
+    errors = np.concatenate(found)
+    errors = errors[errors[:, -1] > 0, :-1]
+    names = ("with", "without", *mixture.further.names)
+    last = errors[int(0.7 * len(errors)) :]
+    return {
+        "score": "accuracy" if shape.classes else "error",
+        "labels": len(errors),
+        "whole": dict(zip(names, errors.mean(axis=0).round(5).tolist(), strict=True)),
+        "last 30 %": dict(zip(names, last.mean(axis=0).round(5).tolist(), strict=True)),
+    }
+
+
+def packed_rows(cell, folder):
+    """Return the shape of a stream, and its rows as a mixture takes them: those of a run of the baselines."""
+    if cell["stream"] in MADE:
+        options = made(cell, folder)
+    else:
+        work = Path(tempfile.gettempdir()) / "foretrace-streams"
+        options = real.options(cell["stream"], real.prepare(cell["stream"], work))
+    taken, step = [], Mixture.step
+
+    def taking(self, state, rows):
+        taken.append((self.shape, np.array(rows)))
+        return step(self, state, rows)
+
+    Mixture.step = taking
+    try:
+        follow({"experts": ("baselines",)}, rows=cell["rows"], **options)
+    finally:
+        Mixture.step = step
+    return taken[0][0], np.concatenate([rows for _, rows in taken])
+
+
+def made(cell, folder):
+    """Write a made stream; return how it is read."""
+    random = np.random.default_rng(cell["seed"])
+    xs, ys, classes = MADE[cell["stream"]](random, cell["rows"])
+    # Noise up to four columns: most of these streams then share one program.
+    xs = np.concatenate([xs, random.normal(size=(len(xs), max(4 - xs.shape[1], 0)))], axis=1)
+    with open(path := folder / "made.csv", "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow([*(f"x{i}" for i in range(xs.shape[1])), "y"])
+        for i, (x, y) in enumerate(zip(xs.tolist(), ys.tolist(), strict=True)):
+            out.writerow([*(f"{value:.5g}" for value in x), y if i % EACH == EACH - 1 else ""])
+    task = "classification" if classes else "regression"
+    return {"source": str(path), "target": "y", "task": task, "previous": False, "chunk": 20}
+
+
+def page(records):
+    """Print a line for each stream: the mean over seeds, without and with, whole and last 30 %."""
+    found = {}
+    for record in records:
+        if "whole" in record["found"]:
+            found.setdefault(record["cell"]["stream"], []).append(record["found"])
+    columns = ["stream", "score", "labels", "without", "with", "without, last 30 %", "with, last 30 %"]
+    columns += [f"{name} alone" for name in ALONE]
+    print(f"| {' | '.join(columns)} |")
+    print("|" + "---|" * len(columns))
+    for stream, seeds in found.items():
+        parts = [
+            np.mean([one[part].get(who, np.nan) for one in seeds])
+            for part in ("whole", "last 30 %")
+            for who in ("without", "with")
+        ]
+        parts += [
+            np.mean([one["last 30 %"].get(who, np.nan) for one in seeds]) for who in ("memory", "reservoir", "distant")
+        ]
+        shown = " | ".join("" if np.isnan(part) else f"{part:.4g}" for part in parts)
+        print(f"| {stream} | {seeds[0]['score']} | {seeds[0]['labels']:,} | {shown} |")
+
+
+if __name__ == "__main__":
+    parser = ledger.parser(__doc__)
+    parser.add_argument("--made", action="store_true", help="the sixteen made streams")
+    parser.add_argument("--real", action="store_true", help="real streams, their first rows")
+    parser.add_argument("--streams", nargs="+", default=[], choices=[*MADE, *REAL])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3], help="of the made streams")
+    parser.add_argument("--rows", type=int, help="rows of a stream. Default: 20,000 of a made one, 5,000 of a real one")
+    parser.add_argument("--page", action="store_true", help="print the table of the records, measure nothing")
+    asked = parser.parse_args()
+    names = [*asked.streams, *(MADE if asked.made else ()), *(REAL if asked.real else ())]
+    cells = [
+        {"stream": name, "rows": asked.rows or 20_000, "seed": seed}
+        for name in names
+        if name in MADE
+        for seed in asked.seeds
+    ]
+    cells += [{"stream": name, "rows": asked.rows or 5_000} for name in names if name in REAL]
+    if not asked.page:
+        with jax.enable_x64(False):
+            ledger.each(FILE, cells, measure)
+    page(ledger.read(FILE))

@@ -1,0 +1,93 @@
+"""All recurrent experts of a mixture at once, and their carries, which belong to a stream each."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from foretrace._experts.expert import AbstractRecurrentExpert, Features
+from foretrace._experts.rows import Row
+from foretrace._experts.shape import Shape
+from foretrace._types import Array, Bool, Float
+
+
+class Carried(NamedTuple):
+    """Carries of one stream.
+
+    Args:
+        ahead: before the next row; None without delay.
+        before: before the row whose label has come.
+        has_row: whether there is such a row.
+    """
+
+    ahead: tuple[Any, ...] | None
+    before: tuple[Any, ...]
+    has_row: Bool[Array, ""]
+
+
+class Further:
+    """Recurrent experts.
+
+    Args:
+        experts: the experts.
+        shape: shape of the streams. With members each leaf of a carry has an axis of slots in front.
+    """
+
+    def __init__(self, experts: tuple[AbstractRecurrentExpert, ...], shape: Shape):
+        self.experts, self.shape = experts, shape
+        self.names = tuple(name for expert in experts for name in expert.names)
+
+    def init(self) -> tuple[Any, ...]:
+        """Return the states before the first row."""
+        return tuple(expert.init() for expert in self.experts)
+
+    def init_carries(self) -> tuple[Any, ...]:
+        """Return the carries of all streams before their first row; the last slot is for rows that are missing."""
+        carries, slots = self._new(), self.shape.slots + 1
+        if self.shape.members is None:
+            return carries
+        return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], slots, axis=0), carries)
+
+    def of_stream(self, carries: Any, row: Row) -> tuple[Any, ...]:
+        """Return the carries of the stream of a row."""
+        if self.shape.members is None:
+            return carries
+        slot = row.slot.astype(jnp.int32)
+        return optax.tree.where(row.is_new > 0, self._new(), jax.tree.map(lambda leaf: leaf[slot], carries))
+
+    def put(self, carries: Any, row: Row, one: Any) -> Any:
+        """Return the carries of all streams with those of the stream of a row replaced."""
+        if self.shape.members is None:
+            return one
+        slot = row.slot.astype(jnp.int32)
+        return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new), carries, one)
+
+    def predict(self, states: Any, carries: Any, features: Features) -> list[Float[Array, "E O"]]:
+        """Return the predictions of each."""
+        parts = zip(self.experts, states, carries, strict=True)
+        return [expert.predict(state, carry, features) for expert, state, carry in parts]
+
+    def move(self, states: Any, carries: Any, features: Features) -> tuple[Any, ...]:
+        """Return the carries of a stream behind a row."""
+        parts = zip(self.experts, states, carries, strict=True)
+        return tuple(expert.move(state, carry, features) for expert, state, carry in parts)
+
+    def learn(
+        self, states: Any, carried: Carried, features: Features, label: Float[Array, "O"], known: Bool[Array, ""]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+        """Return the states after the label of a row, the carries behind the row, and those ahead."""
+        if not self.experts:
+            return (), (), ()
+        # No branch: it would cost more than it spares where most rows have labels.
+        ahead = (None,) * len(self.experts) if carried.ahead is None else carried.ahead
+        known = known & carried.has_row
+        found = [
+            expert.learn(state, before, first, features, label, known)
+            for expert, state, before, first in zip(self.experts, states, carried.before, ahead, strict=True)
+        ]
+        states, after, ahead = (tuple(each) for each in zip(*found, strict=True))
+        return states, optax.tree.where(carried.has_row, after, carried.before), ahead
+
+    def _new(self) -> tuple[Any, ...]:
+        return tuple(expert.new_carry() for expert in self.experts)

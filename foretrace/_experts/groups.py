@@ -1,0 +1,76 @@
+"""The experts of a stream by their names, and those that would be too large for it."""
+
+from foretrace._experts.baselines import ClassBaselines, NumberBaselines
+from foretrace._experts.contexts import ORDERS, Contexts
+from foretrace._experts.distant import distant
+from foretrace._experts.events import OfEvents
+from foretrace._experts.expert import AbstractExpert, AbstractRecurrentExpert
+from foretrace._experts.gradient import ClassGradient, NumberGradient
+from foretrace._experts.least_squares import ClassSquares, NumberSquares
+from foretrace._experts.memory import memory
+from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
+from foretrace._experts.network import ClassNetwork, NumberNetwork
+from foretrace._experts.reservoir import reservoir
+from foretrace._experts.shape import LABELS, WIDE, Shape
+
+SETS = ("row", "short", "lags", "wide", "waves")
+"""Sets of features on which least squares are learned."""
+
+MAX_COEFFICIENTS = 2**14
+"""Number of coefficients of an expert beyond which it is left out."""
+
+FURTHER = {"memory": memory, "reservoir": reservoir, "distant": distant}
+"""Groups of experts behind the guard: each a function of the shape."""
+
+EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "events", "network", *FURTHER)
+"""Names of the groups of experts."""
+
+
+def experts_of(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
+    """Return the groups of experts of a shape, and the names of those that would be too large."""
+    sizes = {
+        "row": shape.size(0) + shape.code_size,
+        "short": shape.size(shape.short_depth),
+        "lags": shape.size(shape.depth),
+        "events": shape.events_size,
+        "network": shape.size(0) + shape.code_size + shape.network_features,
+    }
+    outputs = shape.outputs
+    squares, neighbours = (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
+    groups: dict[str, tuple[AbstractExpert, ...]] = {
+        name: (squares(name, sizes.get(name, WIDE), outputs),) for name in SETS
+    }
+    of_events = squares("events", sizes["events"], outputs), squares("wide_events", WIDE, outputs)
+    groups["events"] = (OfEvents(of_events),)
+    groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)
+    if 1 < shape.size(0) < sizes["short"]:
+        # Where what came before does not matter, it only hides which rows are alike.
+        groups["neighbours"] += (neighbours("row neighbours", shape.size(0), outputs),)
+    if shape.network_features:
+        groups["network"] = (squares("network_features", sizes["network"], outputs),)
+    if shape.classes:
+        groups["contexts"] = (Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),)
+        groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
+        found: list[AbstractExpert] = [ClassBaselines(outputs)]
+    else:
+        groups["gradient"] = (NumberGradient(sizes["lags"], outputs),)
+        found = [NumberBaselines(outputs, LABELS)]
+    left_out = []
+    for name in EXPERTS:
+        if name not in groups or not (name in wanted or name == "network"):
+            continue
+        columns = outputs if name == "neighbours" else outputs * (1 if shape.classes else 2)
+        if name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS:
+            left_out.append(name)
+        else:
+            found += groups[name]
+    if shape.has_network:
+        found.append(ClassNetwork() if shape.classes else NumberNetwork(outputs))
+    return tuple(found), tuple(left_out)
+
+
+def further_of(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractRecurrentExpert, ...], tuple[str, ...]]:
+    """Return the experts behind the guard, and the names of those that would be too large."""
+    made = {name: make(shape) for name, make in FURTHER.items() if name in wanted}
+    left_out = tuple(name for name, expert in made.items() if expert is None)
+    return tuple(filter(None, made.values())), left_out

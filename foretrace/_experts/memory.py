@@ -1,0 +1,159 @@
+"""A memory that is learned: modules that write, hold and turn, trained by the second-order step.
+
+    f = [x, emitted by the modules],  prediction = head(f)
+    W, P  <- recursive least squares on f           the head (`foretrace.heads`)
+    theta <- theta + Kalman gain * error            each module (`foretrace._learner.kalman`)
+
+The sensitivities of the modules to their parameters are exact. Everything is computed in float32.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from foretrace._cells.rotation import Rotation
+from foretrace._cells.set_reset import SetReset
+from foretrace._engine.carry import init_carry
+from foretrace._engine.correction import corrected
+from foretrace._engine.data import Data
+from foretrace._engine.forward import run
+from foretrace._experts.expert import AbstractRecurrentExpert, Features
+from foretrace._experts.readout import Readout, ReadoutState, fits
+from foretrace._experts.shape import Shape
+from foretrace._learner.kalman import Kalman, KalmanState
+from foretrace._learner.nodes import NodeGroup, gathered, node_groups, scattered
+from foretrace._modules import ModuleNetwork
+from foretrace._recurrence.chunk import Carry
+from foretrace._rule import ONLINE
+from foretrace._types import Array, Bool, Float
+
+MAX_INPUTS = 16
+"""Largest number of inputs of the modules: the time of a label grows with its square."""
+
+_STEERING = 4
+"""Number of classes, the first ones, whose errors train the modules; the head learns all."""
+
+CELLS = (SetReset.factory(state_size=16), Rotation.factory(state_size=8))
+"""The modules. A third kind, units without products, gives the same scores and takes longer."""
+
+
+class MemoryState(NamedTuple):
+    """What is learned.
+
+    Args:
+        network: parameters of the modules.
+        covariances: covariance of the parameters of each module.
+        readout: least squares on inputs and outputs of the modules.
+    """
+
+    network: Any
+    covariances: KalmanState
+    readout: ReadoutState
+
+
+class Memory(AbstractRecurrentExpert):
+    """One expert: modules that are trained while the stream runs.
+
+    Args:
+        network: modules as they begin; it has no use for a decoder.
+        readout: least squares on inputs and outputs of all modules.
+        delay: number of rows after which a label comes.
+    """
+
+    network: Any
+    readout: Readout
+    delay: int = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of the expert."""
+        return ("memory",)
+
+    @property
+    def nodes(self) -> tuple[NodeGroup, ...]:
+        """The modules: parameters that share a covariance."""
+        held = jax.tree.map(lambda _: False, self.network)
+        closed = jax.tree.map(lambda _: True, self.network.decoder)
+        return node_groups(self.network, eqx.tree_at(lambda n: n.decoder, held, closed))
+
+    def init(self) -> MemoryState:
+        """Return the state before the first row."""
+        network = jax.tree.map(jnp.asarray, self.network)
+        covariances = self._filter().init(gathered(self.nodes, network))
+        return MemoryState(network, covariances, self.readout.init(network.feature_size))
+
+    def new_carry(self) -> Carry:
+        """Return states and sensitivities before the first row."""
+        return init_carry(jax.tree.map(jnp.asarray, self.network), ONLINE)
+
+    def predict(self, state: MemoryState, carry: Carry, features: Features) -> Float[Array, "E O"]:
+        """Return the prediction of a row."""
+        return self.readout.predict(state.readout, self._pass(state.network, carry, features)[0], features)
+
+    def move(self, state: MemoryState, carry: Carry, features: Features) -> Carry:
+        """Return states and sensitivities behind a row."""
+        return self._pass(state.network, carry, features)[1]
+
+    def learn(
+        self,
+        state: MemoryState,
+        carry: Carry,
+        ahead: Carry | None,
+        features: Features,
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> tuple[MemoryState, Carry, Carry | None]:
+        """Return the state after a label, and both carries."""
+        head = self.readout.head
+        steering = min(self.readout.outputs, _STEERING) if self.readout.classes else self.readout.outputs
+
+        def predicted(network: Any) -> tuple[Array, Any]:
+            f, after = self._pass(network, carry, features)
+            scores = head.scores(state.readout.head, f)
+            return scores[:steering], jax.lax.stop_gradient((f, scores, after))
+
+        first, pull, (f, scores, after) = jax.vjp(predicted, state.network, has_aux=True)
+        (jacobian,) = jax.vmap(pull)(jnp.eye(steering, dtype=first.dtype))
+        error = self.readout.error(state.readout, scores, features, label, known)
+        errors = self.readout.noted(state.readout, error, features, known)
+        spread = head.variance(state.readout.head, f[None])
+        nodes = gathered(self.nodes, jacobian, axes=1)
+        changes, covariances = self._filter().update(
+            state.covariances, nodes, error[:, :steering], errors, spread, known[None]
+        )
+        change = scattered(self.nodes, changes, state.network)
+        limit = self._filter().state_correction
+        assert limit is not None
+        behind = after
+        after = corrected(state.network, change, after, limit, batched=False)
+        moved = None if ahead is None else corrected(state.network, change, ahead, limit, batched=False)
+        readout = self.readout.learn(state.readout, f, error, errors, known)
+        network = jax.tree.map(jnp.add, state.network, change)
+        sums = [jnp.sum(leaf) for leaf in jax.tree.leaves((changes, readout.head.weights, after))]
+        accepted = jnp.isfinite(jnp.stack(sums)).all()
+        new = MemoryState(network, covariances, readout), after, moved
+        return optax.tree.where(accepted, new, (state, behind, ahead))
+
+    def _pass(self, network: Any, carry: Carry, features: Features) -> tuple[Float[Array, "F"], Carry]:
+        """Return inputs and outputs of the modules at a row, and the carry behind it."""
+        x = features.now.astype(jnp.float32)
+        f, after = run(network, carry, Data(x[None]), rule=ONLINE, readout=lambda f: f)
+        assert after is not None
+        return f[0], after
+
+    def _filter(self) -> Kalman:
+        return Kalman(delay=self.delay)
+
+
+def memory(shape: Shape) -> Memory | None:
+    """Return the expert of a shape; None if it would be too large."""
+    if not fits(shape) or shape.now_size > MAX_INPUTS:
+        return None
+    with jax.enable_x64(False):
+        network = ModuleNetwork(shape.now_size, 1, cells=CELLS, key=jax.random.key(0))
+        network = jax.tree.map(np.asarray, network)
+    return Memory(network, Readout(shape.outputs, shape.classes), shape.delay)

@@ -1,0 +1,101 @@
+"""Least squares on the features of a recurrent expert, in float32, with errors clipped."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from foretrace._experts.changes import RANGE
+from foretrace._experts.expert import Features, probabilities_of_seen
+from foretrace._experts.shape import Shape
+from foretrace._learner.errors import Errors, clipped, init_errors, noted
+from foretrace._types import Array, Bool, Float
+from foretrace.heads import HeadState, LeastSquares
+
+MAX_CLASSES, MAX_NUMBERS = 32, 8
+"""Largest number of classes and of steps ahead, with which the time of a label grows."""
+
+
+def fits(shape: Shape) -> bool:
+    """Say whether recurrent experts take part in streams of a shape."""
+    return shape.now_size > 0 and shape.outputs <= (MAX_CLASSES if shape.classes else MAX_NUMBERS)
+
+
+class ReadoutState(NamedTuple):
+    """What is learned.
+
+    Args:
+        head: state of the least squares.
+        errors: moments of the errors.
+    """
+
+    head: HeadState
+    errors: Errors
+
+
+class Readout(eqx.Module):
+    """From features to numbers, or to probabilities of classes.
+
+    Args:
+        outputs: number of steps ahead, or of classes.
+        classes: whether classes are predicted.
+    """
+
+    outputs: int = eqx.field(static=True)
+    classes: bool = eqx.field(static=True)
+
+    @property
+    def head(self) -> LeastSquares:
+        """The least squares."""
+        return LeastSquares()
+
+    def init(self, size: int) -> ReadoutState:
+        """Return the state before the first label, for a number of features."""
+        head = self.head.init(size, self.outputs, jnp.float32)
+        return ReadoutState(head, init_errors(1, self.outputs, jnp.float32))
+
+    def predict(self, state: ReadoutState, f: Float[Array, "F"], features: Features) -> Float[Array, "1 O"]:
+        """Return the prediction of a row: numbers in standard deviations, or probabilities."""
+        scores = self.head.scores(state.head, f).astype(features.row.dtype)
+        if self.classes:
+            logits = self.head.sharpness * jnp.clip(scores, -1.0, 2.0)
+            return probabilities_of_seen(logits, features.num_classes)[None]
+        return jnp.clip(scores, -RANGE, RANGE)[None]
+
+    def error(
+        self,
+        state: ReadoutState,
+        scores: Float[Array, "O"],
+        features: Features,
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> Float[Array, "1 O"]:
+        """Return the clipped errors of scores, zero without a label; a class that was never seen has none."""
+        label = label.astype(scores.dtype)
+        if not self.classes:
+            return clipped(state.errors, jnp.where(known, jnp.clip(label, -RANGE, RANGE) - scores, 0.0)[None])
+        count = jnp.maximum(features.num_classes, 1)
+        seen = (jnp.arange(self.outputs, dtype=jnp.int32) < count) | (label > 0)
+        seen = seen & known
+        return clipped(state.errors, jnp.where(seen, label - 1 / count.astype(scores.dtype) - scores, 0.0)[None])
+
+    def noted(
+        self, state: ReadoutState, error: Float[Array, "1 O"], features: Features, known: Bool[Array, ""]
+    ) -> Errors:
+        """Return the moments of the errors after those of a row: means over the classes that were seen."""
+        if self.classes:
+            count = jnp.clip(features.num_classes, 1, self.outputs).astype(error.dtype)
+            error = error * jnp.sqrt(self.outputs / count)
+        return noted(state.errors, error, known[None])
+
+    def learn(
+        self,
+        state: ReadoutState,
+        f: Float[Array, "F"],
+        error: Float[Array, "1 O"],
+        errors: Errors,
+        known: Bool[Array, ""],
+    ) -> ReadoutState:
+        """Return the state after the errors of a row, whose moments are there already."""
+        weights = known[None].astype(error.dtype)
+        return ReadoutState(self.head.learn(state.head, f[None], error, weights), errors)

@@ -1,0 +1,129 @@
+"""Experts with a memory of their own, and the guard in front of them."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from test_mixture import CLASSES, NUMBERS, leaves, packed, run
+from tiers import fast
+
+from foretrace._experts.groups import FURTHER
+from foretrace._experts.guard import guarded
+from foretrace._experts.memory import memory
+from foretrace._experts.mix_numbers import NumberMixture
+from foretrace._experts.mixture import Mixture, mixture
+from foretrace._experts.shape import Shape
+
+FEW = ("baselines", "row")
+ALL = (*FEW, *FURTHER)
+LONG = Shape(4, (0, 1, 2, 3), 1, previous=False)
+
+
+def stored(draw, rows, classes=False):
+    """A number, or its sign, is stored where two conditions hold together."""
+    xs = draw.normal(size=(rows, 4))
+    last = np.maximum.accumulate(np.where((xs[:, 0] > 1) & (xs[:, 1] > 1), np.arange(rows), 0))
+    return xs, (xs[last, 2] > 0).astype(int) if classes else xs[last, 2]
+
+
+@pytest.mark.parametrize("delay", fast([0, 4]))
+def test_a_memory_is_learned_where_the_row_decides_what_is_written(delay):
+    shape = dataclasses.replace(LONG, delay=delay)
+    xs, labels = stored(np.random.default_rng(0), 4000)
+    model = mixture(shape, ALL)
+    _, step = run(model, packed(shape, xs, labels.tolist()), 500)
+    errors = dict(zip(model.names, step.errors[-1000:].mean(axis=0), strict=True))
+    mixed = np.abs(step.resolved[-1000:, 0] - labels[3000 - delay : 4000 - delay]).mean()
+    assert errors["row from mean"] > 0.6 > 0.3 > errors["memory"]
+    assert mixed < 1.05 * errors["memory"]
+
+
+@pytest.mark.parametrize("reach", fast([20, 100, 500]))
+def test_the_class_of_a_row_long_ago_is_found(reach):
+    shape = dataclasses.replace(CLASSES, outputs=4, previous=False)
+    draw = np.random.default_rng(0)
+    digits = draw.integers(0, 4, 4000)
+    xs = np.stack([(digits - 1.5) / 1.12, draw.normal(size=4000)], axis=1)
+    _, step = run(mixture(shape, ALL), packed(shape, xs, np.roll(digits, reach).tolist()), 500)
+    assert (step.newest.argmax(1) == np.roll(digits, reach))[-1000:].mean() > 0.95
+
+
+@pytest.mark.parametrize("reach", fast([8, 300]))
+def test_a_category_of_a_row_long_ago_is_found(reach):
+    shape = Shape(6, (), 4, classes=True, previous=False, categories=((0, 6),))
+    keys = np.random.default_rng(0).integers(0, 4, 3000)
+    xs = np.eye(6)[keys + 1]
+    _, step = run(mixture(shape, ALL), packed(shape, xs, np.roll(keys, reach).tolist()), 500)
+    assert (step.newest.argmax(1) == np.roll(keys, reach))[-1000:].mean() > 0.95
+
+
+@pytest.mark.parametrize("shape", fast([NUMBERS, CLASSES]))
+def test_until_the_guard_opens_predictions_are_those_of_the_other_experts(shape):
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, 600).tolist()
+    rows = packed(shape, draw.normal(size=(600, 2)), labels)
+    state, step = run(mixture(shape, ALL), rows, 200)
+    assert not np.any(state.weights.is_open)
+    np.testing.assert_allclose(step.newest, run(mixture(shape, FEW), rows, 200)[1].newest, rtol=1e-9, atol=1e-12)
+    weights = mixture(shape, ALL).weights(state)
+    assert {weights[name] for name in FURTHER} == {0.0}
+
+
+def test_the_guard_opens_when_the_mixture_becomes_better_and_shuts_when_it_becomes_worse():
+    model = guarded(NumberMixture(3, 3, 1, (0,)), 1)
+    draw = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        compared, state, is_open = jax.jit(model._compared), model.init(), []
+        for i in range(1200):
+            better = draw.normal(loc=0.5 if i < 300 else -0.5, size=1)
+            state = compared(state, np.clip(better, -4, 4), np.ones(1, bool))
+            is_open.append(bool(state.is_open[0]))
+    assert not any(is_open[:49]) and is_open[299] and not is_open[-1]
+
+
+def test_a_chunk_is_its_rows_one_by_one_and_rows_without_labels_move_carries_alone():
+    draw = np.random.default_rng(0)
+    shape = dataclasses.replace(LONG, delay=2)
+    xs, labels = stored(draw, 60)
+    rows, model = packed(shape, xs, labels.tolist()), mixture(shape, ALL)
+    whole, single = run(model, rows, 20), run(model, rows, 1)
+    for a, b in zip(leaves(whole), leaves(single), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)  # the experts are in float32
+    state = whole[0]
+    learned, moving = (state.further, state.weights), state.carries
+    before, carries = leaves(learned), leaves(moving)
+    rows[:, 3] = 0.0
+    state, _ = model.step(state, rows[:20])
+    for a, b in zip(leaves((state.further, state.weights)), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert any((a != b).any() for a, b in zip(leaves(state.carries), carries, strict=True))
+
+
+def test_each_stream_has_carries_of_its_own():
+    shape = dataclasses.replace(LONG, members=2)
+    draw = np.random.default_rng(0)
+    xs, labels = stored(draw, 40)
+    model = mixture(shape, ALL)
+    state, _ = run(model, packed(shape, xs, labels.tolist(), [i % 2 for i in range(40)]), 20)
+    before = leaves(jax.tree.map(lambda leaf: leaf[1], state.carries))
+    state, _ = model.step(state, packed(shape, xs[:20], labels[:20].tolist(), [0] * 20))
+    for a, b in zip(leaves(jax.tree.map(lambda leaf: leaf[1], state.carries)), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("bad", [np.nan, 1e300])
+def test_no_value_poisons_a_memory(bad):
+    xs, labels = stored(np.random.default_rng(0), 200)
+    xs[10] = xs[25, 0] = bad
+    rows = packed(LONG, xs, labels.tolist())
+    rows[120, 8] = 1e6  # a label
+    state, step = run(mixture(LONG, ALL), rows, 20)
+    assert np.isfinite(step.newest).all()
+    assert all(np.isfinite(leaf).all() for leaf in leaves((state.further, state.carries)))
+
+
+def test_experts_that_would_be_too_large_are_left_out():
+    assert memory(Shape(40, tuple(range(40)), 1)) is None
+    few = Mixture(Shape(4, (0, 1), 48), ("baselines", *FURTHER))
+    assert few.left_out == tuple(FURTHER) and few.names == ("last", "mean", "season")
