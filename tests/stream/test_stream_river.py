@@ -134,7 +134,10 @@ def test_x_is_a_dictionary():
 
 @pytest.mark.program
 @pytest.mark.parametrize(("size", "member"), [("tiny", None), ("tiny", "c"), ("auto", None), ("auto", "c")])
-def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member):
+def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member, request):
+    # Whoever starts the tests in the background may have SIGINT ignored: the loop below would never end.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     model = stream.Classifier(size, member=member)
     xs, ys = rows(30)
     for x, y in zip(xs, ys, strict=True):
