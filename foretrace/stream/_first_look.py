@@ -42,10 +42,16 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
     return [for_terminal(line) for line in lines]
 
 
-def reach(rows: int) -> str:
-    """Return how far back the experts see the rows, as a line."""
+def reach(rows: int, groups: Sequence[str]) -> str:
+    """Return how far back the experts see the rows, as a line.
+
+    Args:
+        rows: number of rows that the lags reach back.
+        groups: names of the groups of experts.
+    """
+    single = "single values up to 1,000 rows back are searched by the expert `distant`"
     unseen = "no expert sees the inputs of an ordinary row further back"
-    return f"the lags reach back {rows} rows; {unseen}"
+    return f"the lags reach back {rows} rows; {single if 'distant' in groups else unseen}"
 
 
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -138,7 +138,7 @@ def _describe_model(intake: Intake) -> list[str]:
     experts = [name for name in config.expert_names() if name != "contexts" or shape.classes]
     lines = [f"experts: {', '.join(experts)}"]
     if mixture.reach or not config.has_network:
-        lines.append(reach(mixture.reach))
+        lines.append(reach(mixture.reach, mixture.groups))
     if mixture.left_out:
         left_out = ", ".join(mixture.left_out)
         lines.append(f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: {left_out}")

