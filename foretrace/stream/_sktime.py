@@ -100,6 +100,8 @@ class SktimeForecaster(BaseForecaster):
             )
         if not y.index.is_unique:
             again = y.index[y.index.duplicated()][0]
+            if self._last is not None:  # sktime has moved it on already
+                self._set_cutoff(self._learned_to)
             raise ValueError(f"the index of y repeats {again}; each value is learned once: leave out what is repeated")
         if self._last is not None:
             y = y[y.index > self._last]
@@ -109,6 +111,7 @@ class SktimeForecaster(BaseForecaster):
             with Uninterrupted():  # whatever ends this early, what was learned once is not learned again
                 self._learner.learn_one(value, x)
                 self._last = index
+        self._learned_to = self.cutoff
         return self
 
     def _predict(self, fh: Any, X: "pd.DataFrame | None") -> "pd.Series":
