@@ -78,7 +78,8 @@ def test_docstring_examples(name):
 
 def test_most_modules_have_an_example():
     finder = doctest.DocTestFinder()
-    shown = [name for name in MODULES if any(t.examples for t in finder.find(importlib.import_module(name)))]
+    there = [name for name in MODULES if name != "foretrace.stream._sktime"]  # which needs sktime
+    shown = [name for name in there if any(t.examples for t in finder.find(importlib.import_module(name)))]
     assert len(shown) >= 12
 
 
