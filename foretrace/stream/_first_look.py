@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from foretrace._experts.distant import REACH
 from foretrace._rows.source import SYMBOL
 from foretrace._rows.values import is_absent, is_missing
 from foretrace._runs.escape import for_terminal
@@ -49,7 +50,7 @@ def reach(rows: int, groups: Sequence[str]) -> str:
         rows: number of rows that the lags reach back.
         groups: names of the groups of experts.
     """
-    single = "single values up to 1,000 rows back are searched by the expert `distant`"
+    single = f"single values up to {REACH:,} rows back are searched by the expert `distant`"
     unseen = "no expert sees the inputs of an ordinary row further back"
     return f"the lags reach back {rows} rows; {single if 'distant' in groups else unseen}"
 

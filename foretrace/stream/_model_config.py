@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -17,38 +17,12 @@ from foretrace.stream._conditions import Known, Needs, conditions
 
 Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]
 
-ExpertName = Literal[
-    "baselines",
-    "contexts",
-    "row",
-    "short",
-    "lags",
-    "wide",
-    "waves",
-    "neighbours",
-    "gradient",
-    "events",
-    "network",
-    "memory",
-    "reservoir",
-    "distant",
-]
+if TYPE_CHECKING:
+    ExpertName = str
+else:
+    ExpertName = Literal[EXPERTS]
 
-AUTO: tuple[ExpertName, ...] = (
-    "baselines",
-    "contexts",
-    "row",
-    "short",
-    "lags",
-    "wide",
-    "waves",
-    "neighbours",
-    "gradient",
-    "events",
-    "memory",
-    "reservoir",
-    "distant",
-)
+AUTO: tuple[ExpertName, ...] = tuple(name for name in EXPERTS if name != "network")
 """Experts of the size `auto`."""
 
 FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
@@ -56,8 +30,6 @@ FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
 
 OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST}
 """Experts of the sizes without a network; the others are a network beside the baselines."""
-
-assert {*AUTO, "network"} == set(EXPERTS)
 
 SIZES: dict[Size, tuple[int, int, int]] = {
     "auto": (2, 32, 32),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from stop_after_three import StopAfterThree
 
 import foretrace as ft
 from foretrace import rl
@@ -150,22 +151,6 @@ def test_what_an_environment_does_wrong_is_raised_as_it_is(wrong, error, match):
 SMALL = {"network": NetworkConfig(1, 4, LRU(3)), "log_every": 10, "checkpoint_every": 20, "steps": 60}
 
 
-class StopAfter:
-    """A request to stop that comes after three blocks."""
-
-    def __enter__(self):
-        self.left = 3
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    @property
-    def asked(self):
-        self.left -= 1
-        return self.left < 0
-
-
 def registered():
     gymnasium = pytest.importorskip("gymnasium")
     if "Walk-v0" not in gymnasium.registry:
@@ -188,7 +173,7 @@ def test_a_run_goes_on_bit_for_bit_within_an_episode(tmp_path, monkeypatch):
     config = RLConfig(environment=registered(), environments=2, evaluation_episodes=3, **SMALL)
     whole = _run.train(config, tmp_path / "whole", show_progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr("foretrace._runs.session.Stop", StopAfter)
+        patch.setattr("foretrace._runs.session.Stop", StopAfterThree)
         stopped = _run.train(config, tmp_path / "run", show_progress=False)
     assert stopped.step == 30 and stopped.scores is None
     # A new process has no environment that stands within the episodes.

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from stop_after_three import StopAfterThree
 from tiers import fast
 
 import foretrace as ft
@@ -53,28 +54,9 @@ def arrays(run):
     return {name: value for name, value in load_file(run.checkpoint).items() if name != "__extra__"}
 
 
-class StopAfter:
-    """A request to stop that comes while a block runs."""
-
-    blocks = 0
-
-    def __enter__(self):
-        self.left = StopAfter.blocks
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    @property
-    def asked(self):
-        self.left -= 1
-        return self.left < 0
-
-
 def test_a_stopped_run_goes_on_bit_for_bit(finished, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("foretrace._runs.session.Stop", StopAfter)
-        patch.setattr(StopAfter, "blocks", 3)
+        patch.setattr("foretrace._runs.session.Stop", StopAfterThree)
         stopped = _run.train(CONFIG, tmp_path / "run", show_progress=False)
     assert stopped.step == 30 and stopped.scores is None
     again = _run.train(CONFIG, tmp_path / "run", resume=True, show_progress=False)
