@@ -127,7 +127,7 @@ def delayed(random, rows):
 
 
 def _far(reach):
-    """Return a stream whose class is the digit, 0 to 3, of so many rows before, beside noise."""
+    """Return a stream of digits, 0 to 3, and noise; the class is the digit a fixed number of rows earlier."""
 
     def far(random, rows):
         digits = random.integers(0, 4, rows)

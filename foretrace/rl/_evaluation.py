@@ -17,7 +17,7 @@ from foretrace.rl._state import AgentState
 from foretrace.rl._step import LearningStep
 
 STEPS_OF_AN_EPISODE = 10_000
-"""Number of steps that an evaluation waits for each episode of an environment, unless told."""
+"""Default of the largest number of steps that an evaluation waits for an episode of an environment."""
 
 
 class Episodes(NamedTuple):
