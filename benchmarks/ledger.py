@@ -1,7 +1,7 @@
 """Finished cells of a benchmark as lines of JSON: what is there is not measured again. Standard library only.
 
-A line is `{"cell": {...}, "found": {...}, "command": ..., "surroundings": {...}}`; `cell` says what was measured,
-completely, and is the key.
+A line is `{"cell": {...}, "found": {...}, "command": ..., "surroundings": {...}}`; `cell` says what
+was measured, completely, and is the key.
 """
 
 import argparse
@@ -96,7 +96,9 @@ def command():
 
 def parser(doc):
     """Return a parser of the command line whose help is the docstring of a script."""
-    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def fresh(module, *arguments):
@@ -111,10 +113,16 @@ def commit():
     """Return the commit of the tree, marked if it was modified; records that were written are no change."""
 
     def git(*words):
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/records").strip()
-    return (git("rev-parse", "--short=8", "HEAD").strip() or "unknown") + (" modified" if changed else "")
+    changed = git(
+        "status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/records"
+    ).strip()
+    return (git("rev-parse", "--short=8", "HEAD").strip() or "unknown") + (
+        " modified" if changed else ""
+    )
 
 
 def surroundings():

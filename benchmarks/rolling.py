@@ -4,8 +4,8 @@
     gradient  of the newest chunk's losses, through the whole window, from the state before it
     state     <- the state one chunk later, so that it stands before the next window
 
-It lives here and not in the library, where a rule is data: a window is kept inputs that are run again, which the
-online rules exist to spare.
+It lives here and not in the library, where a rule is data: a window is kept inputs that are run
+again, which the online rules exist to spare.
 """
 
 from typing import NamedTuple
@@ -47,8 +47,8 @@ class State(NamedTuple):
 class Rolling:
     """Learn from the newest rows of a window of `reach` steps, which moves on by `chunk` steps.
 
-    A reach shorter than the chunk learns from the last `reach` steps of each chunk alone. With a `batch_size`, streams
-    run side by side, and stand in front of the steps.
+    A reach shorter than the chunk learns from the last `reach` steps of each chunk alone. With a
+    `batch_size`, streams run side by side, and stand in front of the steps.
     """
 
     def __init__(self, network, *, optimizer, loss, reach, chunk=1, batch_size=None):
@@ -76,11 +76,17 @@ class Rolling:
         before = state.learner
         outputs = jnp.zeros((*self.front, 0, self.learner.network.output_size))
         if early:
-            outputs, before = self.learner.predict(before, window[..., :early, :], **reset_of(slice(early)))
+            outputs, before = self.learner.predict(
+                before, window[..., :early, :], **reset_of(slice(early))
+            )
         ys, mask = (_behind(filler, early, leaf, len(self.front)) for leaf in (ys, mask))
-        learned, info = self.learner.step(before, window[..., early:, :], ys, mask=mask, **reset_of(slice(early, None)))
+        learned, info = self.learner.step(
+            before, window[..., early:, :], ys, mask=mask, **reset_of(slice(early, None))
+        )
         learner = learned._replace(carry=state.learner.carry, key=state.learner.key)
-        _, learner = self.learner.predict(learner, window[..., : self.chunk, :], **reset_of(slice(self.chunk)))
+        _, learner = self.learner.predict(
+            learner, window[..., : self.chunk, :], **reset_of(slice(self.chunk))
+        )
         outputs = jnp.concatenate([outputs, info.outputs], -2)[..., filler:, :]
         return State(learner, window, starts), info._replace(outputs=outputs)
 
@@ -88,4 +94,6 @@ class Rolling:
 def _behind(filler, early, leaf, axis):
     """Return labels or weights of the newest steps behind those of the window that count no more."""
     shape = (*leaf.shape[:axis], filler, *leaf.shape[axis + 1 :])
-    return jnp.concatenate([jnp.zeros(shape, leaf.dtype), leaf], axis)[(*[slice(None)] * axis, slice(early, None))]
+    return jnp.concatenate([jnp.zeros(shape, leaf.dtype), leaf], axis)[
+        (*[slice(None)] * axis, slice(early, None))
+    ]

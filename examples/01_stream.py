@@ -1,7 +1,7 @@
 """Learn from a stream that never ends, one step at a time: say what came in `DELAY` steps ago.
 
-The learner sees each symbol once. It predicts before it learns, so the printed accuracy is that of a network that has
-not seen the answer yet. What it carries from step to step does not grow.
+The learner sees each symbol once. It predicts before it learns, so the printed accuracy is that of
+a network that has not seen the answer yet. What it carries from step to step does not grow.
 """
 
 import argparse
@@ -31,9 +31,16 @@ def main() -> None:
     options = parser.parse_args()
 
     network = ft.Network(
-        SYMBOLS, SYMBOLS, model_size=32, depth=2, cell=ft.LRU.factory(state_size=32), key=jax.random.key(0)
+        SYMBOLS,
+        SYMBOLS,
+        model_size=32,
+        depth=2,
+        cell=ft.LRU.factory(state_size=32),
+        key=jax.random.key(0),
     )
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(1e-3), loss=ft.losses.softmax_cross_entropy)
+    learner = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=ft.adamw(1e-3), loss=ft.losses.softmax_cross_entropy
+    )
     state = learner.init()
     right, losses = [], []
     for step, (x, y) in zip(range(1, options.steps + 1), stream(seed=0), strict=False):
@@ -42,7 +49,10 @@ def main() -> None:
         losses.append(float(info.loss))
         if step % options.report == 0:
             window = slice(-options.report, None)
-            print(f"step {step}: loss {np.mean(losses[window]):.3f}, accuracy {np.mean(right[window]):.1%}")
+            print(
+                f"step {step}: loss {np.mean(losses[window]):.3f}, accuracy "
+                f"{np.mean(right[window]):.1%}"
+            )
     carried = sum(leaf.size for leaf in jax.tree.leaves(state.carry))
     print(f"carried from step to step: {carried} numbers, however long the stream")
 

@@ -19,7 +19,9 @@ def configuration(steps: int | None, paper: bool) -> experiment.Config:
         return config if steps is None else experiment.Config(steps=steps)
     return experiment.Config(
         task=experiment.Copy(pattern_length=5, padding=2, bits=3),
-        network=experiment.NetworkConfig(depth=2, model_size=32, cell=experiment.LRU(state_size=32)),
+        network=experiment.NetworkConfig(
+            depth=2, model_size=32, cell=experiment.LRU(state_size=32)
+        ),
         optimizer=experiment.OptimizerConfig(learning_rate=4e-3),
         steps=1000 if steps is None else steps,
         evaluate_every=250,
@@ -32,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=None)
     parser.add_argument("--paper", action="store_true", help="the paper's task and network")
-    parser.add_argument("--run-dir", type=Path, default=None, help="a temporary directory if not given")
+    parser.add_argument(
+        "--run-dir", type=Path, default=None, help="a temporary directory if not given"
+    )
     options = parser.parse_args()
 
     run_dir = options.run_dir or Path(tempfile.mkdtemp()) / "copy"

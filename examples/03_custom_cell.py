@@ -34,7 +34,8 @@ class GatedUnit(ft.AbstractCell):
 
     def coefficients(self):
         return ft.Coefficients(
-            recurrent={"w_f": self.w_f}, feedforward={"W_f": self.W_f, "W_h": self.W_h, "b_f": self.b_f}
+            recurrent={"w_f": self.w_f},
+            feedforward={"W_f": self.W_f, "W_h": self.W_h, "b_f": self.b_f},
         )
 
     def init_state(self):
@@ -52,14 +53,26 @@ def main() -> None:
     options = parser.parse_args()
 
     report = ft.testing.check_cell(GatedUnit(input_size=3, key=jax.random.key(0)))
-    print(f"obeys {len(report.laws)} laws, largest error {max(law.error for law in report.laws):.0e}")
+    print(
+        f"obeys {len(report.laws)} laws, largest error {max(law.error for law in report.laws):.0e}"
+    )
 
     task = Copy(pattern_length=3, padding=1, bits=2)
     network = ft.Network(
-        task.input_size, task.output_size, model_size=32, depth=2, cell=GatedUnit.factory(), key=jax.random.key(1)
+        task.input_size,
+        task.output_size,
+        model_size=32,
+        depth=2,
+        cell=GatedUnit.factory(),
+        key=jax.random.key(1),
     )
     learner = ft.Learner(
-        network, rule=ft.ONLINE, optimizer=ft.adamw(1e-2), loss=task.loss, batch_size=16, whole_sequences=True
+        network,
+        rule=ft.ONLINE,
+        optimizer=ft.adamw(1e-2),
+        loss=task.loss,
+        batch_size=16,
+        whole_sequences=True,
     )
     state = learner.init()
     draw = jax.jit(lambda step: task.batch(seed=0, step=step, size=16))

@@ -26,7 +26,12 @@ def train(network, task, rule, steps: int):
     """Train on whole sequences, all steps in one compiled program; return the network."""
     # Without `warn` it would say what is plain in the table: some rules leave parameters untrained.
     learner = ft.Learner(
-        network, rule=rule, optimizer=optax.adam(5e-3), loss=task.loss, whole_sequences=True, warn=False
+        network,
+        rule=rule,
+        optimizer=optax.adam(5e-3),
+        loss=task.loss,
+        whole_sequences=True,
+        warn=False,
     )
 
     def one(step, state):
@@ -45,7 +50,12 @@ def main() -> None:
 
     task = Copy(pattern_length=6, padding=4, bits=3)
     cell = getattr(ft, options.cell).factory(state_size=16)
-    sizes = {"input_size": task.input_size, "output_size": task.output_size, "model_size": 24, "depth": 2}
+    sizes = {
+        "input_size": task.input_size,
+        "output_size": task.output_size,
+        "model_size": 24,
+        "depth": 2,
+    }
     network = ft.Network(**sizes, cell=cell, key=jax.random.key(0))
     xs, ys, mask = task.evaluation("validation", seed=0, index=0, size=100)
     shape = f"{task.pattern_length} x {task.bits} bits"
@@ -56,7 +66,8 @@ def main() -> None:
         trained = train(network, task, rule, options.steps)
         loss, _, _ = ft.gradient(trained, None, xs, ys, rule=ft.BPTT, loss=task.loss, mask=mask)
         cosines = [
-            ft.alignment(which, xs, ys, rule=rule, loss=task.loss, mask=mask).total for which in (network, trained)
+            ft.alignment(which, xs, ys, rule=rule, loss=task.loss, mask=mask).total
+            for which in (network, trained)
         ]
         grid.add_row(name, f"{loss:.4f}", *(f"{cosine:.3f}" for cosine in cosines))
     Console().print(grid)

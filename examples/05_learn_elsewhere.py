@@ -18,9 +18,15 @@ def write(graph: Path) -> None:
 
     import foretrace as ft
 
-    network = ft.Network(2, 2, model_size=32, depth=2, cell=ft.LRU.factory(state_size=32), key=jax.random.key(0))
+    network = ft.Network(
+        2, 2, model_size=32, depth=2, cell=ft.LRU.factory(state_size=32), key=jax.random.key(0)
+    )
     learner = ft.Learner(
-        network, rule=ft.ONLINE, optimizer=optax.adam(1e-3), loss=ft.losses.softmax_cross_entropy, warn=False
+        network,
+        rule=ft.ONLINE,
+        optimizer=optax.adam(1e-3),
+        loss=ft.losses.softmax_cross_entropy,
+        warn=False,
     )
     for path in ft.export(learner, graph, "onnx", learn=True):
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
@@ -50,7 +56,9 @@ def learn(graph: Path, source: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("write", "learn"):
         commands.add_parser(name).add_argument("graph", type=Path)

@@ -1,8 +1,9 @@
 """Make `sensors.csv.gz`, the small stream of the README: a conveyor whose gate rejects parts weighed earlier.
 
-Each row is one tick of the conveyor. A part is weighed as it comes in and reaches the gate DISTANCE ticks later, where
-it is rejected if it was too heavy. The row holds the weight of the part that comes in and whether the part at the gate
-is rejected, so only a learner that remembers earlier weights can predict `reject`.
+Each row is one tick of the conveyor. A part is weighed as it comes in and reaches the gate DISTANCE
+ticks later, where it is rejected if it was too heavy. The row holds the weight of the part that
+comes in and whether the part at the gate is rejected, so only a learner that remembers earlier
+weights can predict `reject`.
 """
 
 import argparse

@@ -60,7 +60,9 @@ from foretrace._runs.checkpoint import save as save
 from foretrace._runs.pretrained import from_pretrained as from_pretrained
 from foretrace._runs.pretrained import save_pretrained as save_pretrained
 
-__all__ = [name for name, value in vars().items() if not name.startswith("_") and value is not importlib]
+__all__ = [
+    name for name, value in vars().items() if not name.startswith("_") and value is not importlib
+]
 """Every public name, as `help(foretrace)` lists them."""
 
 __version__ = importlib.metadata.version("foretrace")

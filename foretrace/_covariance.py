@@ -18,7 +18,9 @@ _NONE = 1e-12
 """Rounding that needs no raise: it adds up to less than any label says."""
 
 
-def products(P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]) -> Float[Array, "... n R"]:
+def products(
+    P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]
+) -> Float[Array, "... n R"]:
     """Return `P v` for each vector, as columns."""
     if P.ndim == 2 or len(vectors) > _FEW:
         return jnp.einsum("...ij,r...j->...ir", P, vectors)
@@ -71,7 +73,9 @@ def reduced(
     if eps < _NONE and more is None:
         return after
     # Entry by entry, so that all of it is one loop over P.
-    added = jnp.clip(largest - P, 0.0, (0.0 if more is None else more) + _ROUNDING * P.shape[-1] * eps * P)
+    added = jnp.clip(
+        largest - P, 0.0, (0.0 if more is None else more) + _ROUNDING * P.shape[-1] * eps * P
+    )
     on_diagonal = np.broadcast_to(np.eye(P.shape[-1], dtype=bool), P.shape)
     return after + jnp.where(on_diagonal & known, added, 0.0)
 

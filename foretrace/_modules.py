@@ -63,7 +63,8 @@ class ModuleNetwork(AbstractNetwork):
         check_sizes("ModuleNetwork", input_size=input_size, output_size=output_size, depth=depth)
         if not cells:
             raise ValueError(
-                "ModuleNetwork(cells=()) needs at least one cell, such as ft.SetReset.factory(state_size=8)"
+                "ModuleNetwork(cells=()) needs at least one cell, such as "
+                "ft.SetReset.factory(state_size=8)"
             )
         self.input_size, self.output_size, self.depth = input_size, output_size, depth
         self.cumulative_mean = False
@@ -79,7 +80,9 @@ class ModuleNetwork(AbstractNetwork):
             layers, size = [], input_size
             for layer_key in jax.random.split(key, depth):
                 keys = jax.random.split(layer_key, len(cells))
-                layers.append(tuple(make(size, key=own) for make, own in zip(cells, keys, strict=True)))
+                layers.append(
+                    tuple(make(size, key=own) for make, own in zip(cells, keys, strict=True))
+                )
                 size += sum(cell.output_size for cell in layers[-1])
             return tuple(layers), Linear(size, output_size, key=decoder_key)
 

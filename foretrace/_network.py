@@ -1,7 +1,7 @@
 """The network of the paper's Figure 1: encoder, blocks of (norm, cell, GELU, GLU, dropout, skip), decoder.
 
-Everything here is spatial: one step, no time. `foretrace._engine.forward` puts the recurrence between `Block.before`
-and `Block.after`.
+Everything here is spatial: one step, no time. `foretrace._engine.forward` puts the recurrence
+between `Block.before` and `Block.after`.
 """
 
 import abc
@@ -27,7 +27,9 @@ class Linear(eqx.Module):
     weight: Float[Array, "O I"]
     bias: Float[Array, "O"]
 
-    def __init__(self, input_size: int, output_size: int, *, key: PRNGKeyArray, bias_scale: float = 0.0):
+    def __init__(
+        self, input_size: int, output_size: int, *, key: PRNGKeyArray, bias_scale: float = 0.0
+    ):
         weight, bias = jax.random.split(key)
         self.weight = normal(weight, (output_size, input_size), input_size)
         self.bias = bias_scale * jax.random.normal(bias, (output_size,))
@@ -67,7 +69,8 @@ class GLU(eqx.Module):
 class Block(eqx.Module):
     """One recurrent layer with its surroundings: `skip + dropout(GLU(dropout(gelu(cell(norm(x))))))`.
 
-    The variants "post" (norm after the sum) and "none" differ in where `norm` stands. Dropout masks are shared over
+    The variants "post" (norm after the sum) and "none" differ in where `norm` stands. Dropout masks
+    are shared over
     time: one for each sequence.
     """
 
@@ -98,7 +101,9 @@ class Block(eqx.Module):
         """Return the input of the cell."""
         return self.norm(x) if self.norm is not None and self.norm_place == "pre" else x
 
-    def after(self, x: Float[Array, "H"], y: Float[Array, "H"], keep: Float[Array, "2 H"] | None) -> Float[Array, "H"]:
+    def after(
+        self, x: Float[Array, "H"], y: Float[Array, "H"], keep: Float[Array, "2 H"] | None
+    ) -> Float[Array, "H"]:
         """Return the output of the block from its input x and the cell's output y."""
         y = jax.nn.gelu(y)
         y = y if keep is None else y * keep[0]
@@ -110,7 +115,9 @@ class Block(eqx.Module):
         """Draw the two dropout masks of a sequence, scaled to keep the mean; None without dropout."""
         if self.dropout == 0:
             return None
-        return jnp.where(jax.random.bernoulli(key, 1 - self.dropout, (2, size)), 1 / (1 - self.dropout), 0.0)
+        return jnp.where(
+            jax.random.bernoulli(key, 1 - self.dropout, (2, size)), 1 / (1 - self.dropout), 0.0
+        )
 
 
 class Decoder(eqx.Module):
@@ -158,7 +165,8 @@ class Network(AbstractNetwork):
 
     Args:
         input_size: number of inputs at each step.
-        output_size: number of outputs at each step; for k outputs of c classes each, `k * c`, output by output.
+        output_size: number of outputs at each step; for k outputs of c classes each, `k * c`,
+            output by output.
         model_size: number of features H between the blocks.
         depth: number of blocks.
         cell: function `make(size, *, key)`, such as `LRU.factory(state_size=64)`.
@@ -167,20 +175,28 @@ class Network(AbstractNetwork):
         norm_eps: constant that is added to the variance of the features before the root is taken.
         dropout: probability that a feature is dropped, the same features for a whole sequence.
         readout_size: hidden units of the decoder; a linear decoder if not given.
-        cumulative_mean: True to decode the mean of the features so far, differentiated as if it were the present
-            features (straight through); for whole sequences only.
+        cumulative_mean: True to decode the mean of the features so far, differentiated as if it
+            were the present features (straight through); for whole sequences only.
         key: PRNG key of the initialisation.
 
     Raises:
-        TypeError: a size that is no whole number, a cell that is not a function which makes one, or not a PRNG key.
-        ValueError: sizes below one, dropout outside [0, 1), an unknown norm, norm_eps not above 0, or a cell whose
-            output does not have `model_size` features.
+        TypeError: a size that is no whole number, a cell that is not a function which makes one, or
+            not a PRNG key.
+        ValueError: sizes below one, dropout outside [0, 1), an unknown norm, norm_eps not above 0,
+            or a cell whose output does not have `model_size` features.
 
-    The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time does not grow with
-    depth; `network.block(i)` is one of them.
+    The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time
+    does not grow with depth; `network.block(i)` is one of them.
 
     >>> import foretrace as ft, jax
-    >>> network = ft.Network(8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     8,
+    ...     14,
+    ...     model_size=128,
+    ...     depth=4,
+    ...     cell=ft.LRU.factory(state_size=64),
+    ...     key=jax.random.key(0),
+    ... )
     >>> ft.parameter_count(network)
     268430
     """
@@ -211,7 +227,13 @@ class Network(AbstractNetwork):
         key: PRNGKeyArray,
     ):
         check_key("Network", key)
-        check_sizes("Network", input_size=input_size, output_size=output_size, model_size=model_size, depth=depth)
+        check_sizes(
+            "Network",
+            input_size=input_size,
+            output_size=output_size,
+            model_size=model_size,
+            depth=depth,
+        )
         if readout_size is not None:
             check_sizes("Network", readout_size=readout_size)
         if not 0 <= dropout < 1:
@@ -220,22 +242,30 @@ class Network(AbstractNetwork):
             raise ValueError(f"Network(norm={norm!r}) must be 'pre', 'post' or 'none'")
         if not 0 < norm_eps < float("inf"):
             raise ValueError(f"Network(norm_eps={norm_eps}) must be a finite number above 0")
-        self.input_size, self.output_size, self.model_size, self.depth = input_size, output_size, model_size, depth
+        self.input_size, self.output_size, self.model_size, self.depth = (
+            input_size,
+            output_size,
+            model_size,
+            depth,
+        )
         self.cumulative_mean = cumulative_mean
         first = shapes_of(cell, model_size, key)
         check_interface(first)
         if first.output_size != model_size:
             raise ValueError(
-                f"{type(first).__name__} puts out {first.output_size} features where the network carries "
-                f"model_size={model_size}; give the cell a readout of that size or change model_size"
+                f"{type(first).__name__} puts out {first.output_size} features where the network "
+                f"carries model_size={model_size}; give the cell a readout of that size or change "
+                "model_size"
             )
 
         def draw(key: PRNGKeyArray) -> tuple[Linear, Block, Decoder]:
             encoder_key, decoder_key, block_key = jax.random.split(key, 3)
-            # Biases away from zero: LayerNorm at an exact zero input has the derivative 1/sqrt(eps), and tasks have
-            # silent steps.
+            # Biases away from zero: LayerNorm at an exact zero input has the derivative
+            # 1/sqrt(eps), and tasks have silent steps.
             encoder = Linear(input_size, model_size, key=encoder_key, bias_scale=0.1)
-            make = partial(Block, model_size, cell, glu=glu, dropout=dropout, norm=norm, norm_eps=norm_eps)
+            make = partial(
+                Block, model_size, cell, glu=glu, dropout=dropout, norm=norm, norm_eps=norm_eps
+            )
             blocks = eqx.filter_vmap(lambda key: make(key=key))(jax.random.split(block_key, depth))
             return encoder, blocks, Decoder(model_size, output_size, readout_size, key=decoder_key)
 
@@ -248,7 +278,9 @@ class Network(AbstractNetwork):
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
         """Draw the dropout masks of all blocks for a sequence; None without dropout."""
-        return jax.vmap(partial(self.blocks.dropout_masks, self.model_size))(jax.random.split(key, self.depth))
+        return jax.vmap(partial(self.blocks.dropout_masks, self.model_size))(
+            jax.random.split(key, self.depth)
+        )
 
     def block(self, i: int) -> Block:
         """Return block i, counted from the input; negative i counts from the output."""
@@ -278,9 +310,10 @@ def check_network(owner: str, network: object) -> None:
     for path, leaf in jax.tree.leaves_with_path(network):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and jnp.finfo(leaf.dtype).bits < 32:
             raise TypeError(
-                f"{owner}: network.{jax.tree_util.keystr(path, simple=True, separator='.')} is {leaf.dtype}, expected "
-                "float32 or float64, because states and sensitivities add up over time; convert it with jax.tree.map("
-                "lambda p: p.astype(jnp.float32), network). Learner(sensitivity_dtype='bfloat16') saves memory"
+                f"{owner}: network.{jax.tree_util.keystr(path, simple=True, separator='.')} is "
+                f"{leaf.dtype}, expected float32 or float64, because states and sensitivities add "
+                "up over time; convert it with jax.tree.map(lambda p: p.astype(jnp.float32), "
+                "network). Learner(sensitivity_dtype='bfloat16') saves memory"
             )
 
 

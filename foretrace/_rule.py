@@ -1,8 +1,8 @@
 """Learning rules: openings of the one-step recurrence to the derivative through time, and at most one credit.
 
-A rule is data. It never says how a derivative is computed, only what is differentiated. `foretrace._recurrence.unroll`
-applies the openings as `stop_gradient` on the closed arguments. `foretrace._credit.table` says what
-each credit does.
+A rule is data. It never says how a derivative is computed, only what is differentiated.
+`foretrace._recurrence.unroll` applies the openings as `stop_gradient` on the closed arguments.
+`foretrace._credit.table` says what each credit does.
 """
 
 import dataclasses
@@ -14,19 +14,22 @@ from typing import Any, Literal, Self
 class Depth:
     """Credit by multi-layer RTRL truncated at `depth` layers: errors also travel through the layers above.
 
-    Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al., Exploring the
+    Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al.,
+        Exploring the
     promise and limits of real-time recurrent learning, 2024.
 
     Args:
-        depth: number of recurrent layers above a parameter through whose memory its errors travel, at any distance in
-            time; the number of layers of the network, or more, leaves nothing out.
-        groups: number of parameter groups that receive this credit, counted from the input (1: the encoder and the norm
-            in front of the first recurrent layer); the others learn as without it; 0 for all.
+        depth: number of recurrent layers above a parameter through whose memory its errors travel,
+            at any distance in time; the number of layers of the network, or more, leaves nothing
+            out.
+        groups: number of parameter groups that receive this credit, counted from the input (1: the
+            encoder and the norm in front of the first recurrent layer); the others learn as without
+            it; 0 for all.
         modules: number of modules of each recurrent layer that carry sensitivities to the layers
             below, sampled once per sequence and weighted so that the gradient is unbiased; 0 for
             all.
-        by_memory: whether modules are sampled in proportion to their time constants, instead of uniformly: less noise
-            at the same price, in a trained network with long memories.
+        by_memory: whether modules are sampled in proportion to their time constants, instead of
+            uniformly: less noise at the same price, in a trained network with long memories.
 
     Raises:
         ValueError: a depth below 1, another number below 0, or by_memory without modules.
@@ -44,7 +47,9 @@ class Depth:
         if not isinstance(self.by_memory, bool):
             raise ValueError(f"by_memory={self.by_memory!r} must be True or False")
         if self.by_memory and not self.modules:
-            raise ValueError("by_memory=True says how modules are sampled, and modules=0 takes all; set modules")
+            raise ValueError(
+                "by_memory=True says how modules are sampled, and modules=0 takes all; set modules"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +81,19 @@ def _check_count(name: str, value: Any, least: int) -> None:
 class LearningRule:
     """Which arguments of `h_t = step(theta, own, others, x_t)` are differentiated through time.
 
-    The error of the present step always reaches the layers below at the present step, whatever the rule.
+    The error of the present step always reaches the layers below at the present step, whatever the
+    rule.
 
     Args:
         name: name in tables, records and error messages.
         recurrent: the coefficients that act on the past (λ, A, …) receive a derivative.
         own: derivative through each module's own previous state (its sensitivity to itself).
-        others: derivative through the previous states of the other modules (full sensitivity of a dense layer).
-        inputs: derivative through the inputs of past steps of the chunk, hence through the memory of the layers above.
-        carried: sensitivities stand for what came before the chunk; without them the chunk starts from a constant.
+        others: derivative through the previous states of the other modules (full sensitivity of a
+            dense layer).
+        inputs: derivative through the inputs of past steps of the chunk, hence through the memory
+            of the layers above.
+        carried: sensitivities stand for what came before the chunk; without them the chunk starts
+            from a constant.
         trains_cells: False closes every parameter of the recurrent layers.
         credit: credit beyond the layer and the chunk: `Depth`, `Sketches`, or None.
 
@@ -104,19 +113,21 @@ class LearningRule:
     def __post_init__(self) -> None:
         if self.carried and not self.own:
             raise ValueError(
-                f"LearningRule(name={self.name!r}): carried=True needs own=True, because a sensitivity reaches "
-                "the present only through a module's own past; set own=True or carried=False"
+                f"LearningRule(name={self.name!r}): carried=True needs own=True, because a "
+                "sensitivity reaches the present only through a module's own past; set own=True or "
+                "carried=False"
             )
         if isinstance(self.credit, Depth) and not self.carried:
             raise ValueError(
-                f"{self}: credit in depth extends the sensitivities that a rule carries, and {self.name} carries "
-                "none; use it with ONLINE, RTRL or HYBRID"
+                f"{self}: credit in depth extends the sensitivities that a rule carries, and "
+                f"{self.name} carries none; use it with ONLINE, RTRL or HYBRID"
             )
         every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
         if isinstance(self.credit, Sketches) and (self.carried or not every):
             raise ValueError(
-                f"LearningRule(name={self.name!r}, credit={self.credit!r}): a sketch stands for all that is not "
-                "carried and leaves nothing closed; set recurrent, own, others and inputs, not carried"
+                f"LearningRule(name={self.name!r}, credit={self.credit!r}): a sketch stands for "
+                "all that is not carried and leaves nothing closed; set recurrent, own, others and "
+                "inputs, not carried"
             )
 
     def with_depth(self, depth: int) -> Self:
@@ -131,17 +142,23 @@ class LearningRule:
         _check_count("depth", depth, 0)
         known = vars(self.credit) if isinstance(self.credit, Depth) else {}
         without = None if isinstance(self.credit, Depth) else self.credit
-        return dataclasses.replace(self, credit=Depth(**known | {"depth": depth}) if depth else without)
+        return dataclasses.replace(
+            self, credit=Depth(**known | {"depth": depth}) if depth else without
+        )
 
     @property
     def samples(self) -> bool:
         """Whether what is carried is sampled, so that a stream needs a PRNG key."""
-        return isinstance(self.credit, Sketches) or (self.credit is not None and self.credit.modules > 0)
+        return isinstance(self.credit, Sketches) or (
+            self.credit is not None and self.credit.modules > 0
+        )
 
     def __str__(self) -> str:
         credit = () if self.credit is None else dataclasses.fields(self.credit)
         values = ((field, getattr(self.credit, field.name)) for field in credit)
-        said = ", ".join(f"{field.name}={value}" for field, value in values if value != field.default)
+        said = ", ".join(
+            f"{field.name}={value}" for field, value in values if value != field.default
+        )
         return f"{self.name}({said})" if said else self.name
 
 
@@ -182,26 +199,27 @@ UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, 
 """Unbiased online recurrent optimisation: nothing is left out on average, in the memory of one more network."""
 
 
-RULES = {rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, ONLINE, RTRL, HYBRID, BPTT, UORO)} | {
-    "SNAP1": SNAP1
-}
+RULES = {
+    rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, ONLINE, RTRL, HYBRID, BPTT, UORO)
+} | {"SNAP1": SNAP1}
 """Every rule by name, for command lines and records."""
 
 
 def rule(text: str) -> LearningRule:
     """Return the rule that a text names, with the options of its credit; `str` of a rule of the package is such a text.
 
-    `depth` layers of credit may be for the first `groups` groups of parameters alone, counted from the input: one
-    group is the encoder and the norm before the first recurrence. In chunks, `modules` modules of each recurrence may
-    carry it for all of them, sampled in proportion to their time constants by `by_memory=True`.
+    `depth` layers of credit may be for the first `groups` groups of parameters alone, counted from
+    the input: one group is the encoder and the norm before the first recurrence. In chunks,
+    `modules` modules of each recurrence may carry it for all of them, sampled in proportion to
+    their time constants by `by_memory=True`.
 
     Args:
-        text: name of a rule in any case, alone or with options in parentheses: those of `Depth`, or `sketches` for
-            UORO.
+        text: name of a rule in any case, alone or with options in parentheses: those of `Depth`, or
+            `sketches` for UORO.
 
     Raises:
-        ValueError: an unknown name or option, or options that do not fit the rule; the message lists
-            the known ones.
+        ValueError: an unknown name or option, or options that do not fit the rule; the message
+            lists the known ones.
 
     >>> rule("online(depth=2)") == ONLINE.with_depth(2)
     True
@@ -226,15 +244,18 @@ def _with_options(found: LearningRule, options: str) -> LearningRule:
         pair = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+|true|false)\s*", option.lower())
         if pair is None or pair[1] not in known or pair[1] in given:
             raise ValueError(
-                f"{option.strip()!r} is not an option of {found.name}; write each once, as {known[0]}=2, among "
-                f"{', '.join(known)}"
+                f"{option.strip()!r} is not an option of {found.name}; write each once, as "
+                f"{known[0]}=2, among {', '.join(known)}"
             )
         given[pair[1]] = pair[2] == "true" if pair[2] in ("true", "false") else int(pair[2])
     if kind is Depth and not given.get("depth"):
         if list(given) == ["depth"]:
             return found
         name, value = next(item for item in given.items() if item[0] != "depth")
-        raise ValueError(f"{name}={value} is a part of credit in depth, which needs a depth of at least 1, as depth=1")
+        raise ValueError(
+            f"{name}={value} is a part of credit in depth, which needs a depth of at least 1, as "
+            "depth=1"
+        )
     return dataclasses.replace(found, credit=kind(**given))
 
 
@@ -248,7 +269,9 @@ def as_rule(given: LearningRule | str) -> LearningRule:
     if isinstance(given, LearningRule):
         return given
     if not isinstance(given, str):
-        raise TypeError(f"rule must be a LearningRule or one of {sorted(RULES)}, got {type(given).__name__}")
+        raise TypeError(
+            f"rule must be a LearningRule or one of {sorted(RULES)}, got {type(given).__name__}"
+        )
     return rule(given)
 
 
@@ -264,4 +287,6 @@ def rule_text(text: str) -> str:
     return str(rule(text)).lower()
 
 
-RuleName = Literal["reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"]
+RuleName = Literal[
+    "reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"
+]

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 if TYPE_CHECKING:
-    # jaxtyping hides PyTree from type checkers on purpose; in the public interface it would be an unknown type.
+    # jaxtyping hides PyTree from type checkers on purpose; in the public interface it would be an
+    # unknown type.
     State: TypeAlias = Any
     Stack: TypeAlias = Any
     States: TypeAlias = Any

@@ -59,10 +59,14 @@ class LeastSquares:
 
     def __post_init__(self) -> None:
         if not 0 < self.forget <= 1:
-            raise ValueError(f"least_squares(forget={self.forget}) must lie in (0, 1]; 1 forgets nothing")
+            raise ValueError(
+                f"least_squares(forget={self.forget}) must lie in (0, 1]; 1 forgets nothing"
+            )
         for name in ("prior", "sharpness"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"least_squares({name}={getattr(self, name)}) must be a finite number above 0")
+                raise ValueError(
+                    f"least_squares({name}={getattr(self, name)}) must be a finite number above 0"
+                )
 
     def init(self, features: int, outputs: int, dtype: Any = None) -> HeadState:
         """Return the state before the first label."""

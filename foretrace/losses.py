@@ -15,12 +15,13 @@ from foretrace._types import Array, Float, Int
 class SoftmaxCrossEntropy:
     """The loss `-log softmax(output)[y]`, averaged over the outputs if there are several.
 
-    A label that is no class is an error where `gradient`, `alignment` and `Learner.step` can see it. In a compiled
-    program it makes loss and gradient NaN, so that a learner refuses the step and counts it in `skipped`.
+    A label that is no class is an error where `gradient`, `alignment` and `Learner.step` can see
+    it. In a compiled program it makes loss and gradient NaN, so that a learner refuses the step and
+    counts it in `skipped`.
 
     Args:
-        ignore_label: label of an output that does not count, such as -1: its loss and gradient are zero, and the mean
-            is over the other outputs. Default: no such label.
+        ignore_label: label of an output that does not count, such as -1: its loss and gradient are
+            zero, and the mean is over the other outputs. Default: no such label.
 
     >>> import jax.numpy as jnp
     >>> loss = SoftmaxCrossEntropy(ignore_label=-1)
@@ -46,11 +47,14 @@ class SoftmaxCrossEntropy:
         is_class = (y >= 0) & (y < logits.shape[-1])
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(is_class, y, 0))
         counts = jnp.ones_like(is_class) if self.ignore_label is None else y != self.ignore_label
-        # A product, for the gradient becomes NaN as well; Optax takes a negative label for one counted from the end.
+        # A product, for the gradient becomes NaN as well; Optax takes a negative label for one
+        # counted from the end.
         losses = losses * jnp.where(is_class | ~counts, 1.0, jnp.nan).astype(losses.dtype)
         if self.ignore_label is None:
             return losses.mean()
-        return jnp.where(counts, losses, 0.0).sum() / jnp.maximum(counts.sum(), 1).astype(losses.dtype)
+        return jnp.where(counts, losses, 0.0).sum() / jnp.maximum(counts.sum(), 1).astype(
+            losses.dtype
+        )
 
     def check(self, output_size: int, ys: Any) -> None:
         """Check labels before they are used.
@@ -71,9 +75,9 @@ class SoftmaxCrossEntropy:
         wrong = wrong if self.ignore_label is None else wrong[wrong != self.ignore_label]
         if wrong.size:
             raise ValueError(
-                f"ys holds the label {wrong[0]} ({wrong.size} labels are no class), expected 0 to {classes - 1} for "
-                f"{classes} classes; leave such steps out with mask, or name a label that does not count: "
-                "ft.losses.SoftmaxCrossEntropy(ignore_label=-1)"
+                f"ys holds the label {wrong[0]} ({wrong.size} labels are no class), expected 0 to "
+                f"{classes - 1} for {classes} classes; leave such steps out with mask, or name a "
+                "label that does not count: ft.losses.SoftmaxCrossEntropy(ignore_label=-1)"
             )
 
 
@@ -88,7 +92,10 @@ def squared_error(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Arra
         ValueError: y does not have the shape of the output.
     """
     if output.shape != jnp.shape(y):
-        raise ValueError(f"squared_error: y has shape {jnp.shape(y)}, expected that of the output, {output.shape}")
+        raise ValueError(
+            f"squared_error: y has shape {jnp.shape(y)}, expected that of the output, "
+            f"{output.shape}"
+        )
     return 0.5 * jnp.mean((output - y) ** 2)
 
 
@@ -97,7 +104,8 @@ def binary_cross_entropy(output: Float[Array, "O"], y: Array) -> Float[Array, ""
 
     Args:
         output: logits.
-        y: for each output 0 or 1, a boolean, or a probability; without an axis if there is one output.
+        y: for each output 0 or 1, a boolean, or a probability; without an axis if there is one
+            output.
 
     Raises:
         ValueError: y does not have as many elements as there are outputs.
@@ -108,15 +116,20 @@ def binary_cross_entropy(output: Float[Array, "O"], y: Array) -> Float[Array, ""
     """
     y = jnp.asarray(y)
     if y.shape != output.shape and not (y.shape == () and output.shape == (1,)):
-        raise ValueError(f"binary_cross_entropy: y has shape {y.shape}, expected that of the output, {output.shape}")
-    return optax.sigmoid_binary_cross_entropy(output, jnp.reshape(y, output.shape).astype(output.dtype)).mean()
+        raise ValueError(
+            f"binary_cross_entropy: y has shape {y.shape}, expected that of the output, "
+            f"{output.shape}"
+        )
+    return optax.sigmoid_binary_cross_entropy(
+        output, jnp.reshape(y, output.shape).astype(output.dtype)
+    ).mean()
 
 
 def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
     """Return half the squared difference up to 1 and the difference minus 1/2 beyond, averaged over the outputs.
 
-    It is `squared_error` for small errors; an outlier has a derivative of at most one. For another threshold, scale the
-    targets, or use `optax.losses.huber_loss`.
+    It is `squared_error` for small errors; an outlier has a derivative of at most one. For another
+    threshold, scale the targets, or use `optax.losses.huber_loss`.
 
     Raises:
         ValueError: y does not have the shape of the output.
@@ -126,7 +139,9 @@ def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
     1.5
     """
     if output.shape != jnp.shape(y):
-        raise ValueError(f"huber: y has shape {jnp.shape(y)}, expected that of the output, {output.shape}")
+        raise ValueError(
+            f"huber: y has shape {jnp.shape(y)}, expected that of the output, {output.shape}"
+        )
     return optax.losses.huber_loss(output, y).mean()
 
 
@@ -138,10 +153,13 @@ def accuracy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""
 def _by_output(output: Array, y: Array) -> Array:
     y = jnp.asarray(y)
     if not jnp.issubdtype(y.dtype, jnp.integer):
-        raise TypeError(f"y must hold integer classes, got {y.dtype}; use squared_error for real targets")
+        raise TypeError(
+            f"y must hold integer classes, got {y.dtype}; use squared_error for real targets"
+        )
     classes, rest = divmod(output.size, max(y.size, 1))
     if rest or classes < 2:
         raise ValueError(
-            f"{output.size} logits cannot be {y.size} outputs (y has shape {y.shape}) of at least two classes each"
+            f"{output.size} logits cannot be {y.size} outputs (y has shape {y.shape}) of at least "
+            "two classes each"
         )
     return jax.numpy.reshape(output, (*y.shape, classes))

@@ -1,6 +1,7 @@
 """Show docstring examples as code on the API page (an extension of Griffe, loaded by `zensical.toml`).
 
-The docstrings of the package hold bare `>>>` blocks, which doctest runs. Markdown would read them as nested quotes.
+The docstrings of the package hold bare `>>>` blocks, which doctest runs. Markdown would read them
+as nested quotes.
 """
 
 import re

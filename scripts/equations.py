@@ -26,7 +26,9 @@ class Blocks(Preprocessor):
         return "".join([*parts, BLOCK.sub(self._drawn, text[end:])]).split("\n")
 
     def _drawn(self, found: re.Match[str]) -> str:
-        return self.md.htmlStash.store(f'<div class="equation">{convert(found[1], display="block")}</div>')
+        return self.md.htmlStash.store(
+            f'<div class="equation">{convert(found[1], display="block")}</div>'
+        )
 
 
 class Inline(InlineProcessor):

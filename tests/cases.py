@@ -64,6 +64,12 @@ def every_case(obeys=lambda case: True, slow=()):
     for case in filter(obeys, RULES):
         for cell in (*case.fast, *case.full):
             quick = cell in case.fast and case.rule not in slow
-            marks = () if quick else pytest.mark.full if _is_kind_of_its_own(cell, case.rule) else pytest.mark.slow
+            marks = (
+                ()
+                if quick
+                else pytest.mark.full
+                if _is_kind_of_its_own(cell, case.rule)
+                else pytest.mark.slow
+            )
             cases.append(pytest.param(cell, case.rule, id=f"{cell}-{case.rule}", marks=marks))
     return pytest.mark.parametrize(("cell_name", "rule"), cases, indirect=["cell_name"])

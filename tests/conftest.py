@@ -11,7 +11,9 @@ from quick import FLAGS
 os.environ.setdefault("XLA_FLAGS", FLAGS)
 
 # Compiled programs are kept on disk between runs, and shared with the processes that tests start.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
@@ -23,20 +25,29 @@ import pytest
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# The modules that compute; the programs around them have protocols and `Self`, which beartype does not follow.
+# The modules that compute; the programs around them have protocols and `Self`, which beartype does
+# not follow.
 CHECKED = "losses heads _cells _network _modules _recurrence _credit _engine _learner.learner"
-jaxtyping.install_import_hook([f"foretrace.{name}" for name in CHECKED.split()], "beartype.beartype")
+jaxtyping.install_import_hook(
+    [f"foretrace.{name}" for name in CHECKED.split()], "beartype.beartype"
+)
 
 from cases import CELLS  # noqa: E402 - after the hook
 from tiers import TIERS, fast  # noqa: E402
 
 EXAMPLES = {"fast": 3, "full": 10}
 for profile, count in EXAMPLES.items():
-    hypothesis.settings.register_profile(profile, deadline=None, max_examples=count, derandomize=True, database=None)
+    hypothesis.settings.register_profile(
+        profile, deadline=None, max_examples=count, derandomize=True, database=None
+    )
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="run every tier, property-based tests with 10 examples each")
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run every tier, property-based tests with 10 examples each",
+    )
 
 
 def pytest_configure(config):
@@ -45,7 +56,11 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out the slower tiers, unless `--full`, `-m` or the name of a test (`file.py::test`) asks for them."""
-    if config.option.full or config.option.markexpr or any("::" in argument for argument in config.args):
+    if (
+        config.option.full
+        or config.option.markexpr
+        or any("::" in argument for argument in config.args)
+    ):
         return
     slower = [item for item in items if any(item.get_closest_marker(tier) for tier in TIERS)]
     config.hook.pytest_deselected(items=slower)

@@ -24,7 +24,9 @@ WEIGHTS = np.array([0.5, 0.0, 1.0, 2.0, 0.0, 1.5])
 @cache
 def make_network(cell="lru", depth=D, **options):
     """Return a network of few numbers; the laws of the last layer and of chunks need layers below it."""
-    return ft.Network(2, 3, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0), **options)
+    return ft.Network(
+        2, 3, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0), **options
+    )
 
 
 def exact_rule(network):
@@ -32,7 +34,18 @@ def exact_rule(network):
     return ft.ONLINE if network.block(0).cell.independent else ft.RTRL
 
 
-def run(network, rule, carry=None, part=slice(None), *, xs=XS[0], ys=YS[0], mask=WEIGHTS, reset=RESET, key=None):
+def run(
+    network,
+    rule,
+    carry=None,
+    part=slice(None),
+    *,
+    xs=XS[0],
+    ys=YS[0],
+    mask=WEIGHTS,
+    reset=RESET,
+    key=None,
+):
     """Return (value, grads, carry) of a part of the sequence, as NumPy arrays."""
     xs, ys, mask, reset = (jnp.asarray(a[part]) for a in (xs, ys, mask, reset))
     out = ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS, mask=mask, reset=reset, key=key)
@@ -51,7 +64,11 @@ def run_in_chunks(network, rule, lengths, **arguments):
 
 def partitions(parts, total=T):
     """Return every way of cutting a sequence into chunks of the given lengths."""
-    return [[]] if total == 0 else [[n, *rest] for n in parts if n <= total for rest in partitions(parts, total - n)]
+    return (
+        [[]]
+        if total == 0
+        else [[n, *rest] for n in parts if n <= total for rest in partitions(parts, total - n)]
+    )
 
 
 def scaled(factor, tree):
@@ -72,7 +89,9 @@ def farthest(got, want):
     errors = []
     for (path, g), w in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(want), strict=True):
         assert np.shape(g) == np.shape(w), jax.tree_util.keystr(path)
-        error = np.max(np.abs(np.asarray(g) - np.asarray(w)), initial=0.0) / max(1.0, np.max(np.abs(w), initial=0.0))
+        error = np.max(np.abs(np.asarray(g) - np.asarray(w)), initial=0.0) / max(
+            1.0, np.max(np.abs(w), initial=0.0)
+        )
         errors.append((np.inf if np.isnan(error) else error, jax.tree_util.keystr(path)))
     return max(errors, default=(0.0, ""))
 

@@ -17,12 +17,16 @@ def real_data(folder):
     beside = Path(__file__).parents[2] / "shared" / "data"
     root = Path(os.environ.get("FORETRACE_DATA") or beside)
     if not (root / folder).exists():
-        pytest.skip(f"real data: {root / folder} does not exist; name the data directory by FORETRACE_DATA")
+        pytest.skip(
+            f"real data: {root / folder} does not exist; name the data directory by FORETRACE_DATA"
+        )
     return str(root)
 
 
 def write_parquet(path, columns):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="reading parquet needs the extra `data`")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="reading parquet needs the extra `data`"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(importlib.import_module("pyarrow").table(columns), path)
 
@@ -30,4 +34,6 @@ def write_parquet(path, columns):
 def write_idx(path, array):
     path.parent.mkdir(parents=True, exist_ok=True)
     with OPENERS[path.suffix if path.suffix in OPENERS else ""](path, "wb") as file:
-        file.write(struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes())
+        file.write(
+            struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+        )

@@ -7,7 +7,10 @@ TIERS = ("program", "full", "slow")
 
 def fast(cases, number=1):
     """Return the cases of a parametrisation; all but the first `number` of them belong to the full tier."""
-    return [case if hasattr(case, "marks") else _case(case, in_full=i >= number) for i, case in enumerate(cases)]
+    return [
+        case if hasattr(case, "marks") else _case(case, in_full=i >= number)
+        for i, case in enumerate(cases)
+    ]
 
 
 def slow(*case):
@@ -22,4 +25,6 @@ def _case(case, in_full):
 
 def slower(cases, names):
     """Return the cases of a parametrisation; those named belong to the program tier."""
-    return [pytest.param(case, marks=pytest.mark.program) if case in names else case for case in cases]
+    return [
+        pytest.param(case, marks=pytest.mark.program) if case in names else case for case in cases
+    ]

@@ -30,10 +30,14 @@ def step_times(config, agent, world, rounds, steps):
 def step_time(cell):
     """Return microseconds of a step within one program, and of a step of the loop in Python."""
     config = dataclasses.replace(
-        TASKS["memory-chain"], agent=AgentConfig(optimizer=cell["optimizer"]), environments=cell["environments"]
+        TASKS["memory-chain"],
+        agent=AgentConfig(optimizer=cell["optimizer"]),
+        environments=cell["environments"],
     )
     agent = build(config)
-    compiled = step_times(config, agent, begin(config.environment, agent, jax.random.key(0)), cell["rounds"], 2000)
+    compiled = step_times(
+        config, agent, begin(config.environment, agent, jax.random.key(0)), cell["rounds"], 2000
+    )
     observation = np.zeros((cell["environments"], 2), np.float32)
     _, state, _ = agent.step(agent.init(), Transition(observation, first=True))
     brought, python = Transition(observation, np.zeros(cell["environments"], np.float32)), []
@@ -76,7 +80,11 @@ def memory(cell):
     config = config_of(cell)
     agent = builder(cell)(config)
     world = begin(config.seen, agent, jax.random.key(0))
-    run, block, lines = jax.jit(partial(advance, config.seen, agent), donate_argnums=0), cell["steps"] // 20, []
+    run, block, lines = (
+        jax.jit(partial(advance, config.seen, agent), donate_argnums=0),
+        cell["steps"] // 20,
+        [],
+    )
     began = time.perf_counter()
     for i in range(20):
         world, tally = run(world, np.int32(block))
@@ -103,7 +111,12 @@ def time_cells(seeds):
     """Yield the cells of the times."""
     for optimizer in ("adam", "obgd"):
         for environments in (1, 8):
-            yield {"task": "time", "optimizer": optimizer, "environments": environments, "rounds": 7}
+            yield {
+                "task": "time",
+                "optimizer": optimizer,
+                "environments": environments,
+                "rounds": 7,
+            }
 
 
 def size_cells(seeds):

@@ -23,7 +23,12 @@ HORIZON = 24
 
 def agent_of(cell, **options):
     """Return the options of the agent of a cell."""
-    return AgentConfig(trace_decay=cell["trace_decay"], discount=cell["discount"], **UPDATES[cell["update"]], **options)
+    return AgentConfig(
+        trace_decay=cell["trace_decay"],
+        discount=cell["discount"],
+        **UPDATES[cell["update"]],
+        **options,
+    )
 
 
 def control(cell):
@@ -33,7 +38,11 @@ def control(cell):
         environment=Gymnax(cell["environment"]),
         observation=ObservationConfig(hide=tuple(cell["hide"])),
         agent=agent_of(
-            cell, method=cell["method"], normalize_observations=True, scale_rewards=True, entropy=cell["entropy"]
+            cell,
+            method=cell["method"],
+            normalize_observations=True,
+            scale_rewards=True,
+            entropy=cell["entropy"],
         ),
         rule=cell["rule"],
         steps=cell["steps"],
@@ -62,7 +71,10 @@ def load(cell):
     if by in RULES:
         agent = agent_of(cell, method="prediction", normalize_observations=True)
         return learned(
-            dataclasses.replace(TASKS["series"], environment=series, agent=agent, rule=by, steps=steps), cell["seeds"]
+            dataclasses.replace(
+                TASKS["series"], environment=series, agent=agent, rule=by, steps=steps
+            ),
+            cell["seeds"],
         )
     simple = {
         "best constant": lambda: predictions.constant(series, discount, steps),
@@ -70,7 +82,9 @@ def load(cell):
         "linear TD": lambda: predictions.linear_td(
             series, discount, steps, cell["window"], decay, cell["learning_rate"]
         ),
-        "LSTD": lambda: predictions.least_squares_td(series, discount, steps, cell["window"], decay),
+        "LSTD": lambda: predictions.least_squares_td(
+            series, discount, steps, cell["window"], decay
+        ),
     }
     return predictions.errors(series, discount, steps, simple[by]())
 
@@ -87,26 +101,51 @@ def control_cells(seeds):
 
 def _control_cell(environment, hide, rule, method, update, seeds):
     options = {"update": update, "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01}
-    cell = {"task": "control", "environment": environment, "hide": hide, "rule": rule, "method": method}
+    cell = {
+        "task": "control",
+        "environment": environment,
+        "hide": hide,
+        "rule": rule,
+        "method": method,
+    }
     return {**cell, **options, "steps": 150_000, "seeds": seeds}
 
 
 def repeat_cells(seeds):
     """Yield the cells of the card tasks."""
-    options = {"update": "adam", "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01, "seeds": seeds}
-    for environment, cell in (("repeat-previous", "LRU"), ("repeat-first", "GRU"), ("repeat-first", "LRU")):
+    options = {
+        "update": "adam",
+        "trace_decay": 0.8,
+        "discount": 0.99,
+        "entropy": 0.01,
+        "seeds": seeds,
+    }
+    for environment, cell in (
+        ("repeat-previous", "LRU"),
+        ("repeat-first", "GRU"),
+        ("repeat-first", "LRU"),
+    ):
         for rule in RULES:
             names = {"task": "repeat", "environment": environment, "cell": cell, "rule": rule}
-            yield {**names, **options, "steps": 100_000 if environment == "repeat-previous" else 300_000}
+            yield {
+                **names,
+                **options,
+                "steps": 100_000 if environment == "repeat-previous" else 300_000,
+            }
 
 
 def load_cells(seeds):
     """Yield the cells of the load: agents, then what is simple, then linear predictions from a window.
 
-    An agent carries 17,441 numbers (trace and sensitivities). As many are in a window of 1,240 hours and its trace
-    (17,361), or in a window of 18 hours and the matrix of LSTD (16,256).
+    An agent carries 17,441 numbers (trace and sensitivities). As many are in a window of 1,240
+    hours and its trace (17,361), or in a window of 18 hours and the matrix of LSTD (16,256).
     """
-    base = {"task": "load", "column": "HUFL", "discount": round(1 - 1 / HORIZON, 4), "steps": 17_400}
+    base = {
+        "task": "load",
+        "column": "HUFL",
+        "discount": round(1 - 1 / HORIZON, 4),
+        "steps": 17_400,
+    }
     for rule in RULES:
         yield {**base, "by": rule, "update": "adam", "trace_decay": 0.8, "seeds": seeds}
     for name in ("best constant", "last value"):
@@ -114,4 +153,10 @@ def load_cells(seeds):
     yield {**base, "by": "LSTD", "window": 18, "trace_decay": 0.8}
     for window in (24, 168, 1240):
         for rate in (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
-            yield {**base, "by": "linear TD", "window": window, "trace_decay": 0.8, "learning_rate": rate}
+            yield {
+                **base,
+                "by": "linear TD",
+                "window": window,
+                "trace_decay": 0.8,
+                "learning_rate": rate,
+            }

@@ -1,8 +1,8 @@
 """Memory chains, the T-maze and trace conditioning: what a rule, a rolling window or no recurrence learns of them.
 
-A feed-forward agent is one whose memory is gone after a step: an LRU with |lambda| at the smallest number, under the
-spatial rule, which never trains it. Seeds run one after another in one compiled program: side by side (`vmap`) three
-of them took longer than in turn on a CPU.
+A feed-forward agent is one whose memory is gone after a step: an LRU with |lambda| at the smallest
+number, under the spatial rule, which never trains it. Seeds run one after another in one compiled
+program: side by side (`vmap`) three of them took longer than in turn on a CPU.
 """
 
 import dataclasses
@@ -22,14 +22,20 @@ from foretrace.rl._program import advance, begin, build
 from foretrace.rl._run import result_of
 
 BLOCKS = 50
-DEFAULT = {"optimizer": "adam", "learning_rate": 3e-4, "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01}
+DEFAULT = {
+    "optimizer": "adam",
+    "learning_rate": 3e-4,
+    "trace_decay": 0.8,
+    "discount": 0.99,
+    "entropy": 0.01,
+}
 RULES = ("online", "truncated", "spatial")
 FEED_FORWARD = NetworkConfig(2, 32, LRU(32, r_max=1e-7))
 EQUAL_COMPUTE, EQUAL_MEMORY = 2, 32
 """Reaches of windows with the operations and the memory of the online rule, rounded in favour of the window.
 
-By the part `sizes`, on the chain: a window of 1 takes fewer operations than the online rule and one of 2 more; one of
-32 takes no more memory, carried and working, and one of 65 more.
+By the part `sizes`, on the chain: a window of 1 takes fewer operations than the online rule and one
+of 2 more; one of 32 takes no more memory, carried and working, and one of 65 more.
 """
 
 
@@ -41,7 +47,10 @@ def config_of(cell):
         base, environment = TASKS["trace-conditioning"], TraceConditioning(length)
         agent = dataclasses.replace(base.agent, discount=1 - 1 / (2 * length))
     else:
-        base, environment = TASKS["memory-chain"], {"chain": MemoryChain, "maze": TMaze}[kind](length)
+        base, environment = (
+            TASKS["memory-chain"],
+            {"chain": MemoryChain, "maze": TMaze}[kind](length),
+        )
         agent = AgentConfig(**DEFAULT)
     way = cell.get("way", cell.get("rule"))
     depth = f"(depth={cell['credit_depth']})" if cell.get("credit_depth") else ""
@@ -102,7 +111,14 @@ def chain_cells(seeds):
     """Yield the cells of the memory chain."""
     for length, steps in {4: 20_000, 16: 60_000, 64: 150_000, 128: 300_000}.items():
         for rule in RULES:
-            yield {"task": "chain", "length": length, "rule": rule, **DEFAULT, "steps": steps, "seeds": seeds}
+            yield {
+                "task": "chain",
+                "length": length,
+                "rule": rule,
+                **DEFAULT,
+                "steps": steps,
+                "seeds": seeds,
+            }
 
 
 def trace_cells(seeds):
@@ -117,7 +133,12 @@ def trace_option_cells(seeds):
     """Yield cells of trace conditioning with other updates than Adam at 3e-4."""
     for optimizer, rate in (("obgd", 1.0), ("adam", 1e-4)):
         for rule in ("online", "spatial"):
-            options = {"trace_decay": 0.8, "optimizer": optimizer, "learning_rate": rate, "steps": 60_000}
+            options = {
+                "trace_decay": 0.8,
+                "optimizer": optimizer,
+                "learning_rate": rate,
+                "steps": 60_000,
+            }
             yield {"task": "trace options", "interval": 20, "rule": rule, **options, "seeds": seeds}
 
 
@@ -125,13 +146,29 @@ def maze_cells(seeds):
     """Yield the cells of the T-maze."""
     for length, steps in {10: 60_000, 50: 300_000, 100: 300_000}.items():
         for rule in ("online", "spatial"):
-            yield {"task": "maze", "length": length, "rule": rule, **DEFAULT, "steps": steps, "seeds": seeds}
+            yield {
+                "task": "maze",
+                "length": length,
+                "rule": rule,
+                **DEFAULT,
+                "steps": steps,
+                "seeds": seeds,
+            }
 
 
 def option_cells(seeds):
     """Yield the cells that the defaults were chosen from: each differs in one or two options."""
-    changes = [{"optimizer": "obgd", "learning_rate": 1.0}, {"learning_rate": 1e-3}, {"trace_decay": 0.0}]
-    changes += [{"learning_rate": 3e-3}, {"learning_rate": 1e-4}, {"trace_decay": 0.95}, {"entropy": 0.0}]
+    changes = [
+        {"optimizer": "obgd", "learning_rate": 1.0},
+        {"learning_rate": 1e-3},
+        {"trace_decay": 0.0},
+    ]
+    changes += [
+        {"learning_rate": 3e-3},
+        {"learning_rate": 1e-4},
+        {"trace_decay": 0.95},
+        {"entropy": 0.0},
+    ]
     for change in changes:
         base = {"task": "options", "length": 16, "rule": "online", **DEFAULT}
         yield base | change | {"steps": 60_000, "seeds": seeds}
@@ -139,7 +176,12 @@ def option_cells(seeds):
 
 def window_cells(seeds):
     """Yield the cells of feed-forward agents and of rolling windows."""
-    tasks = {("chain", 16): 60_000, ("maze", 10): 60_000, ("trace", 20): 60_000, ("chain", 64): 150_000}
+    tasks = {
+        ("chain", 16): 60_000,
+        ("maze", 10): 60_000,
+        ("trace", 20): 60_000,
+        ("chain", 64): 150_000,
+    }
     for (environment, length), steps in tasks.items():
         place = {"part": "windows", "environment": environment, "length": length}
         yield {**place, "way": "feed-forward", "reach": 1, "steps": steps, "seeds": seeds}

@@ -1,12 +1,13 @@
 """Recurrent PPO with backpropagation through time, as an upper reference: many environments, every rollout gone through
 four times, none of it online.
 
-The network is that of the agents in `own.py`. A rollout begins with the state that the network had, and is
-differentiated as one.
-Options are the usual ones: GAE .95, clipping at .2, gradient norm .5, advantages normalised, a learning rate that falls
-to zero in a straight line. Steps are counted over all environments.
+The network is that of the agents in `own.py`. A rollout begins with the state that the network had,
+and is differentiated as one.
+Options are the usual ones: GAE .95, clipping at .2, gradient norm .5, advantages normalised, a
+learning rate that falls to zero in a straight line. Steps are counted over all environments.
 
-Source: Schulman et al., Proximal policy optimization algorithms, arXiv 1707.06347; Huang et al., The 37 implementation
+Source: Schulman et al., Proximal policy optimization algorithms, arXiv 1707.06347; Huang et al.,
+    The 37 implementation
 details of PPO, ICLR blog, 2022.
 """
 
@@ -62,7 +63,9 @@ def act(environment, cell, network, player, key):
     value, logs, h = run(network, player.h, player.observation[:, None], player.start[:, None])
     action = jax.random.categorical(draw, logs[:, 0]).astype(jnp.int32)
     keys = jax.random.split(follow, len(action))
-    after, step, observation = jax.vmap(partial(step_or_reset, environment))(player.environments, action, keys)
+    after, step, observation = jax.vmap(partial(step_or_reset, environment))(
+        player.environments, action, keys
+    )
     reward, done = step.reward, step.terminated | step.truncated
     if environment.truncates:
         # The value of the last observation stands for the rest of an episode that was cut.
@@ -109,7 +112,9 @@ def iterate(environment, cell, optimizer, state, key):
     last_value = run(network, player.h, player.observation[:, None], player.start[:, None])[0][:, 0]
     advantage = advantages(cell, moments, last_value)
     counted = moments.done.sum(), moments.returned.sum()
-    rows = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (moments, advantage, advantage + moments.value))
+    rows = jax.tree.map(
+        lambda leaf: jnp.swapaxes(leaf, 0, 1), (moments, advantage, advantage + moments.value)
+    )
 
     def update(now, some):
         network, opt_state = now
@@ -121,7 +126,9 @@ def iterate(environment, cell, optimizer, state, key):
     orders = jax.vmap(lambda key: jax.random.permutation(key, cell["environments"]))(
         jax.random.split(shuffle, cell["epochs"])
     )
-    (network, opt_state), _ = lax.scan(update, (network, opt_state), orders.reshape(-1, cell["environments"] // 4))
+    (network, opt_state), _ = lax.scan(
+        update, (network, opt_state), orders.reshape(-1, cell["environments"] // 4)
+    )
     return (network, opt_state, player), counted
 
 
@@ -171,6 +178,18 @@ def learn(cell):
 def ppo_cells(seeds):
     """Yield the cells: two tasks with the same options, steps counted over all environments."""
     for environment, length in (("maze", 10), ("chain", 64)):
-        options = {"discount": 0.99, "entropy": 0.01, "learning_rate": 1e-3, "environments": 16, "rollout": 128}
+        options = {
+            "discount": 0.99,
+            "entropy": 0.01,
+            "learning_rate": 1e-3,
+            "environments": 16,
+            "rollout": 128,
+        }
         options |= {"epochs": 4, "steps": 512_000}
-        yield {"task": "ppo", "environment": environment, "length": length, **options, "seeds": seeds}
+        yield {
+            "task": "ppo",
+            "environment": environment,
+            "length": length,
+            **options,
+            "seeds": seeds,
+        }

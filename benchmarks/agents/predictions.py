@@ -8,7 +8,9 @@ import numpy as np
 def errors(series, discount, steps, predictions):
     """Return the error over the last tenth of the steps, as a share of the variance of the values, and by block."""
     values, known = series.values(discount)
-    squared = np.where(known[:steps], (predictions - values[:steps]) ** 2, np.nan) / series.spread(discount)
+    squared = np.where(known[:steps], (predictions - values[:steps]) ** 2, np.nan) / series.spread(
+        discount
+    )
     blocks = [block[np.isfinite(block)] for block in np.array_split(squared, 50)]
     return {
         "mean": round(float(np.nanmean(squared[int(0.9 * steps) :])), 4),
@@ -31,7 +33,11 @@ def last_value(series, discount, steps):
 def windows(series, rows, steps):
     """Yield the features of each row: the last rows, scaled by running moments, and a constant."""
     table = series.table.rows
-    mean, squares, window = np.zeros(table.shape[1]), np.zeros(table.shape[1]), np.zeros((rows, table.shape[1]))
+    mean, squares, window = (
+        np.zeros(table.shape[1]),
+        np.zeros(table.shape[1]),
+        np.zeros((rows, table.shape[1])),
+    )
     for t in range(steps + 1):
         away = table[t] - mean
         mean += away / (t + 1)
@@ -64,11 +70,17 @@ def least_squares_td(series, discount, steps, rows, trace_decay, ridge=1.0):
 
     The inverse is updated by Sherman and Morrison's formula.
 
-    Source: Bradtke and Barto, Linear least-squares algorithms for temporal difference learning, 1996; Boyan, 2002.
+    Source: Bradtke and Barto, Linear least-squares algorithms for temporal difference learning,
+        1996; Boyan, 2002.
     """
     features, cumulants = windows(series, rows, steps), series.cumulants()
     x = next(features)
-    inverse, right, trace, found = np.eye(x.size) / ridge, np.zeros(x.size), np.zeros(x.size), np.zeros(steps)
+    inverse, right, trace, found = (
+        np.eye(x.size) / ridge,
+        np.zeros(x.size),
+        np.zeros(x.size),
+        np.zeros(steps),
+    )
     for t in range(steps):
         found[t] = x @ (inverse @ right)
         trace = discount * trace_decay * trace + x

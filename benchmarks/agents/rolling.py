@@ -4,8 +4,10 @@
     gradient   of the newest step's objective, through the whole window, from the state h before it
     h          <- the state one step later, computed with the parameters of now
 
-All else is the agent's own: traces in value, updates, episodes. It lives here and not in the library, where a rule is
-data (what is open to the derivative, and what is carried for it): a window is kept observations that are run again,
+All else is the agent's own: traces in value, updates, episodes. It lives here and not in the
+library, where a rule is
+data (what is open to the derivative, and what is carried for it): a window is kept observations
+    that are run again,
 which an agent exists to spare.
 """
 
@@ -40,7 +42,10 @@ class RollingAgent(ft.rl.Agent):
         """Return the state before the first observation; zeros stand where nothing has been."""
         state = super().init(key)
         front = (1, *self._front, self.reach)
-        xs, reset = jnp.zeros((*front, self.network.input_size), self._dtype), jnp.zeros(front, bool)
+        xs, reset = (
+            jnp.zeros((*front, self.network.input_size), self._dtype),
+            jnp.zeros(front, bool),
+        )
         window = Window(jax.tree.map(jnp.copy, state.carry.h), xs, reset)
         return state._replace(carry=state.carry._replace(e=window))
 
@@ -51,7 +56,9 @@ class RollingAgent(ft.rl.Agent):
         xs = jnp.concatenate([old.xs[0, 1:], x[None]])
         starts = jnp.concatenate([old.reset[0, 1:], reset[None]])
         newest = jnp.arange(self.reach) == self.reach - 1
-        data = Data(xs, jnp.broadcast_to(noise, (self.reach, *noise.shape)), mask=newest, reset=starts)
+        data = Data(
+            xs, jnp.broadcast_to(noise, (self.reach, *noise.shape)), mask=newest, reset=starts
+        )
         found = evaluate(network, Carry(moved.h, None), data, rule=self.rule, loss=loss)
         after = Carry(found.carry.h, Window(moved.h, xs[None], starts[None]))
         return found._replace(carry=after, outputs=found.outputs[-1:])

@@ -1,19 +1,22 @@
 """What agents learn from one stream of experience, and what a step of theirs takes.
 
-    python -m benchmarks.agents.run chain        return on memory chains at the end of each run, by length and rule
-    python -m benchmarks.agents.run trace        error of predictions, by interval and rule
-    python -m benchmarks.agents.run maze         return in the T-maze
-    python -m benchmarks.agents.run options      step sizes and traces on the chain of 16 steps: how the defaults were
+    python -m benchmarks.agents.run chain        return on memory chains at the end of each run, by
+    length and rule python -m benchmarks.agents.run trace        error of predictions, by interval
+    and rule python -m benchmarks.agents.run maze         return in the T-maze
+    python -m benchmarks.agents.run options      step sizes and traces on the chain of 16 steps: how
+    the defaults were
                                                  chosen; `trace options` for trace conditioning
-    python -m benchmarks.agents.run windows      returns and errors of a feed-forward agent and of rolling windows
-    python -m benchmarks.agents.run control      return in CartPole and Acrobot of gymnax, with and without velocities
-    python -m benchmarks.agents.run repeat       return in RepeatFirst and RepeatPrevious of POPGym, Easy
-    python -m benchmarks.agents.run load         error of the discounted future load of ETTh1 (FORETRACE_DATA)
-    python -m benchmarks.agents.run ppo          recurrent PPO, an upper reference
-    python -m benchmarks.agents.run time         microseconds of an environment step, and of the loop in Python
-    python -m benchmarks.agents.run sizes        operations, memory and time of a step, by rule and reach of the window
-    python -m benchmarks.agents.run memory       memory and live arrays over a million steps
-    python -m benchmarks.agents.run table        the records as Markdown
+    python -m benchmarks.agents.run windows      returns and errors of a feed-forward agent and of
+    rolling windows python -m benchmarks.agents.run control      return in CartPole and Acrobot of
+    gymnax, with and without velocities python -m benchmarks.agents.run repeat       return in
+    RepeatFirst and RepeatPrevious of POPGym, Easy python -m benchmarks.agents.run load
+    error of the discounted future load of ETTh1 (FORETRACE_DATA) python -m benchmarks.agents.run
+    ppo          recurrent PPO, an upper reference
+    python -m benchmarks.agents.run time         microseconds of an environment step, and of the
+    loop in Python python -m benchmarks.agents.run sizes        operations, memory and time of a
+    step, by rule and reach of the window python -m benchmarks.agents.run memory       memory and
+    live arrays over a million steps python -m benchmarks.agents.run table        the records as
+    Markdown
 
 Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_ppo.jsonl.
 """
@@ -42,18 +45,28 @@ def table():
     """Print the records as Markdown: what was measured, the means, and each seed."""
     for part, (file, *_) in PARTS.items():
         records = ledger.read(ledger.RECORDS / f"{file}.jsonl")
-        records = [record for record in records if part == (record["cell"].get("part") or record["cell"].get("task"))]
+        records = [
+            record
+            for record in records
+            if part == (record["cell"].get("part") or record["cell"].get("task"))
+        ]
         inputs = dict.fromkeys(name for record in records for name in record["cell"])
-        outputs = dict.fromkeys(name for record in records for name in record["found"] if name != "curves")
+        outputs = dict.fromkeys(
+            name for record in records for name in record["found"] if name != "curves"
+        )
         print()
-        ledger.print_table(records, [n for n in inputs if n not in ("part", "task", "seeds", "rounds")], outputs)
+        ledger.print_table(
+            records, [n for n in inputs if n not in ("part", "task", "seeds", "rounds")], outputs
+        )
 
 
 def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("part", choices=[*PARTS, "table"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--only", nargs="+", help="environments, lengths, or what predicts; default: all")
+    parser.add_argument(
+        "--only", nargs="+", help="environments, lengths, or what predicts; default: all"
+    )
     given = parser.parse_args()
     if given.part == "table":
         return table()

@@ -1,13 +1,14 @@
 """What credit depth costs a stream, beside the paper's rule: the paper's network for the copy task, float32.
 
-    python -m benchmarks.credit.cheap_depth      one stream in chunks of 8, 16 and 64; 50 streams in chunks of 16
-    python -m benchmarks.credit.cheap_depth --chunks 16 --streams 1
+    python -m benchmarks.credit.cheap_depth      one stream in chunks of 8, 16 and 64; 50 streams in
+    chunks of 16 python -m benchmarks.credit.cheap_depth --chunks 16 --streams 1
 
-CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one process, so that other
-work on the machine troubles all of them. Times are medians over the rounds; read the ratios to the paper's rule.
-A rolling window goes through its steps again for every chunk, with the labels of the chunk, and moves on by the chunk.
-Memory is what one stream carries (`mib`), and what the compiled call needs besides (`temporary_mib`). Finished cells
-stay in records/cheap_depth.jsonl. The losses in the last column are those of results/table1-paper.
+CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one
+process, so that other work on the machine troubles all of them. Times are medians over the rounds;
+read the ratios to the paper's rule. A rolling window goes through its steps again for every chunk,
+with the labels of the chunk, and moves on by the chunk. Memory is what one stream carries (`mib`),
+and what the compiled call needs besides (`temporary_mib`). Finished cells stay in
+records/cheap_depth.jsonl. The losses in the last column are those of results/table1-paper.
 """
 
 import statistics
@@ -53,8 +54,14 @@ TEXTS = {
 }
 RULES = {name: (ft.rule(text), row) for name, (text, row) in TEXTS.items()}
 """Rules, each with the entry of Table 1 that has the same gradient: exact ones do not depend on the chunks."""
-WINDOWS = {"rolling BPTT, a sequence (48 steps)": 48, "rolling BPTT, 256 steps": 256, "rolling BPTT, 1024 steps": 1024}
-ROWS = {name: row for name, (_, row) in RULES.items()} | {"rolling BPTT, a sequence (48 steps)": "bptt"}
+WINDOWS = {
+    "rolling BPTT, a sequence (48 steps)": 48,
+    "rolling BPTT, 256 steps": 256,
+    "rolling BPTT, 1024 steps": 1024,
+}
+ROWS = {name: row for name, (_, row) in RULES.items()} | {
+    "rolling BPTT, a sequence (48 steps)": "bptt"
+}
 
 
 def new_carry(network, rule, streams):
@@ -109,7 +116,9 @@ def measure(cell):
         carry = (new_carry(network, ft.BPTT, streams), past)
         calls[name], carries[name] = compiled(through_window, network, carry, xs, ys), carry
         found[name] = memory(calls[name], carry, streams)
-        found[name]["million_operations"] = operations(through_window, network, carry, xs, ys) / chunk / 1e6
+        found[name]["million_operations"] = (
+            operations(through_window, network, carry, xs, ys) / chunk / 1e6
+        )
     times = {name: [] for name in calls}
     for turn in range(cell["rounds"] + 1):
         for name, call in calls.items():
@@ -133,8 +142,15 @@ def main():
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 50])
     parser.add_argument("--rounds", type=int, default=10)
     asked = parser.parse_args()
-    pairs = [(chunk, streams) for streams in asked.streams for chunk in asked.chunks if streams == 1 or chunk == 16]
-    cells = [{"chunk": chunk, "streams": streams, "rounds": asked.rounds} for chunk, streams in pairs]
+    pairs = [
+        (chunk, streams)
+        for streams in asked.streams
+        for chunk in asked.chunks
+        if streams == 1 or chunk == 16
+    ]
+    cells = [
+        {"chunk": chunk, "streams": streams, "rounds": asked.rounds} for chunk, streams in pairs
+    ]
     ledger.each(FILE, cells, measure)
     print_table()
 
@@ -156,7 +172,10 @@ def losses(runs, name, chunk):
     """Return the final training losses of a rule by seed, from runs of Table 1; HYBRID's depend on the chunk."""
     if name.startswith("HYBRID") and chunk != 16:
         return ""
-    mine = sorted((run for run in runs if run["entry"] == f"{ROWS.get(name)}, LRU x 4"), key=lambda run: run["seed"])
+    mine = sorted(
+        (run for run in runs if run["entry"] == f"{ROWS.get(name)}, LRU x 4"),
+        key=lambda run: run["seed"],
+    )
     return ", ".join(f"{run['training_loss']:.1e}" for run in mine)
 
 

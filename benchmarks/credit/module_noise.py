@@ -1,12 +1,13 @@
 """How much noise sampled modules bring into the gradient of credit depth: the paper's network for the copy task.
 
-    python -m benchmarks.credit.module_noise     at the start, and after 2,000 updates by the paper's rule
-    python -m benchmarks.credit.module_noise --modules 8 24
+    python -m benchmarks.credit.module_noise     at the start, and after 2,000 updates by the
+    paper's rule python -m benchmarks.credit.module_noise --modules 8 24
 
-Depth 2 of the encoder, streamed in chunks of 16, through M of 64 modules of each recurrent layer, sampled uniformly or
-in proportion to their time constants. The error is |g - g_all| / |g_all| of the encoder's gradient over a batch of 50
-sequences, each with a sample of its own; g_all is the gradient through all modules. Printed are its values in four
-draws. Finished cells stay in records/module_noise.jsonl.
+Depth 2 of the encoder, streamed in chunks of 16, through M of 64 modules of each recurrent layer,
+sampled uniformly or in proportion to their time constants. The error is |g - g_all| / |g_all| of
+the encoder's gradient over a batch of 50 sequences, each with a sample of its own; g_all is the
+gradient through all modules. Printed are its values in four draws. Finished cells stay in
+records/module_noise.jsonl.
 """
 
 from functools import cache
@@ -55,7 +56,9 @@ def streamed(network, rule, key=None):
     for start in range(0, batch.xs.shape[1], CHUNK):
         part = slice(start, start + CHUNK)
         xs, ys, mask = (leaf[:, part] for leaf in (batch.xs, batch.ys, batch.mask))
-        _, grads, carry = ft.gradient(network, carry, xs, ys, rule=rule, loss=CONFIG.task.loss, mask=mask)
+        _, grads, carry = ft.gradient(
+            network, carry, xs, ys, rule=rule, loss=CONFIG.task.loss, mask=mask
+        )
         total = total + ravel_pytree(grads.encoder)[0]
     return np.asarray(total)
 
@@ -64,10 +67,17 @@ def measure(cell):
     """Return the relative error of each draw."""
     network, loss = trained(cell["updates"])
     exact = streamed(network, ALL)
-    rule = ft.rule(f"online(depth=2, groups=1, modules={cell['modules']}, by_memory={cell['sampling'] == 'memory'})")
+    rule = ft.rule(
+        f"online(depth=2, groups=1, modules={cell['modules']}, "
+        f"by_memory={cell['sampling'] == 'memory'})"
+    )
     draws = [streamed(network, rule, jax.random.key(draw)) for draw in range(DRAWS)]
     errors = [float(np.linalg.norm(draw - exact) / np.linalg.norm(exact)) for draw in draws]
-    return {"training_loss": loss, "error": round(float(np.mean(errors)), 3), "errors": [round(e, 3) for e in errors]}
+    return {
+        "training_loss": loss,
+        "error": round(float(np.mean(errors)), 3),
+        "errors": [round(e, 3) for e in errors],
+    }
 
 
 def main():
@@ -83,7 +93,9 @@ def main():
         for sampling in ("uniform", "memory")
     ]
     ledger.each(FILE, cells, measure)
-    ledger.print_table(ledger.read(FILE), ["updates", "modules", "sampling"], ["training_loss", "error", "errors"])
+    ledger.print_table(
+        ledger.read(FILE), ["updates", "modules", "sampling"], ["training_loss", "error", "errors"]
+    )
 
 
 if __name__ == "__main__":

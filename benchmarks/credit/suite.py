@@ -2,11 +2,13 @@
 
     FORETRACE_DATA=... python -m benchmarks.credit.suite                  everything, one seed
     python -m benchmarks.credit.suite --tasks copy randman --seeds 0 1    these need no data
-    python -m benchmarks.credit.suite --page                              results/suite.md from the records
+    python -m benchmarks.credit.suite --page                              results/suite.md from the
+    records
 
 The tasks digits and heart need `pip install soundfile pyarrow`. Finished cells are
-lines of records/suite.jsonl and are not measured again; each is printed as it finishes. All rules see the same
-sequences, begin with the same network, and learn by `Learner.step` with the carry of the chunk before.
+lines of records/suite.jsonl and are not measured again; each is printed as it finishes. All rules
+see the same sequences, begin with the same network, and learn by `Learner.step` with the carry of
+the chunk before.
 """
 
 import time
@@ -37,7 +39,11 @@ def measure(cell):
         starts = task.network(jax.random.key(cell["seed"]))
         found["cosine"] = [alignment(task, cell["rule"], at, example) for at in (starts, network)]
     steps = task.streams * task.length * cell["batches"]
-    found |= spent | {"cpu_us_per_step": round(seconds / steps * 1e6, 2), "steps": steps, "skipped": skipped}
+    found |= spent | {
+        "cpu_us_per_step": round(seconds / steps * 1e6, 2),
+        "steps": steps,
+        "skipped": skipped,
+    }
     found |= {"seconds": round(time.monotonic() - began, 1), "commit": ledger.commit()}
     return found | {"parts": [float(f"{part:.4g}") for part in parts]}
 
@@ -67,7 +73,8 @@ def learn(task, cell, spent):
         data = cut(task, chunk, indices)
         began = time.process_time() if found else None
         state, losses = jax.block_until_ready(run(state, data))
-        # The first block holds the time to compile; it counts as long as the next one of its length.
+        # The first block holds the time to compile; it counts as long as the next one of its
+        # length.
         seconds += 0.0 if began is None else (time.process_time() - began) / len(indices)
         found.append(jax.tree.map(lambda leaf: np.asarray(leaf, float).sum(), losses))
     state = getattr(state, "learner", state)
@@ -86,11 +93,16 @@ def blocks(task, batches):
 
 def cut(task, chunk, indices):
     """Return sequences in chunks, and where they start: (sequences, calls, streams, chunk, ...)."""
-    xs, ys, mask = (jnp.stack(leaves) for leaves in zip(*(_arrays(task.batch(i)) for i in indices), strict=True))
+    xs, ys, mask = (
+        jnp.stack(leaves) for leaves in zip(*(_arrays(task.batch(i)) for i in indices), strict=True)
+    )
     starts = np.zeros(mask.shape, bool)
     starts[..., 0] = not task.joined
     shape = (len(indices), task.streams, task.length // chunk, chunk)
-    return tuple(leaf.reshape(*shape, *leaf.shape[3:]).swapaxes(1, 2) for leaf in (xs, ys, mask, jnp.asarray(starts)))
+    return tuple(
+        leaf.reshape(*shape, *leaf.shape[3:]).swapaxes(1, 2)
+        for leaf in (xs, ys, mask, jnp.asarray(starts))
+    )
 
 
 def alignment(task, name, network, example):
@@ -131,8 +143,16 @@ def main():
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--rules", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--steps", type=int, help="batches of sequences to learn from; default: the task's own number")
-    parser.add_argument("--page", action="store_true", help="measure nothing: write results/suite.md from the records")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        help="batches of sequences to learn from; default: the task's own number",
+    )
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="measure nothing: write results/suite.md from the records",
+    )
     asked = parser.parse_args()
     if asked.page:
         from benchmarks.credit import suite_page

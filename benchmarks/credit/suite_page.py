@@ -32,7 +32,11 @@ SCORES = {
     "digits": {"loss": "test loss, nats", "accuracy": "test accuracy"},
     "text": {"bits_per_byte": "bits per byte, last tenth", "bits_per_byte_in_all": "in all"},
     "randman": {"loss": "test loss, nats", "accuracy": "test accuracy"},
-    "heart": {"nrmse": "nRMSE, mean of the second", "nrmse_first": "0.03 s ahead", "nrmse_last": "1 s ahead"},
+    "heart": {
+        "nrmse": "nRMSE, mean of the second",
+        "nrmse_first": "0.03 s ahead",
+        "nrmse_last": "1 s ahead",
+    },
 }
 
 
@@ -48,7 +52,9 @@ def text(path=ledger.RECORDS / "suite.jsonl"):
         path: file of the records.
     """
     records = ledger.read(path)
-    page = re.sub(r"<!-- table (\w+) -->", lambda found: table(records, found[1]), TEMPLATE.read_text())
+    page = re.sub(
+        r"<!-- table (\w+) -->", lambda found: table(records, found[1]), TEMPLATE.read_text()
+    )
     return page.replace("<!-- provenance -->", provenance(records))
 
 
@@ -57,14 +63,20 @@ def table(records, task):
     mine = [r for r in records if r["cell"]["task"] == task]
     most = max((r["cell"]["batches"] for r in mine), default=0)
     mine = [r for r in mine if r["cell"]["batches"] == most]
-    rules = {name: found for name in ORDER if (found := [r["found"] for r in mine if r["cell"]["rule"] == name])}
+    rules = {
+        name: found
+        for name in ORDER
+        if (found := [r["found"] for r in mine if r["cell"]["rule"] == name])
+    }
     if not rules:
         return "*Not measured yet.*"
     cosines = any("cosine" in found for found in rules[next(iter(rules))])
     head = ["", "seeds", *SCORES[task].values(), "memory, KiB", "10³ operations", "CPU time"]
     lines = table_head(head + ["cosine with BPTT: start, end"] * cosines)
     base = _mean(rules[ONLINE], "cpu_us_per_step") if ONLINE in rules else None
-    best = {key: _best(key, [_mean(found, key) for found in rules.values()]) for key in SCORES[task]}
+    best = {
+        key: _best(key, [_mean(found, key) for found in rules.values()]) for key in SCORES[task]
+    }
     for name, found in rules.items():
         one = found[0]
         scores = [_score(key, found, best[key]) for key in SCORES[task]]
@@ -74,8 +86,15 @@ def table(records, task):
         lines.append(table_row(row + [_cosine(found)] * cosines))
     if task == "heart":
         one = rules[next(iter(rules))][0]
-        for name, key in {"the last value": "last_value", "linear regression on the last 3 s": "linear"}.items():
-            lines.append(table_row([name, "", *(f"{one[key][score]:.3f}" for score in SCORES[task]), "", "", ""]))
+        for name, key in {
+            "the last value": "last_value",
+            "linear regression on the last 3 s": "linear",
+        }.items():
+            lines.append(
+                table_row(
+                    [name, "", *(f"{one[key][score]:.3f}" for score in SCORES[task]), "", "", ""]
+                )
+            )
     return "\n".join(lines)
 
 
@@ -84,15 +103,22 @@ def provenance(records):
     if not records:
         return ""
     around = [record["surroundings"] for record in records]
-    versions = sorted({f"{name} {version}" for one in around for name, version in one["packages"].items()})
+    versions = sorted(
+        {f"{name} {version}" for one in around for name, version in one["packages"].items()}
+    )
     commits = sorted({record["found"]["commit"] for record in records})
     loads = [one["load"] for one in around]
     return "\n".join(
         [
-            "- " + ", ".join(f"`{command}`" for command in dict.fromkeys(record["command"] for record in records)),
+            "- "
+            + ", ".join(
+                f"`{command}`" for command in dict.fromkeys(record["command"] for record in records)
+            ),
             f"- commits {', '.join(commits)}; {', '.join(sorted({one['time'] for one in around}))}",
-            f"- Python {', '.join(sorted({one['python'] for one in around}))}, {', '.join(versions)}",
-            f"- {'; '.join(sorted({one['machine'] for one in around}))}; load {min(loads)} to {max(loads)}",
+            f"- Python {', '.join(sorted({one['python'] for one in around}))}, "
+            f"{', '.join(versions)}",
+            f"- {'; '.join(sorted({one['machine'] for one in around}))}; load {min(loads)} to "
+            f"{max(loads)}",
         ]
     )
 

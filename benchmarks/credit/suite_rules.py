@@ -1,7 +1,8 @@
 """The rules of the suite, what a step of each costs, and the windows that cost as much as credit through 8 modules.
 
-optimiser     Adam at `RATE` for every rule and task, gradients clipped at a norm of 1; no update without a label
-immediate     the derivative of one step with RMSprop (Adam without momentum): "Temporal credit is free",
+optimiser     Adam at `RATE` for every rule and task, gradients clipped at a norm of 1; no update
+without a label immediate     the derivative of one step with RMSprop (Adam without momentum):
+"Temporal credit is free",
               arXiv 2603.28750
 equal         the longest window, or chunk, that needs no more than `REFERENCE` does
 """
@@ -90,12 +91,19 @@ class Costs:
 
     def __init__(self, task):
         self.task, self.network = task, task.network(jax.random.key(0))
-        self.memory, self.operations, self.settings = cache(self.memory), cache(self.operations), cache(self.settings)
+        self.memory, self.operations, self.settings = (
+            cache(self.memory),
+            cache(self.operations),
+            cache(self.settings),
+        )
 
     def of(self, name):
         """Return the costs of a rule, for records."""
         settings = self.settings(name)
-        found = {"memory_kib": self.memory(name, *settings), "operations": self.operations(name, *settings)}
+        found = {
+            "memory_kib": self.memory(name, *settings),
+            "operations": self.operations(name, *settings),
+        }
         return {key: round(value, 1) for key, value in found.items()} | dict(settings)
 
     def settings(self, name):
@@ -106,13 +114,25 @@ class Costs:
             return ()
         cost = self.memory if equal == "memory" else self.operations
         # Below some length, what a chunk needs hides in the room that the gradient needs anyway.
-        short, long = (2 * task.chunk, 4 * task.chunk) if kind == "reach" else (task.length // 2, task.length)
+        short, long = (
+            (2 * task.chunk, 4 * task.chunk) if kind == "reach" else (task.length // 2, task.length)
+        )
         at_short, at_long = (cost(name, (kind, steps)) for steps in (short, long))
         # Both grow in proportion to the window.
         steps = int(short + (cost(REFERENCE) - at_short) / (at_long - at_short) * (long - short))
         if kind == "chunk":
-            return ((kind, max(c for c in range(task.chunk, task.length + 1) if not task.length % c and c <= steps)),)
-        # Less than a chunk would leave labels out, and a sequence has nothing before its first step.
+            return (
+                (
+                    kind,
+                    max(
+                        c
+                        for c in range(task.chunk, task.length + 1)
+                        if not task.length % c and c <= steps
+                    ),
+                ),
+            )
+        # Less than a chunk would leave labels out, and a sequence has nothing before its first
+        # step.
         return ((kind, max(task.chunk, steps if task.joined else min(steps, task.length))),)
 
     def memory(self, name, *settings):
@@ -128,7 +148,11 @@ class Costs:
             return learner.step(state, xs, ys, mask=mask, **starts)
 
         program = jax.jit(step, donate_argnums=0).lower(state, xs, ys, mask, starts).compile()
-        carried = (state.learner.carry, state.window, state.starts) if "reach" in settings else state.carry
+        carried = (
+            (state.learner.carry, state.window, state.starts)
+            if "reach" in settings
+            else state.carry
+        )
         held = sum(leaf.nbytes for leaf in jax.tree.leaves(carried))
         return (held + program.memory_analysis().temp_size_in_bytes) / 2**10
 
@@ -136,8 +160,15 @@ class Costs:
         """Return the operations of a step: outputs, gradient and what is carried on, without the optimiser."""
         settings, task = dict(settings), self.task
         if "reach" not in settings:
-            return ft.operation_count(self.network, WAYS[name].rule, settings.get("chunk", task.chunk))
+            return ft.operation_count(
+                self.network, WAYS[name].rule, settings.get("chunk", task.chunk)
+            )
         chunk, reach = task.chunk, settings["reach"]
-        window, ys = jnp.zeros((reach, self.network.input_size)), jnp.zeros((chunk, self.network.output_size))
+        window, ys = (
+            jnp.zeros((reach, self.network.input_size)),
+            jnp.zeros((chunk, self.network.output_size)),
+        )
         step = partial(window_gradient, chunk=chunk, loss=ft.losses.squared_error)
-        return operations(step, self.network, ft.init_carry(self.network, ft.BPTT), window, ys) / chunk
+        return (
+            operations(step, self.network, ft.init_carry(self.network, ft.BPTT), window, ys) / chunk
+        )

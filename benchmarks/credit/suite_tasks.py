@@ -1,6 +1,7 @@
 """The five tasks of the suite: streams of sequences, one network, and what is scored.
 
-Each function returns a `Task` for a seed. A batch of sequences is a function of its index, so that nothing is stored.
+Each function returns a `Task` for a seed. A batch of sequences is a function of its index, so that
+nothing is stored.
 """
 
 import gzip
@@ -27,8 +28,10 @@ class Task(NamedTuple):
         streams: number of streams side by side.
         chunk: steps of a call; it divides the length.
         length: steps of a sequence.
-        batch: function of an index that returns inputs, targets and weights of a batch, (streams, length, ...).
-        score: function of the network and the losses along the way (ten parts) that returns the scores.
+        batch: function of an index that returns inputs, targets and weights of a batch, (streams,
+            length, ...).
+        score: function of the network and the losses along the way (ten parts) that returns the
+            scores.
         joined: the next batch goes on where this one ends, without a reset.
     """
 
@@ -53,7 +56,10 @@ def copy(seed):
         losses = jax.vmap(jax.vmap(task.loss))(outputs, test.ys)
         right = jax.vmap(jax.vmap(ft.losses.accuracy))(outputs, test.ys)
         cosine = {"example": (test.xs[:20], test.ys[:20], test.mask[:20])}
-        return {"loss": float(losses[asked].mean()), "accuracy": float(right[asked].mean())} | cosine
+        return {
+            "loss": float(losses[asked].mean()),
+            "accuracy": float(right[asked].mean()),
+        } | cosine
 
     draw = jax.jit(lambda index: task.batch(seed, index, streams))
     cell = ft.LRU.factory(state_size=size)
@@ -77,7 +83,9 @@ def digits(seed):
 
     def batch(index):
         epoch, at = divmod(index, per_epoch)
-        rows = np.random.default_rng([seed, epoch]).permutation(len(sounds))[at * streams : (at + 1) * streams]
+        rows = np.random.default_rng([seed, epoch]).permutation(len(sounds))[
+            at * streams : (at + 1) * streams
+        ]
         return steps(sounds[rows]), np.repeat(labels[rows, None], length, 1), weights
 
     def score(network, parts):
@@ -92,7 +100,9 @@ def digits(seed):
 def text(seed):
     """Predict the next byte of a book, in one stream."""
     length, chunk, size = 1024, 16, 64
-    found = np.frombuffer(gzip.decompress((data() / "streams" / "war_and_peace.txt.gz").read_bytes()), np.uint8)
+    found = np.frombuffer(
+        gzip.decompress((data() / "streams" / "war_and_peace.txt.gz").read_bytes()), np.uint8
+    )
 
     def batch(index):
         part = found[index * length : (index + 1) * length + 1]
@@ -101,7 +111,10 @@ def text(seed):
     ones = np.full((1, length), 1 / chunk, np.float32)
 
     def score(network, parts):
-        return {"bits_per_byte": parts[-1] / np.log(2), "bits_per_byte_in_all": float(np.mean(parts)) / np.log(2)}
+        return {
+            "bits_per_byte": parts[-1] / np.log(2),
+            "bits_per_byte_in_all": float(np.mean(parts)) / np.log(2),
+        }
 
     make = maker(256, 256, size, 2, ft.LRU.factory(state_size=size))
     loss = ft.losses.softmax_cross_entropy
@@ -119,8 +132,13 @@ def randman(seed):
         points = draw.uniform(size=(count, 1, dimensions, 1))
         amplitude, frequency, phase = manifolds[:, labels]
         order = np.arange(1, 101)
-        # A smooth function for each unit: a product over the dimensions of Fourier series whose terms fall as 1 / k^2.
-        times = (amplitude / order**2 * np.sin(2 * np.pi * (order * points * frequency + phase))).sum(-1).prod(-1)
+        # A smooth function for each unit: a product over the dimensions of Fourier series whose
+        # terms fall as 1 / k^2.
+        times = (
+            (amplitude / order**2 * np.sin(2 * np.pi * (order * points * frequency + phase)))
+            .sum(-1)
+            .prod(-1)
+        )
         low, high = times.min(1, keepdims=True), times.max(1, keepdims=True)
         at = np.minimum((times - low) / (high - low) * length, length - 1).astype(int)
         xs = (np.arange(length)[:, None] == at[:, None]).astype(np.float32)
@@ -135,7 +153,10 @@ def randman(seed):
     def score(network, parts):
         logits = predict(network, test[0]).mean(1)
         loss = jax.vmap(ft.losses.softmax_cross_entropy)(logits, test[1][:, 0]).mean()
-        found = {"loss": float(loss), "accuracy": float((logits.argmax(-1) == test[1][:, 0]).mean())}
+        found = {
+            "loss": float(loss),
+            "accuracy": float((logits.argmax(-1) == test[1][:, 0]).mean()),
+        }
         return found | {"example": tuple(leaf[:32] for leaf in test)}
 
     cell = ft.LIF.factory(state_size=size, timescales=(5.0, 20.0))
@@ -154,7 +175,11 @@ def heart(seed):
     count, first = len(signal) - HORIZONS, 20 * 60 * HORIZONS
     signal = ((signal - signal[:first].mean()) / signal[:first].std()).astype(np.float32)
     ahead = np.stack([signal[h : count + h] for h in range(1, HORIZONS + 1)], 1)
-    xs, ones, scored = signal[:count, None], np.full((1, length), 1 / chunk, np.float32), slice(first, None)
+    xs, ones, scored = (
+        signal[:count, None],
+        np.full((1, length), 1 / chunk, np.float32),
+        slice(first, None),
+    )
 
     def batch(index):
         at = index * length % first
@@ -162,7 +187,11 @@ def heart(seed):
 
     def nrmse(predicted):
         errors = np.sqrt(((predicted - ahead[scored]) ** 2).mean(0)) / signal[first:].std()
-        return {"nrmse": float(errors.mean()), "nrmse_first": float(errors[0]), "nrmse_last": float(errors[-1])}
+        return {
+            "nrmse": float(errors.mean()),
+            "nrmse_first": float(errors[0]),
+            "nrmse_last": float(errors[-1]),
+        }
 
     def simple():
         lags = 3 * HORIZONS
@@ -186,7 +215,9 @@ BATCHES = {"copy": 1500, "digits": 810, "text": 250, "randman": 500, "heart": 18
 
 def maker(inputs, outputs, size, depth, cell, **options):
     """Return the function that makes a network from a key."""
-    return lambda key: ft.Network(inputs, outputs, model_size=size, depth=depth, cell=cell, key=key, **options)
+    return lambda key: ft.Network(
+        inputs, outputs, model_size=size, depth=depth, cell=cell, key=key, **options
+    )
 
 
 def predict(network, xs):
@@ -206,7 +237,8 @@ def recordings(split):
             sound = soundfile.read(io.BytesIO(row["audio"]["bytes"]), dtype="float32")[0][-4096:]
             sounds.append(np.pad(sound, (4096 - len(sound), 0)))
             labels.append(row["label"])
-    # One constant brings the speech to about unit variance; a stream does not know the loudness of what comes.
+    # One constant brings the speech to about unit variance; a stream does not know the loudness of
+    # what comes.
     return np.stack(sounds) / 0.06, np.array(labels, np.int32)
 
 

@@ -4,10 +4,11 @@
     python -m benchmarks.credit.training --cosine --seeds 3
     python -m benchmarks.credit.training --plot results/credit/tradeoff.png
 
-Fresh patterns, one update for each batch; four LRU layers of N 32, H 32, a pattern of 12 steps, 4 bits, kept over 4, so
-29 steps in all. This is far from the paper's setting (N 64, H 128, pattern of 20 steps): it orders methods and no more.
-Rules that are exact on whole sequences are run so; what a rule does inside a chunk alone is run in chunks of 8. A
-window is gone through again for every chunk. Finished cells stay in records/credit.jsonl.
+Fresh patterns, one update for each batch; four LRU layers of N 32, H 32, a pattern of 12 steps, 4
+bits, kept over 4, so 29 steps in all. This is far from the paper's setting (N 64, H 128, pattern of
+20 steps): it orders methods and no more. Rules that are exact on whole sequences are run so; what a
+rule does inside a chunk alone is run in chunks of 8. A window is gone through again for every
+chunk. Finished cells stay in records/credit.jsonl.
 """
 
 import time
@@ -47,7 +48,9 @@ def with_depth(*options):
 
 GROUPS = [f"depth={d}, groups={g}" for g in (1, 2) for d in (1, 2, DEPTH)]
 WHOLE = [*(ft.ONLINE.with_depth(d) for d in range(DEPTH + 1)), *with_depth(*GROUPS), ft.BPTT]
-SAMPLED = with_depth("depth=1, modules=8", "depth=1, modules=4", *(f"{text}, modules=8" for text in GROUPS))
+SAMPLED = with_depth(
+    "depth=1, modules=8", "depth=1, modules=4", *(f"{text}, modules=8" for text in GROUPS)
+)
 IN_CHUNKS = [*SAMPLED, ft.HYBRID, ft.HYBRID.with_depth(1), ft.UORO, ft.rule("uoro(sketches=16)")]
 METHODS = (
     {str(rule): Method(rule) for rule in WHOLE}
@@ -60,7 +63,9 @@ METHODS = (
 def make_network(seed, r_min):
     cell = ft.LRU.factory(state_size=32, r_min=r_min)
     key = jax.random.key(seed)
-    return ft.Network(TASK.input_size, TASK.output_size, model_size=32, depth=DEPTH, cell=cell, key=key)
+    return ft.Network(
+        TASK.input_size, TASK.output_size, model_size=32, depth=DEPTH, cell=cell, key=key
+    )
 
 
 def train(method, cell):
@@ -68,9 +73,18 @@ def train(method, cell):
     found, steps = [], cell["steps"]
     rate = optax.cosine_decay_schedule(RATE, steps) if cell["decay"] == "cosine" else RATE
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-    whole = {"batch_size": BATCH, "accumulate": bool(method.chunk), "whole_sequences": not method.chunk}
+    whole = {
+        "batch_size": BATCH,
+        "accumulate": bool(method.chunk),
+        "whole_sequences": not method.chunk,
+    }
     learner = ft.Learner(
-        make_network(0, cell["r_min"]), rule=method.rule, optimizer=optimizer, loss=TASK.loss, warn=False, **whole
+        make_network(0, cell["r_min"]),
+        rule=method.rule,
+        optimizer=optimizer,
+        loss=TASK.loss,
+        warn=False,
+        **whole,
     )
 
     def one(seed, state, step):
@@ -78,7 +92,9 @@ def train(method, cell):
         if method.reach:
             loss, grads = windows(state.network, batch, method)
             updates, moments = optimizer.update(grads, state.opt_state, state.network)
-            return state._replace(network=optax.apply_updates(state.network, updates), opt_state=moments), loss
+            return state._replace(
+                network=optax.apply_updates(state.network, updates), opt_state=moments
+            ), loss
         length = batch.xs.shape[1]
         total, size = 0.0, method.chunk or length
         for at in range(0, length, size):
@@ -114,7 +130,10 @@ def windows(network, batch, method):
             new, window = slice(start, start + CHUNK), xs[first : start + CHUNK]
             given = {"mask": mask[new], "chunk": CHUNK, "loss": TASK.loss}
             loss, part, moved = window_gradient(network, carry, window, ys[new], **given)
-            value, grads = value + loss, part if grads is None else jax.tree.map(jnp.add, grads, part)
+            value, grads = (
+                value + loss,
+                part if grads is None else jax.tree.map(jnp.add, grads, part),
+            )
             if len(window) >= method.reach:
                 carry, first = moved, first + CHUNK
         return value, grads
@@ -156,7 +175,11 @@ def costs(name):
     method, network = METHODS[name], make_network(0, 0.0)
     learn, carry, program = stream_program(name)
     window = (method.reach or 0) * TASK.input_size
-    count = operations(learn, carry) / CHUNK if window else ft.operation_count(network, method.rule, CHUNK)
+    count = (
+        operations(learn, carry) / CHUNK
+        if window
+        else ft.operation_count(network, method.rule, CHUNK)
+    )
     temporary = program.memory_analysis().temp_size_in_bytes
     carried = ft.carry_size(network, method.rule) + window
     return {"carry": carried, "operations_per_step": round(count), "temporary_bytes": temporary}
@@ -203,7 +226,12 @@ def plot(records, path):
         name, losses = record["cell"]["rule"], np.array(record["found"]["losses"])
         middle = np.exp(np.log(losses).mean())
         spread = [[middle - losses.min()], [losses.max() - middle]]
-        style = {"color": f"C{number % 10}", "marker": "os^vDP"[number // 10 % 6], "capsize": 3, "linestyle": "none"}
+        style = {
+            "color": f"C{number % 10}",
+            "marker": "os^vDP"[number // 10 % 6],
+            "capsize": 3,
+            "linestyle": "none",
+        }
         for axes, key in zip(panels, costs, strict=True):
             if name == "BPTT":
                 axes.axhline(middle, color="0.5", linestyle=":", label="BPTT, whole sequences")
@@ -230,8 +258,14 @@ def main():
         records = ledger.read(FILE)
         most = max(record["cell"]["steps"] for record in records)
         return plot([r for r in records if r["cell"]["steps"] == most], asked.plot)
-    setting = {"steps": asked.steps, "decay": "cosine" if asked.cosine else "none", "seeds": asked.seeds}
-    cells = [{"rule": name, "r_min": r_min, **setting} for r_min in asked.r_min for name in asked.rules]
+    setting = {
+        "steps": asked.steps,
+        "decay": "cosine" if asked.cosine else "none",
+        "seeds": asked.seeds,
+    }
+    cells = [
+        {"rule": name, "r_min": r_min, **setting} for r_min in asked.r_min for name in asked.rules
+    ]
     return ledger.each(FILE, cells, measure)
 
 

@@ -1,8 +1,9 @@
 """Parity and time of exported learning steps: `python -m benchmarks.engine.export [--steps 10000]`.
 
-Every cell learns to recall an input of three rows ago in onnxruntime on one thread. Every step is also done by
-`Learner.step`, from the same state, and what comes out (loss, parameters, states, sensitivities) is compared. Runs that
-go on by themselves move apart, as two learners do whose parameters differ by 1e-7. Needs the extra `export`.
+Every cell learns to recall an input of three rows ago in onnxruntime on one thread. Every step is
+also done by `Learner.step`, from the same state, and what comes out (loss, parameters, states,
+sensitivities) is compared. Runs that go on by themselves move apart, as two learners do whose
+parameters differ by 1e-7. Needs the extra `export`.
 """
 
 import tempfile
@@ -85,13 +86,19 @@ def learned(
 
 def measure(cell):
     """Return sizes, losses, largest difference and times of a cell's learning step."""
-    network = ft.Network(1, 1, model_size=16, depth=2, cell=CELLS[cell["cell"]], key=jax.random.key(0))
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=ft.losses.squared_error, warn=False)
+    network = ft.Network(
+        1, 1, model_size=16, depth=2, cell=CELLS[cell["cell"]], key=jax.random.key(0)
+    )
+    learner = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=ft.losses.squared_error, warn=False
+    )
     with tempfile.TemporaryDirectory() as folder:
         learning = ft.export(learner, Path(folder) / "learning.onnx", "onnx", learn=True)
         inference = ft.export(learner, Path(folder) / "inference.onnx", "onnx")
         stablehlo = ft.export(learner, Path(folder) / "learning.stablehlo", learn=True)
-        sizes = [round(path.graph.stat().st_size / 1000) for path in (learning, inference, stablehlo)]
+        sizes = [
+            round(path.graph.stat().st_size / 1000) for path in (learning, inference, stablehlo)
+        ]
         nodes = len(onnx.load(learning.graph).graph.node)
         losses, apart, there, here = learned(learner, learning, *rows(cell["steps"]))
     return {
@@ -109,10 +116,16 @@ def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS))
-    parser.add_argument("--float64", action="store_true", help="export and compare in double precision")
+    parser.add_argument(
+        "--float64", action="store_true", help="export and compare in double precision"
+    )
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", asked.float64)
-    ledger.each(FILE, [{"cell": c, "steps": asked.steps, "float64": asked.float64} for c in asked.cells], measure)
+    ledger.each(
+        FILE,
+        [{"cell": c, "steps": asked.steps, "float64": asked.float64} for c in asked.cells],
+        measure,
+    )
     if records := ledger.read(FILE):
         ledger.print_table(records, list(records[0]["cell"]), list(records[0]["found"]))
 

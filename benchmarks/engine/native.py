@@ -1,11 +1,13 @@
 """CPU time of a learning step in C, in JAX and elsewhere: `python -m benchmarks.engine.native`, about five minutes.
 
-All of one network are timed in turn, in one process, on one core, with float32, Adam and the squared error of one
-output from three inputs; "24 modules" have the second-order step and least squares. "C" is a loop in C around
-`model_step`; "native.step" is the same program called from Python. A time is the least of seven rounds, each of as many
-rows as fit into 0.2 s. Bytes are those of the header file. "compiled" is the seconds of CPU of the compiler alone:
-those of the exact rule on 2 x 32 are a minute or more. Other runtimes are columns if they are installed
-(`native_peers.py`); of the exact rule they are left out, as they compile for minutes. Needs a C compiler.
+All of one network are timed in turn, in one process, on one core, with float32, Adam and the
+squared error of one output from three inputs; "24 modules" have the second-order step and least
+squares. "C" is a loop in C around `model_step`; "native.step" is the same program called from
+Python. A time is the least of seven rounds, each of as many rows as fit into 0.2 s. Bytes are those
+of the header file. "compiled" is the seconds of CPU of the compiler alone: those of the exact rule
+on 2 x 32 are a minute or more. Other runtimes are columns if they are installed
+(`native_peers.py`); of the exact rule they are left out, as they compile for minutes. Needs a C
+compiler.
 """
 
 import ctypes
@@ -80,7 +82,15 @@ def least(call):
 def in_c(native, xs, ys, folder):
     """Return a loop in C around the step that `native.step` calls."""
     (folder / "loop.c").write_text(LOOP)
-    call = [*compiler.find_compiler(), *compiler.FLAGS, "-shared", "-fPIC", "-o", "loop.so", "loop.c"]
+    call = [
+        *compiler.find_compiler(),
+        *compiler.FLAGS,
+        "-shared",
+        "-fPIC",
+        "-o",
+        "loop.so",
+        "loop.c",
+    ]
     subprocess.run(call, cwd=folder, check=True)
     rows_of = ctypes.CDLL(str(folder / "loop.so")).rows_of
     step = ctypes.cast(native._step, ctypes.c_void_p)
@@ -101,7 +111,9 @@ def measure(cell):
         os.environ["FORETRACE_CACHE"] = name
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         native = ft.native(learner)
-        found = {"compiled, s": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 1)}
+        found = {
+            "compiled, s": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 1)
+        }
         calls = {
             "C": in_c(native, xs, ys, folder),
             "native.step": lambda rows: [native.step(xs[t], ys[t]) for t in range(rows)],
@@ -110,7 +122,10 @@ def measure(cell):
         calls |= {kind: make(learner, xs, ys, folder) for kind, make in peers.items()}
         found |= {f"{kind}, us": least(call) for kind, call in calls.items() if call is not None}
     words = native._program.header.split()
-    sizes = {part: int(words[words.index(f"MODEL_{part.upper()}_BYTES") + 1]) for part in ("state", "scratch")}
+    sizes = {
+        part: int(words[words.index(f"MODEL_{part.upper()}_BYTES") + 1])
+        for part in ("state", "scratch")
+    }
     return found | {f"{part}, bytes": size for part, size in sizes.items()}
 
 

@@ -1,9 +1,10 @@
 """Largest differences between the step in C and in JAX over 10,000 rows: `python -m benchmarks.engine.native_parity`.
 
-Two layers of four modules for every cell and every rule, with Adam, and modules with the second-order step, in float32.
-Some rows have a NaN input, an infinite input or a label that is none, some are not learned, and some begin a sequence.
-"twin" is JAX beside JAX whose first parameters are the next floating-point numbers: what rounding alone does over the
-rows. Needs a C compiler.
+Two layers of four modules for every cell and every rule, with Adam, and modules with the
+second-order step, in float32. Some rows have a NaN input, an infinite input or a label that is
+none, some are not learned, and some begin a sequence. "twin" is JAX beside JAX whose first
+parameters are the next floating-point numbers: what rounding alone does over the rows. Needs a C
+compiler.
 """
 
 from pathlib import Path
@@ -43,7 +44,15 @@ RULES = {
 MODELS = (
     *((cell, str(ft.ONLINE)) for cell in CELLS),
     *((cell, str(rule)) for cell, rules in RULES.items() for rule in rules),
-    *(("modules", text) for text in ("kalman, 1 number", "kalman, 3 numbers", "kalman, 3 classes", "Adam, 3 classes")),
+    *(
+        ("modules", text)
+        for text in (
+            "kalman, 1 number",
+            "kalman, 3 numbers",
+            "kalman, 3 classes",
+            "Adam, 3 classes",
+        )
+    ),
 )
 
 
@@ -63,7 +72,12 @@ def _of_modules(kind):
     network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
     optimizer = ft.kalman() if optimizer == "kalman" else optax.adam(1e-3)
     loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
-    options = {"optimizer": optimizer, "head": ft.heads.least_squares(), "loss": loss, "warn": False}
+    options = {
+        "optimizer": optimizer,
+        "head": ft.heads.least_squares(),
+        "loss": loss,
+        "warn": False,
+    }
     return ft.Learner(network, rule=ft.ONLINE, **options), classes
 
 
@@ -149,7 +163,10 @@ def measure(cell):
     """Return the differences of a line of the table."""
     learner, classes = learner_of(cell["model"], cell["rule"])
     found = compare(learner, cell["rows"], classes)
-    return {name: value if isinstance(value, int) else float(f"{value:.1e}") for name, value in found.items()}
+    return {
+        name: value if isinstance(value, int) else float(f"{value:.1e}")
+        for name, value in found.items()
+    }
 
 
 if __name__ == "__main__":
@@ -158,7 +175,11 @@ if __name__ == "__main__":
     parser.add_argument("--models", nargs="*", default=sorted({model for model, _ in MODELS}))
     parser.add_argument("--records", type=Path, default=ledger.RECORDS / "native_parity.jsonl")
     given = parser.parse_args()
-    cells = [{"model": model, "rule": rule, "rows": given.rows} for model, rule in MODELS if model in given.models]
+    cells = [
+        {"model": model, "rule": rule, "rows": given.rows}
+        for model, rule in MODELS
+        if model in given.models
+    ]
     ledger.each(given.records, cells, measure)
     columns = (
         "refused",

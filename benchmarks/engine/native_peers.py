@@ -50,7 +50,9 @@ def in_onnxruntime(learner, xs, ys, folder):
     def call(rows):
         nonlocal state
         for t in range(rows):
-            out = dict(zip(names, session.run(None, {"x": xs[t], "y": ys[t], **state}), strict=True))
+            out = dict(
+                zip(names, session.run(None, {"x": xs[t], "y": ys[t], **state}), strict=True)
+            )
             state = {name: out["next." + name] for name in state}
 
     return call
@@ -73,7 +75,9 @@ def in_iree(learner, xs, ys, folder):
     step = getattr(context.modules, module.name)["main"]
     header, state = json.loads(files.header.read_text()), load_file(files.state)
     inputs, outputs = ([each["name"] for each in header[kind]] for kind in ("inputs", "outputs"))
-    state = {name: iree.runtime.asdevicearray(config.device, value) for name, value in state.items()}
+    state = {
+        name: iree.runtime.asdevicearray(config.device, value) for name, value in state.items()
+    }
 
     def call(rows):
         nonlocal state
@@ -107,13 +111,26 @@ def in_emx(learner, xs, ys, folder):
     import onnx
 
     files = ft.export(learner, folder / "model.onnx", "onnx", learn=True)
-    make = [sys.executable, "-m", "emx_onnx_cgen", "compile", "model.onnx", "emx.c", "--model-name", "model"]
-    subprocess.run([*make, "--large-temp-threshold", "0"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    make = [
+        sys.executable,
+        "-m",
+        "emx_onnx_cgen",
+        "compile",
+        "model.onnx",
+        "emx.c",
+        "--model-name",
+        "model",
+    ]
+    subprocess.run(
+        [*make, "--large-temp-threshold", "0"], cwd=folder, check=True, stdout=subprocess.DEVNULL
+    )
     graph = onnx.load(files.graph).graph
     inputs, outputs = ([value.name for value in side] for side in (graph.input, graph.output))
     header, state = json.loads(files.header.read_text()), load_file(files.state)
     shapes = {each["name"]: each for side in ("inputs", "outputs") for each in header[side]}
-    buffers = {name: np.zeros(shapes[name]["shape"], shapes[name]["dtype"]) for name in (*inputs, *outputs)}
+    buffers = {
+        name: np.zeros(shapes[name]["shape"], shapes[name]["dtype"]) for name in (*inputs, *outputs)
+    }
     for name in inputs:
         if name in state:
             buffers[name][...] = state[name]
@@ -147,7 +164,10 @@ def in_river(xs, ys):
     from river import linear_model
 
     model = linear_model.LogisticRegression()
-    data = [({"a": a, "b": b, "c": c}, bool(y > 0)) for (a, b, c), (y,) in zip(xs.tolist(), ys.tolist(), strict=True)]
+    data = [
+        ({"a": a, "b": b, "c": c}, bool(y > 0))
+        for (a, b, c), (y,) in zip(xs.tolist(), ys.tolist(), strict=True)
+    ]
 
     def call(rows):
         for x, y in data[:rows]:

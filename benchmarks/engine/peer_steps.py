@@ -1,9 +1,9 @@
 """One training step of a GRU network by foretrace, in plain JAX and in torch, for `peer_times.py`.
 
-Four GRU layers of 91 features on the shape of the copy task (48 steps, batch 50), each in the block of the paper's
-Figure 1: norm, GRU, GELU, gated linear unit, sum. Plain JAX and torch compute the gradient of BPTT. All clip it and
-update by AdamW. Plain JAX is `lax.scan` and `jax.grad` with Optax, one compiled program. Torch is `nn.GRU`, its own
-kernel, with fused AdamW, run eagerly.
+Four GRU layers of 91 features on the shape of the copy task (48 steps, batch 50), each in the block
+of the paper's Figure 1: norm, GRU, GELU, gated linear unit, sum. Plain JAX and torch compute the
+gradient of BPTT. All clip it and update by AdamW. Plain JAX is `lax.scan` and `jax.grad` with
+Optax, one compiled program. Torch is `nn.GRU`, its own kernel, with fused AdamW, run eagerly.
 """
 
 from functools import partial
@@ -25,7 +25,12 @@ SHAPE = SHAPES["copy"]._replace(model=WIDTH)
 
 def calls():
     """Return a call for each; it makes one step from where the last one ended."""
-    return {"BPTT": _ours(ft.BPTT), "SnAp-1": _ours(ft.ONLINE), "plain JAX": _plain_jax(), "torch": _torch()}
+    return {
+        "BPTT": _ours(ft.BPTT),
+        "SnAp-1": _ours(ft.ONLINE),
+        "plain JAX": _plain_jax(),
+        "torch": _torch(),
+    }
 
 
 def _ours(rule):
@@ -74,7 +79,12 @@ def parameters_of(network):
 
     def layer(block):
         cell = block.cell
-        gru = {"W": side_by_side(cell.W_i), "U": side_by_side(cell.W_h), "b": cell.b_i.T.reshape(-1), "b_n": cell.b_hn}
+        gru = {
+            "W": side_by_side(cell.W_i),
+            "U": side_by_side(cell.W_h),
+            "b": cell.b_i.T.reshape(-1),
+            "b_n": cell.b_hn,
+        }
         return {
             "norm": {"scale": block.norm.scale, "bias": block.norm.bias},
             "gru": gru,
@@ -82,7 +92,11 @@ def parameters_of(network):
         }
 
     layers = [layer(network.block(i)) for i in range(network.depth)]
-    return {"encoder": linear(network.encoder), "layers": layers, "decoder": linear(network.decoder.linear)}
+    return {
+        "encoder": linear(network.encoder),
+        "layers": layers,
+        "decoder": linear(network.decoder.linear),
+    }
 
 
 def loss(parameters, xs, ys):
@@ -126,14 +140,18 @@ def _torch():
             return x + nn.functional.glu(self.glu(nn.functional.gelu(hs, approximate="tanh")), -1)
 
     model = nn.Sequential(
-        nn.Linear(SHAPE.inputs, WIDTH), *(Block() for _ in range(DEPTH)), nn.Linear(WIDTH, SHAPE.outputs)
+        nn.Linear(SHAPE.inputs, WIDTH),
+        *(Block() for _ in range(DEPTH)),
+        nn.Linear(WIDTH, SHAPE.outputs),
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
 
     def call():
         optimizer.zero_grad()
         outputs = model(xs)
-        value = nn.functional.cross_entropy(outputs.flatten(0, 1), ys.long().flatten(), reduction="sum") / len(xs)
+        value = nn.functional.cross_entropy(
+            outputs.flatten(0, 1), ys.long().flatten(), reduction="sum"
+        ) / len(xs)
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()

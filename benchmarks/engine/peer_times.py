@@ -3,7 +3,8 @@
 pip install braintrace deep-river torch
 python -m benchmarks.engine.peer_times [--rounds 15]
 
-Calls take turns in one process. Each comparison is recorded in `records/peer_times.jsonl`, and is not measured again.
+Calls take turns in one process. Each comparison is recorded in `records/peer_times.jsonl`, and is
+not measured again.
 """
 
 import importlib.metadata
@@ -36,13 +37,17 @@ FEATURES, ROWS = 8, 50
 def main():
     """Record each comparison that is not there yet, and print all of them."""
     parser = ledger.parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="timed rounds, of which medians are reported")
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="timed rounds, of which medians are reported"
+    )
     rounds = parser.parse_args().rounds
     installed = [peer for peer in COMPARISONS if find_spec(peer)]
     for peer in COMPARISONS.keys() - installed:
         ledger.say(f"{peer} is not installed")
     cells = [{"beside": peer, "rounds": rounds} for peer in installed]
-    ledger.each(FILE, cells, lambda cell: {"rows": list(COMPARISONS[cell["beside"]](cell["rounds"]))})
+    ledger.each(
+        FILE, cells, lambda cell: {"rows": list(COMPARISONS[cell["beside"]](cell["rounds"]))}
+    )
     for record in ledger.read(FILE):
         for row in record["found"]["rows"]:
             print(json.dumps(row))
@@ -61,12 +66,20 @@ def _row(peer, what, seconds, ours, theirs, calls):
 def beside_braintrace(rounds):
     """Compare the exact online gradient of 4 LRU layers over 64 steps of 8 streams, per time step.
 
-    Each call is one compiled program without an optimiser. Ours has norms and gated units between the layers,
-    braintrace's layers stand on each other directly. Its chunks are its multi-step mode, the fastest that it documents:
-    inside a chunk, the error goes back through time as well.
+    Each call is one compiled program without an optimiser. Ours has norms and gated units between
+    the layers, braintrace's layers stand on each other directly. Its chunks are its multi-step
+    mode, the fastest that it documents: inside a chunk, the error goes back through time as well.
     """
-    calls = {"chunks of 64": _chunked(64), "chunks of 16": _chunked(16), "step by step": _by_steps()}
-    theirs = {"chunks of 64": _braintrace(64), "chunks of 16": _braintrace(16), "step by step": _braintrace(None)}
+    calls = {
+        "chunks of 64": _chunked(64),
+        "chunks of 16": _chunked(16),
+        "step by step": _by_steps(),
+    }
+    theirs = {
+        "chunks of 64": _braintrace(64),
+        "chunks of 16": _braintrace(16),
+        "step by step": _braintrace(None),
+    }
     seconds = timed(calls | {f"braintrace, {name}": call for name, call in theirs.items()}, rounds)
     for name in calls:
         yield _row("braintrace", name, seconds, name, f"braintrace, {name}", STEPS)
@@ -84,7 +97,8 @@ def beside_plain_loops(rounds):
 def beside_deep_river(rounds):
     """Compare its LSTM with our `Classifier` of two layers of 32, by default and by the paper's rule.
 
-    The LSTM has 32 units and goes through a window of 10 rows anew at each row. Rows have 8 numbers, two classes.
+    The LSTM has 32 units and goes through a window of 10 rows anew at each row. Rows have 8
+    numbers, two classes.
     """
     from deep_river.classification import LSTMClassifier
 
@@ -97,7 +111,10 @@ def beside_deep_river(rounds):
         "deep-river": LSTMClassifier(**options, lr=1e-3),
     }
     draw = random.Random(0)
-    rows = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(ROWS)]
+    rows = [
+        ({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5)
+        for _ in range(ROWS)
+    ]
 
     def both(model):
         for x, y in rows:
@@ -119,7 +136,10 @@ def _chunked(chunk):
     """Return our rule over the steps, one call of a compiled program for each chunk, as a stream is learned."""
     made, carry, xs, ys = _ours()
     run = jax.jit(partial(ft.gradient, rule=ft.ONLINE, loss=ft.losses.softmax_cross_entropy))
-    parts = [(xs[:, first : first + chunk], ys[:, first : first + chunk]) for first in range(0, STEPS, chunk)]
+    parts = [
+        (xs[:, first : first + chunk], ys[:, first : first + chunk])
+        for first in range(0, STEPS, chunk)
+    ]
 
     def call():
         now, gradients = carry, []
@@ -139,7 +159,9 @@ def _by_steps():
         carry, total = now
         x, y = row
         loss = ft.losses.softmax_cross_entropy
-        value, grads, carry = ft.gradient(made, carry, x[:, None], y[:, None], rule=ft.ONLINE, loss=loss)
+        value, grads, carry = ft.gradient(
+            made, carry, x[:, None], y[:, None], rule=ft.ONLINE, loss=loss
+        )
         return (carry, optax.tree.add(total, grads)), value
 
     def run(carry, xs, ys):
@@ -179,7 +201,9 @@ def _braintrace(chunk):
 
     made = Stack()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # one for each weight that it treats as acting at once
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # one for each weight that it treats as acting at once
         mode = "single-step" if chunk is None else "multi-step"
         learner = braintrace.compile(made, "d_rtrl", xs[0], batch_size=STREAMS, vjp_method=mode)
 
@@ -194,7 +218,11 @@ def _braintrace(chunk):
     return lambda: run(xs, ys)
 
 
-COMPARISONS = {"braintrace": beside_braintrace, "deep_river": beside_deep_river, "torch": beside_plain_loops}
+COMPARISONS = {
+    "braintrace": beside_braintrace,
+    "deep_river": beside_deep_river,
+    "torch": beside_plain_loops,
+}
 """By the package that has to be installed."""
 
 if __name__ == "__main__":

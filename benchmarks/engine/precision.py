@@ -3,10 +3,11 @@
     python -m benchmarks.engine.precision
     python -m benchmarks.engine.precision --train 0 1
 
-The second trains on the copy task as `foretrace train copy` does. The first compares gradients of random sequences with
-those in float64: relative error and cosine, of all parameters and of the recurrences' eigenvalues and gains alone. A
-CPU multiplies in float32 whatever it is asked; there the operands of products (forward, backward, of sensitivities) are
-rounded to the nearest before it is compiled. `--device` leaves it to the device instead, for a GPU.
+The second trains on the copy task as `foretrace train copy` does. The first compares gradients of
+random sequences with those in float64: relative error and cosine, of all parameters and of the
+recurrences' eigenvalues and gains alone. A CPU multiplies in float32 whatever it is asked; there
+the operands of products (forward, backward, of sensitivities) are rounded to the nearest before it
+is compiled. `--device` leaves it to the device instead, for a GPU.
 """
 
 import tempfile
@@ -43,7 +44,9 @@ def round_operands(precision):
         asked = options["precision"]
         if bits < 23 and asked not in (lax.Precision.HIGHEST, (lax.Precision.HIGHEST,) * 2):
             operands = [
-                stablehlo.reduce_precision(x, exponent_bits=8, mantissa_bits=bits) if aval.dtype == jnp.float32 else x
+                stablehlo.reduce_precision(x, exponent_bits=8, mantissa_bits=bits)
+                if aval.dtype == jnp.float32
+                else x
                 for x, aval in zip(operands, ctx.avals_in, strict=True)
             ]
         return _dot_general_lower(ctx, *operands, platform="cpu", **options)
@@ -56,7 +59,9 @@ def sequence_gradient(name, way, dtype):
     modules, features, low, high = NETWORKS[name]
     cell = ft.LRU.factory(state_size=modules, r_min=low, r_max=high)
     with jax.enable_x64(False):
-        network = ft.Network(INPUTS, OUTPUTS, model_size=features, depth=4, cell=cell, key=jax.random.key(0))
+        network = ft.Network(
+            INPUTS, OUTPUTS, model_size=features, depth=4, cell=cell, key=jax.random.key(0)
+        )
         xs = jax.random.normal(jax.random.key(1), (STREAMS, LENGTH, INPUTS))
         ys = jax.random.randint(jax.random.key(2), (STREAMS, LENGTH), 0, OUTPUTS)
     network, xs = jax.tree.map(lambda leaf: leaf.astype(dtype), (network, xs))
@@ -67,11 +72,14 @@ def sequence_gradient(name, way, dtype):
     def whole(network, xs, ys):
         def one(now, part):
             carry, total = now
-            _, grads, carry = ft.gradient(network, carry, *part, rule=rule, loss=ft.losses.softmax_cross_entropy)
+            _, grads, carry = ft.gradient(
+                network, carry, *part, rule=rule, loss=ft.losses.softmax_cross_entropy
+            )
             return (carry, jax.tree.map(jnp.add, total, grads)), None
 
         parts = jax.tree.map(
-            lambda leaf: jnp.moveaxis(leaf.reshape(STREAMS, -1, size, *leaf.shape[2:]), 1, 0), (xs, ys)
+            lambda leaf: jnp.moveaxis(leaf.reshape(STREAMS, -1, size, *leaf.shape[2:]), 1, 0),
+            (xs, ys),
         )
         start = ft.init_carry(network, rule, STREAMS), jax.tree.map(jnp.zeros_like, network)
         return lax.scan(one, start, parts)[0][1]
@@ -88,7 +96,10 @@ def exact_gradient(name, way):
 def difference(grads, exact):
     """Return relative error and cosine."""
     a, b = (ravel_pytree(tree)[0].astype(jnp.float64) for tree in (grads, exact))
-    error, cosine = jnp.linalg.norm(a - b) / jnp.linalg.norm(b), a @ b / (jnp.linalg.norm(a) * jnp.linalg.norm(b))
+    error, cosine = (
+        jnp.linalg.norm(a - b) / jnp.linalg.norm(b),
+        a @ b / (jnp.linalg.norm(a) * jnp.linalg.norm(b)),
+    )
     return float(f"{error:.3g}"), round(float(cosine), 7)
 
 
@@ -104,7 +115,11 @@ def compare(cell):
         grads = sequence_gradient(cell["network"], cell["way"], jnp.float32)
     error, cosine = difference(grads, exact)
     of_recurrence = difference(recurrent(grads), recurrent(exact))[0]
-    return {"relative_error": error, "cosine": cosine, "relative_error_of_recurrences": of_recurrence}
+    return {
+        "relative_error": error,
+        "cosine": cosine,
+        "relative_error_of_recurrences": of_recurrence,
+    }
 
 
 def train(cell):
@@ -112,7 +127,9 @@ def train(cell):
     config = experiment.Config(seed=cell["seed"], align_every=None)
     with products(cell), tempfile.TemporaryDirectory() as folder:
         scores = experiment.train(config, Path(folder) / "run").scores
-    return {"steps": config.steps} | {name: round(float(value), 5) for name, value in scores._asdict().items()}
+    return {"steps": config.steps} | {
+        name: round(float(value), 5) for name, value in scores._asdict().items()
+    }
 
 
 def products(cell):
@@ -125,9 +142,15 @@ def products(cell):
 
 def main():
     parser = ledger.parser(__doc__)
-    parser.add_argument("--train", type=int, nargs="+", metavar="SEED", help="train with these seeds")
-    parser.add_argument("--device", action="store_true", help="products of the device, nothing rounded before them")
-    parser.add_argument("--output", type=Path, default=FILE, help="records; what is there is not measured again")
+    parser.add_argument(
+        "--train", type=int, nargs="+", metavar="SEED", help="train with these seeds"
+    )
+    parser.add_argument(
+        "--device", action="store_true", help="products of the device, nothing rounded before them"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=FILE, help="records; what is there is not measured again"
+    )
     asked = parser.parse_args()
     if not asked.device and jax.default_backend() != "cpu":
         parser.error("operands are rounded on a CPU alone; give --device here")
@@ -137,7 +160,10 @@ def main():
         return ledger.each(asked.output, cells, train)
     jax.config.update("jax_enable_x64", True)
     cells = [
-        each(network=name, way=way, precision=precision) for name in NETWORKS for way in WAYS for precision in BITS
+        each(network=name, way=way, precision=precision)
+        for name in NETWORKS
+        for way in WAYS
+        for precision in BITS
     ]
     return ledger.each(asked.output, cells, compare)
 

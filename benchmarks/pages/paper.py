@@ -26,14 +26,21 @@ COLUMNS = {"lru": "LRU x 4", "linear": "linear RNN x 4", "gru": "GRU x 4", "one_
 def cells(name, scale):
     """Return what the records say of an experiment, by row and column."""
     folders = sorted(path.parent for path in (ledger.ROOT / "results").glob("*/records.jsonl"))
-    (found,) = [r for r in collect(read_all(folders)) if (r.experiment.name, r.experiment.scale) == (name, scale)]
+    (found,) = [
+        r
+        for r in collect(read_all(folders))
+        if (r.experiment.name, r.experiment.scale) == (name, scale)
+    ]
     return {(cell.entry.row, cell.entry.column): cell for cell in found.cells if cell.values}
 
 
 def beside(column):
     """Return final training losses of Table 1 at the paper's scale, beside the paper's."""
     found = {rule: cells("table1", "paper")[rule, column] for rule in RULES}
-    rows = [[RULES[rule], loss(cell.mean), loss(cell.entry.published), runs(cell)] for rule, cell in found.items()]
+    rows = [
+        [RULES[rule], loss(cell.mean), loss(cell.entry.published), runs(cell)]
+        for rule, cell in found.items()
+    ]
     return table(["rule", "final training loss", "the paper", "runs"], rows)
 
 
@@ -43,19 +50,34 @@ def accuracies(name, scale):
     columns = list(dict.fromkeys(column for _, column in found))
     best = {
         column: dict(
-            zip(RULES, bold_best([found[rule, column].mean for rule in RULES], percent, best=max), strict=True)
+            zip(
+                RULES,
+                bold_best([found[rule, column].mean for rule in RULES], percent, best=max),
+                strict=True,
+            )
         )
         for column in columns
     }
-    return table(["rule", *columns], [[RULES[rule], *(best[column][rule] for column in columns)] for rule in RULES])
+    return table(
+        ["rule", *columns],
+        [[RULES[rule], *(best[column][rule] for column in columns)] for rule in RULES],
+    )
 
 
 def depth():
     """Return the share of the gap between the online rule and BPTT on images that credit depth closes."""
-    found = {row: cell.mean for (row, column), cell in cells("table2", "cpu").items() if column == "sCIFAR"}
+    found = {
+        row: cell.mean
+        for (row, column), cell in cells("table2", "cpu").items()
+        if column == "sCIFAR"
+    }
     low, high = found["online"], found["bptt"]
     rows = [
-        [row.removeprefix("online, "), percent(value), f"{100 * (value - low) / (high - low):.0f} %"]
+        [
+            row.removeprefix("online, "),
+            percent(value),
+            f"{100 * (value - low) / (high - low):.0f} %",
+        ]
         for row, value in found.items()
         if "depth" in row
     ]

@@ -18,11 +18,27 @@ def text():
     elec2 = best_of("elec2", first=False)
     online = paper.cells("table1", "paper")["online", "LRU x 4"]
     rows = [
-        ["PyTorch", "ms for a step of BPTT, GRU x 4", *(f"{torch[key] / 1000:.0f}" for key in TIMES)],
+        [
+            "PyTorch",
+            "ms for a step of BPTT, GRU x 4",
+            *(f"{torch[key] / 1000:.0f}" for key in TIMES),
+        ],
         ["braintrace", "µs for a step of exact RTRL", *(f"{brain[key]:,.0f}" for key in TIMES)],
-        ["river, its best model", "accuracy on elec2", *map(percent, (elec2["foretrace"], elec2["river"]))],
-        ["deep-river, its best model", "accuracy on elec2", *map(percent, (elec2["foretrace"], elec2["deep-river"]))],
-        ["the paper", "online loss, Table 1", *map(paper.loss, (online.mean, online.entry.published))],
+        [
+            "river, its best model",
+            "accuracy on elec2",
+            *map(percent, (elec2["foretrace"], elec2["river"])),
+        ],
+        [
+            "deep-river, its best model",
+            "accuracy on elec2",
+            *map(percent, (elec2["foretrace"], elec2["deep-river"])),
+        ],
+        [
+            "the paper",
+            "online loss, Table 1",
+            *map(paper.loss, (online.mean, online.entry.published)),
+        ],
     ]
     return table(["beside", "measure", "foretrace", "peer"], rows)
 

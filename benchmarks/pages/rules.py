@@ -38,14 +38,20 @@ DEPTHS = {
 
 def text():
     """Return the page."""
-    return filled("rules", {"scores": scores, "costs": costs, "depth": depth, "whole": whole, "memory": memory})
+    return filled(
+        "rules",
+        {"scores": scores, "costs": costs, "depth": depth, "whole": whole, "memory": memory},
+    )
 
 
 @cache
 def records():
     """Return what was found for each task and rule, of the runs with most batches."""
     every = ledger.read(ledger.RECORDS / "suite.jsonl")
-    most = {task: max(r["cell"]["batches"] for r in every if r["cell"]["task"] == task) for task in TASKS}
+    most = {
+        task: max(r["cell"]["batches"] for r in every if r["cell"]["task"] == task)
+        for task in TASKS
+    }
     found = {}
     for record in every:
         cell = record["cell"]
@@ -72,7 +78,14 @@ def costs():
     for rule in ORDER:
         if runs := records().get(("copy", rule)):
             time = mean(one["cpu_us_per_step"] for one in runs) / base
-            rows.append([rule, f"{runs[0]['memory_kib']:,.0f}", f"{runs[0]['operations'] / 1e3:,.0f}", f"{time:.1f}"])
+            rows.append(
+                [
+                    rule,
+                    f"{runs[0]['memory_kib']:,.0f}",
+                    f"{runs[0]['operations'] / 1e3:,.0f}",
+                    f"{time:.1f}",
+                ]
+            )
     return table(["rule", "memory, KiB", "10³ operations", "CPU time, ratio"], rows)
 
 

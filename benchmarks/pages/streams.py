@@ -30,7 +30,14 @@ NETWORKS = ("online", "exact", "hybrid", "BPTT", "spatial", "truncated")
 
 def text():
     """Return the page."""
-    parts = {"reach": reach, "memory": memory, "speed": speed, "peers": peers, "soak": soak, "commands": commands}
+    parts = {
+        "reach": reach,
+        "memory": memory,
+        "speed": speed,
+        "peers": peers,
+        "soak": soak,
+        "commands": commands,
+    }
     parts["what"] = lambda: page.what(found())
     for name, first in (("first", True), ("whole", False)):
         parts[f"{name}_accuracy"] = lambda first=first: libraries(first, classes=True)
@@ -50,10 +57,14 @@ def reach():
     longest = max(r["cell"]["delay"] for r in records)
     lines = []
     for way, name in REACH.items():
-        mine = [r for r in records if page._peer(r["cell"]) == way and r["cell"]["delay"] == longest]
+        mine = [
+            r for r in records if page._peer(r["cell"]) == way and r["cell"]["delay"] == longest
+        ]
         scores = {r["cell"]["task"]: page._last(r["found"]) for r in mine}
         need = max(r["found"]["state_kib"] + r["found"].get("working_kib", 0) for r in mine)
-        lines.append([name, *(scores.get(task, "") for task in ("copy", "xor", "select")), f"{need:,.0f}"])
+        lines.append(
+            [name, *(scores.get(task, "") for task in ("copy", "xor", "select")), f"{need:,.0f}"]
+        )
     return table(["", "copy", "xor", "select", "memory, KiB"], lines)
 
 
@@ -63,7 +74,10 @@ def libraries(first, classes):
     names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
     found = {name: best_of(name, first) for name in names}
     columns = [bold_best([found[name][way] for way in LIBRARIES], shown, best) for name in names]
-    lines = [[name, *values] for name, values in zip(LIBRARIES.values(), zip(*columns, strict=True), strict=True)]
+    lines = [
+        [name, *values]
+        for name, values in zip(LIBRARIES.values(), zip(*columns, strict=True), strict=True)
+    ]
     return table(["", *(f"{name}, {found[name]['rows']:,} rows" for name in names)], lines)
 
 
@@ -75,7 +89,11 @@ def best_of(stream, first):
         first: whether the first rows alone count, or the whole stream.
     """
     records = found()["streams"] + found()["streams_deep_river"]
-    records = [r for r in records if (r["cell"]["rows"] == page.FIRST) == first and not r["cell"].get("seed")]
+    records = [
+        r
+        for r in records
+        if (r["cell"]["rows"] == page.FIRST) == first and not r["cell"].get("seed")
+    ]
     score, best = ("accuracy", max) if rows.STREAMS[stream].classes else ("mae", min)
     mine = {way: r["found"] for way, r in page._of(records, stream).items()}
     most = max(one["rows"] for one in mine.values())
@@ -83,8 +101,12 @@ def best_of(stream, first):
     for way, one in mine.items():
         library = library_of(way)
         if library and one["rows"] == most:
-            scores[library] = best(one[score], one[score] if scores[library] is None else scores[library])
-    scores["last"] = next(one[f"no_change_{score}"] for one in mine.values() if f"no_change_{score}" in one)
+            scores[library] = best(
+                one[score], one[score] if scores[library] is None else scores[library]
+            )
+    scores["last"] = next(
+        one[f"no_change_{score}"] for one in mine.values() if f"no_change_{score}" in one
+    )
     return scores
 
 
@@ -118,7 +140,11 @@ def speed():
         if (cell := record["cell"])["what"] == "parts"
     }
     lines = [
-        [f"{stream}, `--size {size}`, chunks of {chunk}", f"{one['row']:.0f}", f"{1e6 / one['row']:,.0f}"]
+        [
+            f"{stream}, `--size {size}`, chunks of {chunk}",
+            f"{one['row']:.0f}",
+            f"{1e6 / one['row']:,.0f}",
+        ]
         for (stream, size, chunk), one in parts.items()
         if stream == "elec2"
     ]
@@ -152,5 +178,10 @@ def commands():
     lines = []
     for name, records in found().items():
         scripts = dict.fromkeys(record["command"].split()[2] for record in records)
-        lines.append([f"`benchmarks/records/{name}.jsonl`", ", ".join(f"`python -m {script}`" for script in scripts)])
+        lines.append(
+            [
+                f"`benchmarks/records/{name}.jsonl`",
+                ", ".join(f"`python -m {script}`" for script in scripts),
+            ]
+        )
     return table(["records", "written by"], lines)

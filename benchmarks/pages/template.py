@@ -13,7 +13,9 @@ def filled(name, parts):
         name: name of the template, without its ending.
         parts: function of each part by its name.
     """
-    return re.sub(r"<!-- (\w+) -->", lambda found: parts[found[1]](), (FOLDER / f"{name}.md").read_text())
+    return re.sub(
+        r"<!-- (\w+) -->", lambda found: parts[found[1]](), (FOLDER / f"{name}.md").read_text()
+    )
 
 
 def table(head, rows):
@@ -25,7 +27,8 @@ def bold_best(values, shown, best=min):
     """Return texts of some values, the best one in bold; an empty text where there is none."""
     there = [value for value in values if value is not None]
     return [
-        "" if value is None else f"**{shown(value)}**" if value == best(there) else shown(value) for value in values
+        "" if value is None else f"**{shown(value)}**" if value == best(there) else shown(value)
+        for value in values
     ]
 
 

@@ -1,10 +1,11 @@
 """deep-river on the streams of `streams.py` and `reach.py`, with the same rows, order, delay and scores.
 
-    python3.11 -m venv deep && deep/bin/pip install deep-river pytest   # another river and torch: its own environment
-    FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river [--rows 20000] [--reach]
+    python3.11 -m venv deep && deep/bin/pip install deep-river pytest   # another river and torch:
+    its own environment FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river [--rows
+    20000] [--reach]
 
-It goes through a window of the last rows from a zero state at each step. The window is 10 rows, its default; on the
-cues of `reach.py` a row without a label enters the window, too.
+It goes through a window of the last rows from a zero state at each step. The window is 10 rows, its
+default; on the cues of `reach.py` a row without a label enters the window, too.
 """
 
 import pickle
@@ -15,7 +16,10 @@ from pathlib import Path
 from benchmarks import ledger
 from benchmarks.streams import cues, peers, rows
 
-STREAMS, REACH = ledger.RECORDS / "streams_deep_river.jsonl", ledger.RECORDS / "reach_deep_river.jsonl"
+STREAMS, REACH = (
+    ledger.RECORDS / "streams_deep_river.jsonl",
+    ledger.RECORDS / "reach_deep_river.jsonl",
+)
 HIDDEN, RATE, WINDOW = 32, 1e-3, 10
 KINDS = ("LSTM", "RNN")
 
@@ -23,11 +27,17 @@ KINDS = ("LSTM", "RNN")
 def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("--rows", type=int, default=20_000, help="first rows of each stream")
-    parser.add_argument("--streams", nargs="+", choices=list(rows.STREAMS), default=list(rows.STREAMS))
+    parser.add_argument(
+        "--streams", nargs="+", choices=list(rows.STREAMS), default=list(rows.STREAMS)
+    )
     parser.add_argument("--limit", type=float, default=600, help="CPU seconds for a cell")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams")
+    parser.add_argument(
+        "--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams"
+    )
     parser.add_argument("--reach", action="store_true", help="the cues of reach.py instead")
-    parser.add_argument("--delays", type=int, nargs="+", default=[1000, 100, 20], help="of reach.py")
+    parser.add_argument(
+        "--delays", type=int, nargs="+", default=[1000, 100, 20], help="of reach.py"
+    )
     asked = parser.parse_args()
     kinds = [{"way": f"deep-river {kind}", "limit": asked.limit} for kind in KINDS]
     if asked.reach:
@@ -38,7 +48,9 @@ def main():
             for kind in kinds
         ]
         return ledger.each(REACH, cells, reach)
-    cells = [{"stream": name, "rows": asked.rows, **kind} for name in asked.streams for kind in kinds]
+    cells = [
+        {"stream": name, "rows": asked.rows, **kind} for name in asked.streams for kind in kinds
+    ]
     return ledger.each(STREAMS, cells, partial(measure, work=asked.work))
 
 
@@ -55,8 +67,16 @@ class Filled:
         self.names, self.classes = names, classes
         self.scaler = preprocessing.StandardScaler() if scale else None
         kind = way.removeprefix("deep-river ")
-        make = getattr(classification if classes else regression, kind + ("Classifier" if classes else "Regressor"))
-        options = {"n_features": len(names), "hidden_size": HIDDEN, "lr": RATE, "optimizer_fn": "adam"}
+        make = getattr(
+            classification if classes else regression,
+            kind + ("Classifier" if classes else "Regressor"),
+        )
+        options = {
+            "n_features": len(names),
+            "hidden_size": HIDDEN,
+            "lr": RATE,
+            "optimizer_fn": "adam",
+        }
         self.model = make(**options, window_size=WINDOW, gradient_clip_value=1.0)
         self.target = preprocessing.StandardScaler()
 
@@ -95,7 +115,11 @@ class Filled:
 def size(filled):
     """Return the bytes of parameters, optimiser and window."""
     model = filled.model
-    return len(pickle.dumps([model.module.state_dict(), model.optimizer.state_dict(), list(model._x_window)]))
+    return len(
+        pickle.dumps(
+            [model.module.state_dict(), model.optimizer.state_dict(), list(model._x_window)]
+        )
+    )
 
 
 def measure(cell, work):
@@ -109,7 +133,13 @@ def measure(cell, work):
         names |= dict.fromkeys(look(x))
         look.last = y if y is not None else look.last
     model = Filled(cell["way"], sorted(names), stream.classes)
-    kind = {"count": len(found), "classes": stream.classes, "lags": 0, "delay": stream.delay, "previous": previous}
+    kind = {
+        "count": len(found),
+        "classes": stream.classes,
+        "lags": 0,
+        "delay": stream.delay,
+        "previous": previous,
+    }
     return peers.progressive(model, found, **kind, limit=cell["limit"], size=size)
 
 

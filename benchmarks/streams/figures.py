@@ -2,8 +2,9 @@
 
     python -m benchmarks.streams.figures
 
-draws the latter: memory of `benchmarks/engine/bench.json`, as XLA states it for the compiled step (`foretrace bench
---parts memory`), and `foretrace stream examples/sensors.csv.gz --target reject` with the defaults, run here.
+draws the latter: memory of `benchmarks/engine/bench.json`, as XLA states it for the compiled step
+(`foretrace bench --parts memory`), and `foretrace stream examples/sensors.csv.gz --target reject`
+with the defaults, run here.
 """
 
 import json
@@ -20,7 +21,9 @@ README_WAYS = {
     "online, chunks of 64": "online rule, 64 steps at a time",
     "online, row by row": "online rule, one step at a time",
 }
-README_COLOURS = dict(zip(README_WAYS, ("tab:gray", "tab:brown", "tab:blue", "tab:cyan"), strict=True))
+README_COLOURS = dict(
+    zip(README_WAYS, ("tab:gray", "tab:brown", "tab:blue", "tab:cyan"), strict=True)
+)
 THICK = ("online", "exact (credit depth 2)", "mixture of experts (default)")
 COLOURS = [f"C{number}" for number in range(10)]
 DASHES = ("-", "--", ":")
@@ -30,7 +33,9 @@ DASHES = ("-", "--", ":")
 def write(folder):
     """Write a figure for each record that has something to look at."""
     for name, draw in {"reach": reach, "memory": memory, "streams": streams}.items():
-        if found := ledger.read(ledger.RECORDS / f"{'flat_memory' if name == 'memory' else name}.jsonl"):
+        if found := ledger.read(
+            ledger.RECORDS / f"{'flat_memory' if name == 'memory' else name}.jsonl"
+        ):
             save(draw(found), folder / f"{name}.png")
 
 
@@ -53,7 +58,9 @@ def reach(records):
             if cell["task"] == task and cell["seed"] == 0 and "lags" not in cell:
                 _line(axes, cell["way"], parts, shown)
         axes.set(
-            title=f"{task}, {records[0]['cell']['delay']:,} rows back", xlabel="tenth of the labels", ylim=(0.3, 1.03)
+            title=f"{task}, {records[0]['cell']['delay']:,} rows back",
+            xlabel="tenth of the labels",
+            ylim=(0.3, 1.03),
         )
         axes.grid(alpha=0.3)
     page.legend(shown.values(), shown, loc="outside right upper", fontsize="small")
@@ -63,7 +70,11 @@ def reach(records):
 def _line(axes, way, parts, shown):
     """Draw the scores of a learner in its own style, and keep its first line for the legend."""
     number = list(shown).index(way) if way in shown else len(shown)
-    style = {"color": COLOURS[number % 10], "linestyle": DASHES[number // 10], "lw": 2 if way in THICK else 1}
+    style = {
+        "color": COLOURS[number % 10],
+        "linestyle": DASHES[number // 10],
+        "lw": 2 if way in THICK else 1,
+    }
     (line,) = axes.plot(range(1, len(parts) + 1), parts, **style)
     shown.setdefault(way, line)
 
@@ -102,16 +113,25 @@ def streams(records):
         most = max(r["cell"]["rows"] for r in records if r["cell"]["stream"] == name)
         for record in records:
             if record["cell"]["stream"] == name and record["cell"]["rows"] == most:
-                way, parts = record["cell"]["way"].replace("linear", "logistic"), record["found"]["parts"]
+                way, parts = (
+                    record["cell"]["way"].replace("linear", "logistic"),
+                    record["found"]["parts"],
+                )
                 _line(axes, way, parts, shown)
-        axes.set(title=f"{name}, {'accuracy' if rows.STREAMS[name].classes else 'mean absolute error'}")
+        axes.set(
+            title=f"{name}, {'accuracy' if rows.STREAMS[name].classes else 'mean absolute error'}"
+        )
         if not rows.STREAMS[name].classes:
             # One that diverges would hide all others.
-            largest = sorted(value for line in axes.lines for value in line.get_ydata() if value is not None)
+            largest = sorted(
+                value for line in axes.lines for value in line.get_ydata() if value is not None
+            )
             axes.set_ylim(0, 2 * largest[len(largest) * 3 // 4])
         axes.grid(alpha=0.3)
     page.legend(
-        shown.values(), [way.replace("logistic", "logistic or linear") for way in shown], loc="outside right upper"
+        shown.values(),
+        [way.replace("logistic", "logistic or linear") for way in shown],
+        loc="outside right upper",
     )
     return page
 
@@ -119,7 +139,11 @@ def streams(records):
 def forgetting(records):
     """Draw accuracy over the rows of the longest runs: learners in Python with one layer, and the command."""
     page = Figure(figsize=(11, 3.4), layout="constrained")
-    shown = {"rule": "ONLINE, encoder trained", "default": "ONLINE, the default", "front held": "ONLINE, the default"}
+    shown = {
+        "rule": "ONLINE, encoder trained",
+        "default": "ONLINE, the default",
+        "front held": "ONLINE, the default",
+    }
     shown |= {"full credit": "ONLINE, full credit depth", "hybrid": "HYBRID"}
     learners = [r for r in records if r["cell"].get("way") in shown and r["cell"]["rate"] == 1e-3]
     learners = [r for r in learners if r["cell"]["layers"] == 1]
@@ -130,9 +154,13 @@ def forgetting(records):
             cell, parts = record["cell"], record["found"]["parts"]
             parts = parts if chosen is commands else parts[0]
             places = [most * (i + 1) / len(parts) for i in range(len(parts))]
-            axes.plot(places, parts, label=cell["command"] if chosen is commands else shown[cell["way"]])
+            axes.plot(
+                places, parts, label=cell["command"] if chosen is commands else shown[cell["way"]]
+            )
         axes.set(
-            xlabel="row", ylim=(0.45, 1.02), title="the command" if chosen is commands else "one layer, row by row"
+            xlabel="row",
+            ylim=(0.45, 1.02),
+            title="the command" if chosen is commands else "one layer, row by row",
         )
         axes.grid(alpha=0.3)
         if axes.lines:
@@ -151,11 +179,15 @@ def readme():
 
 def _step_memory(axes):
     """Draw the memory of a training step against the length of the sequence."""
-    found = json.loads((ledger.ROOT / "benchmarks/engine/bench.json").read_text())["parts"]["memory"]
+    found = json.loads((ledger.ROOT / "benchmarks/engine/bench.json").read_text())["parts"][
+        "memory"
+    ]
     rows = {row["way"]: row for row in found}
     for way, label in README_WAYS.items():
         sizes = {int(key[2:-4]): value for key, value in rows[way].items() if key.startswith("T=")}
-        axes.loglog(list(sizes), list(sizes.values()), "o-", color=README_COLOURS[way], label=label, base=2)
+        axes.loglog(
+            list(sizes), list(sizes.values()), "o-", color=README_COLOURS[way], label=label, base=2
+        )
     axes.set_yscale("log", base=10)
     axes.set(title="memory of a training step, MiB", xlabel="steps of the sequence")
     axes.set_ylim(1, 1e5)
@@ -166,12 +198,28 @@ def _accuracy(axes):
     """Draw the accuracy of each 100 rows of a stream, beside what repeats the last label."""
     from benchmarks.streams.followed import follow
 
-    lines = follow({}, source=str(ledger.ROOT / "examples/sensors.csv.gz"), target="reject", log_every=100).lines
+    lines = follow(
+        {}, source=str(ledger.ROOT / "examples/sensors.csv.gz"), target="reject", log_every=100
+    ).lines
     found = [line for line in lines if line["kind"] == "stream"]
     rows = [line["step"] for line in found]
-    axes.plot(rows, [line["accuracy"] for line in found], color="tab:blue", label="foretrace stream, defaults")
-    axes.plot(rows, [line["no_change_accuracy"] for line in found], color="tab:gray", label="the last label again")
-    axes.set(title="accuracy of 100 rows, each predicted before it is learned", xlabel="row", ylim=(0.4, 1.02))
+    axes.plot(
+        rows,
+        [line["accuracy"] for line in found],
+        color="tab:blue",
+        label="foretrace stream, defaults",
+    )
+    axes.plot(
+        rows,
+        [line["no_change_accuracy"] for line in found],
+        color="tab:gray",
+        label="the last label again",
+    )
+    axes.set(
+        title="accuracy of 100 rows, each predicted before it is learned",
+        xlabel="row",
+        ylim=(0.4, 1.02),
+    )
     axes.legend(loc="center right", fontsize="small")
 
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.streams.flat_memory [--rows 1000000] [--chunk 16] [--size auto]
 
-A stream of generated numbers comes in by a pipe; the run itself says how much memory it holds. Then one network is
-streamed in a fresh process under each way of learning: resident and compiled memory, and CPU time for each step.
+A stream of generated numbers comes in by a pipe; the run itself says how much memory it holds. Then
+one network is streamed in a fresh process under each way of learning: resident and compiled memory,
+and CPU time for each step.
 """
 
 import json
@@ -24,9 +25,13 @@ def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the pipe")
     parser.add_argument("--chunk", type=int, default=16, help="rows that are learned together")
-    parser.add_argument("--size", default="small", help="what learns from the pipe, as `foretrace stream --size`")
+    parser.add_argument(
+        "--size", default="small", help="what learns from the pipe, as `foretrace stream --size`"
+    )
     parser.add_argument("--reach", type=int, default=1000, help="steps of the rolling window")
-    parser.add_argument("--steps", type=int, default=200, help="steps that are timed, one at a time")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="steps that are timed, one at a time"
+    )
     parser.add_argument("--feed", type=int, help="write so many rows to standard output")
     parser.add_argument("--way", help="measure this way in this process and print it")
     asked = parser.parse_args()
@@ -59,7 +64,17 @@ def follow(cell):
     rows = cell["rows"]
     with tempfile.TemporaryDirectory() as folder:
         source = [sys.executable, "-m", "benchmarks.streams.flat_memory", "--feed", str(rows)]
-        command = [sys.executable, "-m", "foretrace", "stream", "-", "--format", "csv", "--target", "y"]
+        command = [
+            sys.executable,
+            "-m",
+            "foretrace",
+            "stream",
+            "-",
+            "--format",
+            "csv",
+            "--target",
+            "y",
+        ]
         command += ["--size", cell.get("size", "small"), "--chunk", str(cell["chunk"])]
         command += ["--log-every", str(rows // 100), "--checkpoint-every", str(rows // 100)]
         command += ["--run-dir", f"{folder}/run"]
@@ -67,7 +82,10 @@ def follow(cell):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(command, stdin=pipe.stdout, stdout=subprocess.DEVNULL, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+        lines = [
+            json.loads(line)
+            for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
+        ]
     lines = [line for line in lines if line["kind"] == "stream"]
     memory = [[line["step"], line["resident_mib"]] for line in lines]
     first, last = memory[0][1], memory[-1][1]
@@ -75,7 +93,9 @@ def follow(cell):
         "growth": last / first - 1,
         "mib_at_first": first,
         "mib_at_last": last,
-        "cpu_us_per_row": 1e6 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) / rows,
+        "cpu_us_per_row": 1e6
+        * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        / rows,
         "accuracy": [round(line["accuracy"], 4) for line in lines],
         "mib": memory,
     }

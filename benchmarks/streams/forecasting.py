@@ -1,15 +1,18 @@
 """Two public boards of online forecasting, with nothing set and nothing chosen on test rows.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.forecasting [--boards A B] [--horizons 1 24 48] [--only foretrace]
-    python -m benchmarks.streams.forecasting --page      # docs/forecasting.md, from the records alone
+    FORETRACE_DATA=... python -m benchmarks.streams.forecasting [--boards A B] [--horizons 1 24 48]
+    [--only foretrace] python -m benchmarks.streams.forecasting --page      # docs/forecasting.md,
+    from the records alone
 
-At each row the next H rows of every column are forecast; a value is used once it has been seen, never before. Columns
-are standardised by the training rows. The score is the mean squared error over all test windows, steps and columns; a
-window counts if all its targets are test rows. Every way sees all rows from the first on, each once.
+At each row the next H rows of every column are forecast; a value is used once it has been seen,
+never before. Columns are standardised by the training rows. The score is the mean squared error
+over all test windows, steps and columns; a window counts if all its targets are test rows. Every
+way sees all rows from the first on, each once.
 
-`foretrace` is `ft.stream.Forecaster(horizon=H, member="column")` with no other option: columns are members. The others
-are the last value, the value a season ago (24 rows; 5 for exchange rates, a week of trading), and least squares on the
-last 96 differences, with coefficients that all columns share.
+`foretrace` is `ft.stream.Forecaster(horizon=H, member="column")` with no other option: columns are
+members. The others are the last value, the value a season ago (24 rows; 5 for exchange rates, a
+week of trading), and least squares on the last 96 differences, with coefficients that all columns
+share.
 """
 
 import csv

@@ -64,14 +64,24 @@ def table(found, board, name, published):
     """Return the table of a data set: ours first, the best of each column in bold."""
     ways = dict.fromkeys(way for b, n, _, way in found if (b, n) == (board, name))
     rows = [
-        (way, [found.get((board, name, h, way), {}).get("mse") for h in HORIZONS], slowest(found, board, name, way))
+        (
+            way,
+            [found.get((board, name, h, way), {}).get("mse") for h in HORIZONS],
+            slowest(found, board, name, way),
+        )
         for way in sorted(ways, key=lambda way: way != "foretrace")
     ]
     rows += [(f"*{way}*", list(values), "") for way, values in published.items()]
-    best = [min(values[i] for _, values, _ in rows if values[i] is not None) for i in range(len(HORIZONS))]
+    best = [
+        min(values[i] for _, values, _ in rows if values[i] is not None)
+        for i in range(len(HORIZONS))
+    ]
     lines = ["| model | 1 step | 24 | 48 | µs a value at 48 |\n|---|---|---|---|---|\n"]
     for way, values, time in rows:
-        cells = ["" if v is None else f"**{v:g}**" if v == b else f"{v:g}" for v, b in zip(values, best, strict=True)]
+        cells = [
+            "" if v is None else f"**{v:g}**" if v == b else f"{v:g}"
+            for v, b in zip(values, best, strict=True)
+        ]
         lines.append(f"| {' | '.join([way, *cells, str(time)])} |\n")
     return "".join(lines)
 

@@ -4,11 +4,12 @@
     python -m benchmarks.streams.forgetting --commands --rows 1000000
     python -m benchmarks.streams.forgetting --plot docs/streaming/forgetting.png
 
-The class is the sign of the input three rows before. All rows are one compiled loop, and seeds run side by side.
-Accuracies are progressive, of each fortieth of the rows. `probe` compares the gradient of the rule with the exact one,
-both of the last 1,024 rows with the parameters of the end: cosine, ratio of norms, and norm for a row of the exact one,
-for what stands in front of the first recurrent layer (front), for the recurrent layers (cells) and for the rest.
-`--commands` gives the same rows to `foretrace stream`; a run that was stopped goes on when it is asked for again.
+The class is the sign of the input three rows before. All rows are one compiled loop, and seeds run
+side by side. Accuracies are progressive, of each fortieth of the rows. `probe` compares the
+gradient of the rule with the exact one, both of the last 1,024 rows with the parameters of the end:
+cosine, ratio of norms, and norm for a row of the exact one, for what stands in front of the first
+recurrent layer (front), for the recurrent layers (cells) and for the rest. `--commands` gives the
+same rows to `foretrace stream`; a run that was stopped goes on when it is asked for again.
 """
 
 import json
@@ -89,7 +90,9 @@ def main():
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--commands", nargs="*", choices=COMMANDS, help="all if none is named")
     parser.add_argument("--plot", type=Path, help="draw the longest runs of the record")
-    parser.add_argument("--work", type=Path, default=Path("runs/forgetting"), help="folder of the rows and the runs")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/forgetting"), help="folder of the rows and the runs"
+    )
     asked = parser.parse_args()
     if asked.plot is not None:
         return figures.save(figures.forgetting(ledger.read(FILE)), asked.plot)
@@ -97,7 +100,14 @@ def main():
         cells = [{"command": name, "rows": asked.rows} for name in asked.commands or COMMANDS]
         return ledger.each(FILE, cells, partial(follow, work=asked.work))
     cells = [
-        {"layers": layers, "chunk": chunk, "rate": rate, "way": way, "rows": asked.rows, "seeds": asked.seeds}
+        {
+            "layers": layers,
+            "chunk": chunk,
+            "rate": rate,
+            "way": way,
+            "rows": asked.rows,
+            "seeds": asked.seeds,
+        }
         for rate in asked.rates
         for layers in asked.layers
         for chunk in asked.chunks
@@ -119,7 +129,17 @@ def follow(cell, work):
         lines = [f"{x:.5f},{y}\n" for x, y in zip(xs[:, 0].tolist(), ys.tolist(), strict=True)]
         source.write_text("x,y\n" + "".join(lines))
     program, *options = cell["command"].split()
-    command = [sys.executable, "-m", program, *options, str(source), "--target", "y", "--run-dir", str(run)]
+    command = [
+        sys.executable,
+        "-m",
+        program,
+        *options,
+        str(source),
+        "--target",
+        "y",
+        "--run-dir",
+        str(run),
+    ]
     command += ["--log-every", str(every), "--checkpoint-every", str(every)]
     command += ["--resume"] if (run / "checkpoint.safetensors").exists() else []
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
@@ -142,11 +162,21 @@ def make_learner(cell, seed):
     if "depth" in way:
         rule = rule.with_depth(cell["layers"])
     network = ft.Network(
-        1, 2, model_size=32, depth=cell["layers"], cell=ft.LRU.factory(state_size=32), key=jax.random.key(seed)
+        1,
+        2,
+        model_size=32,
+        depth=cell["layers"],
+        cell=ft.LRU.factory(state_size=32),
+        key=jax.random.key(seed),
     )
     optimizer = way.get("optimizer", ft.adamw)(cell["rate"])
     return ft.Learner(
-        network, rule=rule, optimizer=optimizer, loss=LOSS, warn=False, train_encoder=way.get("train_encoder", True)
+        network,
+        rule=rule,
+        optimizer=optimizer,
+        loss=LOSS,
+        warn=False,
+        train_encoder=way.get("train_encoder", True),
     )
 
 
@@ -168,12 +198,15 @@ def measure(cell):
         (state, ring, past), (xs, ys) = now, data
         state, info = learner.step(state, xs, ys)
         if refresh:
-            # State and sensitivity again, from the carry of `places` chunks ago, with the parameters of now.
+            # State and sensitivity again, from the carry of `places` chunks ago, with the
+            # parameters of now.
             past = jnp.concatenate([past[chunk:], xs])
             oldest = jax.tree.map(lambda leaf: leaf[0], ring)
             carry = ft.forward(state.network, oldest, past, rule=learner.rule)[1]
             state = state._replace(carry=carry)
-            ring = jax.tree.map(lambda leaf, new: jnp.concatenate([leaf[1:], new[None]]), ring, carry)
+            ring = jax.tree.map(
+                lambda leaf, new: jnp.concatenate([leaf[1:], new[None]]), ring, carry
+            )
         return (state, ring, past), (jnp.argmax(info.outputs, -1) == ys).mean()
 
     @jax.jit
@@ -185,23 +218,37 @@ def measure(cell):
     @jax.jit
     @jax.vmap
     def probe(network, xs, ys):
-        found, exact = (ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)[1] for rule in (learner.rule, ft.BPTT))
+        found, exact = (
+            ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)[1]
+            for rule in (learner.rule, ft.BPTT)
+        )
         return compare(found, exact)
 
     def start(learner):
         state = learner.init()
-        ring = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], places, axis=0), state.carry) if refresh else None
+        ring = (
+            jax.tree.map(lambda leaf: jnp.repeat(leaf[None], places, axis=0), state.carry)
+            if refresh
+            else None
+        )
         return state, ring, jnp.zeros((places * chunk, 1)) if refresh else None
 
     now = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(start, learners))
-    xs, ys = (np.stack(arrays) for arrays in zip(*(make_stream(s, calls * PARTS * chunk) for s in seeds), strict=True))
+    xs, ys = (
+        np.stack(arrays)
+        for arrays in zip(*(make_stream(s, calls * PARTS * chunk) for s in seeds), strict=True)
+    )
     accuracy = []
     for i in range(PARTS):
         cut = slice(i * calls * chunk, (i + 1) * calls * chunk)
-        now, right = part(now, *(v[:, cut].reshape(len(seeds), calls, chunk, *v.shape[2:]) for v in (xs, ys)))
+        now, right = part(
+            now, *(v[:, cut].reshape(len(seeds), calls, chunk, *v.shape[2:]) for v in (xs, ys))
+        )
         accuracy.append(np.asarray(right).round(4).tolist())
     network = now[0].network
-    signal = jnp.linalg.norm(network.encoder.weight[..., 0], axis=-1) / jnp.linalg.norm(network.encoder.bias, axis=-1)
+    signal = jnp.linalg.norm(network.encoder.weight[..., 0], axis=-1) / jnp.linalg.norm(
+        network.encoder.bias, axis=-1
+    )
     moduli = jnp.exp(-jnp.exp(network.blocks.cell.nu_log)).max(axis=(1, 2))
     by_seed = np.array(accuracy).T
     return {
@@ -211,7 +258,8 @@ def measure(cell):
         "encoder weight / bias": np.asarray(signal).round(3).tolist(),
         "largest modulus": np.asarray(moduli).round(5).tolist(),
         "probe": jax.tree.map(
-            lambda v: np.asarray(v).round(4).tolist(), probe(network, xs[:, -PROBE:], ys[:, -PROBE:])
+            lambda v: np.asarray(v).round(4).tolist(),
+            probe(network, xs[:, -PROBE:], ys[:, -PROBE:]),
         ),
         "parts": by_seed.tolist(),
     }
@@ -226,9 +274,14 @@ def compare(found, exact):
     }
     out = {}
     for name, of in groups.items():
-        a, b = (jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(of(g))]) for g in (found, exact))
+        a, b = (
+            jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(of(g))])
+            for g in (found, exact)
+        )
         norms = jnp.linalg.norm(a), jnp.linalg.norm(b)
-        out[name] = jnp.stack([a @ b / (norms[0] * norms[1]), norms[0] / norms[1], norms[1] / PROBE])
+        out[name] = jnp.stack(
+            [a @ b / (norms[0] * norms[1]), norms[0] / norms[1], norms[1] / PROBE]
+        )
     return out
 
 

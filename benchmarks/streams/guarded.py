@@ -1,6 +1,7 @@
 """The default mixture with and without the experts that remember: `memory`, `reservoir`, `distant`.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--made] [--real] [--streams hold co2] [--page]
+    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--made] [--real] [--streams hold co2]
+    [--page]
 
 Each row is predicted before it is learned. The mixture without these experts is a part of the one
 with them, and makes its own prediction of each row: one run scores both. Made streams have a label
@@ -30,7 +31,9 @@ from foretrace.stream._model_config import AUTO
 
 FILE = ledger.RECORDS / "guarded.jsonl"
 MADE = STREAMS | MORE
-REAL = [name for name in (*real.STREAMS, *real.PACKAGED, "heart", "narma") if name not in real.TEXTS]
+REAL = [
+    name for name in (*real.STREAMS, *real.PACKAGED, "heart", "narma") if name not in real.TEXTS
+]
 EACH, CHUNK = 5, 500
 ALONE = ("memory", "reservoir", "distant")
 
@@ -125,7 +128,15 @@ def page(records):
     for record in records:
         if "whole" in record["found"]:
             found.setdefault(record["cell"]["stream"], []).append(record["found"])
-    columns = ["stream", "score", "labels", "without", "with", "without, last 30 %", "with, last 30 %"]
+    columns = [
+        "stream",
+        "score",
+        "labels",
+        "without",
+        "with",
+        "without, last 30 %",
+        "with, last 30 %",
+    ]
     columns += [f"{name} alone" for name in ALONE]
     print(f"| {' | '.join(columns)} |")
     print("|" + "---|" * len(columns))
@@ -136,7 +147,8 @@ def page(records):
             for who in ("without", "with")
         ]
         parts += [
-            np.mean([one["last 30 %"].get(who, np.nan) for one in seeds]) for who in ("memory", "reservoir", "distant")
+            np.mean([one["last 30 %"].get(who, np.nan) for one in seeds])
+            for who in ("memory", "reservoir", "distant")
         ]
         shown = " | ".join("" if np.isnan(part) else f"{part:.4g}" for part in parts)
         print(f"| {stream} | {seeds[0]['score']} | {seeds[0]['labels']:,} | {shown} |")
@@ -148,8 +160,14 @@ if __name__ == "__main__":
     parser.add_argument("--real", action="store_true", help="real streams, their first rows")
     parser.add_argument("--streams", nargs="+", default=[], choices=[*MADE, *REAL])
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3], help="of the made streams")
-    parser.add_argument("--rows", type=int, help="rows of a stream. Default: 20,000 of a made one, 5,000 of a real one")
-    parser.add_argument("--page", action="store_true", help="print the table of the records, measure nothing")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        help="rows of a stream. Default: 20,000 of a made one, 5,000 of a real one",
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="print the table of the records, measure nothing"
+    )
     asked = parser.parse_args()
     names = [*asked.streams, *(MADE if asked.made else ()), *(REAL if asked.real else ())]
     cells = [

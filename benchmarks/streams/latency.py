@@ -2,10 +2,11 @@
 
     python -m benchmarks.streams.latency [--repeats 200] [--rows 20000]
 
-`learn_one` and `predict_one` are the river estimators', by default and by the paper's rule; all are timed in turn in
-one process, medians: run it on a machine that does nothing else. The step alone is `Learner.step` and
-`Learner.predict` without rows, encoding and scores. `foretrace stream` is timed by what it runs, in this process,
-after a short run that compiles: reading, encoding, learning, scores and checkpoints.
+`learn_one` and `predict_one` are the river estimators', by default and by the paper's rule; all are
+timed in turn in one process, medians: run it on a machine that does nothing else. The step alone is
+`Learner.step` and `Learner.predict` without rows, encoding and scores. `foretrace stream` is timed
+by what it runs, in this process, after a short run that compiles: reading, encoding, learning,
+scores and checkpoints.
 """
 
 import itertools
@@ -30,8 +31,12 @@ def main():
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--repeats", type=int, default=200, help="rounds of one call each")
-    parser.add_argument("--rows", type=int, default=20_000, help="rows of the command that are timed")
-    parser.add_argument("--parts", action="store_true", help="instead, where the time of a row goes, part by part")
+    parser.add_argument(
+        "--rows", type=int, default=20_000, help="rows of the command that are timed"
+    )
+    parser.add_argument(
+        "--parts", action="store_true", help="instead, where the time of a row goes, part by part"
+    )
     asked = parser.parse_args()
     cells = [{"what": "one row", "size": size, "repeats": asked.repeats} for size in asked.sizes]
     cells += [
@@ -41,7 +46,10 @@ def main():
     ]
     if asked.parts:
         pairs = itertools.product(PARTS, ("auto", "fast", "tiny", "small"), (1, 64))
-        cells = [{"what": "parts", "stream": s, "size": size, "chunk": c, "rows": 3000} for s, size, c in pairs]
+        cells = [
+            {"what": "parts", "stream": s, "size": size, "chunk": c, "rows": 3000}
+            for s, size, c in pairs
+        ]
     measure = {"one row": one_row, "foretrace stream": command, "parts": parts}
     ledger.each(FILE, cells, lambda cell: measure[cell["what"]](cell))
 
@@ -58,7 +66,10 @@ def one_row(cell):
         model=ft.stream.ModelConfig(cell["size"], credit_depth=0), features=2 * FEATURES, classes=2
     )
     draw = random.Random(0)
-    given = [({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5) for _ in range(20)]
+    given = [
+        ({f"x{i}": draw.gauss(0, 1) for i in range(FEATURES)}, draw.random() < 0.5)
+        for _ in range(20)
+    ]
     depth, model_size, state_size = SIZES[cell["size"]]
     network = ft.Network(
         2 * FEATURES,
@@ -68,7 +79,9 @@ def one_row(cell):
         cell=ft.LRU.factory(state_size=state_size),
         key=jax.random.key(0),
     )
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(1e-3), loss=ft.losses.softmax_cross_entropy)
+    learner = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=ft.adamw(1e-3), loss=ft.losses.softmax_cross_entropy
+    )
     state, x, y = learner.init(), jnp.ones((1, 2 * FEATURES)), jnp.zeros(1, int)
     turn = iter(range(10**9))
     calls = {
@@ -103,11 +116,20 @@ def command(cell):
         draw = random.Random(0)
         lines = [",".join([*(f"x{i}" for i in range(FEATURES)), "y"])]
         for _ in range(cell["rows"]):
-            lines.append(",".join([*(f"{draw.gauss(0, 1):.4f}" for _ in range(FEATURES)), str(draw.randrange(2))]))
+            lines.append(
+                ",".join(
+                    [*(f"{draw.gauss(0, 1):.4f}" for _ in range(FEATURES)), str(draw.randrange(2))]
+                )
+            )
         path.write_text("\n".join(lines) + "\n")
-        seconds = follow({"size": cell["size"]}, warm=WARM, source=str(path), target="y", chunk=cell["chunk"]).seconds
+        seconds = follow(
+            {"size": cell["size"]}, warm=WARM, source=str(path), target="y", chunk=cell["chunk"]
+        ).seconds
     jax.clear_caches()
-    return {"cpu_us_per_row": 1e6 * seconds / cell["rows"], "rows_per_cpu_second": cell["rows"] / seconds}
+    return {
+        "cpu_us_per_row": 1e6 * seconds / cell["rows"],
+        "rows_per_cpu_second": cell["rows"] / seconds,
+    }
 
 
 def parts(cell):
@@ -116,8 +138,16 @@ def parts(cell):
     from benchmarks.streams.followed import follow
 
     timed.time = SimpleNamespace(perf_counter=time.process_time)
-    path, count = rows.prepare(cell["stream"], Path(tempfile.gettempdir()) / "foretrace-streams"), cell["rows"]
-    given = {"source": str(path), "target": "target", "chunk": cell["chunk"], "log_every": count // 3}
+    path, count = (
+        rows.prepare(cell["stream"], Path(tempfile.gettempdir()) / "foretrace-streams"),
+        cell["rows"],
+    )
+    given = {
+        "source": str(path),
+        "target": "target",
+        "chunk": cell["chunk"],
+        "log_every": count // 3,
+    }
     result, lines, seconds, _ = follow({"size": cell["size"]}, rows=count, warm=WARM, **given)
     spent = [line["microseconds"] for line in lines if line.get("microseconds")]
     spent = {part: min(one.get(part, 0.0) for one in spent) for part in spent[-1]}

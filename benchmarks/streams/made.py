@@ -116,7 +116,11 @@ def keyed(random, rows):
     key, x = random.integers(0, 4, rows), random.normal(size=(rows, 2))
     angle = np.pi / 2 * latched(shown, key, 0) + 0.4
     y = np.cos(angle) * x[:, 0] + np.sin(angle) * x[:, 1] > 0
-    return np.concatenate([shown[:, None], np.eye(4)[key] * shown[:, None], x], axis=1), y.astype(int), 2
+    return (
+        np.concatenate([shown[:, None], np.eye(4)[key] * shown[:, None], x], axis=1),
+        y.astype(int),
+        2,
+    )
 
 
 def delayed(random, rows):
@@ -136,6 +140,8 @@ def _far(reach):
     return far
 
 
-STREAMS = {made.__name__: made for made in (flipflop, toggle, hold, switch, session, tank, counter, ema)}
+STREAMS = {
+    made.__name__: made for made in (flipflop, toggle, hold, switch, session, tank, counter, ema)
+}
 MORE = {made.__name__: made for made in (alarm, gear, heater, keyed, delayed)}
 MORE |= {f"far {reach}": _far(reach) for reach in (20, 100, 500)}

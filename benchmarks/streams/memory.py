@@ -50,12 +50,18 @@ METHODS = {
 
 def measure(cell):
     """Return the scores of one method on one stream."""
-    xs, ys, classes = STREAMS[cell["stream"]](np.random.default_rng(cell["stream_seed"]), cell["rows"])
+    xs, ys, classes = STREAMS[cell["stream"]](
+        np.random.default_rng(cell["stream_seed"]), cell["rows"]
+    )
     learner = make_learner(xs.shape[1], classes, cell["method"], cell["seed"])
     mask = np.arange(len(xs)) % EACH == EACH - 1
     targets = ys if classes else np.asarray(ys, np.float32)[:, None]
     arguments = learner.init(), *map(jnp.asarray, (np.asarray(xs, np.float32), targets, mask))
-    program = jax.jit(lambda state, x, y, mask: learner.step(state, x, y, mask=mask)).lower(*arguments).compile()
+    program = (
+        jax.jit(lambda state, x, y, mask: learner.step(state, x, y, mask=mask))
+        .lower(*arguments)
+        .compile()
+    )
     began = time.process_time()
     state, info = jax.block_until_ready(program(*arguments))
     spent = time.process_time() - began
@@ -91,13 +97,17 @@ def table(records):
     print(f"| stream | {' | '.join(methods)} |\n|{'---|' * (len(methods) + 1)}")
     for stream in STREAMS:
         shown = [found.get((stream, method)) for method in methods]
-        print(f"| {stream} | {' | '.join('' if s is None else f'{np.mean(s):.3f}' for s in shown)} |")
+        print(
+            f"| {stream} | {' | '.join('' if s is None else f'{np.mean(s):.3f}' for s in shown)} |"
+        )
 
 
 if __name__ == "__main__":
     parser = ledger.parser(__doc__)
     parser.add_argument("--streams", nargs="+", default=list(STREAMS), choices=list(STREAMS))
-    parser.add_argument("--methods", nargs="+", default=["learned", "frozen"], choices=list(METHODS))
+    parser.add_argument(
+        "--methods", nargs="+", default=["learned", "frozen"], choices=list(METHODS)
+    )
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--stream-seed", type=int, default=0)

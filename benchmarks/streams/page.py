@@ -49,15 +49,33 @@ def text(records=ledger.RECORDS):
     return page
 
 
-NAMES = ("reach", "reach_deep_river", "flat_memory", "streams", "streams_deep_river", "long_streams", "latency", "soak")
+NAMES = (
+    "reach",
+    "reach_deep_river",
+    "flat_memory",
+    "streams",
+    "streams_deep_river",
+    "long_streams",
+    "latency",
+    "soak",
+)
 
 
 def reach(found):
     """Return the table of dependencies many rows back: accuracy of the last three tenths."""
     records = found["reach"] + found["reach_deep_river"]
-    columns = sorted({(list(LABELS).index(c["task"]), c["delay"], c["task"]) for c in cells(records)})
+    columns = sorted(
+        {(list(LABELS).index(c["task"]), c["delay"], c["task"]) for c in cells(records)}
+    )
     ways = list(dict.fromkeys(_peer(cell) for cell in cells(records)))
-    lines = table_head(["", *(f"{task}, {delay:,} rows back" for _, delay, task in columns), "µs/row", "memory, KiB"])
+    lines = table_head(
+        [
+            "",
+            *(f"{task}, {delay:,} rows back" for _, delay, task in columns),
+            "µs/row",
+            "memory, KiB",
+        ]
+    )
     for way in ways:
         mine = {}
         for record in records:
@@ -67,14 +85,20 @@ def reach(found):
         longest = mine[max(mine, key=lambda key: (key[1], key[0] == "copy"))]
         need = most_memory(mine)
         reached = f" ({longest['reach']:,} rows)" if "reach" in longest and "equal" in way else ""
-        lines.append(table_row([way + reached, *shown, number(longest["cpu_us_per_row"]), f"{need:,.0f}"]))
+        lines.append(
+            table_row([way + reached, *shown, number(longest["cpu_us_per_row"]), f"{need:,.0f}"])
+        )
     return "\n".join([*lines, "", picture("reach", found["reach"])])
 
 
 def most_memory(mine):
     """Return the KiB of a way on the task that takes most, at its longest delay."""
     longest = max(delay for _, delay in mine)
-    return max(one["state_kib"] + one.get("working_kib", 0) for (_, delay), one in mine.items() if delay == longest)
+    return max(
+        one["state_kib"] + one.get("working_kib", 0)
+        for (_, delay), one in mine.items()
+        if delay == longest
+    )
 
 
 def memory(found):
@@ -90,19 +114,27 @@ def memory(found):
     lines += table_head(["one step at a time", *names])
     for cell, one in _pairs(found["flat_memory"], "one step"):
         way = f"rolling BPTT, reach {cell['reach']:,}" if cell["way"] == "rolling" else cell["way"]
-        values = [f"{one['cpu_ms_per_step']:.2f}", f"{one['held_kib']:,.0f}", f"{one['compiled_kib']:,.0f}"]
+        values = [
+            f"{one['cpu_ms_per_step']:.2f}",
+            f"{one['held_kib']:,.0f}",
+            f"{one['compiled_kib']:,.0f}",
+        ]
         lines.append(table_row([way, *values, f"{one['resident_mib']:,.0f}"]))
     return "\n".join([*lines, "", picture("memory", found["flat_memory"])])
 
 
 def what(found):
     """Return what is predicted on each stream."""
-    return "\n".join(f"- *{name}*: {stream.what}" + _late(stream) for name, stream in rows.STREAMS.items())
+    return "\n".join(
+        f"- *{name}*: {stream.what}" + _late(stream) for name, stream in rows.STREAMS.items()
+    )
 
 
 def streams(found):
     """Return a table for classes and one for numbers: scores over the first rows."""
-    records = [r for r in found["streams"] + found["streams_deep_river"] if r["cell"]["rows"] == FIRST]
+    records = [
+        r for r in found["streams"] + found["streams_deep_river"] if r["cell"]["rows"] == FIRST
+    ]
     return "\n".join([*_tables(records, "###"), picture("streams", records)])
 
 
@@ -119,7 +151,11 @@ def long(found):
     lines = table_head(head)
     streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
     for name, count in sorted(streams):
-        mine = [r for r in found["long_streams"] if (r["cell"]["stream"], r["cell"]["rows"]) == (name, count)]
+        mine = [
+            r
+            for r in found["long_streams"]
+            if (r["cell"]["stream"], r["cell"]["rows"]) == (name, count)
+        ]
         score, of = ("mae", min) if "mae" in mine[0]["found"] else ("accuracy", max)
         best = of(r["found"][score] for r in mine)
         for record in mine:
@@ -131,37 +167,59 @@ def long(found):
             counts = [f"{one['rows']:,}", f"{one['scored']:,}"]
             lines.append(
                 table_row(
-                    [f"{name}: {record['cell']['way']}", *counts, *tenths, *values, number(one["cpu_us_per_row"])]
+                    [
+                        f"{name}: {record['cell']['way']}",
+                        *counts,
+                        *tenths,
+                        *values,
+                        number(one["cpu_us_per_row"]),
+                    ]
                 )
             )
         one = mine[0]["found"]
-        plain = _text(of(one["no_change_" + score], one["mean_mae" if of is min else "majority_accuracy"]), score)
+        plain = _text(
+            of(one["no_change_" + score], one["mean_mae" if of is min else "majority_accuracy"]),
+            score,
+        )
         lines.append(table_row([f"{name}: the best baseline", *[""] * 5, plain, "", ""]))
     return "\n".join(lines)
 
 
 def packaged(found):
     """Return one row for each stream of a package: the default, the best peer, the baselines, and who is ahead."""
-    lines = table_head(["", "rows", "default", "best of river", "", "last label", "majority or mean"])
+    lines = table_head(
+        ["", "rows", "default", "best of river", "", "last label", "majority or mean"]
+    )
     ahead = []
     for name, stream in rows.PACKAGED.items():
         score = "accuracy" if stream.classes else "mae"
         mine = _of(found["streams"], name)
         ours = mine.pop("mixture of experts (default)", None)
         peers = {way: r["found"] for way, r in mine.items() if way.startswith("river")}
-        if ours is None or len(peers) < (10 if stream.classes else 14):  # the best of some would be no peer
+        if ours is None or len(peers) < (
+            10 if stream.classes else 14
+        ):  # the best of some would be no peer
             continue
         ours = ours["found"]
         sign = 1 if stream.classes else -1
         way = max(peers, key=lambda way: sign * peers[way][score])
-        plain = [ours[key + score] for key in ("no_change_", "majority_" if stream.classes else "mean_")]
+        plain = [
+            ours[key + score] for key in ("no_change_", "majority_" if stream.classes else "mean_")
+        ]
         best = max([peers[way][score], *plain], key=lambda value: sign * value)
         level = ours[score] >= best - 0.01 if stream.classes else ours[score] <= 1.01 * best
         ahead.append(level)
         values = [_text(value, score) for value in (ours[score], peers[way][score], *plain)]
         values[0] = f"**{values[0]}**" if level else values[0]
-        lines.append(table_row([name, f"{ours['rows']:,}", *values[:2], way.removeprefix("river "), *values[2:]]))
-    told = f"Ahead of all of these, or level with the best (one point, or one per cent): {sum(ahead)} of {len(ahead)}."
+        lines.append(
+            table_row(
+                [name, f"{ours['rows']:,}", *values[:2], way.removeprefix("river "), *values[2:]]
+            )
+        )
+    told = (
+        "Ahead of all of these, or level with the best (one point, or one per cent): "
+        f"{sum(ahead)} of {len(ahead)}."
+    )
     return "\n".join([*lines, "", told])
 
 
@@ -179,11 +237,23 @@ def _tables(records, heading):
         ways = list(dict.fromkeys(way for name in names for way in mine[name]))
         best = {name: _best(mine[name], score, classes) for name in names}
         for way in ways:
-            values = [_score(mine[name].get(way), score, counts[name], best[name]) for name in names]
-            times = [mine[name][way]["found"]["cpu_us_per_row"] for name in names if way in mine[name]]
-            shown = f"{number(min(times))} to {number(max(times))}" if len(times) > 1 else number(times[0])
+            values = [
+                _score(mine[name].get(way), score, counts[name], best[name]) for name in names
+            ]
+            times = [
+                mine[name][way]["found"]["cpu_us_per_row"] for name in names if way in mine[name]
+            ]
+            shown = (
+                f"{number(min(times))} to {number(max(times))}"
+                if len(times) > 1
+                else number(times[0])
+            )
             parts.append(table_row([way, *values, shown]))
-        for prefix, what in {"no_change_": "the last known label", "majority_": "majority", "mean_": "mean"}.items():
+        for prefix, what in {
+            "no_change_": "the last known label",
+            "majority_": "majority",
+            "mean_": "mean",
+        }.items():
             values = [_baseline(mine[name], prefix + score, best[name]) for name in names]
             if any(values):
                 parts.append(table_row([what, *values, ""]))
@@ -207,13 +277,17 @@ def latency(found):
     lines += ["", *table_head(["`foretrace stream`", "µs/row", "rows per CPU second"])]
     for cell, one in _pairs(found["latency"], "foretrace stream"):
         what = f"{cell['size']}, `--chunk {cell['chunk']}`"
-        lines.append(table_row([what, number(one["cpu_us_per_row"]), f"{one['rows_per_cpu_second']:,.0f}"]))
+        lines.append(
+            table_row([what, number(one["cpu_us_per_row"]), f"{one['rows_per_cpu_second']:,.0f}"])
+        )
     return "\n".join(lines)
 
 
 def _pairs(records, what):
     """Return what was measured and what was found, of one kind."""
-    return [(record["cell"], record["found"]) for record in records if record["cell"]["what"] == what]
+    return [
+        (record["cell"], record["found"]) for record in records if record["cell"]["what"] == what
+    ]
 
 
 def row_parts(found):
@@ -224,7 +298,14 @@ def row_parts(found):
         if (cell := record["cell"])["what"] == "parts"
     }
     groups = ("reading", "encoding"), ("mixture", "network"), ("intervals", "scores", "records")
-    lines = table_head(["µs of CPU time a row", *(", ".join(group) for group in groups), "row", "rows per CPU second"])
+    lines = table_head(
+        [
+            "µs of CPU time a row",
+            *(", ".join(group) for group in groups),
+            "row",
+            "rows per CPU second",
+        ]
+    )
     for name, one in records.items():
         parts = [sum(one.get(part, 0.0) for part in group) for group in groups]
         values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
@@ -240,14 +321,15 @@ def soak(found):
         verdict = "identical to" if one["same"] else f"different ({one['differs']}) from"
         kind = cell["kind"].replace("network", "stream")
         lines.append(
-            f"- {kind}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} times "
-            f"`kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in {one['bad_rows']:,} rows: "
-            f"state and records are {verdict} those of an undisturbed run."
+            f"- {kind}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} "
+            f"times `kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in "
+            f"{one['bad_rows']:,} rows: state and records are {verdict} those of an undisturbed "
+            "run."
         )
         if members := one.get("members"):
             lines[-1] += (
-                f" {members['joins']:,} members joined, {members['evictions']:,} lost their place to others, "
-                f"{members['resets']:,} started anew."
+                f" {members['joins']:,} members joined, {members['evictions']:,} lost their place "
+                f"to others, {members['resets']:,} started anew."
             )
     return "\n".join(lines)
 
@@ -258,14 +340,25 @@ def provenance(found):
     for name, records in found.items():
         if records:
             commands = list(dict.fromkeys(record["command"] for record in records))
-            lines.append(f"- `benchmarks/records/{name}.jsonl`: " + ", ".join(f"`{command}`" for command in commands))
+            lines.append(
+                f"- `benchmarks/records/{name}.jsonl`: "
+                + ", ".join(f"`{command}`" for command in commands)
+            )
     versions, machines = {}, set()
     for record in (record for records in found.values() for record in records):
         for package, version in record["surroundings"]["packages"].items():
             versions.setdefault(package, set()).add(version)
         machines.add(record["surroundings"]["machine"])
-    shown = ", ".join(f"{package} {' and '.join(sorted(found))}" for package, found in sorted(versions.items()))
-    return "\n".join([*lines, f"- {shown}", f"- {'; '.join(sorted(machines))}; load and date stand in each record"])
+    shown = ", ".join(
+        f"{package} {' and '.join(sorted(found))}" for package, found in sorted(versions.items())
+    )
+    return "\n".join(
+        [
+            *lines,
+            f"- {shown}",
+            f"- {'; '.join(sorted(machines))}; load and date stand in each record",
+        ]
+    )
 
 
 def cells(records):
@@ -300,7 +393,9 @@ def _late(stream):
 def _peer(cell):
     if not cell.get("lags"):
         return cell["way"]
-    return cell["way"] + (", with rows before" if "stream" in cell else f", the last {cell['lags']:,} rows")
+    return cell["way"] + (
+        ", with rows before" if "stream" in cell else f", the last {cell['lags']:,} rows"
+    )
 
 
 def _last(one):

@@ -28,7 +28,11 @@ class Lags:
         for i, row in enumerate(self.before, 1):
             out |= {f"{name} -{i}": value for name, value in row.items()}
         if self.previous and self.last is not None:
-            out |= {"last": self.last} if isinstance(self.last, float) else {f"last is {self.last}": 1.0}
+            out |= (
+                {"last": self.last}
+                if isinstance(self.last, float)
+                else {f"last is {self.last}": 1.0}
+            )
         self.before.appendleft(x)
         return out
 
@@ -51,11 +55,14 @@ class Score:
             self.part, self.part_count = 0.0, 0
 
 
-def progressive(model, rows, *, count, classes, lags, delay=0, previous=True, limit=None, size=None):
+def progressive(
+    model, rows, *, count, classes, lags, delay=0, previous=True, limit=None, size=None
+):
     """Predict each row, score it, and learn from it when its label has come.
 
     Args:
-        model: with `predict_one` and `learn_one`, and `pass_by` if it is to see rows without a label.
+        model: with `predict_one` and `learn_one`, and `pass_by` if it is to see rows without a
+            label.
         rows: pairs of inputs and label, None if there is none.
         count: rows, for the parts of the score.
         classes: whether labels are classes.
@@ -65,7 +72,13 @@ def progressive(model, rows, *, count, classes, lags, delay=0, previous=True, li
         limit: CPU seconds after which the rest is left.
         size: of the model in bytes; that of its pickle if not given.
     """
-    look, score, waiting, began, done = Lags(lags, previous), Score(classes, count), deque(), time.process_time(), 0
+    look, score, waiting, began, done = (
+        Lags(lags, previous),
+        Score(classes, count),
+        deque(),
+        time.process_time(),
+        0,
+    )
     for i, (x, y) in enumerate(rows):
         if y is None:
             features = look.pass_by(x)
@@ -118,7 +131,9 @@ class Scaled:
 
     def _scaled(self, x):
         numbers = {name: value for name, value in x.items() if "is " not in name}
-        return self.scaler.transform_one(numbers) | {name: value for name, value in x.items() if "is " in name}
+        return self.scaler.transform_one(numbers) | {
+            name: value for name, value in x.items() if "is " in name
+        }
 
 
 class FromLabels:
@@ -150,13 +165,17 @@ def river_models(classes):
             "river SRP": lambda: ensemble.SRPClassifier(seed=0),
             "river Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
             "river nearest neighbours": lambda: Scaled(neighbors.KNNClassifier()),
-            "river logistic regression": lambda: Scaled(linear_model.SoftmaxRegression(optim.SGD(0.01))),
+            "river logistic regression": lambda: Scaled(
+                linear_model.SoftmaxRegression(optim.SGD(0.01))
+            ),
         }
     # Their leaves hold linear models, which diverge on numbers of every size.
     return {
         "river ARF": lambda: Scaled(forest.ARFRegressor(seed=0)),
         "river SRP": lambda: Scaled(ensemble.SRPRegressor(seed=0)),
-        "river Hoeffding adaptive tree": lambda: Scaled(tree.HoeffdingAdaptiveTreeRegressor(seed=0)),
+        "river Hoeffding adaptive tree": lambda: Scaled(
+            tree.HoeffdingAdaptiveTreeRegressor(seed=0)
+        ),
         "river nearest neighbours": lambda: Scaled(neighbors.KNNRegressor()),
         "river linear regression": lambda: Scaled(linear_model.LinearRegression(optim.SGD(0.001))),
         "river Bayesian linear regression": lambda: Scaled(linear_model.BayesianLinearRegression()),
@@ -173,7 +192,9 @@ def series_models(season, delay):
     from river import time_series
 
     return {
-        "river SNARIMAX": lambda: FromLabels(time_series.SNARIMAX(p=1, d=0, q=0, m=season, sp=3, sq=6), delay),
+        "river SNARIMAX": lambda: FromLabels(
+            time_series.SNARIMAX(p=1, d=0, q=0, m=season, sp=3, sq=6), delay
+        ),
         "river Holt-Winters": lambda: FromLabels(
             time_series.HoltWinters(alpha=0.3, beta=0.1, gamma=0.6, seasonality=season), delay
         ),

@@ -1,17 +1,19 @@
 """A dependency many rows back: who learns it, at what cost and in how much memory, in one table from one run.
 
-    python -m benchmarks.streams.reach [--delays 1000 100 20] [--tasks copy xor select] [--only online]
+    python -m benchmarks.streams.reach [--delays 1000 100 20] [--tasks copy xor select] [--only
+    online]
 
-One cue is in flight at a time: every `delay` rows a cue row brings random bits and asks for the bit of the cue row
-before, `delay` rows back. All other rows are silent and have no label.
+One cue is in flight at a time: every `delay` rows a cue row brings random bits and asks for the bit
+of the cue row before, `delay` rows back. All other rows are silent and have no label.
 
     copy    inputs (cue, bit, 0); label: the bit of the cue row before
     xor     inputs (cue, bit, other bit); label: whether these two of the cue row before differ
-    select  copy with 24 more bits in every cue row that mean nothing, and 8 modules a layer: too few to keep all that
+    select  copy with 24 more bits in every cue row that mean nothing, and 8 modules a layer: too
+    few to keep all that
             comes in, so that what is written has to be learned
 
-Scores are progressive, over tenths of the labels; chance is 0.5. The networks learn in chunks of `delay` rows with the
-cue row last: each label is scored before it is learned, as without chunks.
+Scores are progressive, over tenths of the labels; chance is 0.5. The networks learn in chunks of
+`delay` rows with the cue row last: each label is scored before it is learned, as without chunks.
 """
 
 import csv
@@ -45,25 +47,33 @@ WAYS = {
     "online, ring 0 to 1, factor 0.5": {"rule": "ONLINE", "factor": 0.5, "ring": (0.0, 1.0)},
 }
 """Ways to train one network. Unless said otherwise |lam| is drawn from 1 - 1/delay to 1 - 1/(10 delay), and eigenvalues
-and input gains learn at 1/delay of the rate (their factor); the encoder is trained under every rule. The last
-is how `foretrace stream` begins."""
+and input gains learn at 1/delay of the rate (their factor); the encoder is trained under every
+rule. The last is how `foretrace stream` begins.
+"""
 
 
 def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("--delays", type=int, nargs="+", default=[1000, 100, 20])
     parser.add_argument("--tasks", nargs="+", choices=list(LABELS), default=list(LABELS))
-    parser.add_argument("--labels", type=int, help="of a stream, whose rows are that times the delay")
+    parser.add_argument(
+        "--labels", type=int, help="of a stream, whose rows are that times the delay"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--only", nargs="+", help="words, one of which the name of a way has to contain")
+    parser.add_argument(
+        "--only", nargs="+", help="words, one of which the name of a way has to contain"
+    )
     parser.add_argument("--limit", type=float, default=900, help="CPU seconds for a cell of a peer")
     asked = parser.parse_args()
     cells = []
     for task in asked.tasks:
         for delay in asked.delays:
             for way in (*WAYS, *peers.river_models(True)):
-                # A peer sees only so many rows back: fewer than the delay, and, where it can pay, more.
-                for lags in (None,) if way in WAYS else tuple(n for n in LAGS if n == LAGS[0] or n > delay):
+                # A peer sees only so many rows back: fewer than the delay, and, where it can pay,
+                # more.
+                for lags in (
+                    (None,) if way in WAYS else tuple(n for n in LAGS if n == LAGS[0] or n > delay)
+                ):
                     for seed in asked.seeds:
                         cell = {
                             "task": task,
@@ -72,7 +82,9 @@ def main():
                             "labels": asked.labels or LABELS[task],
                             "seed": seed,
                         }
-                        cells.append(cell | ({} if lags is None else {"lags": lags, "limit": asked.limit}))
+                        cells.append(
+                            cell | ({} if lags is None else {"lags": lags, "limit": asked.limit})
+                        )
     if asked.only:
         cells = [cell for cell in cells if any(word in cell["way"] for word in asked.only)]
     ledger.each(FILE, cells, measure)
@@ -92,13 +104,17 @@ def mixture(cell, xs, ys, asked):
         with open(path := f"{folder}/cues.csv", "w", newline="") as file:
             out = csv.writer(file, lineterminator="\n")
             out.writerow([*(f"x{i}" for i in range(xs.shape[1])), "target"])
-            for x, y, known in zip(xs.astype(int).tolist(), ys.tolist(), asked.tolist(), strict=True):
+            for x, y, known in zip(
+                xs.astype(int).tolist(), ys.tolist(), asked.tolist(), strict=True
+            ):
                 out.writerow([*x, y if known else ""])
         given = {"source": path, "target": "target", "task": "classification", "previous": False}
         found = follow({}, chunk=10 if cell["delay"] < 50 else 50, log_every=len(xs) // 10, **given)
     return {
         "accuracy": found.result.scores["accuracy"],
-        "parts": [round(line["accuracy"], 4) for line in found.lines if line["kind"] == "stream"][:10],
+        "parts": [round(line["accuracy"], 4) for line in found.lines if line["kind"] == "stream"][
+            :10
+        ],
         "rows": len(xs),
         "scored": found.lines[-1]["scored"],
         "cpu_us_per_row": 1e6 * found.seconds / len(xs),
@@ -138,7 +154,10 @@ def network(cell, xs, ys, asked):
         state, info = learner.step(state, xs, ys, mask=asked)
         return state, jnp.argmax(info.outputs, -1)
 
-    cut = [jnp.asarray(v).reshape(count, chunk, *v.shape[1:]) for v in (xs.astype(np.float32), ys, asked)]
+    cut = [
+        jnp.asarray(v).reshape(count, chunk, *v.shape[1:])
+        for v in (xs.astype(np.float32), ys, asked)
+    ]
     state = learner.init()
     run = jax.jit(lambda state, data: lax.scan(one, state, data)).lower(state, cut).compile()
     began = time.process_time()
@@ -172,7 +191,9 @@ def make_learner(cell, reach, chunk):
     net = ft.Network(INPUTS[task], 2, model_size=MODEL_SIZE, depth=DEPTH, cell=recurrence, key=key)
     if "gain" in way:
         net = equinox.tree_at(
-            lambda net: net.blocks.cell.gamma_log, net, replace_fn=lambda log: log + np.log(way["gain"])
+            lambda net: net.blocks.cell.gamma_log,
+            net,
+            replace_fn=lambda log: log + np.log(way["gain"]),
         )
     optimizer = ft.adamw(RATE, recurrent_factor=way.get("factor", 1 / delay))
     settings = {"optimizer": optimizer, "loss": ft.losses.softmax_cross_entropy}
@@ -195,7 +216,9 @@ def memory_kib(way, task, reach):
     row = jnp.zeros((1, INPUTS[task])), jnp.zeros(1, jnp.int32), jnp.ones(1, bool)
     state = learner.init()
     memory = jax.jit(step, donate_argnums=0).lower(state, *row).compile().memory_analysis()
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(state)) / 2**10, memory.temp_size_in_bytes / 2**10
+    return sum(
+        leaf.nbytes for leaf in jax.tree.leaves(state)
+    ) / 2**10, memory.temp_size_in_bytes / 2**10
 
 
 @cache
@@ -203,7 +226,9 @@ def equal_reach(task):
     """Return the reach of a rolling window that takes as much memory as the online rule, by the line through two."""
     online = sum(memory_kib("online", task, None))
     short, long = 16, 272
-    at_short, at_long = (sum(memory_kib("rolling BPTT, the whole reach", task, reach)) for reach in (short, long))
+    at_short, at_long = (
+        sum(memory_kib("rolling BPTT, the whole reach", task, reach)) for reach in (short, long)
+    )
     return max(1, round(short + (online - at_short) / (at_long - at_short) * (long - short)))
 
 

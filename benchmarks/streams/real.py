@@ -1,13 +1,15 @@
 """Real streams, progressive validation: foretrace under several rules, and river, on the same rows in the same order.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.real [--rows 20000] [--streams elec2 ecg] [--only online]
-    FORETRACE_DATA=... python -m benchmarks.streams.real --long --rows 50000     what matters lies hundreds of rows back
-    python -m benchmarks.streams.real --page      # results/streams.md and the figures, from the records alone
+    FORETRACE_DATA=... python -m benchmarks.streams.real [--rows 20000] [--streams elec2 ecg]
+    [--only online] FORETRACE_DATA=... python -m benchmarks.streams.real --long --rows 50000
+    what matters lies hundreds of rows back python -m benchmarks.streams.real --page      #
+    results/streams.md and the figures, from the records alone
 
-River's models are run with the row alone and with those before as further features (8, of the ECG 72, of a text 8
-characters), and get, where the network gets it, the last known label. A cell of a peer ends after --limit CPU seconds
-and says after how many rows. deep-river needs an environment of its own: `deep_river.py`. Long streams are learned in
-chunks of 32 rows. Nothing is chosen by stream.
+River's models are run with the row alone and with those before as further features (8, of the ECG
+72, of a text 8 characters), and get, where the network gets it, the last known label. A cell of a
+peer ends after --limit CPU seconds and says after how many rows. deep-river needs an environment of
+its own: `deep_river.py`. Long streams are learned in chunks of 32 rows. Nothing is chosen by
+stream.
 """
 
 import tempfile
@@ -17,14 +19,27 @@ from benchmarks import ledger
 from benchmarks.streams import peers, rows
 
 FILE, LONG_FILE = ledger.RECORDS / "streams.jsonl", ledger.RECORDS / "long_streams.jsonl"
-EXPERTS = ("baselines", "contexts", "row", "short", "lags", "wide", "waves", "neighbours", "gradient")
+EXPERTS = (
+    "baselines",
+    "contexts",
+    "row",
+    "short",
+    "lags",
+    "wide",
+    "waves",
+    "neighbours",
+    "gradient",
+)
 LEAST_SQUARES = ("row", "short", "lags", "wide", "waves")
 MIXTURES = {
     "mixture of experts (default)": {"size": "auto"},
     "mixture of experts and network": {"size": "auto", "experts": (*EXPERTS, "events", "network")},
 }
 WAYS = MIXTURES | {
-    "mixture without least squares": {"size": "auto", "experts": tuple(e for e in EXPERTS if e not in LEAST_SQUARES)},
+    "mixture without least squares": {
+        "size": "auto",
+        "experts": tuple(e for e in EXPERTS if e not in LEAST_SQUARES),
+    },
     "mixture without rows before": {
         "size": "auto",
         "experts": tuple(e for e in EXPERTS if e not in ("short", "lags", "wide")),
@@ -39,7 +54,9 @@ WAYS = MIXTURES | {
 }
 LONG_WAYS = {
     name: {"chunk": 32, **way}
-    for name, way in (MIXTURES | {f"network alone, {size}": {"size": size} for size in ("small", "medium")}).items()
+    for name, way in (
+        MIXTURES | {f"network alone, {size}": {"size": size} for size in ("small", "medium")}
+    ).items()
 }
 LAGS = {"ecg": 72}
 WARM = 300
@@ -47,24 +64,48 @@ WARM = 300
 
 def main():
     parser = ledger.parser(__doc__)
-    parser.add_argument("--rows", type=int, default=20_000, help="first rows of each stream; 0 for all")
-    parser.add_argument("--streams", nargs="+", choices=list(rows.ANY), help="default: the eight real ones")
-    parser.add_argument("--packaged", action="store_true", help="all streams that ship inside Python packages")
+    parser.add_argument(
+        "--rows", type=int, default=20_000, help="first rows of each stream; 0 for all"
+    )
+    parser.add_argument(
+        "--streams", nargs="+", choices=list(rows.ANY), help="default: the eight real ones"
+    )
+    parser.add_argument(
+        "--packaged", action="store_true", help="all streams that ship inside Python packages"
+    )
     parser.add_argument("--long", action="store_true", help="long streams, without peers")
-    parser.add_argument("--only", nargs="+", help="words, one of which the name of a way has to contain")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the default mixture and of the network")
+    parser.add_argument(
+        "--only", nargs="+", help="words, one of which the name of a way has to contain"
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0],
+        help="of the default mixture and of the network",
+    )
     parser.add_argument("--limit", type=float, default=600, help="CPU seconds for a cell of a peer")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams")
-    parser.add_argument("--page", action="store_true", help="write the page and its figures, measure nothing")
+    parser.add_argument(
+        "--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams"
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="write the page and its figures, measure nothing"
+    )
     asked = parser.parse_args()
     if asked.page:
         from benchmarks.streams import page
 
         return page.write()
     if asked.long:
-        cells = [{"stream": s, "way": way, "rows": asked.rows} for s in asked.streams or rows.LONG for way in LONG_WAYS]
+        cells = [
+            {"stream": s, "way": way, "rows": asked.rows}
+            for s in asked.streams or rows.LONG
+            for way in LONG_WAYS
+        ]
     else:
-        cells = asked_cells(rows.PACKAGED if asked.packaged else asked.streams or rows.STREAMS, asked)
+        cells = asked_cells(
+            rows.PACKAGED if asked.packaged else asked.streams or rows.STREAMS, asked
+        )
     if asked.only:
         cells = [cell for cell in cells if any(word in cell["way"] for word in asked.only)]
     file, ways = (LONG_FILE, LONG_WAYS) if asked.long else (FILE, WAYS)
@@ -76,11 +117,20 @@ def asked_cells(names, asked):
     ours, theirs = [], []
     for name in names:
         cell = {"stream": name, "rows": asked.rows}
-        ours += [cell | {"way": way} | ({"seed": seed} if seed else {}) for seed in asked.seeds for way in WAYS]
+        ours += [
+            cell | {"way": way} | ({"seed": seed} if seed else {})
+            for seed in asked.seeds
+            for way in WAYS
+        ]
         for way in peers.river_models(rows.ANY[name].classes):
-            theirs += [cell | {"way": way, "lags": lags, "limit": asked.limit} for lags in (0, LAGS.get(name, 8))]
+            theirs += [
+                cell | {"way": way, "lags": lags, "limit": asked.limit}
+                for lags in (0, LAGS.get(name, 8))
+            ]
         if not rows.ANY[name].classes:
-            theirs += [cell | {"way": way, "limit": asked.limit} for way in peers.series_models(2, 0)]
+            theirs += [
+                cell | {"way": way, "limit": asked.limit} for way in peers.series_models(2, 0)
+            ]
     return ours + theirs
 
 
@@ -91,7 +141,9 @@ def measure(cell, work, ways=WAYS):
     count = sum(1 for _ in rows.read(name, path, cell["rows"] or 10**9))
     if way in ways:
         return network(cell, path, count, ways[way])
-    models = peers.river_models(stream.classes) | peers.series_models(rows.SEASON.get(name, 24), stream.delay)
+    models = peers.river_models(stream.classes) | peers.series_models(
+        rows.SEASON.get(name, 24), stream.delay
+    )
     return peers.progressive(
         models[way](),
         rows.read(name, path, count),

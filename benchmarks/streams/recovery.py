@@ -1,11 +1,13 @@
 """Rows until a new level, the end of a constant stretch, or noise after exact predictions is followed.
 
-    python -m benchmarks.streams.recovery [--rows 1000 100000 1000000] [--mixture 1000 10000 100000] [--page]
+    python -m benchmarks.streams.recovery [--rows 1000 100000 1000000] [--mixture 1000 10000 100000]
+    [--page]
 
-`level`: rows until a running mean accepts numbers 1,000 standard deviations away. `constant`: the same for noise after
-equal numbers. `coverage`: rows until 30 of 40 labels lie in their intervals, after exact predictions. These three are
-classes on the host. `mixture` is the default mixture: excess of its error in the 500 rows after a shift by 1,000 over
-the error of the last value, in shifts (a row at the old level is one). `--page` prints the records.
+`level`: rows until a running mean accepts numbers 1,000 standard deviations away. `constant`: the
+same for noise after equal numbers. `coverage`: rows until 30 of 40 labels lie in their intervals,
+after exact predictions. These three are classes on the host. `mixture` is the default mixture:
+excess of its error in the 500 rows after a shift by 1,000 over the error of the last value, in
+shifts (a row at the old level is one). `--page` prints the records.
 """
 
 import argparse
@@ -19,14 +21,24 @@ NOISE = np.random.default_rng(0).normal(size=400_000)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, nargs="*", default=[10**3, 10**5, 10**6])
     parser.add_argument("--mixture", type=int, nargs="*", default=[10**3, 10**4, 10**5])
-    parser.add_argument("--page", action="store_true", help="print the table of the records, measure nothing")
+    parser.add_argument(
+        "--page", action="store_true", help="print the table of the records, measure nothing"
+    )
     asked = parser.parse_args()
     if asked.page:
-        return ledger.print_table(ledger.read(FILE), ["what", "rows"], ["rows until recovery", "excess"])
-    cells = [{"what": what, "rows": rows} for what in ("level", "constant", "coverage") for rows in asked.rows]
+        return ledger.print_table(
+            ledger.read(FILE), ["what", "rows"], ["rows until recovery", "excess"]
+        )
+    cells = [
+        {"what": what, "rows": rows}
+        for what in ("level", "constant", "coverage")
+        for rows in asked.rows
+    ]
     cells += [{"what": "mixture", "rows": rows} for rows in asked.mixture]
     return ledger.each(FILE, cells, measure)
 

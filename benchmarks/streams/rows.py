@@ -1,6 +1,7 @@
 """The streams of the comparisons, each as one plain file that foretrace and every peer read: same rows, order, target.
 
-`prepare(name, folder)` writes the inputs of a row and its `target`; `sources.py` says from what. Standard library only.
+`prepare(name, folder)` writes the inputs of a row and its `target`; `sources.py` says from what.
+Standard library only.
 """
 
 import csv
@@ -17,14 +18,15 @@ class Stream(NamedTuple):
     """One stream.
 
     Args:
-        source: file in the folder `streams` of the data, package and name of a data set in it, or a function of
-            `sources`.
+        source: file in the folder `streams` of the data, package and name of a data set in it, or a
+            function of `sources`.
         what: what is predicted, for the table.
         target: column of the file; ahead: rows ahead at which it is read.
         classes: whether the target is a class.
         delay: rows after which the label of a row is known.
         previous: give the last known label as an input; all get it, or none.
-        ignore: columns that are left out; categories: columns of categories; clock: columns of times.
+        ignore: columns that are left out; categories: columns of categories; clock: columns of
+            times.
     """
 
     source: str
@@ -41,12 +43,22 @@ class Stream(NamedTuple):
 
 STREAMS = {
     "elec2": Stream("elec2.csv.gz", "price up or down, from the row", "class", classes=True),
-    "noaa_weather": Stream("noaa_weather.csv.gz", "rain or none, from the row", "target", classes=True),
-    "beijing_pm25": Stream(
-        "beijing_pm25.csv.gz", "PM2.5 of the row, from the weather", "pm2.5", ignore=("No",), categories=("cbwd",)
+    "noaa_weather": Stream(
+        "noaa_weather.csv.gz", "rain or none, from the row", "target", classes=True
     ),
-    "ETTh1": Stream("ETTh1.csv.gz", "oil temperature 24 hours ahead", "OT", ahead=24, delay=24, clock=("date",)),
-    "nab_taxi": Stream("nab_nyc_taxi.csv.gz", "taxi passengers of the half hour", "value", clock=("timestamp",)),
+    "beijing_pm25": Stream(
+        "beijing_pm25.csv.gz",
+        "PM2.5 of the row, from the weather",
+        "pm2.5",
+        ignore=("No",),
+        categories=("cbwd",),
+    ),
+    "ETTh1": Stream(
+        "ETTh1.csv.gz", "oil temperature 24 hours ahead", "OT", ahead=24, delay=24, clock=("date",)
+    ),
+    "nab_taxi": Stream(
+        "nab_nyc_taxi.csv.gz", "taxi passengers of the half hour", "value", clock=("timestamp",)
+    ),
     "ecg": Stream(
         "soon_a_beat",
         "a heart beat within the next 0.2 s, from the signal, 90 rows/s",
@@ -54,18 +66,22 @@ STREAMS = {
         delay=18,
         previous=False,
     ),
-    "shakespeare": Stream("tinyshakespeare.txt.gz", "next character, tiny Shakespeare", classes=True),
+    "shakespeare": Stream(
+        "tinyshakespeare.txt.gz", "next character, tiny Shakespeare", classes=True
+    ),
     "war_and_peace": Stream("war_and_peace.txt.gz", "next character, War and Peace", classes=True),
 }
 
-# Streams that ship inside Python packages, written down before any was run: all of river's with one target, and four
-# of statsmodels'. Every label is known before the next row.
+# Streams that ship inside Python packages, written down before any was run: all of river's with one
+# target, and four of statsmodels'. Every label is known before the next row.
 PACKAGED = {
     "airline": Stream("river AirlinePassengers", "passengers of the month", clock=("month",)),
     "bananas": Stream("river Bananas", "one of two shapes, from the row", classes=True),
     "chick_weights": Stream("river ChickWeights", "weight of a chicken, from the row"),
     "phishing": Stream("river Phishing", "phishing or not, from the row", classes=True),
-    "image_segments": Stream("river ImageSegments", "one of seven surfaces, from the row", classes=True),
+    "image_segments": Stream(
+        "river ImageSegments", "one of seven surfaces, from the row", classes=True
+    ),
     "shuttle": Stream("river Shuttle", "an anomaly or none, from the row", classes=True),
     "sp500": Stream("river SP500Stocks", "the index at the end of the day"),
     "trump_approval": Stream("river TrumpApproval", "approval, from the polls of the row"),
@@ -80,23 +96,30 @@ PACKAGED = {
 LONG = {
     "heart": Stream(
         "soon_a_beat",
-        "a heart beat within the next 0.2 s, from the signal, 360 rows/s: the last beat is 300 rows back",
+        "a heart beat within the next 0.2 s, from the signal, 360 rows/s: the last beat is 300 "
+        "rows back",
         classes=True,
         delay=72,
         previous=False,
     ),
     "pixels": Stream(
         "pixels",
-        "a handwritten digit from its pixels, one a row, 196 rows a digit; a label with the last one",
+        "a handwritten digit from its pixels, one a row, 196 rows a digit; a label with the last "
+        "one",
         classes=True,
         previous=False,
     ),
     "pixels, columns first": Stream(
-        "pixels_by_column", "the same, a column of the picture after the other", classes=True, previous=False
+        "pixels_by_column",
+        "the same, a column of the picture after the other",
+        classes=True,
+        previous=False,
     ),
     "war_and_peace": STREAMS["war_and_peace"],
     "narma": Stream("narma", "NARMA-10: a product of inputs and outputs up to ten rows back"),
-    "thirty numbers": Stream("thirty_numbers", "a class that depends on three of thirty numbers", classes=True),
+    "thirty numbers": Stream(
+        "thirty_numbers", "a class that depends on three of thirty numbers", classes=True
+    ),
 }
 ANY = STREAMS | PACKAGED | LONG
 
@@ -154,11 +177,21 @@ def options(name, path):
     stream = ANY[name]
     columns = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
     task = "classification" if stream.classes else "regression"
-    return {"source": os.fspath(path), "target": "target", "task": task, "previous": stream.previous, **columns}
+    return {
+        "source": os.fspath(path),
+        "target": "target",
+        "task": task,
+        "previous": stream.previous,
+        **columns,
+    }
 
 
 def _clock(text):
     from datetime import datetime
 
     now = datetime.fromisoformat(text)
-    return {"hour": now.hour + now.minute / 60, "weekday": float(now.weekday()), "day": float(now.timetuple().tm_yday)}
+    return {
+        "hour": now.hour + now.minute / 60,
+        "weekday": float(now.weekday()),
+        "day": float(now.timetuple().tm_yday),
+    }

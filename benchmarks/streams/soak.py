@@ -2,8 +2,9 @@
 
     python -m benchmarks.streams.soak [--rows 1000000] [--kills 20] [--stops 5] [--kinds members]
 
-Both follow the same file; bursts of its rows hold NaN, infinity, absurd numbers, texts, nothing. In the end state and
-records of both must be the same bit for bit, times and memory apart. Members join, leave and start anew all the time.
+Both follow the same file; bursts of its rows hold NaN, infinity, absurd numbers, texts, nothing. In
+the end state and records of both must be the same bit for bit, times and memory apart. Members
+join, leave and start anew all the time.
 """
 
 import json
@@ -66,7 +67,16 @@ def soak(folder, *, kind, rows, kills, stops, chunk, size, seed):
     draw = random.Random(seed)
     bad = write_rows(folder / "rows.csv", rows, draw)
     every = max(rows // 100, chunk)
-    options = ["--target", "y", "--size", size, "--log-every", str(every // 2), "--checkpoint-every", str(every)]
+    options = [
+        "--target",
+        "y",
+        "--size",
+        size,
+        "--log-every",
+        str(every // 2),
+        "--checkpoint-every",
+        str(every),
+    ]
     first = ["stream", "rows.csv", *options, *KINDS[kind], str(chunk)]
     began = time.monotonic()
     if code := start(folder, [*first, "--run-dir", "alone"]).wait():
@@ -104,8 +114,8 @@ def soak(folder, *, kind, rows, kills, stops, chunk, size, seed):
 def write_rows(path, rows, draw):
     """Write rows of members that take turns; return the number of bad rows.
 
-    The class is the sign of a number of the same member three rows before. Every 50 rows or so a member leaves and a
-    new one comes, or one starts anew.
+    The class is the sign of a number of the same member three rows before. Every 50 rows or so a
+    member leaves and a new one comes, or one starts anew.
     """
     bad, burst, joined = 0, 0, PRESENT
     turns = [(f"m{i}", [0.0] * 3) for i in range(PRESENT)]
@@ -113,7 +123,11 @@ def write_rows(path, rows, draw):
         file.write("who,start,a,b,c,y\n")
         for i in range(rows):
             # The first rows are clean: they decide what the columns hold.
-            burst = draw.randrange(1, 30) if not burst and i > 1000 and draw.random() < 0.002 else max(burst - 1, 0)
+            burst = (
+                draw.randrange(1, 30)
+                if not burst and i > 1000 and draw.random() < 0.002
+                else max(burst - 1, 0)
+            )
             (who, before), start = turns.pop(0), 0
             if draw.random() < 0.02:
                 before, start = [0.0] * 3, 1
@@ -145,9 +159,15 @@ def wait_for(run, place, process):
     seen = path.stat().st_size if path.exists() else 0
     while True:
         if process.poll() is not None:
-            raise SystemExit(f"the run ended with {process.returncode} before row {place}: see log.txt")
+            raise SystemExit(
+                f"the run ended with {process.returncode} before row {place}: see log.txt"
+            )
         if path.exists() and path.stat().st_size > seen:
-            done = [json.loads(line)["step"] for line in path.read_text().splitlines() if line.endswith("}")]
+            done = [
+                json.loads(line)["step"]
+                for line in path.read_text().splitlines()
+                if line.endswith("}")
+            ]
             if done and done[-1] >= place:
                 return done[-1]
         time.sleep(0.05)
@@ -168,17 +188,25 @@ def differences(one, two):
         del state["__extra__"]  # compared below, without its seconds
     names = states[0].keys() | states[1].keys()
     found += [
-        n for n in sorted(names) if not all(n in s for s in states) or not np.array_equal(*(s[n] for s in states))
+        n
+        for n in sorted(names)
+        if not all(n in s for s in states) or not np.array_equal(*(s[n] for s in states))
     ]
     # `record` is size and digest of the file with all its times; its lines are compared above.
-    extra = [ft.read_extra(run / "checkpoint.safetensors") | {"seconds": 0, "record": None} for run in (one, two)]
+    extra = [
+        ft.read_extra(run / "checkpoint.safetensors") | {"seconds": 0, "record": None}
+        for run in (one, two)
+    ]
     return found + [key for key in extra[0] if extra[0][key] != extra[1].get(key)]
 
 
 def lines(run):
     """Return the records of a run without what depends on the machine."""
     text = (run / "metrics.jsonl").read_text()
-    return [{k: v for k, v in json.loads(line).items() if k not in MACHINE} for line in text.splitlines()]
+    return [
+        {k: v for k, v in json.loads(line).items() if k not in MACHINE}
+        for line in text.splitlines()
+    ]
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 # %% [markdown]
 # # An agent that remembers
 #
-# After this page you can let an agent learn from one stream of experience, see whether it remembers, and look into one
-# of its episodes. It goes from a bandit with a cue to a maze whose sign is out of sight when it counts.
+# After this page you can let an agent learn from one stream of experience, see whether it
+# remembers, and look into one of its episodes. It goes from a bandit with a cue to a maze whose
+# sign is out of sight when it counts.
 #
 # ## A bandit with a cue
 #
-# In the memory chain a cue is shown, 1 or -1. After `length` steps a question comes, and the episode ends with the
-# answer: reward 1 if it agrees with the cue, -1 if not. With `length=1` this is a bandit whose arms depend on the cue
-# of one step before.
+# In the memory chain a cue is shown, 1 or -1. After `length` steps a question comes, and the
+# episode ends with the answer: reward 1 if it agrees with the cue, -1 if not. With `length=1` this
+# is a bandit whose arms depend on the cue of one step before.
 
 # %%
 import foretrace as ft
@@ -56,12 +57,13 @@ for key in jax.random.split(jax.random.key(3), 600):
 print("first 50 episodes:", np.mean(rewards[:50]), " last 50:", np.mean(rewards[-50:]))
 
 # %% [markdown]
-# `step` is the whole interface: it learns from the outcome of the last action, and chooses the next one. There is no replay
-# and nothing is unrolled.
+# `step` is the whole interface: it learns from the outcome of the last action, and chooses the next
+# one. There is no replay and nothing is unrolled.
 #
 # ## A longer wait, and a rule that does not look back
 #
-# An environment of two pure functions compiles together with the agent. The same loop then runs many times as fast.
+# An environment of two pure functions compiles together with the agent. The same loop then runs
+# many times as fast.
 
 
 # %%
@@ -116,15 +118,17 @@ axes.legend(title="rule")
 axes.grid(alpha=0.3)
 
 # %% [markdown]
-# Both agents have the same memory. Under `online`, the writing into it is learned too: the gradient of an answer
-# reaches the cue 16 steps back, through sensitivities that are carried forward in time. Under `spatial`, the memory stays
-# as it was drawn, and only what reads it learns. This is an example with seed 0; [let an agent
-# remember](../agents.md#measured) has five seeds, and longer chains.
+# Both agents have the same memory. Under `online`, the writing into it is learned too: the gradient
+# of an answer reaches the cue 16 steps back, through sensitivities that are carried forward in
+# time. Under `spatial`, the memory stays as it was drawn, and only what reads it learns. This is an
+# example with seed 0; [let an agent remember](../agents.md#measured) has five seeds, and longer
+# chains.
 #
 # ## The T-maze
 #
-# A sign at the start tells whether the goal is in the north or in the south of the junction at the end of a corridor.
-# The agent has to walk there, and to know the sign when it arrives. The best return is 4.
+# A sign at the start tells whether the goal is in the north or in the south of the junction at the
+# end of a corridor. The agent has to walk there, and to know the sign when it arrives. The best
+# return is 4.
 
 # %%
 maze = ft.rl.TMaze(corridor=6)
@@ -146,8 +150,9 @@ print(f"{returns[-200:].mean():.2f} over the last 200 episodes")
 # %% [markdown]
 # ## One episode of each kind
 #
-# What has it learned? An episode with the goal in the north and one with the goal in the south differ in their first
-# observation alone. From then on the agent sees the same corridor, and only its memory can tell them apart.
+# What has it learned? An episode with the goal in the north and one with the goal in the south
+# differ in their first observation alone. From then on the agent sees the same corridor, and only
+# its memory can tell them apart.
 
 
 # %%
@@ -190,9 +195,11 @@ turns.axhline(0, color="0.5", linestyle=":")
 figure.tight_layout()
 
 # %% [markdown]
-# Both ways are the same until the junction, and there they part. The right panel shows the preference between the two
-# turns: at the junction, nothing but its memory of the sign tells the two episodes apart.
+# Both ways are the same until the junction, and there they part. The right panel shows the
+# preference between the two turns: at the junction, nothing but its memory of the sign tells the
+# two episodes apart.
 #
-# Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze --environment.corridor 20` shows
-# progress, keeps a record and a checkpoint, and continues with `--resume`. [Let an agent remember](../agents.md) has all
-# options, tasks of others, your own environments, and results.
+# Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze
+# --environment.corridor 20` shows progress, keeps a record and a checkpoint, and continues with
+# `--resume`. [Let an agent remember](../agents.md) has all options, tasks of others, your own
+# environments, and results.

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Forecasting with pandas
 #
-# After this page you can forecast a pandas series, keep the forecaster learning as values arrive, and compare it with
-# simple forecasts.
+# After this page you can forecast a pandas series, keep the forecaster learning as values arrive,
+# and compare it with simple forecasts.
 #
-# The forecaster is an estimator of [sktime](https://www.sktime.net) and learns value by value: `pip install
-# '.[sktime]'`. By default a mixture of cheap models answers, without a network. Put your own series in place of `load`.
+# The forecaster is an estimator of [sktime](https://www.sktime.net) and learns value by value: `pip
+# install '.[sktime]'`. By default a mixture of cheap models answers, without a network. Put your
+# own series in place of `load`.
 
 # %%
 import foretrace as ft
@@ -23,8 +24,8 @@ print(frame.head(3).round(2))
 # %% [markdown]
 # ## Fit and forecast
 #
-# `horizon` is the number of steps ahead that are learned. Columns that are known beside the series go into `X`; each row
-# is learned with its value. The temperature of the coming hours is not used.
+# `horizon` is the number of steps ahead that are learned. Columns that are known beside the series
+# go into `X`; each row is learned with its value. The temperature of the coming hours is not used.
 
 # %%
 y, X = frame["load"], frame[["temperature"]]
@@ -47,8 +48,8 @@ axes.legend(fontsize=8)
 # %% [markdown]
 # ## Go on learning
 #
-# `update` learns the values that have arrived, each once. `fit(a)` and then `update(b)` equal `fit` of both, bit for bit,
-# and memory does not grow. Here a new forecast is made every 24 hours.
+# `update` learns the values that have arrived, each once. `fit(a)` and then `update(b)` equal `fit`
+# of both, bit for bit, and memory does not grow. Here a new forecast is made every 24 hours.
 
 # %%
 errors, last_errors, day_errors = [], [], []
@@ -74,8 +75,10 @@ print(f"the last value       {np.mean(last_errors):.2f}")
 # foretrace stream load.csv --target load --horizon 24
 # ```
 #
-# predicts the next 24 values at every row, scores each prediction when its values arrive, and prints the mean absolute
-# error beside the last value and the mean. `foretrace predict RUN load.csv` answers for new rows.
+# predicts the next 24 values at every row, scores each prediction when its values arrive, and
+# prints the mean absolute error beside the last value and the mean. `foretrace predict RUN
+# load.csv` answers for new rows.
 #
-# A series in a river pipeline: [`ft.stream.Forecaster`](../streams.md#in-river). Missing values may be NaN. A gap in the
-# index is not seen, so give the missing values as NaN. Next: [two public boards](../forecasting.md) of online forecasting.
+# A series in a river pipeline: [`ft.stream.Forecaster`](../streams.md#in-river). Missing values may
+# be NaN. A gap in the index is not seen, so give the missing values as NaN. Next: [two public
+# boards](../forecasting.md) of online forecasting.

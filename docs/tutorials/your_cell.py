@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Your own cell
 #
-# After this page you can write a recurrent layer of your own as one step of its recurrence, test that its online
-# gradients are right, and train a network of it.
+# After this page you can write a recurrent layer of your own as one step of its recurrence, test
+# that its online gradients are right, and train a network of it.
 #
 # You write three methods. Time, batches, chunks, rules and derivatives are done for you.
 
@@ -45,8 +45,9 @@ class Leaky(ft.AbstractCell):
 
 
 # %% [markdown]
-# `own` is each unit's own past, `others` the past of the other units. This cell never reads `others`, so its units are
-# independent, and the online gradient of the layer is exact. foretrace detects this:
+# `own` is each unit's own past, `others` the past of the other units. This cell never reads
+# `others`, so its units are independent, and the online gradient of the layer is exact. foretrace
+# detects this:
 
 # %%
 cell = Leaky(3, key=jax.random.key(0))
@@ -55,8 +56,8 @@ print("independent units:", cell.independent)
 # %% [markdown]
 # ## Check it
 #
-# `check_cell` compares values and gradients with their definitions, with finite differences, and with every other way
-# of computing them. A broken law is an error that names it.
+# `check_cell` compares values and gradients with their definitions, with finite differences, and
+# with every other way of computing them. A broken law is an error that names it.
 
 # %%
 report = ft.testing.check_cell(cell)
@@ -65,8 +66,8 @@ print(report)
 # %% [markdown]
 # ## Train it
 #
-# A network makes its cells with `Leaky.factory()`. The task is the sum of the last eight inputs; a network
-# without memory stays at a loss near 3.5.
+# A network makes its cells with `Leaky.factory()`. The task is the sum of the last eight inputs; a
+# network without memory stays at a loss near 3.5.
 
 # %%
 network = ft.Network(
@@ -96,4 +97,5 @@ axes.plot(20 * np.arange(len(losses)), losses, lw=0.8)
 axes.set(xlabel="step", ylabel="loss of a step")
 
 # %% [markdown]
-# Next: [write a cell](../extending.md): dense, linear and complex cells, modules of Equinox and Flax.
+# Next: [write a cell](../extending.md): dense, linear and complex cells, modules of Equinox and
+# Flax.

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Your own CSV
 #
-# After this page you can let foretrace learn from the rows of a table, see whether it beats simple guesses, and let it
-# answer for new rows. No machine learning is needed, and no settings.
+# After this page you can let foretrace learn from the rows of a table, see whether it beats simple
+# guesses, and let it answer for new rows. No machine learning is needed, and no settings.
 #
-# This page writes a small table, so that it runs as it stands. Put the name of your own file in its place. The
-# lines that begin with `run(` are commands; in a terminal, leave out the `run(` and the quotes.
+# This page writes a small table, so that it runs as it stands. Put the name of your own file in its
+# place. The lines that begin with `run(` are commands; in a terminal, leave out the `run(` and the
+# quotes.
 
 # %%
 import csv
@@ -26,7 +27,8 @@ def run(command):
 # %% [markdown]
 # ## The table
 #
-# A pump: its load and temperature every minute. A `fault` comes five minutes after the load was high while it was hot.
+# A pump: its load and temperature every minute. A `fault` comes five minutes after the load was
+# high while it was hot.
 
 # %%
 random = np.random.default_rng(0)
@@ -48,15 +50,16 @@ print(Path("pump.csv").read_text()[:90])
 # %% [markdown]
 # ## Learn from it
 #
-# Only `--target`, the column to predict, is needed. Every row is predicted first, then scored, and only then learned,
-# so the scores belong to rows that the model had not seen.
+# Only `--target`, the column to predict, is needed. Every row is predicted first, then scored, and
+# only then learned, so the scores belong to rows that the model had not seen.
 
 # %%
 run("foretrace stream pump.csv --target fault --run-dir pump-run")
 
 # %% [markdown]
-# The last lines are what to look at. *This run* must be better than *predicting the last one known* and *the most
-# frequent class*; if it is not, the rows say nothing about the target, or [something is wrong](../troubleshooting.md).
+# The last lines are what to look at. *This run* must be better than *predicting the last one known*
+# and *the most frequent class*; if it is not, the rows say nothing about the target, or [something
+# is wrong](../troubleshooting.md).
 #
 # ## See when it has learned
 #
@@ -84,8 +87,8 @@ axes.legend()
 # %% [markdown]
 # ## Answer for new rows
 #
-# `foretrace predict` goes on from the end of the run and writes one line for each row of another file. The column
-# `fault` may be missing there. (Here the same file is used again.)
+# `foretrace predict` goes on from the end of the run and writes one line for each row of another
+# file. The column `fault` may be missing there. (Here the same file is used again.)
 
 # %%
 run("foretrace predict pump-run pump.csv --rows 5 --out answers.csv")
@@ -94,7 +97,8 @@ print(Path("answers.csv").read_text())
 # %% [markdown]
 # ## Go on later
 #
-# Stop a run with Ctrl-C at any moment. The same command with `--resume` goes on at the right row; when the file has
-# grown, at the new rows.
+# Stop a run with Ctrl-C at any moment. The same command with `--resume` goes on at the right row;
+# when the file has grown, at the new rows.
 #
-# Next: [all that a stream can do](../streams.md): labels that come late, forecasts, many sensors in one file, pipes.
+# Next: [all that a stream can do](../streams.md): labels that come late, forecasts, many sensors in
+# one file, pipes.

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Sequences of your own
 #
-# After this page you can train a network on an array of sequences with a label for each, hold some out and stop early,
-# in Python and from the command line.
+# After this page you can train a network on an array of sequences with a label for each, hold some
+# out and stop early, in Python and from the command line.
 #
-# The data: `xs` has the shape `(N, T, F)` (sequences, steps, features), and `ys` one class for each sequence. Here they
-# are made up: two sensors of a wheel, with much noise; the class is its speed.
+# The data: `xs` has the shape `(N, T, F)` (sequences, steps, features), and `ys` one class for each
+# sequence. Here they are made up: two sensors of a wheel, with much noise; the class is its speed.
 
 # %%
 import shlex
@@ -32,10 +32,11 @@ axes.set(xlabel="step", title=f"one sequence, class {ys[0]}")
 # %% [markdown]
 # ## In Python
 #
-# `ft.fit` shuffles, makes batches, holds a tenth out and keeps the network of the best epoch. It learns whole sequences
-# by backpropagation through time; `rule=` [chooses another rule](../rules.md). The labels need not be repeated for
-# every step: the output of the last step is compared with them. Sequences of different lengths are padded,
-# and `mask` says which steps are there.
+# `ft.fit` shuffles, makes batches, holds a tenth out and keeps the network of the best epoch. It
+# learns whole sequences by backpropagation through time; `rule=` [chooses another
+# rule](../rules.md). The labels need not be repeated for every step: the output of the last step is
+# compared with them. Sequences of different lengths are padded, and `mask` says which steps are
+# there.
 
 # %%
 cell = ft.LRU.factory(state_size=32, r_min=0.8, r_max=0.99)
@@ -67,9 +68,10 @@ axes.legend()
 # %% [markdown]
 # ## From the command line
 #
-# Write the arrays into one file; `foretrace train --data` does the rest: validation, checkpoints, resume after
-# Ctrl-C, a table and a plot. `ys` may also hold a class for every step, or real numbers; parquet works too.
-# [`OwnSequences`](../api/training.md#foretrace.tasks.own.OwnSequences) lists the forms.
+# Write the arrays into one file; `foretrace train --data` does the rest: validation, checkpoints,
+# resume after Ctrl-C, a table and a plot. `ys` may also hold a class for every step, or real
+# numbers; parquet works too. [`OwnSequences`](../api/training.md#foretrace.tasks.own.OwnSequences)
+# lists the forms.
 
 # %%
 np.savez("wheels.npz", xs=xs, ys=ys)
@@ -77,8 +79,8 @@ command = "train --data wheels.npz --steps 150 --model-size 32 --run-dir wheels-
 main(shlex.split(command))
 
 # %% [markdown]
-# In a terminal: `foretrace train --data wheels.npz --steps 150`. A class is then the target at every step,
-# and predicted by the mean of the outputs.
+# In a terminal: `foretrace train --data wheels.npz --steps 150`. A class is then the target at
+# every step, and predicted by the mean of the outputs.
 #
 # Next: [choose a rule](../rules.md), [search settings](../scale.md#compare-many-runs), [load the
 # checkpoint](../howto/save.md#load-what-a-command-has-trained).

@@ -19,10 +19,18 @@ files = ft.export(learner, "model.c", "c", learn=True)
 
 with gzip.open(source, "rt", newline="") as lines:
     rows = [
-        (round(10 * float(row["weight"])), round(10 * float(row["temperature"])), int(row["reject"] == "yes"))
+        (
+            round(10 * float(row["weight"])),
+            round(10 * float(row["temperature"])),
+            int(row["reject"] == "yes"),
+        )
         for row in csv.DictReader(lines)
     ]
-text = ",\n".join(f"    {{{weight}, {temperature}, {reject}}}" for weight, temperature, reject in rows)
+text = ",\n".join(
+    f"    {{{weight}, {temperature}, {reject}}}" for weight, temperature, reject in rows
+)
 kind = "typedef struct { int16_t weight, temperature; uint8_t reject; } row; /* in tenths */"
-Path("rows.h").write_text(f"#include <stdint.h>\n{kind}\nstatic const row rows[{len(rows)}] = {{\n{text}\n}};\n")
+Path("rows.h").write_text(
+    f"#include <stdint.h>\n{kind}\nstatic const row rows[{len(rows)}] = {{\n{text}\n}};\n"
+)
 print(f"{files.graph.name}, {files.include.name}, rows.h: {len(rows)} rows")

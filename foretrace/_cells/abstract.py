@@ -1,7 +1,7 @@
 """The central abstraction: a recurrent layer is its one-step recurrence, written once.
 
-`foretrace._recurrence.unroll` adds time, `vmap` batches, autodiff derivatives. Nothing else in the package knows an
-architecture.
+`foretrace._recurrence.unroll` adds time, `vmap` batches, autodiff derivatives. Nothing else in the
+package knows an architecture.
 """
 
 import abc
@@ -19,8 +19,9 @@ from foretrace._types import Array, Float, Inexact, PRNGKeyArray, State
 class Coefficients(NamedTuple):
     """The coefficients `theta` of a recurrence, computed from the stored parameters.
 
-    Every leaf has the module axis N in front: the entry `[n, ...]` acts on module n alone. `AbstractCell.coefficients`
-    broadcasts a parameter that all modules share to (N,); autodiff sums over the modules on the way back.
+    Every leaf has the module axis N in front: the entry `[n, ...]` acts on module n alone.
+    `AbstractCell.coefficients` broadcasts a parameter that all modules share to (N,); autodiff sums
+    over the modules on the way back.
 
     Args:
         recurrent: coefficients that act on the past (λ, A, …).
@@ -34,9 +35,9 @@ class Coefficients(NamedTuple):
 class AbstractCell(eqx.Module):
     """A layer of N recurrent modules: `h_t = step(theta, own, others, x_t)`, `y_t = readout(h_t, x_t)`.
 
-    A subclass is an Equinox module with the fields `input_size` and `state_size` and the methods `coefficients`,
-    `init_state` and `step`. It defines `readout` if its output is not the state itself. Check a new cell with
-    `foretrace.testing.check_cell`.
+    A subclass is an Equinox module with the fields `input_size` and `state_size` and the methods
+    `coefficients`, `init_state` and `step`. It defines `readout` if its output is not the state
+    itself. Check a new cell with `foretrace.testing.check_cell`.
     """
 
     input_size: eqx.AbstractVar[int]
@@ -89,8 +90,8 @@ class AbstractCell(eqx.Module):
         Args:
             theta: coefficients, as returned by `coefficients`.
             own: previous state, to be read where a module uses its own past.
-            others: the same previous state, to be read where module n looks at module m. Write a dense product as
-                `w @ others + diag(w) * (own - others)`.
+            others: the same previous state, to be read where module n looks at module m. Write a
+                dense product as `w @ others + diag(w) * (own - others)`.
             x: input of this step.
         """
 
@@ -102,8 +103,8 @@ class AbstractCell(eqx.Module):
 class AbstractDiagonalCell(AbstractCell):
     """Independent modules with the linear recurrence `h_t = a_t * h_{t-1} + b_t`.
 
-    `decay_and_drive` replaces `step`. Since (a_t, b_t) do not depend on the state, a whole chunk is one product with
-    the inputs and one linear scan.
+    `decay_and_drive` replaces `step`. Since (a_t, b_t) do not depend on the state, a whole chunk is
+    one product with the inputs and one linear scan.
     """
 
     @abc.abstractmethod
@@ -123,17 +124,21 @@ def check_interface(cell: AbstractCell) -> None:
 
     Raises:
         TypeError: the coefficients are not `Coefficients`, or are real where the state is complex.
-        ValueError: a leaf has no module axis in front, or the step changes the structure of the state.
+        ValueError: a leaf has no module axis in front, or the step changes the structure of the
+            state.
     """
     name, n = type(cell).__name__, cell.state_size
     theta, h, x = _shapes(cell)
     if not isinstance(theta, Coefficients):
-        raise TypeError(f"{name}.coefficients() returned {type(theta).__name__}, expected foretrace.Coefficients")
+        raise TypeError(
+            f"{name}.coefficients() returned {type(theta).__name__}, expected "
+            "foretrace.Coefficients"
+        )
     for path, leaf in jax.tree.leaves_with_path(h):
         if leaf.shape != (n,):
             raise ValueError(
-                f"{name}.init_state(){jax.tree_util.keystr(path)} has shape {leaf.shape}, expected ({n},): "
-                "one leaf for each state dimension of a module"
+                f"{name}.init_state(){jax.tree_util.keystr(path)} has shape {leaf.shape}, expected "
+                f"({n},): one leaf for each state dimension of a module"
             )
     is_complex = any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(h))
     for path, leaf in jax.tree.leaves_with_path(theta):
@@ -145,15 +150,20 @@ def check_interface(cell: AbstractCell) -> None:
             )
         if is_complex and not jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise TypeError(
-                f"{where} is {leaf.dtype} but the state is complex: its sensitivity would lose the imaginary part; "
-                "fold it into a complex coefficient or cast it to complex"
+                f"{where} is {leaf.dtype} but the state is complex: its sensitivity would lose the "
+                "imaginary part; fold it into a complex coefficient or cast it to complex"
             )
-    after = eqx.filter_eval_shape(lambda cell, *arguments: cell.step(*arguments), cell, theta, h, h, x)
+    after = eqx.filter_eval_shape(
+        lambda cell, *arguments: cell.step(*arguments), cell, theta, h, h, x
+    )
     if jax.tree.structure(after) != jax.tree.structure(h) or not all(
         p.shape == q.shape and p.dtype == q.dtype
         for p, q in zip(jax.tree.leaves(after), jax.tree.leaves(h), strict=True)
     ):
-        raise ValueError(f"{name}.step returned {after}, expected the structure, shapes and dtypes of init_state: {h}")
+        raise ValueError(
+            f"{name}.step returned {after}, expected the structure, shapes and dtypes of "
+            f"init_state: {h}"
+        )
 
 
 def read_by_coefficients(cell: AbstractCell) -> list[bool]:

@@ -15,8 +15,8 @@ class ElementwiseLSTM(AbstractCell):
         f, i, o = sigmoid(W x + w * h + b) for each gate,  g = tanh(W x + w * h + b)
         c' = f * c + i * g,  h' = o * tanh(c')
 
-    Input kernels are sampled from N(0, 1/fan-in), recurrent weights uniformly from (-1, 1). Biases are zero, except for
-    the forget gate's, which begins at one.
+    Input kernels are sampled from N(0, 1/fan-in), recurrent weights uniformly from (-1, 1). Biases
+    are zero, except for the forget gate's, which begins at one.
 
     Args:
         input_size: number of input features, H.
@@ -30,7 +30,8 @@ class ElementwiseLSTM(AbstractCell):
     >>> len(ft.ElementwiseLSTM(input_size=3, key=jax.random.key(0)).init_state())
     2
 
-    Source: Irie et al., Exploring the promise and limits of real-time recurrent learning, ICLR 2024 (eLSTM); gates as
+    Source: Irie et al., Exploring the promise and limits of real-time recurrent learning, ICLR 2024
+        (eLSTM); gates as
     in Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000.
     """
 
@@ -53,7 +54,8 @@ class ElementwiseLSTM(AbstractCell):
         """Return the weights of each gate, with the module axis in front."""
         return Coefficients(
             by_gate(self.w, ("w_f", "w_i", "w_o", "w_g")),
-            by_gate(self.W, ("W_f", "W_i", "W_o", "W_g")) | by_gate(self.b, ("b_f", "b_i", "b_o", "b_g")),
+            by_gate(self.W, ("W_f", "W_i", "W_o", "W_g"))
+            | by_gate(self.b, ("b_f", "b_i", "b_o", "b_g")),
         )
 
     def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
@@ -71,7 +73,8 @@ class ElementwiseLSTM(AbstractCell):
         h, c = own
         past, now = theta.recurrent, theta.feedforward
         f, i, o, g = (
-            jnp.inner(x, now[f"W_{gate}"]) + past[f"w_{gate}"] * h + now[f"b_{gate}"] for gate in ("f", "i", "o", "g")
+            jnp.inner(x, now[f"W_{gate}"]) + past[f"w_{gate}"] * h + now[f"b_{gate}"]
+            for gate in ("f", "i", "o", "g")
         )
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)

@@ -9,7 +9,10 @@ import equinox as eqx
 from foretrace._cells.abstract import AbstractCell
 from foretrace._types import PRNGKeyArray
 
-_EXPECTED = "expected a function make(size, *, key) that returns a cell, such as ft.LRU.factory(state_size=64)"
+_EXPECTED = (
+    "expected a function make(size, *, key) that returns a cell, such as "
+    "ft.LRU.factory(state_size=64)"
+)
 
 
 def shapes_of(make_cell: Callable[..., AbstractCell], size: int, key: PRNGKeyArray) -> Any:
@@ -20,7 +23,8 @@ def shapes_of(make_cell: Callable[..., AbstractCell], size: int, key: PRNGKeyArr
     """
     if isinstance(make_cell, eqx.Module):
         raise TypeError(
-            f"cell is a {type(make_cell).__name__}, {_EXPECTED}: every block of the network gets a cell of its own"
+            f"cell is a {type(make_cell).__name__}, {_EXPECTED}: every block of the network gets a "
+            "cell of its own"
         )
     if not callable(make_cell):
         raise TypeError(f"cell is {make_cell!r:.80}, {_EXPECTED}")
@@ -33,11 +37,13 @@ def shapes_of(make_cell: Callable[..., AbstractCell], size: int, key: PRNGKeyArr
         if signature is not None:
             signature.bind(size, key=key)
     except TypeError as error:
-        raise TypeError(f"cell={name} cannot be called as {name}({size}, key=...) ({error}); {_EXPECTED}") from error
+        raise TypeError(
+            f"cell={name} cannot be called as {name}({size}, key=...) ({error}); {_EXPECTED}"
+        ) from error
     made = eqx.filter_eval_shape(make_cell, size, key=key)
     if not isinstance(made, AbstractCell):
         raise TypeError(
-            f"cell={name} makes a {type(made).__name__}, which is not a cell of foretrace; {_EXPECTED}; "
-            "ft.FromModule.factory wraps a recurrent module of another library"
+            f"cell={name} makes a {type(made).__name__}, which is not a cell of foretrace; "
+            f"{_EXPECTED}; ft.FromModule.factory wraps a recurrent module of another library"
         )
     return made

@@ -21,40 +21,48 @@ Call = Callable[[Any, State, Float[Array, "I"]], State]
 class FromModule(AbstractCell):
     r"""Recurrent module of another library as a cell of N units: `h_t = call(module, h_{t-1}, x_t)`.
 
-    The module is any tree whose leaves are real parameters: an Equinox module, or the variables of a Flax module.
-    Nothing in it is rewritten, and every law holds:
+    The module is any tree whose leaves are real parameters: an Equinox module, or the variables of
+    a Flax module. Nothing in it is rewritten, and every law holds:
 
-    - A module is *elementwise* if no unit's next state depends on another unit's state. Its units are independent, and
-      `ONLINE` is exact. Any other module is dense: `SNAP1` approximates, and `RTRL` is exact.
-    - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked gates) each entry acts on
-      one unit alone. Its sensitivity then has one element for each entry, as in a cell written for foretrace. For any
-      other parameter, each unit carries a sensitivity to all of it, N times as much: exact, but large.
+    - A module is *elementwise* if no unit's next state depends on another unit's state. Its units
+      are independent, and `ONLINE` is exact. Any other module is dense: `SNAP1` approximates, and
+      `RTRL` is exact.
+    - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked
+      gates) each entry acts on one unit alone. Its sensitivity then has one element for each entry,
+      as in a cell written for foretrace. For any other parameter, each unit carries a sensitivity
+      to all of it, N times as much: exact, but large.
 
-    Both are found when the cell is made, from the exact zeros of the module's derivative at three random points. A
-    module whose structure depends on where it is evaluated can be misjudged; `foretrace.testing.check_cell` shows it.
+    Both are found when the cell is made, from the exact zeros of the module's derivative at three
+    random points. A module whose structure depends on where it is evaluated can be misjudged;
+    `foretrace.testing.check_cell` shows it.
 
-    A dense module, and a module with parameters that are not split, is evaluated N times for each step, once for every
-    unit's own past. For large layers, write the cell.
+    A dense module, and a module with parameters that are not split, is evaluated N times for each
+    step, once for every unit's own past. For large layers, write the cell.
 
     Args:
-        module: recurrent module. Its arrays are the parameters; numbers and functions in it stay as they are.
-        call: function `call(module, h, x)` that returns the next state. Use the same function object for equal cells,
-            because it is part of what is compiled.
+        module: recurrent module. Its arrays are the parameters; numbers and functions in it stay as
+            they are.
+        call: function `call(module, h, x)` that returns the next state. Use the same function
+            object for equal cells, because it is part of what is compiled.
         input_size: number of inputs.
         state_size: number of units, N.
-        state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a larger number, a
-            tuple of such arrays, of which the first is the output. The state begins at zero.
-        feedforward: names of parameters that do not act on the past, or parts of names between dots. Only `SPATIAL` and
-            `TRUNCATED` use them. Default: none.
+        state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a
+            larger number, a tuple of such arrays, of which the first is the output. The state
+            begins at zero.
+        feedforward: names of parameters that do not act on the past, or parts of names between
+            dots. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
 
     Raises:
         TypeError: an array in the module does not hold real floating-point numbers.
-        ValueError: a size is below one, the state has other shapes than given, or a name in `feedforward` is unknown.
+        ValueError: a size is below one, the state has other shapes than given, or a name in
+            `feedforward` is unknown.
 
     >>> import equinox as eqx, foretrace as ft, jax
     >>> gru = eqx.nn.GRUCell(3, 4, key=jax.random.key(0))
     >>> cell = ft.FromModule(gru, lambda gru, h, x: gru(x, h), input_size=3, state_size=4)
-    >>> cell.coefficients().recurrent["weight_hh"].shape  # 3 gates of 4 units with 4 weights each, units in front
+    >>> cell.coefficients().recurrent[
+    ...     "weight_hh"
+    ... ].shape  # 3 gates of 4 units with 4 weights each, units in front
     (4, 3, 4)
     """
 
@@ -79,23 +87,37 @@ class FromModule(AbstractCell):
         state_dims: int = 1,
         feedforward: tuple[str, ...] = (),
     ):
-        check_sizes("FromModule", input_size=input_size, state_size=state_size, state_dims=state_dims)
-        self.call, self.input_size, self.state_size, self.state_dims = call, input_size, state_size, state_dims
+        check_sizes(
+            "FromModule", input_size=input_size, state_size=state_size, state_dims=state_dims
+        )
+        self.call, self.input_size, self.state_size, self.state_dims = (
+            call,
+            input_size,
+            state_size,
+            state_dims,
+        )
         self.structure = jax.tree.structure(module)
         leaves = {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(module)}
-        arrays = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, jax.Array | np.ndarray)}
+        arrays = {
+            name: leaf for name, leaf in leaves.items() if isinstance(leaf, jax.Array | np.ndarray)
+        }
         self.parameters = {name: jnp.asarray(leaf) for name, leaf in arrays.items()}
-        self.rest = tuple((name, leaf if name not in self.parameters else None) for name, leaf in leaves.items())
+        self.rest = tuple(
+            (name, leaf if name not in self.parameters else None) for name, leaf in leaves.items()
+        )
         for name, leaf in self.parameters.items():
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
                 raise TypeError(
-                    f"FromModule: {name} of the module is {leaf.dtype}, but parameters are real floating-point "
-                    "arrays; leave out what is no parameter (with Flax nnx: `nnx.split(module, nnx.Param, ...)`)"
+                    f"FromModule: {name} of the module is {leaf.dtype}, but parameters are real "
+                    "floating-point arrays; leave out what is no parameter (with Flax nnx: "
+                    "`nnx.split(module, nnx.Param, ...)`)"
                 )
         named = {name for name in self.parameters if set(feedforward) & {name, *name.split(".")}}
         for part in feedforward:
             if not any(part in (name, *name.split(".")) for name in named):
-                raise ValueError(f"FromModule(feedforward={feedforward}): no {part!r} among {', '.join(leaves)}")
+                raise ValueError(
+                    f"FromModule(feedforward={feedforward}): no {part!r} among {', '.join(leaves)}"
+                )
         self.feedforward = frozenset(named)
         self._check_state()
         self.elementwise, self.axes = _structure_of(self)
@@ -107,7 +129,9 @@ class FromModule(AbstractCell):
         >>> import equinox as eqx, foretrace as ft, jax
         >>> def make_gru(input_size, *, key):
         ...     return eqx.nn.GRUCell(input_size, 8, key=key)
-        >>> make = ft.FromModule.factory(module=make_gru, call=lambda gru, h, x: gru(x, h), state_size=8)
+        >>> make = ft.FromModule.factory(
+        ...     module=make_gru, call=lambda gru, h, x: gru(x, h), state_size=8
+        ... )
         >>> make(8, key=jax.random.key(0)).output_size
         8
         """
@@ -127,10 +151,15 @@ class FromModule(AbstractCell):
             if name not in axes:
                 return jnp.broadcast_to(leaf, (n, *leaf.shape))
             a = axes[name]
-            return jnp.moveaxis(leaf.reshape(*leaf.shape[:a], -1, n, *leaf.shape[a + 1 :]), a + 1, 0)
+            return jnp.moveaxis(
+                leaf.reshape(*leaf.shape[:a], -1, n, *leaf.shape[a + 1 :]), a + 1, 0
+            )
 
         found = {name: by_unit(name, leaf) for name, leaf in self.parameters.items()}
-        groups = ({k: v for k, v in found.items() if (k in self.feedforward) == feed} for feed in (False, True))
+        groups = (
+            {k: v for k, v in found.items() if (k in self.feedforward) == feed}
+            for feed in (False, True)
+        )
         return Coefficients(*groups)
 
     def init_state(self) -> State:
@@ -143,7 +172,11 @@ class FromModule(AbstractCell):
         axes, units = dict(self.axes), jnp.arange(self.state_size)
         theta_by_name = theta.recurrent | theta.feedforward
         copies = {name: leaf for name, leaf in theta_by_name.items() if name not in axes}
-        split = {name: self._joined(leaf, axes[name]) for name, leaf in theta_by_name.items() if name in axes}
+        split = {
+            name: self._joined(leaf, axes[name])
+            for name, leaf in theta_by_name.items()
+            if name in axes
+        }
         if self.elementwise and not copies:
             return self._call(split, own, x)
 
@@ -168,13 +201,18 @@ class FromModule(AbstractCell):
         h, x = _state_and_input(self)
         want = (
             f"it must return the next state, of the structure, shapes and dtype of {h}; "
-            f"state_size is {self.state_size}, state_dims {self.state_dims}, input_size {self.input_size}"
+            f"state_size is {self.state_size}, state_dims {self.state_dims}, input_size "
+            f"{self.input_size}"
         )
         try:
             after = eqx.filter_eval_shape(self._call, self.parameters, h, x)
         except (TypeError, ValueError, IndexError) as error:
-            raise ValueError(f"FromModule(call=…) failed: {want}. The module said: {error}") from error
-        if jax.tree.structure(after) != jax.tree.structure(h) or jax.tree.leaves(after) != jax.tree.leaves(h):
+            raise ValueError(
+                f"FromModule(call=…) failed: {want}. The module said: {error}"
+            ) from error
+        if jax.tree.structure(after) != jax.tree.structure(h) or jax.tree.leaves(
+            after
+        ) != jax.tree.leaves(h):
             raise ValueError(f"FromModule(call=…) returned {after}: {want}")
 
 
@@ -190,8 +228,11 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
     state, x = _state_and_input(cell)
 
     def draw(leaf: Any) -> Array:
-        # Small values, whatever the fan-in: a saturated tanh would have a derivative of exactly zero.
-        return jnp.asarray(random.normal(size=(3, *leaf.shape)) / max((1, *leaf.shape)) ** 0.5, leaf.dtype)
+        # Small values, whatever the fan-in: a saturated tanh would have a derivative of exactly
+        # zero.
+        return jnp.asarray(
+            random.normal(size=(3, *leaf.shape)) / max((1, *leaf.shape)) ** 0.5, leaf.dtype
+        )
 
     def touched(parameters: dict[str, Array], h: State, x: Array, weights: Array) -> tuple:
         """Return, for each unit, the states and the entries of each parameter on which its next state depends."""
@@ -204,7 +245,10 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
 
         def one(cotangent: Array) -> tuple:
             by_parameter, by_state = pull(cotangent)
-            along = {name: [_any_but(g, axis) for axis in range(g.ndim)] for name, g in by_parameter.items()}
+            along = {
+                name: [_any_but(g, axis) for axis in range(g.ndim)]
+                for name, g in by_parameter.items()
+            }
             return jnp.any(jnp.stack(jax.tree.leaves(by_state)) != 0, axis=0), along
 
         return lax.map(one, jnp.eye(n, dtype=weights.dtype))
@@ -216,7 +260,11 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
         states, entries = jax.tree.map(lambda leaf: np.asarray(leaf).any(axis=0), found)
     axes = []
     for name, by_axis in entries.items():
-        fit = [axis for axis, reached in enumerate(by_axis) if reached.shape[1] % n == 0 and _is_split(reached)]
+        fit = [
+            axis
+            for axis, reached in enumerate(by_axis)
+            if reached.shape[1] % n == 0 and _is_split(reached)
+        ]
         axes += [(name, fit[0])] if fit else []
     return not np.any(states & ~np.eye(n, dtype=bool)), tuple(axes)
 

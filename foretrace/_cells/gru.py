@@ -16,8 +16,9 @@ class GRU(AbstractCell):
         n = tanh(W_in x + b_in + r * (W_hn h + b_hn))
         h' = (1 - z) * n + z * h
 
-    In this form every row of every matrix belongs to one unit, so the sensitivity of SnAp-1 has one element for each
-    weight. The output is the state. Kernels are sampled from N(0, 1/fan-in), and biases are zero.
+    In this form every row of every matrix belongs to one unit, so the sensitivity of SnAp-1 has one
+    element for each weight. The output is the state. Kernels are sampled from N(0, 1/fan-in), and
+    biases are zero.
 
     Args:
         input_size: number of input features, H.
@@ -31,7 +32,8 @@ class GRU(AbstractCell):
     >>> ft.GRU(input_size=3, key=jax.random.key(0)).output_size
     3
 
-    Source: Cho et al., EMNLP 2014; Menick et al., Practical real time recurrent learning with a sparse approximation,
+    Source: Cho et al., EMNLP 2014; Menick et al., Practical real time recurrent learning with a
+        sparse approximation,
     ICLR 2021 (the variant for which SnAp-1 is efficient).
     """
 
@@ -56,7 +58,8 @@ class GRU(AbstractCell):
         """Return kernels and biases of each gate, with the unit axis in front."""
         return Coefficients(
             by_gate(self.W_h, ("W_hr", "W_hz", "W_hn")) | {"b_hn": self.b_hn},
-            by_gate(self.W_i, ("W_ir", "W_iz", "W_in")) | by_gate(self.b_i, ("b_ir", "b_iz", "b_in")),
+            by_gate(self.W_i, ("W_ir", "W_iz", "W_in"))
+            | by_gate(self.b_i, ("b_ir", "b_iz", "b_in")),
         )
 
     def init_state(self) -> Float[Array, "N"]:
@@ -64,7 +67,11 @@ class GRU(AbstractCell):
         return jnp.zeros_like(self.b_hn)
 
     def step(
-        self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
+        self,
+        theta: Coefficients,
+        own: Float[Array, "N"],
+        others: Float[Array, "N"],
+        x: Float[Array, "H"],
     ) -> Float[Array, "N"]:
         """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
         past, now = theta.recurrent, theta.feedforward
@@ -74,5 +81,7 @@ class GRU(AbstractCell):
 
         r = jax.nn.sigmoid(jnp.inner(x, now["W_ir"]) + now["b_ir"] + recurrent(past["W_hr"]))
         z = jax.nn.sigmoid(jnp.inner(x, now["W_iz"]) + now["b_iz"] + recurrent(past["W_hz"]))
-        n = jnp.tanh(jnp.inner(x, now["W_in"]) + now["b_in"] + r * (recurrent(past["W_hn"]) + past["b_hn"]))
+        n = jnp.tanh(
+            jnp.inner(x, now["W_in"]) + now["b_in"] + r * (recurrent(past["W_hn"]) + past["b_hn"])
+        )
         return (1 - z) * n + z * own

@@ -16,8 +16,9 @@ class IndRNN(AbstractCell):
 
         h_t = f(W x_t + u * h_{t-1} + b),  f a ReLU or tanh
 
-    The output is the state. u is sampled uniformly from (0, 1), W from N(0, 1/fan-in), and b is zero. With a ReLU, a
-    unit whose u has grown beyond one may grow without bound; a unit with u in [0, 1] cannot.
+    The output is the state. u is sampled uniformly from (0, 1), W from N(0, 1/fan-in), and b is
+    zero. With a ReLU, a unit whose u has grown beyond one may grow without bound; a unit with u in
+    [0, 1] cannot.
 
     Args:
         input_size: number of input features, H.
@@ -32,7 +33,8 @@ class IndRNN(AbstractCell):
     >>> ft.IndRNN(input_size=3, key=jax.random.key(0)).independent
     True
 
-    Source: Li et al., Independently recurrent neural network (IndRNN): building a longer and deeper RNN, CVPR 2018.
+    Source: Li et al., Independently recurrent neural network (IndRNN): building a longer and deeper
+        RNN, CVPR 2018.
     """
 
     W: Float[Array, "N H"]
@@ -44,7 +46,14 @@ class IndRNN(AbstractCell):
 
     slow_parameters: ClassVar[tuple[str, ...]] = ("u",)
 
-    def __init__(self, input_size: int, state_size: int | None = None, *, tanh: bool = False, key: PRNGKeyArray):
+    def __init__(
+        self,
+        input_size: int,
+        state_size: int | None = None,
+        *,
+        tanh: bool = False,
+        key: PRNGKeyArray,
+    ):
         state_size = input_size if state_size is None else state_size
         check_sizes("IndRNN", input_size=input_size, state_size=state_size)
         self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
@@ -62,8 +71,16 @@ class IndRNN(AbstractCell):
         return jnp.zeros_like(self.b)
 
     def step(
-        self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
+        self,
+        theta: Coefficients,
+        own: Float[Array, "N"],
+        others: Float[Array, "N"],
+        x: Float[Array, "H"],
     ) -> Float[Array, "N"]:
         """Advance by one step; `others` is not read."""
-        h = jnp.inner(x, theta.feedforward["W"]) + theta.recurrent["u"] * own + theta.feedforward["b"]
+        h = (
+            jnp.inner(x, theta.feedforward["W"])
+            + theta.recurrent["u"] * own
+            + theta.feedforward["b"]
+        )
         return jnp.tanh(h) if self.tanh else jax.nn.relu(h)

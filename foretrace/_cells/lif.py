@@ -35,32 +35,34 @@ class LIF(AbstractCell):
         z_t = 1 if v_t > threshold, else 0
         v_t = alpha * v_{t-1} + W x_t - threshold * z_{t-1},  alpha = exp(-exp(rate_log))
 
-    The output is z_t, and the state is v_t. As in e-prop, the reset (the term with z_{t-1}) is not differentiated, so
-    the sensitivity of v to W is the leaky sum of the inputs. That is the true derivative wherever no infinitesimal
-    change adds or removes a spike. Only the derivative of the spike itself, in the readout, is a surrogate: a triangle
-    of height `dampening / threshold` around the threshold. alpha is trained, unlike the source's. W is sampled from
-    N(0, 1/fan-in).
+    The output is z_t, and the state is v_t. As in e-prop, the reset (the term with z_{t-1}) is not
+    differentiated, so the sensitivity of v to W is the leaky sum of the inputs. That is the true
+    derivative wherever no infinitesimal change adds or removes a spike. Only the derivative of the
+    spike itself, in the readout, is a surrogate: a triangle of height `dampening / threshold`
+    around the threshold. alpha is trained, unlike the source's. W is sampled from N(0, 1/fan-in).
 
     Args:
         input_size: number of input features, H.
         state_size: number of modules, N. Default: the input size.
         threshold: value of v above which a unit spikes; a spike also subtracts it from v.
         dampening: height of the surrogate derivative, times the threshold.
-        timescales: shortest and longest time constant of the leak, in steps. The time constants of the modules are
-            log-uniform in this range.
+        timescales: shortest and longest time constant of the leak, in steps. The time constants of
+            the modules are log-uniform in this range.
         key: PRNG key for the initial values.
 
     Raises:
-        ValueError: a size is below one, the threshold or dampening is not positive, or the timescales are not
-            0 < shortest <= longest.
+        ValueError: a size is below one, the threshold or dampening is not positive, or the
+            timescales are not 0 < shortest <= longest.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> cell = ft.LIF(input_size=3, key=jax.random.key(0))
     >>> cell.readout(jnp.array([0.5, 1.5, -2.0]), jnp.zeros(3)).tolist()
     [0.0, 1.0, 0.0]
 
-    Source: Bellec et al., A solution to the learning dilemma for recurrent networks of spiking neurons, Nature
-    Communications 11, 2020 (the LIF neuron of e-prop, without its recurrent weights and refractory time).
+    Source: Bellec et al., A solution to the learning dilemma for recurrent networks of spiking
+        neurons, Nature
+    Communications 11, 2020 (the LIF neuron of e-prop, without its recurrent weights and refractory
+    time).
     """
 
     rate_log: Float[Array, "N"]
@@ -102,7 +104,11 @@ class LIF(AbstractCell):
         return jnp.zeros_like(self.rate_log)
 
     def step(
-        self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
+        self,
+        theta: Coefficients,
+        own: Float[Array, "N"],
+        others: Float[Array, "N"],
+        x: Float[Array, "H"],
     ) -> Float[Array, "N"]:
         """Advance by one step; `others` is not read."""
         reset = self.threshold * lax.stop_gradient(spike(own, self.threshold, self.dampening))

@@ -17,8 +17,8 @@ class LinearRNN(AbstractCell):
         h_t = f(A h_{t-1} + B x_t),  f the identity or tanh
         y_t = C h_t + D * x_t
 
-    Module n is row n of A and B. A is sampled from a truncated normal distribution, divided by sqrt(N); B and C from
-    N(0, 1/fan-in); D from N(0, 1).
+    Module n is row n of A and B. A is sampled from a truncated normal distribution, divided by
+    sqrt(N); B and C from N(0, 1/fan-in); D from N(0, 1).
 
     Args:
         input_size: number of features of input and output, H.
@@ -50,7 +50,9 @@ class LinearRNN(AbstractCell):
         check_sizes("LinearRNN", input_size=input_size, state_size=state_size)
         self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
         a, b, c, d = jax.random.split(key, 4)
-        self.A = jax.random.truncated_normal(a, -2.0, 2.0, (state_size, state_size)) / jnp.sqrt(state_size)
+        self.A = jax.random.truncated_normal(a, -2.0, 2.0, (state_size, state_size)) / jnp.sqrt(
+            state_size
+        )
         self.B = normal(b, (state_size, input_size), input_size)
         self.C = normal(c, (input_size, state_size), state_size)
         self.D = jax.random.normal(d, (input_size,))
@@ -69,11 +71,19 @@ class LinearRNN(AbstractCell):
         return jnp.zeros_like(self.A[:, 0])
 
     def step(
-        self, theta: Coefficients, own: Float[Array, "N"], others: Float[Array, "N"], x: Float[Array, "H"]
+        self,
+        theta: Coefficients,
+        own: Float[Array, "N"],
+        others: Float[Array, "N"],
+        x: Float[Array, "H"],
     ) -> Float[Array, "N"]:
         """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
         A = theta.recurrent["A"]
-        h = jnp.inner(others, A) + jnp.diagonal(A) * (own - others) + jnp.inner(x, theta.feedforward["B"])
+        h = (
+            jnp.inner(others, A)
+            + jnp.diagonal(A) * (own - others)
+            + jnp.inner(x, theta.feedforward["B"])
+        )
         return jnp.tanh(h) if self.tanh else h
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:

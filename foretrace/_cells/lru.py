@@ -19,10 +19,10 @@ class LRU(AbstractDiagonalCell):
         h_t = lam * h_{t-1} + gamma * (B x_t)    (Eq. 8)
         y_t = Re[C h_t] + D * x_t    (Eq. 9)
 
-    The coefficients are `lam` (recurrent) and `gamma B` (feedforward). |lam| is sampled uniformly in area from the ring
-    [r_min, r_max], and its phase uniformly from (0, max_phase]. gamma begins at sqrt(1 - |lam|^2), so that the states
-    of all modules have a comparable magnitude. B ~ N(0, 1/2H) and C ~ N(0, 1/N) per real and imaginary part,
-    D ~ N(0, 1).
+    The coefficients are `lam` (recurrent) and `gamma B` (feedforward). |lam| is sampled uniformly
+    in area from the ring [r_min, r_max], and its phase uniformly from (0, max_phase]. gamma begins
+    at sqrt(1 - |lam|^2), so that the states of all modules have a comparable magnitude. B ~ N(0,
+    1/2H) and C ~ N(0, 1/N) per real and imaginary part, D ~ N(0, 1).
 
     Args:
         input_size: number of features of input and output, H.
@@ -30,20 +30,21 @@ class LRU(AbstractDiagonalCell):
         r_min: inner radius of the ring, 0 <= r_min < r_max.
         r_max: outer radius of the ring, r_min < r_max <= 1.
         max_phase: largest phase, in radians.
-        timescales: shortest and longest time constant -1 / log |lam|, in steps. The time constants are then log-uniform
-            in this range, and replace the ring. Default: the ring.
+        timescales: shortest and longest time constant -1 / log |lam|, in steps. The time constants
+            are then log-uniform in this range, and replace the ring. Default: the ring.
         key: PRNG key for the initial values.
 
     Raises:
-        ValueError: a size is below one, the ring is not 0 <= r_min < r_max <= 1, the timescales are not
-            0 < shortest <= longest, or both a ring and timescales are given.
+        ValueError: a size is below one, the ring is not 0 <= r_min < r_max <= 1, the timescales are
+            not 0 < shortest <= longest, or both a ring and timescales are given.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.LRU(input_size=3, state_size=4, key=jax.random.key(0))
     >>> cell.coefficients().recurrent["lam"].shape
     (4,)
 
-    Source: Orvieto et al., Resurrecting recurrent neural networks for long sequences, ICML 2023; the paper, App. A.1.
+    Source: Orvieto et al., Resurrecting recurrent neural networks for long sequences, ICML 2023;
+        the paper, App. A.1.
     """
 
     nu_log: Float[Array, "N"]
@@ -72,13 +73,18 @@ class LRU(AbstractDiagonalCell):
     ):
         check_sizes("LRU", input_size=input_size, state_size=state_size)
         if not 0 <= r_min < r_max <= 1:
-            raise ValueError(f"the ring of |lam| needs 0 <= r_min < r_max <= 1, got r_min={r_min}, r_max={r_max}")
+            raise ValueError(
+                f"the ring of |lam| needs 0 <= r_min < r_max <= 1, got r_min={r_min}, r_max={r_max}"
+            )
         if timescales is not None and (r_min, r_max) != (0.0, 1.0):
-            raise ValueError(f"give timescales={timescales} or a ring (r_min={r_min}, r_max={r_max}), not both")
+            raise ValueError(
+                f"give timescales={timescales} or a ring (r_min={r_min}, r_max={r_max}), not both"
+            )
         self.input_size, self.state_size = input_size, state_size
         keys = jax.random.split(key, 7)
         if timescales is None:
-            # 1 - uniform lies in (0, 1]: |lam| = 0 would be log 0, |lam| = 1 is kept off by the clip below.
+            # 1 - uniform lies in (0, 1]: |lam| = 0 would be log 0, |lam| = 1 is kept off by the
+            # clip below.
             area = 1.0 - jax.random.uniform(keys[0], (state_size,))
             tiny = float(jnp.finfo(area.dtype).eps)
             square = jnp.clip(r_min**2 + area * (r_max**2 - r_min**2), tiny**2, 1.0 - tiny)

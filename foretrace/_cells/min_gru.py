@@ -15,14 +15,16 @@ class MinGRU(AbstractDiagonalCell):
         z_t = sigmoid(W_z x_t + b_z)
         h_t = (1 - z_t) * h_{t-1} + z_t * (W x_t + b)
 
-    The coefficients are the stored parameters. W_z and b_z are the recurrent ones, because they decide the decay. The
-    output is the state. Kernels are sampled from N(0, 1/fan-in), and biases are zero.
+    The coefficients are the stored parameters. W_z and b_z are the recurrent ones, because they
+    decide the decay. The output is the state. Kernels are sampled from N(0, 1/fan-in), and biases
+    are zero.
 
     Args:
         input_size: number of input features, H.
         state_size: number of modules, N. Default: the input size.
-        timescales: shortest and longest time constant at zero input, in steps. b_z then makes the time constants of the
-            modules log-uniform in this range. Default: 1.4 steps for all modules.
+        timescales: shortest and longest time constant at zero input, in steps. b_z then makes the
+            time constants of the modules log-uniform in this range. Default: 1.4 steps for all
+            modules.
         key: PRNG key for the initial values.
 
     Raises:
@@ -32,7 +34,8 @@ class MinGRU(AbstractDiagonalCell):
     >>> ft.MinGRU(input_size=3, key=jax.random.key(0)).independent
     True
 
-    Source: Feng et al., Were RNNs all we needed?, 2024 (minGRU, in the form for states of either sign, not in
+    Source: Feng et al., Were RNNs all we needed?, 2024 (minGRU, in the form for states of either
+        sign, not in
     log space).
     """
 
@@ -60,7 +63,9 @@ class MinGRU(AbstractDiagonalCell):
         self.b = self.b_z = jnp.zeros(state_size)
         if timescales is not None:
             # 1 - sigmoid(b) = exp(-1 / tau)
-            self.b_z = jnp.log(jnp.expm1(decay_rates("MinGRU", timescales, (state_size,), key=times)))
+            self.b_z = jnp.log(
+                jnp.expm1(decay_rates("MinGRU", timescales, (state_size,), key=times))
+            )
 
     def coefficients(self) -> Coefficients:
         """Return the parameters."""
@@ -70,7 +75,9 @@ class MinGRU(AbstractDiagonalCell):
         """Return the zero state."""
         return jnp.zeros_like(self.b)
 
-    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "H"]
+    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return 1 - z and z * (W x + b)."""
         gate = jnp.inner(x, theta.recurrent["W_z"]) + theta.recurrent["b_z"]
         candidate = jnp.inner(x, theta.feedforward["W"]) + theta.feedforward["b"]

@@ -15,10 +15,10 @@ class MinLSTM(AbstractDiagonalCell):
         f_t = sigmoid(W_f x_t + b_f),  i_t = sigmoid(W_i x_t + b_i)
         h_t = f_t / (f_t + i_t) * h_{t-1} + i_t / (f_t + i_t) * (W x_t + b)
 
-    The gates are normalised to a sum of one, computed as `sigmoid(log f - log i)`, which cannot be 0 / 0. The
-    coefficients are the stored parameters. Those of both gates are the recurrent ones, because they decide the decay.
-    The output is the state. Kernels are sampled from N(0, 1/fan-in); biases are zero, except for the forget gate's,
-    which begins at one.
+    The gates are normalised to a sum of one, computed as `sigmoid(log f - log i)`, which cannot be
+    0 / 0. The coefficients are the stored parameters. Those of both gates are the recurrent ones,
+    because they decide the decay. The output is the state. Kernels are sampled from N(0, 1/fan-in);
+    biases are zero, except for the forget gate's, which begins at one.
 
     Args:
         input_size: number of input features, H.
@@ -32,7 +32,8 @@ class MinLSTM(AbstractDiagonalCell):
     >>> ft.MinLSTM(input_size=3, key=jax.random.key(0)).independent
     True
 
-    Source: Feng et al., Were RNNs all we needed?, 2024 (minLSTM with normalised gates, in the form for states
+    Source: Feng et al., Were RNNs all we needed?, 2024 (minLSTM with normalised gates, in the form
+        for states
     of either sign, not in log space).
     """
 
@@ -65,9 +66,14 @@ class MinLSTM(AbstractDiagonalCell):
         """Return the zero state."""
         return jnp.zeros_like(self.b)
 
-    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "H"]
+    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return the normalised forget gate, and the normalised input gate times the candidate."""
         gates, drive = theta.recurrent, theta.feedforward
-        forget, let_in = jnp.inner(x, gates["W_f"]) + gates["b_f"], jnp.inner(x, gates["W_i"]) + gates["b_i"]
+        forget, let_in = (
+            jnp.inner(x, gates["W_f"]) + gates["b_f"],
+            jnp.inner(x, gates["W_i"]) + gates["b_i"],
+        )
         odds = jax.nn.log_sigmoid(forget) - jax.nn.log_sigmoid(let_in)
         return jax.nn.sigmoid(odds), jax.nn.sigmoid(-odds) * (jnp.inner(x, drive["W"]) + drive["b"])

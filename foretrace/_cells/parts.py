@@ -18,10 +18,10 @@ def decay_rates(
 ) -> Float[Array, "..."]:
     """Return 1 / tau, with tau sampled log-uniformly from the range `timescales`.
 
-    tau is the number of steps in which a memory fades to 1/e, so the decay of its module is |a| = exp(-1 / tau).
-    Log-uniform means as many modules between 1 and 10 steps as between 100 and 1000. (|a| uniform in area on the unit
-    disk puts 2 % of the modules above 100 steps.) Use it if the task's distances in time span orders of magnitude or
-    are not known.
+    tau is the number of steps in which a memory fades to 1/e, so the decay of its module is |a| =
+    exp(-1 / tau). Log-uniform means as many modules between 1 and 10 steps as between 100 and 1000.
+    (|a| uniform in area on the unit disk puts 2 % of the modules above 100 steps.) Use it if the
+    task's distances in time span orders of magnitude or are not known.
 
     Args:
         owner: name of the cell, for the error message.
@@ -63,8 +63,8 @@ def spaced_timescales(owner: str, timescales: tuple[float, float], size: int) ->
 def _logarithms(owner: str, timescales: tuple[float, float]) -> tuple[float, float]:
     if len(timescales) != 2 or not 0 < timescales[0] <= timescales[1] < math.inf:
         raise ValueError(
-            f"{owner}(timescales={timescales}) must be the shortest and the longest time constant in steps, "
-            "0 < shortest <= longest, such as (1, 1000)"
+            f"{owner}(timescales={timescales}) must be the shortest and the longest time constant "
+            "in steps, 0 < shortest <= longest, such as (1, 1000)"
         )
     return math.log(timescales[0]), math.log(timescales[1])
 
@@ -84,7 +84,11 @@ def check_key(owner: str, key: Any) -> None:
     new = is_array and is_key(key) and key.ndim == 0
     raw = is_array and key.dtype == jnp.uint32 and key.ndim == 1
     if not (new or raw):
-        got = f"an array {key.dtype}{list(key.shape)}" if isinstance(key, jax.Array) else repr(key)[:80]
+        got = (
+            f"an array {key.dtype}{list(key.shape)}"
+            if isinstance(key, jax.Array)
+            else repr(key)[:80]
+        )
         raise TypeError(f"{owner}(key={got}) must be a PRNG key, such as jax.random.key(0)")
 
 
@@ -107,17 +111,20 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Arra
 def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
     """Return `sqrt(1 - a^2)` for a decay `a = exp(log_decay)`.
 
-    White input, scaled by it, gives a state with the variance of the input. At a = 1 the derivative of the root would
-    be infinite; there the result is the root of the smallest normal number, and its derivative is zero.
+    White input, scaled by it, gives a state with the variance of the input. At a = 1 the derivative
+    of the root would be infinite; there the result is the root of the smallest normal number, and
+    its derivative is zero.
     """
     return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
 
 
-def by_gate(weights: Float[Array, "N G ..."], names: Sequence[str]) -> dict[str, Float[Array, "N ..."]]:
+def by_gate(
+    weights: Float[Array, "N G ..."], names: Sequence[str]
+) -> dict[str, Float[Array, "N ..."]]:
     """Return the weights of each gate as an array of its own, under the name of the gate.
 
-    In one array, gates would be taken apart at every step, and the derivative of that is padding: two to three times
-    the time of a layer on a CPU (dev/LOG.md).
+    In one array, gates would be taken apart at every step, and the derivative of that is padding:
+    two to three times the time of a layer on a CPU (dev/LOG.md).
     """
     return {name: weights[:, gate] for gate, name in enumerate(names)}
 

@@ -22,9 +22,10 @@ class RGLRU(AbstractDiagonalCell):
         a_t = a^(8 r_t),  a = sigmoid(a_logit)    (Eq. 3)
         h_t = a_t * h_{t-1} + sqrt(1 - a_t^2) * (i_t * x_t)    (Eq. 4)
 
-    The coefficients are the stored parameters. a_logit, W_a and b_a are the recurrent ones, because they decide the
-    decay. The output is the state. a^8 is sampled uniformly from [a_min, a_max], kernels from N(0, 1/fan-in); biases
-    are zero. The gates are full matrices, as in the source's equations.
+    The coefficients are the stored parameters. a_logit, W_a and b_a are the recurrent ones, because
+    they decide the decay. The output is the state. a^8 is sampled uniformly from [a_min, a_max],
+    kernels from N(0, 1/fan-in); biases are zero. The gates are full matrices, as in the source's
+    equations.
 
     Args:
         input_size: number of input features and of modules, H.
@@ -39,7 +40,8 @@ class RGLRU(AbstractDiagonalCell):
     >>> ft.RGLRU(input_size=3, key=jax.random.key(0)).output_size
     3
 
-    Source: De et al., Griffin: mixing gated linear recurrences with local attention for efficient language models,
+    Source: De et al., Griffin: mixing gated linear recurrences with local attention for efficient
+        language models,
     2024, section 2.4.
     """
 
@@ -53,13 +55,20 @@ class RGLRU(AbstractDiagonalCell):
 
     slow_parameters: ClassVar[tuple[str, ...]] = ("a_logit",)
 
-    def __init__(self, input_size: int, *, a_min: float = 0.9, a_max: float = 0.999, key: PRNGKeyArray):
+    def __init__(
+        self, input_size: int, *, a_min: float = 0.9, a_max: float = 0.999, key: PRNGKeyArray
+    ):
         check_sizes("RGLRU", input_size=input_size)
         if not 0 < a_min < a_max < 1:
-            raise ValueError(f"RGLRU(a_min={a_min}, a_max={a_max}) must satisfy 0 < a_min < a_max < 1")
+            raise ValueError(
+                f"RGLRU(a_min={a_min}, a_max={a_max}) must satisfy 0 < a_min < a_max < 1"
+            )
         self.input_size = self.state_size = input_size
         decay, recurrence, let_in = jax.random.split(key, 3)
-        log_a = jnp.log(jax.random.uniform(decay, (input_size,), minval=a_min, maxval=a_max)) / SHARPNESS
+        log_a = (
+            jnp.log(jax.random.uniform(decay, (input_size,), minval=a_min, maxval=a_max))
+            / SHARPNESS
+        )
         self.a_logit = log_a - jnp.log(-jnp.expm1(log_a))
         self.W_a = normal(recurrence, (input_size, input_size), input_size)
         self.W_x = normal(let_in, (input_size, input_size), input_size)
@@ -74,7 +83,9 @@ class RGLRU(AbstractDiagonalCell):
         """Return the zero state."""
         return jnp.zeros_like(self.b_a)
 
-    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "H"]
+    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return a_t and sqrt(1 - a_t^2) * (i_t * x_t)."""
         past, present = theta.recurrent, theta.feedforward
         opened = jax.nn.sigmoid(jnp.inner(x, past["W_a"]) + past["b_a"])

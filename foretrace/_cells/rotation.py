@@ -109,6 +109,8 @@ class Rotation(AbstractCell):
             across * u + along * v + gain * jnp.tanh(jnp.inner(x, now["W_v"]) + now["b_v"]),
         )
 
-    def readout(self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]) -> Float[Array, "O"]:
+    def readout(
+        self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]
+    ) -> Float[Array, "O"]:
         """Return `[u, v]`."""
         return jnp.concatenate(h)[: self.num_outputs]

@@ -19,17 +19,18 @@ class RTU(AbstractCell):
         v' = f(g * v + phi * u + gamma * (B_v x))
         y = C_u u + C_v v + D * x
 
-    This is the complex rotation of a linear recurrent unit in real arithmetic, which allows f after it: a tanh of the
-    real and the imaginary part is not holomorphic. gamma is not a parameter, unlike the LRU's. The coefficients are g
-    and phi (recurrent) and gamma B_u and gamma B_v (feedforward); both state dimensions of a module depend on all four.
-    r, the angle and the readout begin as in the LRU.
+    This is the complex rotation of a linear recurrent unit in real arithmetic, which allows f after
+    it: a tanh of the real and the imaginary part is not holomorphic. gamma is not a parameter,
+    unlike the LRU's. The coefficients are g and phi (recurrent) and gamma B_u and gamma B_v
+    (feedforward); both state dimensions of a module depend on all four. r, the angle and the
+    readout begin as in the LRU.
 
     Args:
         input_size: number of features of input and output, H.
         state_size: number of modules, N.
         tanh: whether to apply a tanh to the state (the source's nonlinear unit).
-        timescales: shortest and longest time constant -1 / log r, in steps. The time constants are then log-uniform in
-            this range. Default: r uniform in area on the unit disk.
+        timescales: shortest and longest time constant -1 / log r, in steps. The time constants are
+            then log-uniform in this range. Default: r uniform in area on the unit disk.
         key: PRNG key for the initial values.
 
     Raises:
@@ -39,7 +40,8 @@ class RTU(AbstractCell):
     >>> len(ft.RTU(input_size=3, state_size=4, key=jax.random.key(0)).init_state())
     2
 
-    Source: Elelimy et al., Real-time recurrent learning using trace units in reinforcement learning, NeurIPS 2024.
+    Source: Elelimy et al., Real-time recurrent learning using trace units in reinforcement
+        learning, NeurIPS 2024.
     """
 
     nu_log: Float[Array, "N"]
@@ -112,6 +114,8 @@ class RTU(AbstractCell):
         )
         return (jnp.tanh(u), jnp.tanh(v)) if self.tanh else (u, v)
 
-    def readout(self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]) -> Float[Array, "H"]:
+    def readout(
+        self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]
+    ) -> Float[Array, "H"]:
         """Return `C_u u + C_v v + D * x`."""
         return jnp.inner(h[0], self.C_u) + jnp.inner(h[1], self.C_v) + self.D * x

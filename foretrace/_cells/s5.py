@@ -19,17 +19,18 @@ class S5(AbstractDiagonalCell):
         h_t = exp(lam * step) * h_{t-1} + (exp(lam * step) - 1) / lam * (B x_t)
         y_t = Re[C h_t] + D * x_t
 
-    The coefficients are the discretised ones, exp(lam * step) (recurrent) and (exp(lam * step) - 1) / lam * B
-    (feedforward), so the sensitivity is as small as the LRU's. All inputs drive all modules, as in S5. The eigenvalues
-    begin as in S4D-Lin, lam = -1/2 + i pi n for n = 0 … N - 1, and each module has its own step size. With Re lam =
-    -1/2, a time constant of tau steps has the step size 2 / tau. B and C are sampled as in the LRU. Each module stands
-    for a conjugate pair; C learns the factor of 2.
+    The coefficients are the discretised ones, exp(lam * step) (recurrent) and (exp(lam * step) - 1)
+    / lam * B (feedforward), so the sensitivity is as small as the LRU's. All inputs drive all
+    modules, as in S5. The eigenvalues begin as in S4D-Lin, lam = -1/2 + i pi n for n = 0 … N - 1,
+    and each module has its own step size. With Re lam = -1/2, a time constant of tau steps has the
+    step size 2 / tau. B and C are sampled as in the LRU. Each module stands for a conjugate pair; C
+    learns the factor of 2.
 
     Args:
         input_size: number of features of input and output, H.
         state_size: number of modules, N.
-        timescales: shortest and longest time constant, in steps. The time constants of the modules are log-uniform in
-            this range. With the default, step sizes lie in [0.001, 0.1].
+        timescales: shortest and longest time constant, in steps. The time constants of the modules
+            are log-uniform in this range. With the default, step sizes lie in [0.001, 0.1].
         key: PRNG key for the initial values.
 
     Raises:
@@ -40,9 +41,10 @@ class S5(AbstractDiagonalCell):
     >>> cell.coefficients().feedforward["B"].shape
     (4, 3)
 
-    Source: Smith et al., Simplified state space layers for sequence modeling, ICLR 2023 (many inputs, a step for each
-    module); Gu et al., On the parameterization and initialization of diagonal state space models, NeurIPS 2022
-    (S4D-Lin).
+    Source: Smith et al., Simplified state space layers for sequence modeling, ICLR 2023 (many
+        inputs, a step for each
+    module); Gu et al., On the parameterization and initialization of diagonal state space models,
+    NeurIPS 2022 (S4D-Lin).
     """
 
     A_log: Float[Array, "N"]
@@ -88,7 +90,9 @@ class S5(AbstractDiagonalCell):
         lam = lax.complex(-jnp.exp(self.A_log), self.A_im)
         grown = lam * jnp.exp(self.step_log).astype(lam.dtype)
         held = jnp.expm1(grown) / lam
-        return Coefficients({"a": jnp.exp(grown)}, {"B": held[:, None] * lax.complex(self.B_re, self.B_im)})
+        return Coefficients(
+            {"a": jnp.exp(grown)}, {"B": held[:, None] * lax.complex(self.B_re, self.B_im)}
+        )
 
     def init_state(self) -> Complex[Array, "N"]:
         """Return the zero state."""

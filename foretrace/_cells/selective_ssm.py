@@ -19,20 +19,22 @@ class SelectiveSSM(AbstractDiagonalCell):
                     + (exp(step_t[d] A[d, k]) - 1) / A[d, k] * (W_B[k] x_t) * x_t[d]
         y_t[d] = sum_k (W_C[k] x_t) * h_t[d, k] + D[d] * x_t[d]
 
-    A module is one state element, h[d, k], so there are N = H K independent modules. Their coefficients are A_log[d,
-    k], b_step[d] and W_step[d] (recurrent: they decide the decay) and W_B[k] (feedforward). Parameters that several
-    modules share are broadcast to each. All of them get exact credit through time, including the projections W_step
-    and W_B. W_C and D act on the output alone and need no sensitivity. So the sensitivity has N (2 H + 2) elements.
-    With channels as modules of K state dimensions it would have N (K H + H + K + 1), because each element would carry
-    the coefficients of all K.
+    A module is one state element, h[d, k], so there are N = H K independent modules. Their
+    coefficients are A_log[d, k], b_step[d] and W_step[d] (recurrent: they decide the decay) and
+    W_B[k] (feedforward). Parameters that several modules share are broadcast to each. All of them
+    get exact credit through time, including the projections W_step and W_B. W_C and D act on the
+    output alone and need no sensitivity. So the sensitivity has N (2 H + 2) elements. With channels
+    as modules of K state dimensions it would have N (K H + H + K + 1), because each element would
+    carry the coefficients of all K.
 
-    This cell is larger than an LRU because of its state: per state element, the sensitivity and the products with the
-    input have the same size within a factor of two. `W_step` is a full matrix where Mamba's code uses a low-rank one; a
-    factor shared by all channels would cost each module a sensitivity to all of it. Mamba's short convolution and the
-    gate around its recurrence are not part of this cell.
+    This cell is larger than an LRU because of its state: per state element, the sensitivity and the
+    products with the input have the same size within a factor of two. `W_step` is a full matrix
+    where Mamba's code uses a low-rank one; a factor shared by all channels would cost each module a
+    sensitivity to all of it. Mamba's short convolution and the gate around its recurrence are not
+    part of this cell.
 
-    A begins as -(k + 1) in every channel (S4D-Real), and the step sizes at zero input are log-uniform. Kernels are
-    sampled from N(0, 1/fan-in), and D is one.
+    A begins as -(k + 1) in every channel (S4D-Real), and the step sizes at zero input are
+    log-uniform. Kernels are sampled from N(0, 1/fan-in), and D is one.
 
     Args:
         input_size: number of channels, H.
@@ -49,7 +51,8 @@ class SelectiveSSM(AbstractDiagonalCell):
     >>> cell.state_size, sum(leaf.size for leaf in jax.tree.leaves(cell.coefficients()))
     (12, 96)
 
-    Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023 (zero-order hold, Eq. 4;
+    Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
+        (zero-order hold, Eq. 4;
     selection, section 3.2).
     """
 
@@ -75,7 +78,10 @@ class SelectiveSSM(AbstractDiagonalCell):
     ):
         check_sizes("SelectiveSSM", input_size=input_size, states_per_channel=states_per_channel)
         if not 0 < step_min <= step_max:
-            raise ValueError(f"SelectiveSSM(step_min={step_min}, step_max={step_max}) needs 0 < step_min <= step_max")
+            raise ValueError(
+                f"SelectiveSSM(step_min={step_min}, step_max={step_max}) needs 0 < step_min <= "
+                "step_max"
+            )
         self.input_size, self.state_size = input_size, input_size * states_per_channel
         steps, select, into, out = jax.random.split(key, 4)
         rows = jnp.log(jnp.arange(1.0, states_per_channel + 1))
@@ -106,10 +112,17 @@ class SelectiveSSM(AbstractDiagonalCell):
         """Return the zero state, ordered channel by channel."""
         return jnp.zeros_like(self.A_log).ravel()
 
-    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "H"]
+    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return the discretised decay and drive."""
-        A, own = -jnp.exp(theta.recurrent["A_log"]), jnp.repeat(x, self.state_size // self.input_size)
-        grown = A * jax.nn.softplus(jnp.inner(x, theta.recurrent["W_step"]) + theta.recurrent["b_step"])
+        A, own = (
+            -jnp.exp(theta.recurrent["A_log"]),
+            jnp.repeat(x, self.state_size // self.input_size),
+        )
+        grown = A * jax.nn.softplus(
+            jnp.inner(x, theta.recurrent["W_step"]) + theta.recurrent["b_step"]
+        )
         return jnp.exp(grown), jnp.expm1(grown) / A * jnp.inner(x, theta.feedforward["W_B"]) * own
 
     def readout(self, h: Float[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:

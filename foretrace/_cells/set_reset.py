@@ -87,7 +87,9 @@ class SetReset(AbstractDiagonalCell):
         gates, out, bias = jax.random.split(key, 3)
         self.W = normal(gates, (state_size, 4, input_size), input_size)
         # s = r = 1 / (2 tau), and each is a product of two equal gates.
-        self.b = jnp.broadcast_to(-jnp.log(jnp.sqrt(2 * jnp.asarray(tau)) - 1)[:, None], (state_size, 4))
+        self.b = jnp.broadcast_to(
+            -jnp.log(jnp.sqrt(2 * jnp.asarray(tau)) - 1)[:, None], (state_size, 4)
+        )
         self.W_o = 1.5 * normal(out, (state_size, input_size), input_size) if products else None
         self.b_o = 0.5 * jax.random.normal(bias, (state_size,)) if products else None
 
@@ -110,7 +112,9 @@ class SetReset(AbstractDiagonalCell):
         """Return the zero state."""
         return jnp.zeros_like(self.b[:, 0])
 
-    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(
+        self, theta: Coefficients, x: Float[Array, "H"]
+    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Return (1 - s) (1 - r) and s - r."""
         q = jax.nn.sigmoid(jnp.inner(x, theta.recurrent["W"]) + theta.recurrent["b"])
         s, r = q[:, 0] * q[:, 1], q[:, 2] * q[:, 3]
@@ -121,4 +125,6 @@ class SetReset(AbstractDiagonalCell):
         y = jnp.asarray(self.gain, h.dtype) * h
         if self.W_o is None or self.b_o is None:
             return y
-        return jnp.concatenate([y, y * jnp.tanh(jnp.inner(x, self.W_o) + self.b_o)])[: self.num_outputs]
+        return jnp.concatenate([y, y * jnp.tanh(jnp.inner(x, self.W_o) + self.b_o)])[
+            : self.num_outputs
+        ]

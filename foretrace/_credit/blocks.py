@@ -2,10 +2,11 @@
 
     e'[m][j]  =  (dh'/dh) e[m][j]  +  derivative of the chunk's last state by group j
 
-The derivative on the right is as large as the sensitivity itself. Made in one piece, as vector-Jacobian products of all
-modules at once, it is written to memory and read again, and on a CPU half of the time goes to the pages of that memory
-(dev/LOG.md). So large ones are made for a block of modules at a time: the products of a block stay in the cache, are
-added to what is left of its past, and take its place.
+The derivative on the right is as large as the sensitivity itself. Made in one piece, as
+vector-Jacobian products of all modules at once, it is written to memory and read again, and on a
+CPU half of the time goes to the pages of that memory (dev/LOG.md). So large ones are made for a
+block of modules at a time: the products of a block stay in the cache, are added to what is left of
+its past, and take its place.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,8 +53,15 @@ def in_place(network: Network, rule: LearningRule, steps: int) -> bool:
         return False
     groups, state = jax.eval_shape(lambda: (split(network, rule), cell.init_state()))
     carried = depth_of(rule).modules or len(jax.tree.leaves(state)[0])
-    opened = [groups[w.start : w.stop] for m in range(1, depth + 1) for w in windows(m, depth, rule, groups)]
-    return any(_block_size(parameters, state, carried, steps * network.model_size) < carried for parameters in opened)
+    opened = [
+        groups[w.start : w.stop]
+        for m in range(1, depth + 1)
+        for w in windows(m, depth, rule, groups)
+    ]
+    return any(
+        _block_size(parameters, state, carried, steps * network.model_size) < carried
+        for parameters in opened
+    )
 
 
 def advanced(
@@ -71,8 +79,8 @@ def advanced(
         function: last state of the chunk as a function of the parameters.
         parameters: trees of real parameters.
         e: sensitivities to each of them before the chunk.
-        diagonal: derivative of modules' last states by their own first: for each leaf of the one, the other's; None
-            if the function contains what came before the chunk.
+        diagonal: derivative of modules' last states by their own first: for each leaf of the one,
+            the other's; None if the function contains what came before the chunk.
         modules: modules that carry sensitivities; None for all.
         features: number of features of a chunk, C x H.
         accepted: True for the new sensitivities, False for the old ones.
@@ -83,7 +91,9 @@ def advanced(
     ones = [jnp.diag(jnp.ones_like(leaf)) for leaf in leaves]
     ones = ones if modules is None else row(ones, modules)
 
-    def block(ones: list[Array], e: list[Sensitivity], diagonal: list[State] | None) -> list[Sensitivity]:
+    def block(
+        ones: list[Array], e: list[Sensitivity], diagonal: list[State] | None
+    ) -> list[Sensitivity]:
         rows = []
         for k, one in enumerate(ones):
 
@@ -98,10 +108,15 @@ def advanced(
                 rows.append(jax.vmap(read)(one))
         found = [structure.unflatten([row[j] for row in rows]) for j in range(len(parameters))]
         if diagonal is not None:
-            found = [jax.tree.map(jnp.add, _decayed(diagonal, old), new) for old, new in zip(e, found, strict=True)]
+            found = [
+                jax.tree.map(jnp.add, _decayed(diagonal, old), new)
+                for old, new in zip(e, found, strict=True)
+            ]
         return optax.tree.where(accepted, found, e)
 
-    size = len(ones[0]) if diagonal is None else _block_size(parameters, value, len(ones[0]), features)
+    size = (
+        len(ones[0]) if diagonal is None else _block_size(parameters, value, len(ones[0]), features)
+    )
     if size == len(ones[0]):
         return block(ones, e, diagonal)
 
@@ -110,7 +125,9 @@ def advanced(
             return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, size), tree)
 
         new = block(cut(ones), cut(e), cut(diagonal))
-        return jax.tree.map(lambda leaf, rows: lax.dynamic_update_slice_in_dim(leaf, rows, start, 0), e, new), None
+        return jax.tree.map(
+            lambda leaf, rows: lax.dynamic_update_slice_in_dim(leaf, rows, start, 0), e, new
+        ), None
 
     return lax.scan(step, e, jnp.arange(0, len(ones[0]), size))[0]
 
@@ -124,12 +141,19 @@ def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int
         return carried
     # The parameters, and the errors that pass the window.
     leaves = jax.tree.leaves(parameters)
-    numbers = sum(2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1 for leaf in jax.tree.leaves(state))
-    each = numbers * leaves[0].dtype.itemsize * (sum(leaf.size for leaf in leaves) + ERRORS * features)
+    numbers = sum(
+        2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1
+        for leaf in jax.tree.leaves(state)
+    )
+    each = (
+        numbers * leaves[0].dtype.itemsize * (sum(leaf.size for leaf in leaves) + ERRORS * features)
+    )
     if carried * each <= 2 * AT_ONCE:
         # A loop gains nothing yet.
         return carried
-    fitting = [size for size in range(1, carried + 1) if carried % size == 0 and size * each <= AT_ONCE]
+    fitting = [
+        size for size in range(1, carried + 1) if carried % size == 0 and size * each <= AT_ONCE
+    ]
     return max(fitting, default=1)
 
 
@@ -142,5 +166,8 @@ def _decayed(diagonal: list[State], e: Sensitivity) -> Sensitivity:
     def weigh(factor: Array, part: Any) -> Any:
         return jax.tree.map(lambda p: factor.reshape(-1, *[1] * (p.ndim - 1)) * p, part)
 
-    rows = [[weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)] for factors in diagonal]
+    rows = [
+        [weigh(*pair) for pair in zip(jax.tree.leaves(factors), parts, strict=True)]
+        for factors in diagonal
+    ]
     return structure.unflatten([jax.tree.map(lambda *terms: sum(terms), *row) for row in rows])

@@ -1,17 +1,21 @@
 """Multi-layer RTRL truncated at d layers ("credit in depth"): errors also travel through the next d recurrences above.
 
-For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open through time and those
-above only at the present step. The outputs of block j + d are written as a function of these parameters alone, a
+For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open
+through time and those above only at the present step. The outputs of block j + d are written as a
+function of these parameters alone, a
 *window*:
 
-    x[j + d]  =  window_j(parameters of group j),   h[m] = attach(h[m], e[m][j], parameters of group j) in it
+    x[j + d]  =  window_j(parameters of group j),   h[m] = attach(h[m], e[m][j], parameters of group
+    j) in it
 
-and its derivative is added to that of the spatial pass, so that plain autodiff of the loss gives the gradient of all
-groups at once. The d + 1 groups nearest to the output share one window, because all that lies above them is open: with
-d equal to the number of recurrences, that window is the whole network and costs what backpropagation through time
-costs. After a chunk, `e[m][j]` is the derivative of the window's own last states.
+and its derivative is added to that of the spatial pass, so that plain autodiff of the loss gives
+the gradient of all groups at once. The d + 1 groups nearest to the output share one window, because
+all that lies above them is open: with d equal to the number of recurrences, that window is the
+whole network and costs what backpropagation through time costs. After a chunk, `e[m][j]` is the
+derivative of the window's own last states.
 
-Where only the first groups have this credit, the others stay open in the spatial pass and learn there as without it.
+Where only the first groups have this credit, the others stay open in the spatial pass and learn
+there as without it.
 
 Groups are looped over in Python: the program, and the time to compile it, grow with depth.
 
@@ -19,7 +23,8 @@ Where only some modules carry sensitivities (`foretrace._credit.modules`), the o
 of the past through, and these count the more for it. So e[m][j] at a lag above one is made of some
 modules in between, and unbiased.
 
-Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al., Exploring the promise
+Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al.,
+    Exploring the promise
 and limits of real-time recurrent learning, 2024.
 """
 
@@ -111,10 +116,14 @@ def run_in_depth(
     groups = split(network, rule)
     all_ = range(1, network.depth + 1)
     h, e = lax.stop_gradient(({m: row(carry.h, m - 1) for m in all_}, carry.e))
-    x, passage = _features(groups, Passage(rule, chunk, None if starts else e, carry.modules, h, {}, {}))
+    x, passage = _features(
+        groups, Passage(rule, chunk, None if starts else e, carry.modules, h, {}, {})
+    )
     if not return_carry:
         return x, None
-    last = jax.tree.map(lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[passage.hs[m] for m in all_])
+    last = jax.tree.map(
+        lambda *leaves: jnp.stack([leaf[-1] for leaf in leaves]), *[passage.hs[m] for m in all_]
+    )
     if accepted is False:
         return x, lax.stop_gradient(carry._replace(h=last))
     key, modules = _sampled_after(network, rule, carry, chunk.reset)
@@ -174,7 +183,9 @@ def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[A
     return groups[m].leave(x, z, _through(groups, opened, m, z, passage), passage.dropout_masks(m))
 
 
-def _inputs(groups: Groups, opened: range, m: int, passage: Passage) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
+def _inputs(
+    groups: Groups, opened: range, m: int, passage: Passage
+) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
     """Return the inputs of block m and of its recurrence as a function of the opened groups."""
     if m <= opened.start:
         # Below the window nothing is open: the values that the chunk went through.
@@ -185,14 +196,17 @@ def _inputs(groups: Groups, opened: range, m: int, passage: Passage) -> tuple[Fl
     return x, groups[m - 1].onward(x)
 
 
-def _through(groups: Groups, attached: range, m: int, z: Float[Array, "C H"], passage: Passage) -> States:
+def _through(
+    groups: Groups, attached: range, m: int, z: Float[Array, "C H"], passage: Passage
+) -> States:
     """Return the states of recurrence m, open through time to its inputs and, before the chunk, to attached groups."""
     cell, h = groups[m].block.cell, passage.h[m]
     theta = cell.coefficients()
     if passage.e is not None:
         for j in range(attached.start, min(attached.stop, m + 1)):
             if j == m:
-                # A recurrence's own coefficients have the plain sensitivity (Eq. 5 to 7 of the paper).
+                # A recurrence's own coefficients have the plain sensitivity (Eq. 5 to 7 of the
+                # paper).
                 h = attach(h, passage.e.to(m, m), theta)
             else:
                 h = attach_subset(h, passage.e.to(m, j), groups[j], passage.modules_of(m))
@@ -210,25 +224,44 @@ def _advance(groups: Groups, passage: Passage, accepted: bool | Bool[Array, ""])
     found: dict[tuple[int, int], Sensitivity] = {}
     for m in range(1, depth + 1):
         cell, z, hs = groups[m].block.cell, passage.inputs[m][1], passage.hs[m]
-        own.append(advance(cell, cell.coefficients(), passage.h[m], e.to(m, m), z, hs, rule, passage.chunk.reset))
+        own.append(
+            advance(
+                cell,
+                cell.coefficients(),
+                passage.h[m],
+                e.to(m, m),
+                z,
+                hs,
+                rule,
+                passage.chunk.reset,
+            )
+        )
         diagonal = None if is_full(cell, rule) else _state_jacobian_diagonal(groups, m, passage)
         modules = passage.modules_of(m)
         for opened in windows(m, depth, rule, groups):
             # Groups that share a window also share its derivative.
-            last, old = partial(_last_state, groups, opened, m, passage), [e.to(m, j) for j in opened]
+            last, old = (
+                partial(_last_state, groups, opened, m, passage),
+                [e.to(m, j) for j in opened],
+            )
             some = None if modules is None else modules.chosen
-            new = advanced(last, groups[opened.start : opened.stop], old, diagonal, some, z.size, accepted)
+            new = advanced(
+                last, groups[opened.start : opened.stop], old, diagonal, some, z.size, accepted
+            )
             found |= {(m, j): one for j, one in zip(opened, new, strict=True)}
     return gather(optax.tree.where(accepted, own, [e.to(m, m) for m in range(1, depth + 1)]), found)
 
 
-def _last_state(groups: Groups, opened: range, m: int, passage: Passage, parameters: Groups) -> State:
+def _last_state(
+    groups: Groups, opened: range, m: int, passage: Passage, parameters: Groups
+) -> State:
     """Return the last state of recurrence m as a function of the parameters of the opened groups.
 
-    Where modules see only themselves, without what goes through the state that the chunk began with (see
-    `_state_jacobian_diagonal`).
+    Where modules see only themselves, without what goes through the state that the chunk began with
+    (see `_state_jacobian_diagonal`).
     """
-    # A dense layer mixes its modules, so what came before must pass through the same product as the rest.
+    # A dense layer mixes its modules, so what came before must pass through the same product as the
+    # rest.
     attached = opened if is_full(groups[m].block.cell, passage.rule) else range(0)
     mixed = [*groups[: opened.start], *parameters, *groups[opened.stop :]]
     _, z = _inputs(mixed, opened, m, passage)
@@ -243,7 +276,18 @@ def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[S
     cell, z = groups[m].block.cell, passage.inputs[m][1]
 
     def last(h: State) -> State:
-        return row(states(cell, cell.coefficients(), h, z, passage.rule, passage.chunk.reset, known=passage.hs[m]), -1)
+        return row(
+            states(
+                cell,
+                cell.coefficients(),
+                h,
+                z,
+                passage.rule,
+                passage.chunk.reset,
+                known=passage.hs[m],
+            ),
+            -1,
+        )
 
     diagonal = own_derivatives(last, passage.h[m])
     modules = passage.modules_of(m)

@@ -1,7 +1,7 @@
 """Groups of parameters that share the recurrences above them, and the sensitivities of those recurrences to them.
 
-Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recurrence j with all that acts between it
-and recurrence j + 1.
+Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recurrence j with all
+that acts between it and recurrence j + 1.
 """
 
 from typing import Any, NamedTuple
@@ -38,7 +38,11 @@ class BlockGroup(NamedTuple):
     norm: LayerNorm | None
 
     def leave(
-        self, x: Float[Array, "C H"], z: Float[Array, "C H"], hs: States, keep: Float[Array, "2 H"] | None
+        self,
+        x: Float[Array, "C H"],
+        z: Float[Array, "C H"],
+        hs: States,
+        keep: Float[Array, "2 H"] | None,
     ) -> Float[Array, "C H"]:
         """Return the outputs of the block from its inputs x, the recurrence's inputs z and its states."""
         ys = jax.vmap(self.block.cell.readout)(hs, z)
@@ -56,16 +60,17 @@ Groups = list[Any]
 class DeepSensitivity(NamedTuple):
     """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
 
-    Each leaf of a state stands for a group whose leaves have the module axis in front: (N, *parameter), real
-    parameters, complex where the state is. To the groups below, N is the number of modules
-    that carry sensitivities to them. Every pair of a recurrence and a group has arrays of its own:
-    out of a stack of all pairs, each would be copied before every product.
+    Each leaf of a state stands for a group whose leaves have the module axis in front: (N,
+    *parameter), real parameters, complex where the state is. To the groups below, N is the number
+    of modules that carry sensitivities to them. Every pair of a recurrence and a group has arrays
+    of its own: out of a stack of all pairs, each would be copied before every product.
 
     Args:
-        own: sensitivities to a recurrence's own coefficients, as without depth, stacked: row m - 1 is recurrence m.
+        own: sensitivities to a recurrence's own coefficients, as without depth, stacked: row m - 1
+            is recurrence m.
         below: sensitivities to group 0: entry m - 1 is recurrence m, 1 <= m <= d.
-        between: for each lag k = 1 … d, sensitivities of recurrence j + k to group j: entry j - 1, j >= 1; of the
-            groups that have credit in depth.
+        between: for each lag k = 1 … d, sensitivities of recurrence j + k to group j: entry j - 1,
+            j >= 1; of the groups that have credit in depth.
     """
 
     own: Sensitivity
@@ -88,7 +93,10 @@ def split(network: Network, rule: LearningRule) -> Groups:
     if blocks.norm_place == "pre":
         blocks, norms = eqx.tree_at(lambda b: b.norm, blocks, None), blocks.norm
     depth = network.depth
-    above = [BlockGroup(row(blocks, j - 1), row(norms, j) if j < depth else None) for j in range(1, depth + 1)]
+    above = [
+        BlockGroup(row(blocks, j - 1), row(norms, j) if j < depth else None)
+        for j in range(1, depth + 1)
+    ]
     return [InputGroup(network.encoder, row(norms, 0)), *above]
 
 
@@ -98,7 +106,9 @@ def depth_of(rule: LearningRule) -> Depth:
     return rule.credit
 
 
-def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity) -> DeepSensitivity:
+def init_deep_sensitivity(
+    network: Network, rule: LearningRule, own: Sensitivity
+) -> DeepSensitivity:
     """Return the sensitivities before the first step, zero, around those to the own coefficients.
 
     Raises:
@@ -118,7 +128,8 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
 
         return tuple(jax.tree.map(like, state) for _ in range(pairs))
 
-    # Recurrence j + k and group j: D - k pairs of lag k, of which those of the first groups are carried.
+    # Recurrence j + k and group j: D - k pairs of lag k, of which those of the first groups are
+    # carried.
     credited = num_credited_groups(groups, rule)
     lags = range(1, min(credit.depth, depth - 1) + 1 if credited > 1 else 1)
     between = tuple(zeros(groups[1], min(depth - k, credited - 1)) for k in lags)
@@ -128,7 +139,9 @@ def init_deep_sensitivity(network: Network, rule: LearningRule, own: Sensitivity
 def check_samples(network: Network, rule: LearningRule) -> None:
     """Raise a ValueError for sampled modules if the carried derivatives are of a dense layer."""
     if rule.samples and is_full(network.block(0).cell, rule):
-        raise ValueError(f"{rule}: only a cell of independent modules can sample modules; set modules=0")
+        raise ValueError(
+            f"{rule}: only a cell of independent modules can sample modules; set modules=0"
+        )
 
 
 def num_credited_groups(groups: Groups, rule: LearningRule) -> int:
@@ -144,7 +157,9 @@ def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None)
     # Only what is attached here is weighted, and not what the state holds already.
     attached = attach(lax.stop_gradient(some), e, theta)
     weighted = jax.tree.map(lambda leaf: leaf * modules.weight.astype(leaf.dtype), attached)
-    return jax.tree.map(lambda leaf, new: leaf.at[modules.chosen].set(new), h, straight_through(some, weighted))
+    return jax.tree.map(
+        lambda leaf, new: leaf.at[modules.chosen].set(new), h, straight_through(some, weighted)
+    )
 
 
 def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) -> DeepSensitivity:
@@ -154,7 +169,9 @@ def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) ->
     below = tuple(found[m, 0] for m in range(1, min(reach, depth) + 1))
     credited = max(j for _, j in found) + 1
     lags = range(1, min(reach, depth - 1) + 1 if credited > 1 else 1)
-    between = tuple(tuple(found[j + k, j] for j in range(1, min(depth - k + 1, credited))) for k in lags)
+    between = tuple(
+        tuple(found[j + k, j] for j in range(1, min(depth - k + 1, credited))) for k in lags
+    )
     return DeepSensitivity(jax.tree.map(lambda *leaves: jnp.stack(leaves), *own), below, between)
 
 

@@ -1,13 +1,14 @@
 """Which modules of a recurrent layer carry sensitivities to the layers below, where not all do.
 
-M of N modules are sampled for each sequence, and the part of the gradient that module n brings counts 1 / p_n times,
-where p_n is the probability that it is sampled. So the gradient is unbiased, whatever the probabilities:
+M of N modules are sampled for each sequence, and the part of the gradient that module n brings
+counts 1 / p_n times, where p_n is the probability that it is sampled. So the gradient is unbiased,
+whatever the probabilities:
 
     E[sum_{n sampled} g_n / p_n] = sum_n g_n
 
-What a module brings from the past lasts as long as its memory. So probabilities in proportion to the
-memory, the time constant 1 / (1 - |a|) of a module, leave less noise in the gradient than equal ones
-(`benchmarks/credit/module_noise.py`).
+What a module brings from the past lasts as long as its memory. So probabilities in proportion to
+the memory, the time constant 1 / (1 - |a|) of a module, leave less noise in the gradient than equal
+ones (`benchmarks/credit/module_noise.py`).
 """
 
 import jax
@@ -55,7 +56,8 @@ def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> M
 def memory(cell: AbstractCell) -> Float[Array, "N"]:
     """Return the time constant of each module in steps, 1 / (1 - |a|), with a the derivative of its state by the last.
 
-    The derivative is taken at the initial state and without input. Of several state dimensions the longest counts.
+    The derivative is taken at the initial state and without input. Of several state dimensions the
+    longest counts.
     """
     theta, h = cell.coefficients(), cell.init_state()
     x = jnp.zeros(cell.input_size, jax.tree.leaves(cell)[0].dtype)
@@ -76,7 +78,8 @@ def inclusion_probabilities(weights: Float[Array, "N"], number: int) -> Float[Ar
     """
     largest_first = -jnp.sort(-weights)
     certain = jnp.arange(number, dtype=weights.dtype)
-    # c if the k heaviest are certain; the first c that makes no further one more than certain is right.
+    # c if the k heaviest are certain; the first c that makes no further one more than certain is
+    # right.
     rest = jnp.cumsum(largest_first[::-1])[::-1][:number]
     c = (number - certain) / rest
     return jnp.minimum(1.0, c[jnp.argmax(c * largest_first[:number] <= 1)] * weights)
@@ -85,8 +88,9 @@ def inclusion_probabilities(weights: Float[Array, "N"], number: int) -> Float[Ar
 def systematic_sample(p: Float[Array, "N"], number: int, key: PRNGKeyArray) -> Int[Array, "M"]:
     """Return `number` different modules, module n among them with probability p_n.
 
-    The probabilities lie on a line one after another, in random order, and a grid of step 1 with a random start picks
-    the modules that its points hit. Source: Madow, Annals of Mathematical Statistics, 1949.
+    The probabilities lie on a line one after another, in random order, and a grid of step 1 with a
+    random start picks the modules that its points hit. Source: Madow, Annals of Mathematical
+    Statistics, 1949.
     """
     for_order, for_start = jax.random.split(key)
     order = jax.random.permutation(for_order, p.size)

@@ -4,7 +4,8 @@ For a stack of recurrent layers with states h (of all layers, as one vector) and
 
     dh/dtheta  is carried as  s t^T,   E[s t^T] = dh/dtheta
 
-    s <- rho_0 J s + rho_1 nu,   t <- t / rho_0 + (nu^T F) / rho_1,   J = dh'/dh,  F = dh'/dtheta,  nu = +-1
+    s <- rho_0 J s + rho_1 nu,   t <- t / rho_0 + (nu^T F) / rho_1,   J = dh'/dh,  F = dh'/dtheta,
+    nu = +-1
 
 Here F and J are the derivatives of a whole chunk, inside which the gradient is exact. rho_0 and
 rho_1 make both summands of s as long as the summands of t: the least variance. Several independent
@@ -55,11 +56,19 @@ class Sketch(NamedTuple):
 def init_sketch(network: Network, number: int, h: Stack) -> Sketch:
     """Return a number of sketches before the first step, zero."""
     parameters = ravel_pytree(_below(network))[0]
-    return jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype), Sketch(h, parameters))
+    return jax.tree.map(
+        lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype), Sketch(h, parameters)
+    )
 
 
 def run_with_sketch(
-    network: Network, carry: Carry, chunk: Chunk, *, starts: bool, return_carry: bool, run_layers: RunLayers
+    network: Network,
+    carry: Carry,
+    chunk: Chunk,
+    *,
+    starts: bool,
+    return_carry: bool,
+    run_layers: RunLayers,
 ) -> tuple[Float[Array, "C H"], Carry | None]:
     """Run encoder and blocks over a chunk of one stream, everything open to the derivative inside it.
 
@@ -86,7 +95,9 @@ def run_with_sketch(
         return x, None
     # The signs of every chunk are new ones: one half of the key is used up, the other goes on.
     onward, now = jax.random.split(jax.random.wrap_key_data(carry.key[0]))
-    e = _advance(lambda parameters, h: run(parameters, h)[1].h, lax.stop_gradient(parameters), h, e, now)
+    e = _advance(
+        lambda parameters, h: run(parameters, h)[1].h, lax.stop_gradient(parameters), h, e, now
+    )
     return x, lax.stop_gradient(Carry(after.h, e, jax.random.key_data(onward)[None]))
 
 
@@ -99,7 +110,9 @@ def _attach(h: Stack, sketch: Sketch, parameters: Parameters) -> Stack:
     moved = ravel_pytree(parameters)[0]
     # Zero, with the derivative of each sketch.
     along = sketch.parameters @ (moved - lax.stop_gradient(moved)) / len(sketch.parameters)
-    return jax.tree.map(lambda x, s: x + jnp.tensordot(along.astype(s.dtype), s, 1), h, sketch.states)
+    return jax.tree.map(
+        lambda x, s: x + jnp.tensordot(along.astype(s.dtype), s, 1), h, sketch.states
+    )
 
 
 def _advance(
@@ -128,7 +141,9 @@ def _advance(
         # A cotangent c of a complex state reads Re[c dh], so this is nu^T F.
         read = ravel_pytree(pull(jax.tree.map(jnp.conj, nu))[0])[0]
         rho_0, rho_1 = _balance(numbers, moved), _balance(read, nu)
-        moved = jax.tree.map(lambda m, n: rho_0.astype(m.dtype) * m + rho_1.astype(m.dtype) * n, moved, nu)
+        moved = jax.tree.map(
+            lambda m, n: rho_0.astype(m.dtype) * m + rho_1.astype(m.dtype) * n, moved, nu
+        )
         return moved, numbers / rho_0 + read / rho_1
 
     keys = jax.random.split(key, len(sketch.parameters))

@@ -28,7 +28,9 @@ def init_credit(network: Network, rule: LearningRule, h: Any, own: Any) -> Any:
     """
     if isinstance(rule.credit, Depth):
         return init_deep_sensitivity(network, rule, own)
-    return init_sketch(network, rule.credit.sketches, h) if isinstance(rule.credit, Sketches) else own
+    return (
+        init_sketch(network, rule.credit.sketches, h) if isinstance(rule.credit, Sketches) else own
+    )
 
 
 def sample_credit(network: Network, rule: LearningRule, key: PRNGKeyArray) -> Modules | None:
@@ -107,8 +109,8 @@ def _with_blocks(network: AbstractNetwork, rule: LearningRule) -> Network:
     """
     if not isinstance(network, Network):
         raise ValueError(
-            f"{rule}: credit between layers is for ft.Network, got a {type(network).__name__}; use the "
-            f"rule without it, {rule.name}"
+            f"{rule}: credit between layers is for ft.Network, got a {type(network).__name__}; use "
+            f"the rule without it, {rule.name}"
         )
     return network
 
@@ -141,8 +143,9 @@ def leaves_nothing_out(rule: LearningRule) -> bool:
 def reaches_encoder(rule: LearningRule, depth: int, steps: int) -> bool:
     """Return whether the encoder and the norms in front of the recurrent layers get the errors of later steps.
 
-    Without these errors their gradient is that of the present step. It takes what the present input does to the present
-    output for all that it does, and so makes the encoder suppress what is only needed later.
+    Without these errors their gradient is that of the present step. It takes what the present input
+    does to the present output for all that it does, and so makes the encoder suppress what is only
+    needed later.
 
     Args:
         rule: learning rule.

@@ -1,10 +1,12 @@
 """Training on several devices, of one process or of many: batches are sharded, parameters are replicated.
 
     batch    (B, T, ...)   B / devices sequences on each device, with their states and sensitivities
-    network, optimiser     a copy on each device; gradients are averaged over all of them, once an update
+    network, optimiser     a copy on each device; gradients are averaged over all of them, once an
+    update
 
-A learner with the mesh of the devices computes the gradient of each device's sequences on that device, and averages
-the gradients in one exchange. The result is that of a single device up to rounding.
+A learner with the mesh of the devices computes the gradient of each device's sequences on that
+device, and averages the gradients in one exchange. The result is that of a single device up to
+rounding.
 """
 
 from collections.abc import Callable
@@ -32,7 +34,8 @@ class Devices:
         number: number of devices; default: as many as divide the batch size.
 
     Raises:
-        ValueError: fewer devices than asked for, or a batch size that is no multiple of their number.
+        ValueError: fewer devices than asked for, or a batch size that is no multiple of their
+            number.
     """
 
     def __init__(self, batch_size: int, number: int | None = None):
@@ -43,13 +46,18 @@ class Devices:
             number = max(n for n in range(1, len(there) + 1) if batch_size % n == 0)
         number = len(there) if number is None else number
         if not 1 <= number <= len(there):
-            raise ValueError(f"devices={number}: expected a number from 1 to {len(there)}, the devices of this machine")
+            raise ValueError(
+                f"devices={number}: expected a number from 1 to {len(there)}, the devices of this "
+                "machine"
+            )
         if several and number != len(there):
-            raise ValueError(f"devices={number}: several processes use all their devices, here {len(there)}")
+            raise ValueError(
+                f"devices={number}: several processes use all their devices, here {len(there)}"
+            )
         if batch_size % number:
             raise ValueError(
-                f"batch_size={batch_size} cannot be shared evenly by {number} devices; make it a multiple of {number}, "
-                "or use fewer devices"
+                f"batch_size={batch_size} cannot be shared evenly by {number} devices; make it a "
+                f"multiple of {number}, or use fewer devices"
             )
         self.number, self.num_unused = number, len(there) - number if chosen else 0
         self.is_main_process, self.several = jax.process_index() == 0, several
@@ -65,12 +73,16 @@ class Devices:
         """Shard the sequences of a batch that is made in a compiled program."""
         if self.number == 1:
             return batch
-        return jax.lax.with_sharding_constraint(batch, NamedSharding(self._mesh, PartitionSpec(_AXIS)))
+        return jax.lax.with_sharding_constraint(
+            batch, NamedSharding(self._mesh, PartitionSpec(_AXIS))
+        )
 
     def compile(self, function: Callable, **options: Any) -> Callable:
         """Return a function compiled for the devices; its results are replicated."""
         return (
-            jax.jit(function, **options) if self.number == 1 else jax.jit(function, out_shardings=self._same, **options)
+            jax.jit(function, **options)
+            if self.number == 1
+            else jax.jit(function, out_shardings=self._same, **options)
         )
 
     def replicate(self, tree: Any) -> Any:
@@ -104,8 +116,8 @@ class Devices:
         agreed = multihost_utils.process_allgather(np.int32(leader == value))
         if not np.all(agreed):
             raise ValueError(
-                f"the processes do not agree on {what}: here {value}, in the first process {leader}; all must see the "
-                "same run directory, on a file system that they share"
+                f"the processes do not agree on {what}: here {value}, in the first process "
+                f"{leader}; all must see the same run directory, on a file system that they share"
             )
 
     def _copy_to_all(self, leaf: Array) -> Array:
@@ -121,13 +133,16 @@ class Steps:
 
     Args:
         devices: devices that it runs on.
-        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is donated.
+        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is
+            donated.
         stop: stop request of this process.
     """
 
     def __init__(self, devices: Devices, function: Callable, stop: Stop):
         self._devices, self._stop, self._agreed = devices, stop, False
-        self._program = devices.compile(agreeing(function) if devices.several else function, donate_argnums=0)
+        self._program = devices.compile(
+            agreeing(function) if devices.several else function, donate_argnums=0
+        )
 
     def __call__(self, state: Any, step: np.int32) -> tuple[Any, Array]:
         """Return the state after a step, and the row of the function for `look`."""
@@ -154,7 +169,8 @@ def agreeing(function: Callable) -> Callable:
 
     def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
         state, row = function(state, step)
-        # A sum of the row's type travels with the gradient, where another would be an exchange of its own.
+        # A sum of the row's type travels with the gradient, where another would be an exchange of
+        # its own.
         return state, jnp.append(row, asked.astype(row.dtype).sum())
 
     return step

@@ -1,6 +1,7 @@
 """Several processes for one run, as the scheduler of a cluster starts them.
 
-Each process runs the same command. The first one is where the others meet, and the only one that writes.
+Each process runs the same command. The first one is where the others meet, and the only one that
+writes.
 """
 
 import contextlib
@@ -23,8 +24,8 @@ def join() -> None:
         jax.distributed.initialize()
     except (RuntimeError, ValueError) as error:
         raise ValueError(
-            f"the processes could not meet: {error}; --cluster needs a command that Slurm (srun) or Open MPI (mpirun) "
-            "starts in every process"
+            f"the processes could not meet: {error}; --cluster needs a command that Slurm (srun) "
+            "or Open MPI (mpirun) starts in every process"
         ) from error
 
 
@@ -41,8 +42,8 @@ def loss_explained() -> Iterator[None]:
         if jax.process_count() == 1:
             raise
         raise LostProcessError(
-            f"another process of this run was lost ({error}); what was saved is unharmed: go on with --resume, in any "
-            "number of processes"
+            f"another process of this run was lost ({error}); what was saved is unharmed: go on "
+            "with --resume, in any number of processes"
         ) from error
 
 

@@ -23,7 +23,8 @@ class Alignment(NamedTuple):
     Args:
         cosine: for each parameter, by name; one number for each block, a float outside the blocks.
         norm_ratio: norm of the gradient over the norm of BPTT's, likewise.
-        layer_cosine: (D,) of all coefficients of a recurrence together (what `cell.coefficients` computes from).
+        layer_cosine: (D,) of all coefficients of a recurrence together (what `cell.coefficients`
+            computes from).
         total: cosine of the whole gradient.
 
     A cosine is NaN where BPTT's gradient is exactly zero, and zero where only the rule's is.
@@ -48,7 +49,8 @@ def alignment(
 ) -> Alignment:
     """Compare a rule's gradient of whole sequences with that of backpropagation through time.
 
-    Norms are taken of gradients scaled by their largest entry, so that tiny gradients compare as well as large ones.
+    Norms are taken of gradients scaled by their largest entry, so that tiny gradients compare as
+    well as large ones.
 
     Args:
         network: network to differentiate.
@@ -58,14 +60,16 @@ def alignment(
         loss: loss of one step.
         mask: booleans or weights that say which steps count.
         reset: booleans that say which steps start an episode.
-        chunk: length of the chunks the rule runs in, which matters for HYBRID, BPTT and UORO; the whole sequence if not
-            given.
+        chunk: length of the chunks the rule runs in, which matters for HYBRID, BPTT and UORO; the
+            whole sequence if not given.
 
     Raises:
         ValueError: as in `gradient`, or a chunk below 1.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
     >>> xs, ys = jnp.ones((6, 2)), jnp.zeros(6, int)
     >>> found = ft.alignment(network, xs, ys, rule=ft.ONLINE, loss=ft.losses.softmax_cross_entropy)
     >>> bool(found.layer_cosine[1] > 0.9999)
@@ -74,12 +78,15 @@ def alignment(
     check_chunk(network, xs, ys, mask, reset)
     if not isinstance(network, Network):
         raise TypeError(
-            f"alignment(network={type(network).__name__}) must be a foretrace.Network, whose layers are equal"
+            f"alignment(network={type(network).__name__}) must be a foretrace.Network, whose "
+            "layers are equal"
         )
     check_loss(loss)
     check_labels(network, loss, xs, ys, mask)
     if chunk is not None and chunk < 1:
-        raise ValueError(f"alignment(chunk={chunk}) must be at least 1, or None for the whole sequence")
+        raise ValueError(
+            f"alignment(chunk={chunk}) must be at least 1, or None for the whole sequence"
+        )
     arguments = (network, xs, ys, mask, reset)
     grads = _whole_gradient(*arguments, rule=as_rule(rule), loss=loss, chunk=chunk)
     exact = _whole_gradient(*arguments, rule=BPTT, loss=loss, chunk=None)
@@ -93,7 +100,9 @@ def compare(network: Network, grads: Network, exact: Network) -> Alignment:
     ratio: dict[str, Any] = {}
     layers: list[tuple[np.ndarray, np.ndarray]] = []
     everything: list[tuple[np.ndarray, np.ndarray]] = []
-    for (path, ours), theirs in zip(jax.tree.leaves_with_path(grads), jax.tree.leaves(exact), strict=True):
+    for (path, ours), theirs in zip(
+        jax.tree.leaves_with_path(grads), jax.tree.leaves(exact), strict=True
+    ):
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         rows = network.depth if name.startswith("blocks.") else 1
         pair = tuple(np.asarray(g, dtype=np.float64).reshape(rows, -1) for g in (ours, theirs))
@@ -128,7 +137,9 @@ def _whole_gradient(
     total = jax.tree.map(jnp.zeros_like, network)
     for start in range(0, length, chunk):
         part = (slice(None),) * axis + (slice(start, start + chunk),)
-        now = jax.tree.map(lambda leaf, part=part: jnp.asarray(leaf)[part], Data(xs, ys, mask, reset))
+        now = jax.tree.map(
+            lambda leaf, part=part: jnp.asarray(leaf)[part], Data(xs, ys, mask, reset)
+        )
         found = run(carry, now, return_carry=start + chunk < length)
         carry, total = found.carry, jax.tree.map(jnp.add, total, found.grads)
     return total
@@ -138,8 +149,15 @@ def _coefficient_names(network: Network) -> set[str]:
     """Name the parameters that the coefficients are computed from, read from the trace."""
     cell = network.block(0).cell
 
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(cell)]
-    return {f"blocks.cell.{name}" for name, read in zip(names, read_by_coefficients(cell), strict=True) if read}
+    names = [
+        jax.tree_util.keystr(path, simple=True, separator=".")
+        for path, _ in jax.tree.leaves_with_path(cell)
+    ]
+    return {
+        f"blocks.cell.{name}"
+        for name, read in zip(names, read_by_coefficients(cell), strict=True)
+        if read
+    }
 
 
 def _join(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -29,16 +29,19 @@ def init_carry(
     Args:
         network: network that will run.
         rule: rule it will be trained by; it decides which sensitivity is carried.
-        batch_size: number of independent streams, the second axis of every leaf; one stream without it if None.
-        key: PRNG key of a rule that samples what it carries, split over the streams; `jax.random.key(0)` if not given.
-            Give each sequence another one.
+        batch_size: number of independent streams, the second axis of every leaf; one stream without
+            it if None.
+        key: PRNG key of a rule that samples what it carries, split over the streams;
+            `jax.random.key(0)` if not given. Give each sequence another one.
 
     Raises:
         TypeError: not a network, or not a PRNG key.
         ValueError: an unknown rule, or batch_size below 1.
 
     >>> import foretrace as ft, jax
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
     >>> ft.init_carry(network, ft.ONLINE).h.shape
     (2, 4)
     """
@@ -47,15 +50,17 @@ def init_carry(
     if key is not None:
         check_key("init_carry", key)
     if batch_size is not None and batch_size < 1:
-        raise ValueError(f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream")
+        raise ValueError(
+            f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream"
+        )
     if isinstance(network, ModuleNetwork):
         check_rule(network, rule, whole_sequences=False)
         carry = init_modules(network, rule)
     else:
         assert isinstance(network, Network)
-        carry = jax.vmap(lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule)))(
-            network.blocks
-        )
+        carry = jax.vmap(
+            lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule))
+        )(network.blocks)
         carry = carry._replace(e=init_credit(network, rule, carry.h, carry.e))
     if batch_size is not None:
         # Layers stay in front, because they are scanned; streams come second.
@@ -86,8 +91,14 @@ def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
         ValueError: an unknown rule.
 
     >>> import foretrace as ft, jax
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
-    >>> carry_size(network, ft.BPTT), carry_size(network, ft.ONLINE), carry_size(network, ft.ONLINE.with_depth(1))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
+    >>> (
+    ...     carry_size(network, ft.BPTT),
+    ...     carry_size(network, ft.ONLINE),
+    ...     carry_size(network, ft.ONLINE.with_depth(1)),
+    ... )
     (16, 160, 2944)
     """
     return real_numbers(eqx.filter_eval_shape(init_carry, network, rule))
@@ -112,7 +123,11 @@ def choose_carry(accepted: Bool[Array, "*B"], after: Carry, before: Carry) -> Ca
     """Return one carry or the other; with a condition for each stream, stream by stream."""
 
     def chosen(new: Array, old: Array) -> Array:
-        return jnp.where(accepted.reshape(accepted.shape + (1,) * (new.ndim - 2 if accepted.ndim else 0)), new, old)
+        return jnp.where(
+            accepted.reshape(accepted.shape + (1,) * (new.ndim - 2 if accepted.ndim else 0)),
+            new,
+            old,
+        )
 
     return jax.tree.map(chosen, after, before)
 
@@ -120,4 +135,6 @@ def choose_carry(accepted: Bool[Array, "*B"], after: Carry, before: Carry) -> Ca
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
     """Return how many real numbers arrays of these shapes hold; a complex one counts as two."""
     leaves = jax.tree.leaves(shapes)
-    return sum(leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves)
+    return sum(
+        leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves
+    )

@@ -14,25 +14,37 @@ from foretrace._rule import LearningRule
 
 
 def check_chunk(
-    network: AbstractNetwork, xs: Any, ys: Any = None, mask: Any = None, reset: Any = None, *, last: bool = False
+    network: AbstractNetwork,
+    xs: Any,
+    ys: Any = None,
+    mask: Any = None,
+    reset: Any = None,
+    *,
+    last: bool = False,
 ) -> None:
     """Raise a clear error for a chunk that does not fit the network; see `gradient`."""
     if not isinstance(network, AbstractNetwork):
         raise TypeError(f"network is a {type(network).__name__}, expected a foretrace.Network")
     for name, value in {"xs": xs, "ys": ys, "mask": mask, "reset": reset}.items():
         if value is not None and not isinstance(value, jax.Array | np.ndarray | np.generic):
-            raise TypeError(f"{name} is a {type(value).__name__}, expected an array: jnp.asarray({name})")
+            raise TypeError(
+                f"{name} is a {type(value).__name__}, expected an array: jnp.asarray({name})"
+            )
     shape = np.shape(xs)
     if len(shape) not in (2, 3) or shape[-1] != network.input_size:
         raise ValueError(
-            f"xs has shape {shape}, expected (C, {network.input_size}) for one stream or (B, C, {network.input_size}) "
-            f"for a batch of streams: time, then the {network.input_size} inputs of the network"
+            f"xs has shape {shape}, expected (C, {network.input_size}) for one stream or (B, C, "
+            f"{network.input_size}) for a batch of streams: time, then the {network.input_size} "
+            "inputs of the network"
         )
     if 0 in shape:
-        raise ValueError(f"xs has shape {shape}: a chunk holds at least one step of at least one stream")
+        raise ValueError(
+            f"xs has shape {shape}: a chunk holds at least one step of at least one stream"
+        )
     if not _is_floating(xs):
         raise TypeError(
-            f"xs is {_dtype(xs)}, expected floating point; encode symbols first, e.g. jax.nn.one_hot(xs, {shape[-1]})"
+            f"xs is {_dtype(xs)}, expected floating point; encode symbols first, e.g. "
+            f"jax.nn.one_hot(xs, {shape[-1]})"
         )
     front = shape[:-1]
     for name, value in {"ys": ys, "mask": mask, "reset": reset}.items():
@@ -45,9 +57,14 @@ def check_chunk(
             hint = ""
             if name == "ys" and not last and have[: len(front) - 1] == front[:-1]:
                 hint = "; one target for each sequence, without an axis of time, needs last=True"
-            raise ValueError(f"{name} has shape {have}, expected {want}{more}, because xs has shape {shape}{hint}")
+            raise ValueError(
+                f"{name} has shape {have}, expected {want}{more}, because xs has shape "
+                f"{shape}{hint}"
+            )
     if reset is not None and _dtype(reset) != np.bool_:
-        raise TypeError(f"reset is {_dtype(reset)}, expected booleans: True where an episode starts")
+        raise TypeError(
+            f"reset is {_dtype(reset)}, expected booleans: True where an episode starts"
+        )
     if mask is not None and not (_dtype(mask) == np.bool_ or _is_floating(mask)):
         raise TypeError(f"mask is {_dtype(mask)}, expected booleans or floating-point weights")
     check_finite("xs", xs)
@@ -58,7 +75,8 @@ def check_loss(loss: Any) -> None:
     """Raise a TypeError for what cannot be called as a loss."""
     if not callable(loss):
         raise TypeError(
-            f"loss={loss!r:.80} must be a function loss(output, y) of one step, such as ft.losses.squared_error"
+            f"loss={loss!r:.80} must be a function loss(output, y) of one step, such as "
+            "ft.losses.squared_error"
         )
 
 
@@ -91,16 +109,20 @@ def check_carry(network: AbstractNetwork, rule: LearningRule, carry: Carry | Non
     shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     if jax.tree.map(jnp.shape, carry) != _carry_shapes(structure, shapes, rule, batch):
         raise ValueError(
-            f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what a previous call "
-            "with the same network, rule and number of streams returned"
+            f"carry does not fit: expected init_carry(network, {rule}, batch_size={batch}) or what "
+            "a previous call with the same network, rule and number of streams returned"
         )
 
 
 @functools.lru_cache(maxsize=64)
-def _carry_shapes(structure: Any, shapes: tuple[Any, ...], rule: LearningRule, batch: int | None) -> Any:
+def _carry_shapes(
+    structure: Any, shapes: tuple[Any, ...], rule: LearningRule, batch: int | None
+) -> Any:
     """Return the shapes of `init_carry` for a network of these shapes."""
     network = jax.tree.unflatten(structure, shapes)
-    return jax.tree.map(jnp.shape, jax.eval_shape(lambda network: init_carry(network, rule, batch), network))
+    return jax.tree.map(
+        jnp.shape, jax.eval_shape(lambda network: init_carry(network, rule, batch), network)
+    )
 
 
 def check_finite(name: str, value: Any) -> None:
@@ -112,8 +134,8 @@ def check_finite(name: str, value: Any) -> None:
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ValueError(
-            f"{name} holds {np.asarray(value)[where]} at {where} ({(~finite).sum()} values are NaN or infinite); "
-            "clean it, or leave the step out with mask and a finite placeholder"
+            f"{name} holds {np.asarray(value)[where]} at {where} ({(~finite).sum()} values are NaN "
+            "or infinite); clean it, or leave the step out with mask and a finite placeholder"
         )
 
 

@@ -17,7 +17,9 @@ from foretrace._recurrence.sensitivity import attach
 from foretrace._types import Array, Sensitivity, Stack, State
 
 
-def corrected(network: AbstractNetwork, change: Any, carry: Carry, limit: float, *, batched: bool) -> Carry:
+def corrected(
+    network: AbstractNetwork, change: Any, carry: Carry, limit: float, *, batched: bool
+) -> Carry:
     """Return the carry with `h + clip(e * d_theta, limit)`, d_theta the change of the coefficients.
 
     Only the sensitivities of each layer to its own coefficients are used. Under a rule that carries
@@ -70,5 +72,7 @@ def _moved(
 
 def _clipped(change: Array, limit: float) -> Array:
     if jnp.iscomplexobj(change):
-        return lax.complex(jnp.clip(change.real, -limit, limit), jnp.clip(change.imag, -limit, limit))
+        return lax.complex(
+            jnp.clip(change.real, -limit, limit), jnp.clip(change.imag, -limit, limit)
+        )
     return jnp.clip(change, -limit, limit)

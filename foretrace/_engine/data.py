@@ -31,7 +31,8 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
     Args:
         data: chunk as the caller has it.
         mean_loss: divide the weights of each stream by their sum.
-        last: the targets have no axis of time; each is that of the last step of its stream that counts.
+        last: the targets have no axis of time; each is that of the last step of its stream that
+            counts.
     """
     if not (mean_loss or last):
         return data
@@ -45,7 +46,9 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
         is_final = steps == final[..., None]
         weights = jnp.where(is_final & there, weights, jnp.zeros_like(weights))
         axis = xs.ndim - 2
-        ys = jnp.broadcast_to(jnp.expand_dims(ys, axis), (*ys.shape[:axis], length, *ys.shape[axis:]))
+        ys = jnp.broadcast_to(
+            jnp.expand_dims(ys, axis), (*ys.shape[:axis], length, *ys.shape[axis:])
+        )
     if mean_loss:
         total = weights.sum(-1, keepdims=True)
         weights = weights / jnp.where(total == 0, jnp.ones_like(total), total)
@@ -54,5 +57,6 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
 
 def counts_any(mask: Mask | None) -> Bool[Array, ""]:
     """Return whether any step of a chunk counts, in any stream."""
-    # A sum of floats: of a batch that is spread over devices, it travels in the one exchange of the gradient.
+    # A sum of floats: of a batch that is spread over devices, it travels in the one exchange of the
+    # gradient.
     return jnp.array(True) if mask is None else jnp.asarray(mask).astype(bool).sum(dtype=float) > 0

@@ -15,7 +15,13 @@ from foretrace._engine.carry import init_carry
 from foretrace._engine.cell import run_cell
 from foretrace._engine.checks import check_carry, check_chunk
 from foretrace._engine.data import Data
-from foretrace._engine.layers import READOUT, batch_of_one, each_step_and_stream, each_stream, over_layers
+from foretrace._engine.layers import (
+    READOUT,
+    batch_of_one,
+    each_step_and_stream,
+    each_stream,
+    over_layers,
+)
 from foretrace._engine.side_by_side import run_modules
 from foretrace._modules import ModuleNetwork
 from foretrace._network import AbstractNetwork, Block, Network, check_network
@@ -39,11 +45,11 @@ def forward(
 
     Args:
         network: network to run.
-        carry: states and sensitivities from before the chunk, as `init_carry` makes them for the rule; None starts a
-            sequence, with nothing attached.
+        carry: states and sensitivities from before the chunk, as `init_carry` makes them for the
+            rule; None starts a sequence, with nothing attached.
         xs: inputs.
-        rule: learning rule or its name. It says what is carried and what is differentiated; the outputs do not depend
-            on it. Default: BPTT, which carries states alone.
+        rule: learning rule or its name. It says what is carried and what is differentiated; the
+            outputs do not depend on it. Default: BPTT, which carries states alone.
         reset: steps that start an episode.
         key: PRNG key of the dropout masks, or one for each stream; no dropout without it.
         keep_carry: False spares the sensitivity at the end of the chunk.
@@ -52,12 +58,16 @@ def forward(
         The outputs, and the carry after the chunk (None if not kept).
 
     Raises:
-        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no PRNG key.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a carry of another network,
-            rule or number of streams, or a carry for a network that runs on whole sequences only.
+        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no
+            PRNG key.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a carry of
+            another network, rule or number of streams, or a carry for a network that runs on whole
+            sequences only.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
     >>> outputs, carry = ft.forward(network, None, jnp.ones((5, 2)))
     >>> outputs.shape
     (5, 3)
@@ -69,7 +79,9 @@ def forward(
     if network.cumulative_mean:
         _check_whole(carry)
     check_carry(network, rule, carry, xs)
-    return _jitted_run(network, carry, Data(xs, reset=reset, key=key), rule=rule, return_carry=keep_carry)
+    return _jitted_run(
+        network, carry, Data(xs, reset=reset, key=key), rule=rule, return_carry=keep_carry
+    )
 
 
 def run(
@@ -88,21 +100,23 @@ def run(
 
     Args:
         network: network to run.
-        carry: states and sensitivities from before the chunk; None starts a sequence, with nothing attached.
+        carry: states and sensitivities from before the chunk; None starts a sequence, with nothing
+            attached.
         data: inputs, resets and the key of dropout.
         rule: learning rule, which says what is open to the derivative.
         return_carry: False spares the sensitivity at the end of the chunk.
-        differentiate_carry: True where the chunk is a part of a sequence that is differentiated as a whole: the states
-            before and after it are open to the derivative as the rule says, and there are no sensitivities.
-        flatten_batch: True for training: steps and streams are one axis where there is no state, see
-            `each_step_and_stream`.
-        accepted: where credit is advanced in place: False to leave the sensitivities as they were, or an array to
-            choose.
+        differentiate_carry: True where the chunk is a part of a sequence that is differentiated as
+            a whole: the states before and after it are open to the derivative as the rule says, and
+            there are no sensitivities.
+        flatten_batch: True for training: steps and streams are one axis where there is no state,
+            see `each_step_and_stream`.
+        accepted: where credit is advanced in place: False to leave the sensitivities as they were,
+            or an array to choose.
         readout: function of the features of one step, in place of the network's decoder.
 
     Raises:
-        ValueError: a carry for a network that runs on whole sequences only, or differentiate_carry under a rule that
-            does not run in parts.
+        ValueError: a carry for a network that runs on whole sequences only, or differentiate_carry
+            under a rule that does not run in parts.
     """
     of_network = partial(
         _run,
@@ -136,15 +150,22 @@ def _run(
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
     if differentiate_carry and not runs_in_parts(rule):
-        raise ValueError(f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences")
+        raise ValueError(
+            f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences"
+        )
     run_layers: Any = run_modules if isinstance(network, ModuleNetwork) else _run_layers
     layers = partial(run_layers, rule=rule, return_carry=return_carry, flatten_batch=flatten_batch)
     if rule.credit is None or differentiate_carry:
         x, after = layers(network, carry, chunk, differentiate_carry=differentiate_carry)
     else:
         assert isinstance(network, Network)
-        # Shapes and keys are needed even where nothing is attached; unused zeros are dropped by the compiler.
-        before = init_carry(network, rule, chunk.xs.shape[1] if batched else None) if carry is None else carry
+        # Shapes and keys are needed even where nothing is attached; unused zeros are dropped by the
+        # compiler.
+        before = (
+            init_carry(network, rule, chunk.xs.shape[1] if batched else None)
+            if carry is None
+            else carry
+        )
         run_stream = partial(
             run_with_credit,
             network,
@@ -157,7 +178,8 @@ def _run(
         x, after = each_stream(run_stream, batched, in_axes=1, out_axes=1)(before, chunk)
     if network.cumulative_mean:
         _check_whole(carry)
-        # The error of step t goes to the features of step t alone, so that the rule's own credit stays as it is.
+        # The error of step t goes to the features of step t alone, so that the rule's own credit
+        # stays as it is.
         counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = straight_through(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
     outputs = each_step_and_stream(readout, batched, flatten_batch)(x)
@@ -168,14 +190,19 @@ def _keys(key: Keys, xs: Array) -> Keys:
     """Return one key, or one for each stream."""
     if xs.ndim == 3 and isinstance(key, jax.Array) and key.ndim == 1 and key.dtype != jnp.uint32:
         if len(key) != len(xs):
-            raise ValueError(f"key has shape {key.shape}, expected one key, or ({len(xs)},) for the streams of xs")
+            raise ValueError(
+                f"key has shape {key.shape}, expected one key, or ({len(xs)},) for the streams of "
+                "xs"
+            )
         return key
     return wrapped_key("forward", key)
 
 
 def _check_whole(carry: Carry | None) -> None:
     if carry is not None:
-        raise ValueError("a network with cumulative_mean runs on whole sequences only: carry must be None")
+        raise ValueError(
+            "a network with cumulative_mean runs on whole sequences only: carry must be None"
+        )
 
 
 def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
@@ -188,7 +215,8 @@ def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
         reset = None if reset is None else jnp.swapaxes(reset, 0, 1)
     if key is None:
         return Chunk(xs, reset, None)
-    # Sampled here for all blocks: within a block the random bits would be made again wherever the masks are used.
+    # Sampled here for all blocks: within a block the random bits would be made again wherever the
+    # masks are used.
     streams = jax.random.split(key, xs.shape[1]) if batched and key.ndim == 0 else key
     return Chunk(xs, reset, each_stream(network.dropout_masks, batched, out_axes=1)(streams))
 
@@ -205,7 +233,9 @@ def _run_layers(
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
     """Run encoder and blocks."""
 
-    def layer(block: Block, carry: Carry | None, xs: Array, masks: Array | None) -> tuple[Array, Carry | None]:
+    def layer(
+        block: Block, carry: Carry | None, xs: Array, masks: Array | None
+    ) -> tuple[Array, Carry | None]:
         cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
         theta, batched = cell.coefficients(), xs.ndim == 3
 
@@ -221,7 +251,9 @@ def _run_layers(
         zs = each(block.before)(xs)
         # Streams are batched here alone: each has its own state and sensitivity, all share the
         # coefficients.
-        emitted, after = each_stream(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0))(carry, zs, chunk.reset)
+        emitted, after = each_stream(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0))(
+            carry, zs, chunk.reset
+        )
         ys = checkpoint_name(each(cell.readout)(emitted, zs), READOUT)
         each_masks = None if masks is None else jnp.broadcast_to(masks, (xs.shape[0], *masks.shape))
         return each(block.after)(xs, ys, each_masks), after

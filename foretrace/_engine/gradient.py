@@ -76,47 +76,62 @@ def gradient(
     mean_loss: bool = False,
     last: bool = False,
     return_outputs: bool = False,
-) -> tuple[Float[Array, ""], AnyNetwork, Carry] | tuple[Float[Array, ""], AnyNetwork, Carry, Float[Array, "*B C O"]]:
+) -> (
+    tuple[Float[Array, ""], AnyNetwork, Carry]
+    | tuple[Float[Array, ""], AnyNetwork, Carry, Float[Array, "*B C O"]]
+):
     """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
 
         value = sum_t mask_t * loss(output_t, y_t)
 
-    The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID`, `BPTT` and `UORO` the
-    chunk is part of the rule). With a batch axis in front, value and gradient are the means over the streams. They are
-    exact if the parameters stay as they are until the sequence ends; after an update in between, sensitivities
-    belong to the parameters of the past and are stale, as always in real-time recurrent learning.
+    The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID`,
+    `BPTT` and `UORO` the chunk is part of the rule). With a batch axis in front, value and gradient
+    are the means over the streams. They are exact if the parameters stay as they are until the
+    sequence ends; after an update in between, sensitivities belong to the parameters of the past
+    and are stale, as always in real-time recurrent learning.
 
     Args:
         network: network to differentiate.
-        carry: carry from `init_carry` or the previous call; None starts a sequence. Under a rule that samples what it
-            carries, `init_carry(key=…)` gives each sequence a sample of its own.
+        carry: carry from `init_carry` or the previous call; None starts a sequence. Under a rule
+            that samples what it carries, `init_carry(key=…)` gives each sequence a sample of its
+            own.
         xs: inputs, (C, I) or (B, C, I).
         ys: targets with the same axes in front.
         rule: learning rule or its name.
         loss: loss of one step.
         mask: booleans or weights that say which steps count, (C,) or (B, C).
-        reset: booleans that say which steps start an episode, of the same shape: state, sensitivity and errors are cut
-            before them.
+        reset: booleans that say which steps start an episode, of the same shape: state, sensitivity
+            and errors are cut before them.
         key: PRNG key for dropout; no dropout without it.
-        mean_loss: True to divide the loss of each stream by the sum of its weights, so that value and gradient are
-            means over the steps that count. The gradients of the chunks of a sequence then no longer add up to its own.
-        last: True for one target for each sequence, (…) or (B, …), which the output of its last step that counts is
-            compared with; on whole sequences.
+        mean_loss: True to divide the loss of each stream by the sum of its weights, so that value
+            and gradient are means over the steps that count. The gradients of the chunks of a
+            sequence then no longer add up to its own.
+        last: True for one target for each sequence, (…) or (B, …), which the output of its last
+            step that counts is compared with; on whole sequences.
         return_outputs: True to return the outputs of the network as well.
 
     Returns:
-        `(value, grads, carry)`, or `(value, grads, carry, outputs)`; grads has the structure of the network.
+        `(value, grads, carry)`, or `(value, grads, carry, outputs)`; grads has the structure of the
+        network.
 
     Raises:
-        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no loss, no PRNG key.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, a label that is no class, a loss that is not
-            one number for each step, an unknown rule.
+        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no
+            loss, no PRNG key.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, a label that is no class, a
+            loss that is not one number for each step, an unknown rule.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
     >>> carry = ft.init_carry(network, ft.ONLINE)
     >>> value, grads, carry = ft.gradient(
-    ...     network, carry, jnp.ones((5, 2)), jnp.zeros(5, int), rule=ft.ONLINE, loss=ft.losses.softmax_cross_entropy
+    ...     network,
+    ...     carry,
+    ...     jnp.ones((5, 2)),
+    ...     jnp.zeros(5, int),
+    ...     rule=ft.ONLINE,
+    ...     loss=ft.losses.softmax_cross_entropy,
     ... )
     >>> grads.blocks.cell.nu_log.shape
     (2, 4)
@@ -166,19 +181,25 @@ def evaluate(
 ) -> Evaluation:
     """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program.
 
-    With `segment`, a whole sequence (carry None, none returned) goes by parts of that many steps: the same gradient in
-    the memory of one part, see `segmented_loss`.
+    With `segment`, a whole sequence (carry None, none returned) goes by parts of that many steps:
+    the same gradient in the memory of one part, see `segmented_loss`.
 
-    Where sensitivities are advanced in place (`advances_in_place`), that is done after the gradient has read them.
-    Without `advance` they are returned as they were, and `advance_in_place` is the caller's.
+    Where sensitivities are advanced in place (`advances_in_place`), that is done after the gradient
+    has read them. Without `advance` they are returned as they were, and `advance_in_place` is the
+    caller's.
     """
-    late = return_carry and carry is not None and advances_in_place(network, rule, data.xs.shape[-2])
+    late = (
+        return_carry and carry is not None and advances_in_place(network, rule, data.xs.shape[-2])
+    )
 
-    # Plain autodiff of the chunk's loss: the rule has closed what it does not differentiate, and the past is attached.
+    # Plain autodiff of the chunk's loss: the rule has closed what it does not differentiate, and
+    # the past is attached.
     def total(network: AbstractNetwork) -> tuple[Array, tuple[Array, Carry | None]]:
         if segment is not None and segment < data.xs.shape[-2]:
             return segmented_loss(network, data, rule=rule, loss=loss, segment=segment)
-        return chunk_loss(network, carry, data, rule=rule, loss=loss, return_carry=return_carry, accepted=not late)
+        return chunk_loss(
+            network, carry, data, rule=rule, loss=loss, return_carry=return_carry, accepted=not late
+        )
 
     (value, (outputs, after)), grads = jax.value_and_grad(total, has_aux=True)(network)
     if late and advance:
@@ -188,7 +209,12 @@ def evaluate(
 
 
 def advance_in_place(
-    network: AbstractNetwork, carry: Carry, data: Data, *, rule: LearningRule, accepted: Bool[Array, ""]
+    network: AbstractNetwork,
+    carry: Carry,
+    data: Data,
+    *,
+    rule: LearningRule,
+    accepted: Bool[Array, ""],
 ) -> Carry:
     """Return the carry after a chunk: the new sensitivities take the place of the old ones, block by block.
 
@@ -199,8 +225,8 @@ def advance_in_place(
         carry: carry before the chunk.
         data: the chunk.
         rule: learning rule.
-        accepted: whether sensitivities are to move on. It has to depend on the gradient: XLA then knows that nothing
-            reads the old ones any more. Otherwise it copies them.
+        accepted: whether sensitivities are to move on. It has to depend on the gradient: XLA then
+            knows that nothing reads the old ones any more. Otherwise it copies them.
     """
     after = run(network, carry, data, rule=rule, flatten_batch=True, accepted=accepted)[1]
     assert after is not None
@@ -208,7 +234,12 @@ def advance_in_place(
 
 
 def advance_late(
-    network: AbstractNetwork, carry: Carry, data: Data, *, rule: LearningRule, accepted: Bool[Array, ""]
+    network: AbstractNetwork,
+    carry: Carry,
+    data: Data,
+    *,
+    rule: LearningRule,
+    accepted: Bool[Array, ""],
 ) -> tuple[PyTree[Array], Bool[Array, ""]]:
     """Return the sensitivities after a chunk, advanced in place, and whether they are finite.
 
@@ -261,9 +292,12 @@ def chunk_loss(
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
         return _checked(losses_of(outputs, ys), outputs).sum(axis=-1).mean(), out
-    # Not a product, neither forth nor back: the loss of a step that does not count may be anything, even NaN.
+    # Not a product, neither forth nor back: the loss of a step that does not count may be anything,
+    # even NaN.
     counts = mask.astype(bool)
-    losses = _checked(losses_of(jnp.where(counts[..., None], outputs, lax.stop_gradient(outputs)), ys), outputs)
+    losses = _checked(
+        losses_of(jnp.where(counts[..., None], outputs, lax.stop_gradient(outputs)), ys), outputs
+    )
     losses = jnp.where(counts, losses * mask.astype(losses.dtype), 0.0)
     return losses.sum(axis=-1).mean(), out
 
@@ -273,8 +307,8 @@ def _checked(losses: Array, outputs: Array) -> Array:
     front = outputs.shape[:-1]
     if jnp.shape(losses) != front or not jnp.issubdtype(losses.dtype, jnp.floating):
         raise ValueError(
-            f"loss returned an array {losses.dtype}{list(jnp.shape(losses)[len(front) :])} for one step, expected one "
-            "real number; take the mean or the sum over its outputs"
+            f"loss returned an array {losses.dtype}{list(jnp.shape(losses)[len(front) :])} for one "
+            "step, expected one real number; take the mean or the sum over its outputs"
         )
     return losses
 
@@ -284,8 +318,8 @@ def segmented_loss(
 ) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], None]]:
     """Return what `chunk_loss` returns for a whole sequence, differentiated part by part.
 
-    The derivative passes from part to part by the states at their borders, as the rule says. Only these are kept;
-    the backward pass computes each part again, for one forward pass more in all.
+    The derivative passes from part to part by the states at their borders, as the rule says. Only
+    these are kept; the backward pass computes each part again, for one forward pass more in all.
     """
     batched, length = data.xs.ndim == 3, data.xs.shape[-2]
 
@@ -298,14 +332,21 @@ def segmented_loss(
 
     @jax.checkpoint
     def part(h: PyTree[Array], now: Data) -> tuple[PyTree[Array], tuple[Array, Array]]:
-        value, (outputs, after) = loss_of(network, Carry(h, None), swapped(now)._replace(key=data.key))
+        value, (outputs, after) = loss_of(
+            network, Carry(h, None), swapped(now)._replace(key=data.key)
+        )
         assert after is not None
         return after.h, (value, swapped(outputs))
 
-    # Equal parts in a scan, so that one program does for all; what is left over is a part of its own.
+    # Equal parts in a scan, so that one program does for all; what is left over is a part of its
+    # own.
     count = length // segment
-    split = jax.tree.map(lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time)
-    h, (values, outputs) = lax.scan(part, init_carry(network, BPTT, data.xs.shape[0] if batched else None).h, split)
+    split = jax.tree.map(
+        lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time
+    )
+    h, (values, outputs) = lax.scan(
+        part, init_carry(network, BPTT, data.xs.shape[0] if batched else None).h, split
+    )
     value, outputs = values.sum(), outputs.reshape(count * segment, *outputs.shape[2:])
     if length % segment:
         _, (last, rest) = part(h, jax.tree.map(lambda leaf: leaf[count * segment :], in_time))
@@ -313,7 +354,9 @@ def segmented_loss(
     return value, (swapped(outputs), None)
 
 
-jitted_evaluate = jax.jit(evaluate, static_argnames=("rule", "loss", "return_carry", "segment", "advance"))
+jitted_evaluate = jax.jit(
+    evaluate, static_argnames=("rule", "loss", "return_carry", "segment", "advance")
+)
 """`evaluate` as a program of its own: one compilation for each shape, rule and loss."""
 
 _jitted_weighted = jax.jit(weighted, static_argnames=("mean_loss", "last"))

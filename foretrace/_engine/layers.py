@@ -1,6 +1,7 @@
 """How the stack of blocks is looped over layers, steps and streams; what one block computes is in `forward.py`.
 
-Each loop below gives the same numbers as a plain one. They differ in how well XLA compiles them (dev/LOG.md).
+Each loop below gives the same numbers as a plain one. They differ in how well XLA compiles them
+(dev/LOG.md).
 """
 
 from collections.abc import Callable
@@ -35,8 +36,10 @@ def each_step_and_stream(function: Callable, batched: bool, flatten_batch: bool)
     Args:
         function: function of arrays without these axes.
         batched: whether there is an axis of streams behind that of time.
-        flatten_batch: take both as one axis. Gradients of weights are products of two matrices then, without transposed
-            copies: a tenth of a training step on a CPU. A compiler that is to shard the streams over devices by itself
+        flatten_batch: take both as one axis. Gradients of weights are products of two matrices
+            then, without transposed
+            copies: a tenth of a training step on a CPU. A compiler that is to shard the streams
+                over devices by itself
             cannot do it behind such an axis.
     """
     if not batched:
@@ -47,7 +50,9 @@ def each_step_and_stream(function: Callable, batched: bool, flatten_batch: bool)
     def apply(*args: PyTree[Array]) -> PyTree[Array]:
         steps, streams = jax.tree.leaves(args)[0].shape[:2]
         rows = jax.tree.map(lambda leaf: leaf.reshape(steps * streams, *leaf.shape[2:]), args)
-        return jax.tree.map(lambda leaf: leaf.reshape(steps, streams, *leaf.shape[1:]), jax.vmap(function)(*rows))
+        return jax.tree.map(
+            lambda leaf: leaf.reshape(steps, streams, *leaf.shape[1:]), jax.vmap(function)(*rows)
+        )
 
     return apply
 
@@ -58,7 +63,9 @@ def each_stream(function: Callable, batched: bool, in_axes: Any = 0, out_axes: A
 
 
 def batch_of_one(
-    run: Callable[[Carry | None, Data], tuple[Float[Array, "C O"], Carry | None]], carry: Carry | None, data: Data
+    run: Callable[[Carry | None, Data], tuple[Float[Array, "C O"], Carry | None]],
+    carry: Carry | None,
+    data: Data,
 ) -> tuple[Float[Array, "1 C O"], Carry | None]:
     """Run the only stream of a batch without its axis, and put the axis back.
 
@@ -89,25 +96,38 @@ def over_layers(
         dropout_masks: masks of each block.
     """
     if x.shape[0] == 1:
-        # A loop would copy weights and sensitivities out of their stack and back: a third of a step of one row.
+        # A loop would copy weights and sensitivities out of their stack and back: a third of a step
+        # of one row.
 
-        def step(x: Array, now: tuple[Block, Carry | None, Array | None]) -> tuple[Array, Carry | None]:
+        def step(
+            x: Array, now: tuple[Block, Carry | None, Array | None]
+        ) -> tuple[Array, Carry | None]:
             return layer(now[0], now[1], x, now[2])
 
         return lax.scan(step, x, (network.blocks, carry, dropout_masks), unroll=4)
-    # Vectors come by a product with a row of the identity: sliced, they are fused into the loops over features that use
-    # them, where XLA on a CPU then reads them through the layer's number and does not vectorise (7 % of a step).
-    vectors, others = eqx.partition(network.blocks, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 2)
+    # Vectors come by a product with a row of the identity: sliced, they are fused into the loops
+    # over features that use them, where XLA on a CPU then reads them through the layer's number and
+    # does not vectorise (7 % of a step).
+    vectors, others = eqx.partition(
+        network.blocks, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 2
+    )
 
-    # The backward pass computes a block again instead of storing its insides, but for the states of linear scans and
-    # the readout: more operations and much less memory traffic, which is what limits a CPU here (dev/LOG.md).
-    @partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(STATES, READOUT))
+    # The backward pass computes a block again instead of storing its insides, but for the states of
+    # linear scans and the readout: more operations and much less memory traffic, which is what
+    # limits a CPU here (dev/LOG.md).
+    @partial(
+        jax.checkpoint,
+        prevent_cse=False,
+        policy=jax.checkpoint_policies.save_only_these_names(STATES, READOUT),
+    )
     def rematerialised(x: Array, now: tuple) -> tuple[Array, Carry | None]:
         others, one_hot, before, masks = now
         own = jax.tree.map(partial(_pick, one_hot), vectors)
         return layer(eqx.combine(own, others), before, x, masks)
 
-    return lax.scan(rematerialised, x, (others, jnp.eye(network.depth, dtype=bool), carry, dropout_masks))
+    return lax.scan(
+        rematerialised, x, (others, jnp.eye(network.depth, dtype=bool), carry, dropout_masks)
+    )
 
 
 def _pick(one_hot: Bool[Array, "D"], leaf: Array) -> Array:

@@ -17,9 +17,34 @@ from foretrace.losses import squared_error
 
 # These move or rename numbers. Everything else counts one operation for each number that it makes.
 _MOVES = {
-    *("bitcast_convert_type", "broadcast_in_dim", "complex", "concatenate", "conj", "convert_element_type"),
-    *("copy", "copy_p", "device_put", "dynamic_slice", "dynamic_update_slice", "expand_dims", "gather"),
-    *("imag", "iota", "optimization_barrier", "pad", "real", "reduce_precision", "reshape", "rev", "scatter"),
+    *(
+        "bitcast_convert_type",
+        "broadcast_in_dim",
+        "complex",
+        "concatenate",
+        "conj",
+        "convert_element_type",
+    ),
+    *(
+        "copy",
+        "copy_p",
+        "device_put",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "expand_dims",
+        "gather",
+    ),
+    *(
+        "imag",
+        "iota",
+        "optimization_barrier",
+        "pad",
+        "real",
+        "reduce_precision",
+        "reshape",
+        "rev",
+        "scatter",
+    ),
     *("select_n", "slice", "split", "squeeze", "stop_gradient", "transpose"),
 }
 
@@ -29,28 +54,37 @@ _COMPLEX = {"mul": 6, "square": 6, "integer_pow": 6, "reduce_prod": 6, "div": 11
 
 
 def operation_count(
-    network: AbstractNetwork, rule: LearningRule | str, length: int = 1, *, whole_sequences: bool = False
+    network: AbstractNetwork,
+    rule: LearningRule | str,
+    length: int = 1,
+    *,
+    whole_sequences: bool = False,
 ) -> float:
     """Return how many arithmetic operations a time step of one stream takes, output and gradient together.
 
-    Real operations, a multiplication and an addition being two; of complex numbers a product is six and a sum is two.
-    Matrix products and elementwise functions count, and so does what is computed again to save memory; moving numbers
-    does not, nor do integers. Not in it are the optimiser, which works once for each update on every parameter, the
-    task's own loss (the squared error stands for it) and dropout. Which scan the device takes
-    changes it by about one in a hundred.
+    Real operations, a multiplication and an addition being two; of complex numbers a product is six
+    and a sum is two. Matrix products and elementwise functions count, and so does what is computed
+    again to save memory; moving numbers does not, nor do integers. Not in it are the optimiser,
+    which works once for each update on every parameter, the task's own loss (the squared error
+    stands for it) and dropout. Which scan the device takes changes it by about one in a hundred.
 
     Args:
         network: network, or its shapes.
         rule: learning rule or its name.
         length: number of steps of a chunk, or of the sequence.
-        whole_sequences: True if the chunk is a whole sequence, so that no sensitivity is carried into it or out of it.
+        whole_sequences: True if the chunk is a whole sequence, so that no sensitivity is carried
+            into it or out of it.
 
     Raises:
         ValueError: an unknown rule, a length below one, or a loop of unknown length in the cell.
 
     >>> import foretrace as ft, jax
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
-    >>> ft.operation_count(network, ft.ONLINE) < ft.operation_count(network, ft.ONLINE.with_depth(1))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
+    >>> ft.operation_count(network, ft.ONLINE) < ft.operation_count(
+    ...     network, ft.ONLINE.with_depth(1)
+    ... )
     True
     """
     rule = as_rule(rule)
@@ -58,10 +92,15 @@ def operation_count(
         raise ValueError(f"operation_count(length={length}) must be at least 1")
     carry = None if whole_sequences else eqx.filter_eval_shape(init_carry, network, rule)
     dtype = jnp.finfo(jax.tree.leaves(network)[0].dtype).dtype
-    xs, ys = (jax.ShapeDtypeStruct((length, size), dtype) for size in (network.input_size, network.output_size))
+    xs, ys = (
+        jax.ShapeDtypeStruct((length, size), dtype)
+        for size in (network.input_size, network.output_size)
+    )
 
     def learn(network: AbstractNetwork, carry: Any, xs: Any, ys: Any) -> Any:
-        return gradient(network, carry, xs, ys, rule=rule, loss=squared_error)[: 2 if whole_sequences else 3]
+        return gradient(network, carry, xs, ys, rule=rule, loss=squared_error)[
+            : 2 if whole_sequences else 3
+        ]
 
     return operations(learn, network, carry, xs, ys) / length
 
@@ -85,7 +124,11 @@ def _branches(branches: Any, branches_platforms: Any = None, **_: Any) -> list[A
     """Return the branches that may be taken: where they are for platforms, this one's, or that for all others."""
     if branches_platforms is None:
         return list(branches)
-    by_platform = {p: branch for branch, ps in zip(branches, branches_platforms, strict=True) for p in ps or [None]}
+    by_platform = {
+        p: branch
+        for branch, ps in zip(branches, branches_platforms, strict=True)
+        for p in ps or [None]
+    }
     return [by_platform.get(jax.default_backend(), by_platform.get(None))]
 
 
@@ -109,7 +152,9 @@ def _of(equation: Any) -> int:
     if name == "dot_general":
         # A sum of k products for each entry of the result: a multiplication and an addition each.
         ((contracted, _), _) = options["dimension_numbers"]
-        return (8 if is_complex else 2) * out.size * math.prod(read.shape[axis] for axis in contracted)
+        return (
+            (8 if is_complex else 2) * out.size * math.prod(read.shape[axis] for axis in contracted)
+        )
     size = out.size
     if name.startswith("scatter"):  # what is added
         size = equation.invars[2].aval.size

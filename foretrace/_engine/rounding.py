@@ -1,7 +1,8 @@
 """Sensitivities in 16 bits between chunks: half the memory of a stream, at a price in accuracy that is bounded.
 
-Rounded to the nearest, what is added to a sensitivity of long memory would be lost: it is smaller than half the last
-place. So they are rounded up or down at random, in proportion, which is unbiased (stochastic rounding).
+Rounded to the nearest, what is added to a sensitivity of long memory would be lost: it is smaller
+than half the last place. So they are rounded up or down at random, in proportion, which is unbiased
+(stochastic rounding).
 """
 
 import jax
@@ -16,15 +17,18 @@ from foretrace._types import Array, PyTree
 def rounded(carry: Carry) -> Carry:
     """Return a carry with sensitivities in bfloat16; complex ones have an axis of real and imaginary part behind.
 
-    The noise is a function of the states, so that the same stream gives the same numbers. A number that is not finite
-    stays so.
+    The noise is a function of the states, so that the same stream gives the same numbers. A number
+    that is not finite stays so.
     """
     if carry.e is None:
         return carry
     seed = _hash_state(carry.h)
     # Each leaf has its own noise: the seed is moved by an odd constant for each.
     leaves, structure = jax.tree.flatten(carry.e)
-    closed = [_rounded(leaf, seed + np.uint32(number * 0x632BE5AB % 2**32)) for number, leaf in enumerate(leaves)]
+    closed = [
+        _rounded(leaf, seed + np.uint32(number * 0x632BE5AB % 2**32))
+        for number, leaf in enumerate(leaves)
+    ]
     return carry._replace(e=structure.unflatten(closed))
 
 
@@ -48,8 +52,11 @@ def _rounded(leaf: Array, seed: Array) -> Array:
         leaf = jnp.stack([leaf.real, leaf.imag], axis=-1)
     leaf = leaf.astype(jnp.float32)
     bits = lax.bitcast_convert_type(leaf, jnp.uint32)
-    # bfloat16 is the upper half of float32: noise as large as the lower half carries over as often as it should.
-    up = lax.bitcast_convert_type((bits + _noise(leaf.shape, seed)) & np.uint32(0xFFFF0000), jnp.float32)
+    # bfloat16 is the upper half of float32: noise as large as the lower half carries over as often
+    # as it should.
+    up = lax.bitcast_convert_type(
+        (bits + _noise(leaf.shape, seed)) & np.uint32(0xFFFF0000), jnp.float32
+    )
     return jnp.where(jnp.isfinite(leaf), up, leaf).astype(jnp.bfloat16)
 
 
@@ -72,7 +79,8 @@ def mixed_bits(x: Array) -> Array:
 def _hash_state(h: PyTree) -> Array:
     """Return a 32-bit seed made of states, so that a run that is resumed rounds as the one before.
 
-    Rounding needs no key: its noise is not part of what a rule samples, and plain rules carry no key.
+    Rounding needs no key: its noise is not part of what a rule samples, and plain rules carry no
+    key.
     """
     total = sum(jnp.sum(jnp.real(leaf)) + jnp.sum(jnp.imag(leaf)) for leaf in jax.tree.leaves(h))
     return lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)

@@ -1,7 +1,8 @@
 """The gradient of a batch whose streams are sharded over devices: each computes its own, and one exchange adds them up.
 
-Left to the compiler, every parameter of every layer is exchanged on its own, in the middle of the backward pass. Each
-exchange waits for the slowest device: between two processes on one machine they took twice as long as the step.
+Left to the compiler, every parameter of every layer is exchanged on its own, in the middle of the
+backward pass. Each exchange waits for the slowest device: between two processes on one machine they
+took twice as long as the step.
 """
 
 from typing import Any
@@ -26,7 +27,8 @@ def evaluate_sharded(
         mesh: one-dimensional device mesh; its size divides the batch.
         network: network, replicated.
         carry: carry, sharded over its second axis, as is the carry that is returned.
-        data: chunk, sharded over its first axis, as are the outputs; its key is one, not one for each stream.
+        data: chunk, sharded over its first axis, as are the outputs; its key is one, not one for
+            each stream.
         options: rule, loss and other options of `evaluate`.
     """
     (axis,) = mesh.axis_names

@@ -15,18 +15,25 @@ from foretrace._rule import LearningRule, as_rule
 def untrained_parameters(network: AbstractNetwork, rule: LearningRule | str) -> list[str]:
     """Return the names of the parameters whose gradient is structurally zero under a rule.
 
-    Outside the recurrent layers every parameter gets at least the error of the present step, so only cells are
-    looked at: a parameter is untrained if its gradient does not depend on the error put into the layer's outputs.
+    Outside the recurrent layers every parameter gets at least the error of the present step, so
+    only cells are looked at: a parameter is untrained if its gradient does not depend on the error
+    put into the layer's outputs.
 
     >>> import foretrace as ft, jax
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
     >>> untrained_parameters(network, ft.SPATIAL)
     ['blocks.cell.nu_log', 'blocks.cell.theta_log']
     """
     rule = as_rule(rule)
     if isinstance(network, ModuleNetwork):
         layers = enumerate(network.layers)
-        places = [(f"layers[{number}][{i}]", cell) for number, layer in layers for i, cell in enumerate(layer)]
+        places = [
+            (f"layers[{number}][{i}]", cell)
+            for number, layer in layers
+            for i, cell in enumerate(layer)
+        ]
     else:
         assert isinstance(network, Network)
         places = [("blocks.cell", network.block(0).cell)]
@@ -51,4 +58,8 @@ def _untrained_of(cell: AbstractCell, rule: LearningRule, place: str) -> list[st
     # The gradient is linear in the errors: what does not depend on them is zero for all of them.
     reached = depends_on_arguments(gradient, errors)
     paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
-    return [f"{place}{jax.tree_util.keystr(p)}" for p, hit in zip(paths, reached, strict=True) if not hit]
+    return [
+        f"{place}{jax.tree_util.keystr(p)}"
+        for p, hit in zip(paths, reached, strict=True)
+        if not hit
+    ]

@@ -2,8 +2,9 @@
 
     season_k <- season_k + (|y_t - y_{t-k}| - season_k) / n         mean absolute error at lag k
 
-The best seasonal lag is the one with the smallest error, raised where few labels were compared. Numbers are those that
-were seen, never clipped ones: at a new level the last number is right at once.
+The best seasonal lag is the one with the smallest error, raised where few labels were compared.
+Numbers are those that were seen, never clipped ones: at a new level the last number is right at
+once.
 """
 
 from typing import NamedTuple
@@ -55,7 +56,8 @@ class NumberBaselines(AbstractExpert):
     def predict(self, state: SeasonState, features: Features) -> Float[Array, "E O"]:
         """Return the three numbers for each step ahead."""
         last = jnp.nan_to_num(features.labels[0])
-        # The error of a lag is believed when it was seen some times; a lag that was never compared is not chosen.
+        # The error of a lag is believed when it was seen some times; a lag that was never compared
+        # is not chosen.
         doubt = jnp.where(state.counts > 0, 1 + 3 / jnp.sqrt(state.counts + 1), jnp.inf)
         usable = jnp.where(jnp.isnan(features.labels), jnp.inf, doubt)
         best = jnp.argmin((state.errors + 1e-9) * usable[None], axis=1)
@@ -74,7 +76,9 @@ class NumberBaselines(AbstractExpert):
         """Return the state after a label: the error of every lag."""
         there = (~jnp.isnan(features.labels) & known).astype(state.counts.dtype)
         counts = state.counts + there
-        errors = jnp.minimum(jnp.abs(label[:, None] - jnp.nan_to_num(features.labels)[None]), _MAX_ERROR)
+        errors = jnp.minimum(
+            jnp.abs(label[:, None] - jnp.nan_to_num(features.labels)[None]), _MAX_ERROR
+        )
         rate = there / jnp.clip(counts, 1.0, _MEMORY)
         return SeasonState(state.errors + rate[None] * (errors - state.errors), counts)
 
@@ -100,9 +104,13 @@ class ClassBaselines(AbstractExpert):
     def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
         """Return the frequencies of the classes, and the last class with its share."""
         counts, right = state
-        seen = (jnp.arange(self.classes, dtype=jnp.int32) < features.num_classes).astype(counts.dtype)
+        seen = (jnp.arange(self.classes, dtype=jnp.int32) < features.num_classes).astype(
+            counts.dtype
+        )
         frequency = (counts + 0.5 * seen) / jnp.maximum((counts + 0.5 * seen).sum(), 1e-30)
-        last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(counts.dtype)
+        last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(
+            counts.dtype
+        )
         share = right[0] / right.sum()
         repeated = jnp.where(last.sum() > 0, share * last + (1 - share) * frequency, frequency)
         return jnp.stack([frequency, repeated])
@@ -117,7 +125,9 @@ class ClassBaselines(AbstractExpert):
     ) -> tuple[Array, Array]:
         """Return the state after a label."""
         counts, right = state
-        last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(counts.dtype)
+        last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(
+            counts.dtype
+        )
         hit = (last * label).sum()
         now = jnp.stack([hit, 1 - hit]) * (known & (last.sum() > 0)).astype(counts.dtype)
         return counted(counts, label * known.astype(counts.dtype)), counted(right, now)

@@ -1,11 +1,13 @@
 """Counts of the classes that followed the last labels: contexts of 0 to 5 labels, backed off to shorter ones.
 
-    p_k(c) = (n_k(c) + u_k p_{k-1}(c)) / (n_k + u_k)      n_k(c): how often c followed the last k labels
-                                                          u_k: number of classes that have followed them
+    p_k(c) = (n_k(c) + u_k p_{k-1}(c)) / (n_k + u_k)      n_k(c): how often c followed the last k
+    labels
+                                                          u_k: number of classes that have followed
+                                                              them
 
-Counts lie in a table of fixed size. An entry holds 16 bits of the hash of its context and class, and the count. A count
-of another hash is none; it is lowered until the entry is free. Source of the back-off: Witten and Bell, IEEE
-Transactions on Information Theory 37(4), 1991 (method C).
+Counts lie in a table of fixed size. An entry holds 16 bits of the hash of its context and class,
+and the count. A count of another hash is none; it is lowered until the entry is free. Source of the
+back-off: Witten and Bell, IEEE Transactions on Information Theory 37(4), 1991 (method C).
 """
 
 import equinox as eqx
@@ -47,13 +49,17 @@ class Contexts(AbstractExpert):
     def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
         """Return the probabilities of the classes."""
         counts, table = state
-        seen = (jnp.arange(self.classes, dtype=jnp.int32) < jnp.maximum(features.num_classes, 1)).astype(counts.dtype)
+        seen = (
+            jnp.arange(self.classes, dtype=jnp.int32) < jnp.maximum(features.num_classes, 1)
+        ).astype(counts.dtype)
         found = counts[None]
         if self.orders:
             hashes = self._hashes(features, jnp.arange(self.classes, dtype=jnp.uint32))
             entries = table[jnp.arange(self.orders, dtype=jnp.int32)[:, None], self._places(hashes)]
             mine = (entries >> 16) == (hashes >> 16)
-            found = jnp.concatenate([found, jnp.where(mine, entries & _MAX_COUNT, jnp.uint32(0)).astype(counts.dtype)])
+            found = jnp.concatenate(
+                [found, jnp.where(mine, entries & _MAX_COUNT, jnp.uint32(0)).astype(counts.dtype)]
+            )
         p, out = seen / seen.sum(), []
         for n in found:
             n = n * seen
@@ -72,7 +78,8 @@ class Contexts(AbstractExpert):
     ) -> tuple[Array, Array]:
         """Return the state after a label."""
         counts, table = state
-        # All that was read of the table stands before what is written: the compiler then writes in place.
+        # All that was read of the table stands before what is written: the compiler then writes in
+        # place.
         known = known & jnp.isfinite(predicted).all()
         counts = counted(counts, label * known.astype(counts.dtype))
         if self.orders:

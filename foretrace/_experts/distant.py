@@ -1,11 +1,12 @@
 """Single values of long ago: the input and the lag are found by correlation with the errors.
 
-    C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n            cross-covariance of errors and earlier inputs
+    C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n            cross-covariance of errors and earlier
+    inputs
     |C_jil| > Z root mean square of e_j x_i / sqrt(n)       then value i of l rows ago becomes a feature
 
-n counts the labels since the last choice, at most `MEMORY`. The errors are those of least squares on
-the row and the chosen values, so that each choice adds what the others leave unexplained. A chosen
-value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
+n counts the labels since the last choice, at most `MEMORY`. The errors are those of least squares
+on the row and the chosen values, so that each choice adds what the others leave unexplained. A
+chosen value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
 """
 
 from typing import NamedTuple
@@ -144,14 +145,20 @@ class Distant(AbstractRecurrentExpert):
         f = self._features(state, carry, features)
         scores = self.readout.head.scores(state.readout.head, f)
         error = self.readout.error(state.readout, scores, features, label, known)
-        past = lax.dynamic_slice(carry.values, (jnp.zeros((), jnp.int32), carry.place), (self.size, self.reach))
+        past = lax.dynamic_slice(
+            carry.values, (jnp.zeros((), jnp.int32), carry.place), (self.size, self.reach)
+        )
         steered = (self.directions @ error[0])[:, None]
         count = jnp.minimum(state.num_labels + 1, MEMORY)
         rate = known.astype(count.dtype) / count
         cross = state.cross + rate * (steered[:, :, None] * past[None] - state.cross)
         squares = state.squares + rate * (steered**2 * (past**2).mean(1)[None] - state.squares)
         readout = self.readout.learn(
-            state.readout, f, error, self.readout.noted(state.readout, error, features, known), known
+            state.readout,
+            f,
+            error,
+            self.readout.noted(state.readout, error, features, known),
+            known,
         )
         new = Found(
             cross,
@@ -164,7 +171,9 @@ class Distant(AbstractRecurrentExpert):
         )
         due = (new.since >= EVERY) & (new.num_labels >= FEWEST)
         none = jnp.zeros(PAIRS, bool)
-        inputs, lags, changed = lax.cond(due, self._chosen, lambda new: (new.inputs, new.lags, none), new)
+        inputs, lags, changed = lax.cond(
+            due, self._chosen, lambda new: (new.inputs, new.lags, none), new
+        )
         head = self._forgotten(readout.head, changed)
         new = new._replace(
             num_labels=jnp.where(changed.any(), 0.0, new.num_labels).astype(count.dtype),
@@ -187,7 +196,9 @@ class Distant(AbstractRecurrentExpert):
         size = jnp.where(state.lags > 0, jnp.abs(weights).reshape(PAIRS, -1).sum(axis=1), -1.0)
         inputs, lags, changed = state.inputs, state.lags, jnp.zeros(PAIRS, bool)
         for rank in range(AT_ONCE):
-            mine = (jnp.arange(PAIRS, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)) & (best[rank] > Z)
+            mine = (jnp.arange(PAIRS, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)) & (
+                best[rank] > Z
+            )
             inputs = jnp.where(mine, where[rank] // self.reach, inputs).astype(jnp.int32)
             lags = jnp.where(mine, self.reach - where[rank] % self.reach, lags).astype(jnp.int32)
             size, changed = jnp.where(mine, jnp.inf, size), changed | mine

@@ -3,8 +3,8 @@
     s <- s + rate (min(|e|, bound s) - s)
     s <- mean |e| of the last clipped errors, once `NEW_SCALE` errors in a row were clipped
 
-Without the second line, a scale that has fallen to zero in an exact stretch would grow by a small factor with each
-error, and take the longer the smaller it was.
+Without the second line, a scale that has fallen to zero in an exact stretch would grow by a small
+factor with each error, and take the longer the smaller it was.
 """
 
 from typing import NamedTuple
@@ -40,7 +40,11 @@ def new_error_scale(size: Float[Array, "O"]) -> ErrorScale:
 
 
 def learned_error(
-    scale: ErrorScale, error: Float[Array, "O"], bound: float, rate: Float[Array, "*O"], settled: Bool[Array, "*O"]
+    scale: ErrorScale,
+    error: Float[Array, "O"],
+    bound: float,
+    rate: Float[Array, "*O"],
+    settled: Bool[Array, "*O"],
 ) -> ErrorScale:
     """Return the scale after an error.
 
@@ -54,8 +58,12 @@ def learned_error(
     limit = jnp.where(settled, bound * scale.size + _LEAST, jnp.inf)
     known, is_outlier = rate > 0, error > limit
     run = jnp.where(is_outlier, scale.run + 1, 0.0)
-    run_size = jnp.where(is_outlier, scale.run_size + (error - scale.run_size) / jnp.maximum(run, 1.0), 0.0)
+    run_size = jnp.where(
+        is_outlier, scale.run_size + (error - scale.run_size) / jnp.maximum(run, 1.0), 0.0
+    )
     is_new = run >= NEW_SCALE
     size = jnp.where(is_new, run_size, scale.size + rate * (jnp.minimum(error, limit) - scale.size))
     run, run_size = jnp.where(is_new, 0.0, run), jnp.where(is_new, 0.0, run_size)
-    return ErrorScale(*(jnp.where(known, new, old) for new, old in zip((size, run, run_size), scale, strict=True)))
+    return ErrorScale(
+        *(jnp.where(known, new, old) for new, old in zip((size, run, run_size), scale, strict=True))
+    )

@@ -1,8 +1,9 @@
 """Unusual rows are remembered for as long as it takes: what a row means may depend on one a thousand rows back.
 
-A row is unusual if one of its inputs lies more than `FAR_OUT` standard deviations from its mean, as a cue, an alarm or
-a spike does in a quiet stream. The last ones are kept beside their age, until newer ones take their place. Where
-unusual rows are frequent, they are not what this memory is for: their features are zero, and nothing is computed.
+A row is unusual if one of its inputs lies more than `FAR_OUT` standard deviations from its mean, as
+a cue, an alarm or a spike does in a quiet stream. The last ones are kept beside their age, until
+newer ones take their place. Where unusual rows are frequent, they are not what this memory is for:
+their features are zero, and nothing is computed.
 """
 
 from typing import Any, NamedTuple
@@ -46,14 +47,18 @@ class Events(NamedTuple):
 def new_events(shape: Shape) -> Events:
     """Return what is remembered before the first row: nothing."""
     count = shape.num_events
-    return Events(jnp.zeros((count, shape.row_size)), jnp.full(count, -1.0), jnp.zeros(()), jnp.zeros(()))
+    return Events(
+        jnp.zeros((count, shape.row_size)), jnp.full(count, -1.0), jnp.zeros(()), jnp.zeros(())
+    )
 
 
 def event_features(events: Events) -> Float[Array, "V"]:
     """Return inputs and age of each unusual row; zeros while there are none, or too many."""
     known = (events.ages >= 0) & has_events(events)
     ages = jnp.log1p(jnp.maximum(events.ages, 0.0)) * _AGE
-    return jnp.where(known[:, None], jnp.concatenate([events.rows, ages[:, None]], axis=1), 0.0).ravel()
+    return jnp.where(
+        known[:, None], jnp.concatenate([events.rows, ages[:, None]], axis=1), 0.0
+    ).ravel()
 
 
 def has_events(events: Events) -> Bool[Array, ""]:
@@ -79,11 +84,15 @@ def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -
         unusual: whether an input is far out.
     """
     count = events.num_rows + 1
-    share = events.share + (unusual.astype(count.dtype) - events.share) / jnp.minimum(count, _HORIZON)
+    share = events.share + (unusual.astype(count.dtype) - events.share) / jnp.minimum(
+        count, _HORIZON
+    )
     rows = jnp.concatenate([row[None], events.rows[:-1]])
     ages = jnp.where(events.ages >= 0, events.ages + 1, events.ages)
     newest = jnp.concatenate([jnp.zeros(1), ages[:-1]])
-    return Events(jnp.where(unusual, rows, events.rows), jnp.where(unusual, newest, ages), share, count)
+    return Events(
+        jnp.where(unusual, rows, events.rows), jnp.where(unusual, newest, ages), share, count
+    )
 
 
 class OfEvents(AbstractExpert):
@@ -106,7 +115,9 @@ class OfEvents(AbstractExpert):
 
     def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
         """Return what each expert predicts."""
-        return jnp.concatenate([e.predict(one, features) for e, one in zip(self.experts, state, strict=True)])
+        return jnp.concatenate(
+            [e.predict(one, features) for e, one in zip(self.experts, state, strict=True)]
+        )
 
     def learn(
         self,

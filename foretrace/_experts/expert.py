@@ -1,8 +1,9 @@
 """What an expert is: it predicts a row from features that all experts share, and learns when the label comes.
 
-Numbers are predicted in standard deviations from the running mean, as they were when the row was predicted; classes by
-their probabilities. The state of an expert is a tree of arrays of fixed size. Nothing is learned from a label that is
-not known: the state is then returned as it was, bit for bit.
+Numbers are predicted in standard deviations from the running mean, as they were when the row was
+predicted; classes by their probabilities. The state of an expert is a tree of arrays of fixed size.
+Nothing is learned from a label that is not known: the state is then returned as it was, bit for
+bit.
 """
 
 import abc
@@ -20,19 +21,20 @@ class Features(NamedTuple):
 
     Args:
         row: inputs of the row, the last known label and a constant, or a random projection of them.
-        now: numbers and categories of the row, as earlier rows have them, and the last known label; empty where the
-            inputs are projected at random.
+        now: numbers and categories of the row, as earlier rows have them, and the last known label;
+            empty where the inputs are projected at random.
         short: inputs of the row, the rows just before it and their labels.
         lags: inputs of the row, many rows before it and their labels.
         wide: random tanh features of the lags.
         waves: random Fourier features of the row.
         events: inputs of the row and of the last unusual rows, and how long ago these were.
         wide_events: random tanh features of `events`.
-        network_features: inputs of the row and the features in front of the network's decoder; empty without one.
+        network_features: inputs of the row and the features in front of the network's decoder;
+            empty without one.
         network_outputs: outputs of the network for the row; empty without one.
         has_events: whether unusual rows are known and rare; if not, their features are zero.
-        labels: last known labels, the newest first: numbers in standard deviations, NaN where none is known; of
-            classes their indices, -1 where none is known.
+        labels: last known labels, the newest first: numbers in standard deviations, NaN where none
+            is known; of classes their indices, -1 where none is known.
         num_classes: number of classes that have been seen; 0 for numbers.
     """
 
@@ -51,7 +53,9 @@ class Features(NamedTuple):
     num_classes: Int[Array, ""]
 
 
-def probabilities_of_seen(logits: Float[Array, "*E O"], num_classes: Int[Array, ""]) -> Float[Array, "*E O"]:
+def probabilities_of_seen(
+    logits: Float[Array, "*E O"], num_classes: Int[Array, ""]
+) -> Float[Array, "*E O"]:
     """Return the softmax of logits over the classes that have been seen, or over the first one before any label."""
     seen = jnp.arange(logits.shape[-1], dtype=jnp.int32) < jnp.maximum(num_classes, 1)
     return jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)

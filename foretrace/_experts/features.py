@@ -2,11 +2,12 @@
 
     row       the inputs, the last known label, a constant
     lags      the row, earlier numbers and categories, earlier labels; `short` has the first of each
-    wide      tanh(A lags)                  A: random, so that each feature sees few numbers or all of them
-    waves     cos(B row + b)                B: random, at several length scales
+    wide      tanh(A lags)                  A: random, so that each feature sees few numbers or all
+    of them waves     cos(B row + b)                B: random, at several length scales
     events    the row, the last unusual rows and their ages; `wide_events` is tanh(C events)
 
-A row with many inputs is reduced by a random projection first. Random matrices come from fixed seeds.
+A row with many inputs is reduced by a random projection first. Random matrices come from fixed
+seeds.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._experts.events import Events, event_features, has_events, is_unusual, new_events, remember
+from foretrace._experts.events import (
+    Events,
+    event_features,
+    has_events,
+    is_unusual,
+    new_events,
+    remember,
+)
 from foretrace._experts.expert import Features
 from foretrace._experts.shape import FOLDED, LABELS, WIDE, Shape, category_codes, codes
 from foretrace._types import Array, Bool, Float, Int
@@ -31,7 +39,8 @@ class Past(NamedTuple):
 
     Args:
         rows: numbers and codes of the categories of the last rows, the newest first.
-        labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1 where none is known.
+        labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1
+            where none is known.
         events: last unusual rows.
     """
 
@@ -107,7 +116,12 @@ def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
     """Return weights of random features, each of which looks at a different number of features: four to all."""
     width = np.exp(draw.uniform(np.log(min(4, size)), np.log(size), (WIDE - 1, 1)))
     some = draw.uniform(size=(WIDE - 1, size)) < width / size
-    wide = draw.normal(size=(WIDE - 1, size)) * some / np.sqrt(width) * np.exp(draw.uniform(-0.7, 0.7, (WIDE - 1, 1)))
+    wide = (
+        draw.normal(size=(WIDE - 1, size))
+        * some
+        / np.sqrt(width)
+        * np.exp(draw.uniform(-0.7, 0.7, (WIDE - 1, 1)))
+    )
     wide[:, 0] = draw.normal(size=WIDE - 1)
     return wide
 
@@ -121,7 +135,9 @@ def _row_projection(shape: Shape) -> np.ndarray:
         return np.random.default_rng(2).normal(size=(size, inputs)) / np.sqrt(inputs)
     out = np.zeros((size, inputs))
     places = np.arange(inputs)
-    out[np.where(places < shape.used, places, shape.used + (places - shape.used) % FOLDED), places] = 1.0
+    out[
+        np.where(places < shape.used, places, shape.used + (places - shape.used) % FOLDED), places
+    ] = 1.0
     return out
 
 
@@ -145,7 +161,11 @@ def _lagged_map(shape: Shape, draw: np.random.Generator) -> np.ndarray:
 def new_past(shape: Shape) -> Past:
     """Return the past of a stream before its first row."""
     empty = -1.0 if shape.classes else np.nan
-    return Past(jnp.zeros((max(shape.depth, 1), shape.lagged_size)), jnp.full(LABELS, empty), new_events(shape))
+    return Past(
+        jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
+        jnp.full(LABELS, empty),
+        new_events(shape),
+    )
 
 
 def new_seen(shape: Shape) -> Seen:
@@ -155,7 +175,16 @@ def new_seen(shape: Shape) -> Seen:
     no = jnp.zeros((), bool)
     network, outputs = jnp.zeros(shape.network_features), jnp.zeros(shape.network_outputs)
     labels = jnp.zeros(LABELS)
-    return Seen(jnp.zeros(shape.row_size), jnp.zeros(lags), events, network, outputs, no, labels, jnp.zeros(2))
+    return Seen(
+        jnp.zeros(shape.row_size),
+        jnp.zeros(lags),
+        events,
+        network,
+        outputs,
+        no,
+        labels,
+        jnp.zeros(2),
+    )
 
 
 def look(
@@ -195,7 +224,16 @@ def look(
     outputs = network[: shape.network_outputs]
     network = jnp.clip(jnp.nan_to_num(network[shape.network_outputs :]), -_BOUND, _BOUND)
     events = event_features(past.events)
-    seen = Seen(row, jnp.concatenate(parts), events, network, outputs, has_events(past.events), known, moments)
+    seen = Seen(
+        row,
+        jnp.concatenate(parts),
+        events,
+        network,
+        outputs,
+        has_events(past.events),
+        known,
+        moments,
+    )
     places = np.asarray(shape.lagged_places, np.int32)
     now = x[places] if len(places) else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])

@@ -31,7 +31,8 @@ class Further:
 
     Args:
         experts: the experts.
-        shape: shape of the streams. With members each leaf of a carry has an axis of slots in front.
+        shape: shape of the streams. With members each leaf of a carry has an axis of slots in
+            front.
     """
 
     def __init__(self, experts: tuple[AbstractRecurrentExpert, ...], shape: Shape):
@@ -54,7 +55,9 @@ class Further:
         if self.shape.members is None:
             return carries
         slot = row.slot.astype(jnp.int32)
-        return optax.tree.where(row.is_new > 0, self._new(), jax.tree.map(lambda leaf: leaf[slot], carries))
+        return optax.tree.where(
+            row.is_new > 0, self._new(), jax.tree.map(lambda leaf: leaf[slot], carries)
+        )
 
     def put(self, carries: Any, row: Row, one: Any) -> Any:
         """Return the carries of all streams with those of the stream of a row replaced."""
@@ -74,7 +77,12 @@ class Further:
         return tuple(expert.move(state, carry, features) for expert, state, carry in parts)
 
     def learn(
-        self, states: Any, carried: Carried, features: Features, label: Float[Array, "O"], known: Bool[Array, ""]
+        self,
+        states: Any,
+        carried: Carried,
+        features: Features,
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
         """Return the states after the label of a row, the carries behind the row, and those ahead."""
         if not self.experts:
@@ -84,7 +92,9 @@ class Further:
         known = known & carried.has_row
         found = [
             expert.learn(state, before, first, features, label, known)
-            for expert, state, before, first in zip(self.experts, states, carried.before, ahead, strict=True)
+            for expert, state, before, first in zip(
+                self.experts, states, carried.before, ahead, strict=True
+            )
         ]
         states, after, ahead = (tuple(each) for each in zip(*found, strict=True))
         return states, optax.tree.where(carried.has_row, after, carried.before), ahead

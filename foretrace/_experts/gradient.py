@@ -54,8 +54,12 @@ class NumberGradient(AbstractExpert):
         f, taken = features.lags, known.astype(weights.dtype)
         error = changes_of(label, features) - f @ weights
         size = jnp.abs(error)
-        step = jnp.sign(error) * jnp.minimum(size, _CLIP * scale.size) * (self.rate * taken / (f @ f))
-        return weights + f[:, None] * step[None], learned_error(scale, size, 5.0, 0.01 * taken, jnp.array(True))
+        step = (
+            jnp.sign(error) * jnp.minimum(size, _CLIP * scale.size) * (self.rate * taken / (f @ f))
+        )
+        return weights + f[:, None] * step[None], learned_error(
+            scale, size, 5.0, 0.01 * taken, jnp.array(True)
+        )
 
 
 class ClassGradient(AbstractExpert):

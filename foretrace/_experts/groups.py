@@ -26,7 +26,9 @@ EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "events", "
 """Names of the groups of experts."""
 
 
-def experts_of(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
+def experts_of(
+    shape: Shape, wanted: tuple[str, ...]
+) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
     """Return the groups of experts of a shape, and the names of those that would be too large."""
     sizes = {
         "row": shape.size(0) + shape.code_size,
@@ -36,7 +38,9 @@ def experts_of(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExp
         "network": shape.size(0) + shape.code_size + shape.network_features,
     }
     outputs = shape.outputs
-    squares, neighbours = (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
+    squares, neighbours = (
+        (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
+    )
     groups: dict[str, tuple[AbstractExpert, ...]] = {
         name: (squares(name, sizes.get(name, WIDE), outputs),) for name in SETS
     }
@@ -49,7 +53,9 @@ def experts_of(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExp
     if shape.network_features:
         groups["network"] = (squares("network_features", sizes["network"], outputs),)
     if shape.classes:
-        groups["contexts"] = (Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),)
+        groups["contexts"] = (
+            Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),
+        )
         groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
@@ -69,7 +75,9 @@ def experts_of(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractExp
     return tuple(found), tuple(left_out)
 
 
-def further_of(shape: Shape, wanted: tuple[str, ...]) -> tuple[tuple[AbstractRecurrentExpert, ...], tuple[str, ...]]:
+def further_of(
+    shape: Shape, wanted: tuple[str, ...]
+) -> tuple[tuple[AbstractRecurrentExpert, ...], tuple[str, ...]]:
     """Return the experts behind the guard, and the names of those that would be too large."""
     made = {name: make(shape) for name, make in FURTHER.items() if name in wanted}
     left_out = tuple(name for name, expert in made.items() if expert is None)

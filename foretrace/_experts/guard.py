@@ -77,7 +77,9 @@ class Guarded(eqx.Module):
         if self.is_of_classes:
             # At first a product is the prediction without the further experts.
             only = np.eye(1, self.joint.experts)
-            joint = joint._replace(exponents=jnp.asarray(np.repeat(only, len(joint.exponents), axis=0)))
+            joint = joint._replace(
+                exponents=jnp.asarray(np.repeat(only, len(joint.exponents), axis=0))
+            )
         shape = () if self.is_of_classes else (self.joint.outputs,)
         zero = jnp.zeros(shape)
         return Compared(self.without.init(), joint, zero, zero, zero, jnp.zeros(shape, bool))
@@ -121,9 +123,13 @@ class Guarded(eqx.Module):
         else:
             unit = jnp.maximum(state.joint.unit.size / scale, 1e-9)
             found = (jnp.abs(first - label) - jnp.abs(last - label)) / unit
-        return self._compared(state._replace(without=without, joint=joint), jnp.clip(found, -_CLIP, _CLIP), known)
+        return self._compared(
+            state._replace(without=without, joint=joint), jnp.clip(found, -_CLIP, _CLIP), known
+        )
 
-    def _compared(self, state: Compared, found: Float[Array, "*O"], known: Bool[Array, "*O"]) -> Compared:
+    def _compared(
+        self, state: Compared, found: Float[Array, "*O"], known: Bool[Array, "*O"]
+    ) -> Compared:
         """Return the state after a difference of the losses."""
         count = jnp.minimum(state.num_labels + 1, WINDOW)
         mean = state.mean + (found - state.mean) / count
@@ -138,7 +144,9 @@ class Guarded(eqx.Module):
             is_open=jnp.where(known, is_open, state.is_open),
         )
 
-    def _joined(self, first: Float[Array, "O"], further: Float[Array, "X O"]) -> Float[Array, "Y O"]:
+    def _joined(
+        self, first: Float[Array, "O"], further: Float[Array, "X O"]
+    ) -> Float[Array, "Y O"]:
         first = jnp.exp(first) if self.is_of_classes else first
         return jnp.concatenate([first[None], further])
 

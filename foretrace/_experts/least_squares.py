@@ -5,12 +5,13 @@
     W     <- W + v e / (1 / w + f v)
     P     <- S (P - u u^T) S,   S_i = min(forget^{-1/2}, sqrt(prior / P_ii))
 
-`P` is exactly symmetric, because every entry and its mirror image are the same products. It never grows beyond its
-first trace, because no diagonal entry exceeds the prior: a direction that is not excited forgets no further. Float64 is
+`P` is exactly symmetric, because every entry and its mirror image are the same products. It never
+grows beyond its first trace, because no diagonal entry exceeds the prior: a direction that is not
+excited forgets no further. Float64 is
 needed: `P` spans the squared condition number of the features.
 
-Outputs share `P`, and with it the mean of their weights. Sources: Ljung and Soderstrom, Theory and practice of
-recursive identification, 1983; Huber, Robust statistics, 1981.
+Outputs share `P`, and with it the mean of their weights. Sources: Ljung and Soderstrom, Theory and
+practice of recursive identification, 1983; Huber, Robust statistics, 1981.
 """
 
 from typing import NamedTuple
@@ -27,7 +28,9 @@ from foretrace._types import Array, Bool, Float
 _HUBER = 1.5
 _SHARPNESS = 6.0
 """Factor of the scores of classes in their logits. The mixture can sharpen or soften logits; probabilities that were
-cut off at zero would not say which of two unlikely classes is the less likely. 3, 10 and 20 did about as well."""
+cut off at zero would not say which of two unlikely classes is the less likely. 3, 10 and 20 did
+about as well.
+"""
 
 
 class SquaresState(NamedTuple):
@@ -69,7 +72,11 @@ class Recursion(eqx.Module):
         return SquaresState(self.prior * jnp.eye(self.size), jnp.zeros(shape), scale, jnp.zeros(()))
 
     def learn(
-        self, state: SquaresState, f: Float[Array, "F"], y: Float[Array, "O"], known: Bool[Array, ""]
+        self,
+        state: SquaresState,
+        f: Float[Array, "F"],
+        y: Float[Array, "O"],
+        known: Bool[Array, ""],
     ) -> SquaresState:
         """Return the state after the targets of a row; as it was if they are not known."""
         P, W = state.covariance, state.weights
@@ -79,13 +86,19 @@ class Recursion(eqx.Module):
         count = state.num_labels + taken
         is_settled = state.num_labels >= 10
         limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
-        inverse = jnp.maximum(size / jnp.maximum(limit, 1e-12), 1.0) if self.robust else jnp.ones_like(size)
+        inverse = (
+            jnp.maximum(size / jnp.maximum(limit, 1e-12), 1.0)
+            if self.robust
+            else jnp.ones_like(size)
+        )
         v = products(P, f[None])
         power = jnp.maximum(f @ v[:, 0], 0.0)
         W = W + v * (taken * error / (inverse + power))[None]
         Y = v / jnp.sqrt(inverse.mean() + power)
         P = forgotten(P, Y, growth=1 / self.forget, largest=self.prior, known=known)
-        scale = learned_error(state.scale, size, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled)
+        scale = learned_error(
+            state.scale, size, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled
+        )
         return SquaresState(P, W, scale, count)
 
 
@@ -119,7 +132,9 @@ class NumberSquares(AbstractExpert):
 
     def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
         """Return the numbers for each step ahead."""
-        return numbers_of(jnp.clip(getattr(features, self.name) @ state.weights, -RANGE, RANGE), features)
+        return numbers_of(
+            jnp.clip(getattr(features, self.name) @ state.weights, -RANGE, RANGE), features
+        )
 
     def learn(
         self,
@@ -130,7 +145,9 @@ class NumberSquares(AbstractExpert):
         known: Bool[Array, ""],
     ) -> SquaresState:
         """Return the state after a label."""
-        return self.recursion.learn(state, getattr(features, self.name), changes_of(label, features), known)
+        return self.recursion.learn(
+            state, getattr(features, self.name), changes_of(label, features), known
+        )
 
 
 class ClassSquares(AbstractExpert):

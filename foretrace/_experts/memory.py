@@ -92,7 +92,9 @@ class Memory(AbstractRecurrentExpert):
 
     def predict(self, state: MemoryState, carry: Carry, features: Features) -> Float[Array, "E O"]:
         """Return the prediction of a row."""
-        return self.readout.predict(state.readout, self._pass(state.network, carry, features)[0], features)
+        return self.readout.predict(
+            state.readout, self._pass(state.network, carry, features)[0], features
+        )
 
     def move(self, state: MemoryState, carry: Carry, features: Features) -> Carry:
         """Return states and sensitivities behind a row."""
@@ -109,7 +111,9 @@ class Memory(AbstractRecurrentExpert):
     ) -> tuple[MemoryState, Carry, Carry | None]:
         """Return the state after a label, and both carries."""
         head = self.readout.head
-        steering = min(self.readout.outputs, _STEERING) if self.readout.classes else self.readout.outputs
+        steering = (
+            min(self.readout.outputs, _STEERING) if self.readout.classes else self.readout.outputs
+        )
 
         def predicted(network: Any) -> tuple[Array, Any]:
             f, after = self._pass(network, carry, features)
@@ -130,7 +134,9 @@ class Memory(AbstractRecurrentExpert):
         assert limit is not None
         behind = after
         after = corrected(state.network, change, after, limit, batched=False)
-        moved = None if ahead is None else corrected(state.network, change, ahead, limit, batched=False)
+        moved = (
+            None if ahead is None else corrected(state.network, change, ahead, limit, batched=False)
+        )
         readout = self.readout.learn(state.readout, f, error, errors, known)
         network = jax.tree.map(jnp.add, state.network, change)
         sums = [jnp.sum(leaf) for leaf in jax.tree.leaves((changes, readout.head.weights, after))]
@@ -138,7 +144,9 @@ class Memory(AbstractRecurrentExpert):
         new = MemoryState(network, covariances, readout), after, moved
         return optax.tree.where(accepted, new, (state, behind, ahead))
 
-    def _pass(self, network: Any, carry: Carry, features: Features) -> tuple[Float[Array, "F"], Carry]:
+    def _pass(
+        self, network: Any, carry: Carry, features: Features
+    ) -> tuple[Float[Array, "F"], Carry]:
         """Return inputs and outputs of the modules at a row, and the carry behind it."""
         x = features.now.astype(jnp.float32)
         f, after = run(network, carry, Data(x[None]), rule=ONLINE, readout=lambda f: f)

@@ -1,8 +1,8 @@
 """Mixture of experts for classes: weighted products and means of probabilities, the likelier ones counting more.
 
-    product    p(c) ~ prod_e p_e(c)^{w_e},    w <- w - rate (E_p[log p_e] - log p_e(y))      at several rates
-    mean       p(c) = sum_e v_e p_e(c),       v <- (1 - share) v p_e(y) / p(y) + share / E
-    top        p(c) = sum_m q_m p_m(c),       q likewise, over these, the mean and the baselines
+    product    p(c) ~ prod_e p_e(c)^{w_e},    w <- w - rate (E_p[log p_e] - log p_e(y))      at
+    several rates mean       p(c) = sum_e v_e p_e(c),       v <- (1 - share) v p_e(y) / p(y) + share
+    / E top        p(c) = sum_m q_m p_m(c),       q likewise, over these, the mean and the baselines
 
 Labels may arrive late. A product is then judged at the top by its own prediction of that row. Its
 present exponents have seen the labels of the rows in between, which the prediction had not: judged
@@ -11,7 +11,8 @@ a row are one piece of evidence: at the top, the logarithm of a probability is d
 The rates of the products are divided by 1 + delay / 4.
 
 Sources: Mattern, Mixing strategies in data compression, DCC 2012; Herbster and Warmuth, Machine
-Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML 2013.
+Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML
+2013.
 """
 
 from typing import NamedTuple
@@ -134,7 +135,9 @@ class ClassMixture(eqx.Module):
         """Return the logarithms of the experts' probabilities, and the candidates of the top."""
         known = jnp.maximum(num_classes, 1)
         seen = jnp.arange(self.classes, dtype=jnp.int32) < known
-        safe = jnp.where(seen[None], (1 - _FLOOR) * predicted + _FLOOR / known.astype(predicted.dtype), 1.0)
+        safe = jnp.where(
+            seen[None], (1 - _FLOOR) * predicted + _FLOOR / known.astype(predicted.dtype), 1.0
+        )
         logs = jnp.log(safe)
         products = jax.nn.softmax(jnp.where(seen[None], state.exponents @ logs, -jnp.inf), axis=1)
         mean = jnp.where(seen, jax.nn.softmax(state.means) @ safe, 0.0)

@@ -1,22 +1,26 @@
 """Mixture of experts for numbers: convex combinations that follow the experts with the smallest absolute error.
 
-Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the baselines:
+Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the
+baselines:
 
-    combined    v <- v exp(-rate g),   g_e = sign(m - y) (p_e - m) / u       m = sum_e v_e p_e (exponentiated gradient)
-    own         v <- v exp(-rate l),   l_e = |p_e - y| / u                   (exponential weights)
-    shared      v <- (1 - share) v + share prior                             (fixed share)
+    combined    v <- v exp(-rate g),   g_e = sign(m - y) (p_e - m) / u       m = sum_e v_e p_e
+    (exponentiated gradient) own         v <- v exp(-rate l),   l_e = |p_e - y| / u
+    (exponential weights) shared      v <- (1 - share) v + share prior
+    (fixed share)
 
 u is the scale of the mixture's error, so that no unit matters. Half of the prior lies on the
 baselines.
 
 Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
-Its present weights have seen the labels of the rows in between, which the prediction had not: judged
-by them, the combination that follows the last labels most closely would win. Errors of `delay` rows
-in a row are one piece of evidence: the rates of the top and of the first way, and all shares, are
-divided by 1 + delay. Each step ahead has a delay of its own.
+Its present weights have seen the labels of the rows in between, which the prediction had not:
+judged by them, the combination that follows the last labels most closely would win. Errors of
+`delay` rows in a row are one piece of evidence: the rates of the top and of the first way, and all
+shares, are divided by 1 + delay. Each step ahead has a delay of its own.
 
-Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth, Machine
-Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML 2013.
+Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth,
+    Machine
+Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML
+2013.
 """
 
 from typing import NamedTuple
@@ -41,8 +45,8 @@ class NumberWeights(NamedTuple):
     Args:
         experts: logarithm of the weight of each expert in each combination, for each step ahead.
         top: logarithm of the weight of each combination, and of each baseline once more.
-        unit: scale of the error of the mixture at each step ahead, as a number: unlike all else it is not in standard
-            deviations, which may change from one row to the next by any factor.
+        unit: scale of the error of the mixture at each step ahead, as a number: unlike all else it
+            is not in standard deviations, which may change from one row to the next by any factor.
         num_labels: number of labels of each step ahead.
     """
 
@@ -80,7 +84,9 @@ class NumberMixture(eqx.Module):
     @property
     def settings(self) -> tuple[Float[np.ndarray, "M O"], Float[np.ndarray, "M O"]]:
         """Rate and share of each combination, those of both ways behind each other, at each step ahead."""
-        rates, shares = (np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES))
+        rates, shares = (
+            np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES)
+        )
         both_ways = np.repeat(np.stack([self.late, np.ones(self.outputs)]), len(rates) // 2, axis=0)
         return rates / both_ways, shares / self.late
 
@@ -107,8 +113,12 @@ class NumberMixture(eqx.Module):
     def weights(self, state: NumberWeights) -> Float[Array, "E O"]:
         """Return the weight of each expert in the mixture."""
         top = jax.nn.softmax(state.top, axis=0)
-        own = jnp.zeros((self.experts, self.outputs)).at[: self.baselines].set(top[: self.baselines])
-        return own + jnp.einsum("mo,meo->eo", top[self.baselines :], jax.nn.softmax(state.experts, axis=1))
+        own = (
+            jnp.zeros((self.experts, self.outputs)).at[: self.baselines].set(top[: self.baselines])
+        )
+        return own + jnp.einsum(
+            "mo,meo->eo", top[self.baselines :], jax.nn.softmax(state.experts, axis=1)
+        )
 
     def learn(
         self,
@@ -123,7 +133,8 @@ class NumberMixture(eqx.Module):
 
         Args:
             state: state before them.
-            predicted: predictions that the experts made of the rows of these labels, in standard deviations.
+            predicted: predictions that the experts made of the rows of these labels, in standard
+                deviations.
             candidates: what `predict` returned with them.
             label: label of each step ahead, likewise.
             known: whether it is known.

@@ -1,11 +1,13 @@
 """All experts and their mixture as one compiled program: a chunk of rows in, predictions out.
 
     the network:    predict all rows; learn the step whose labels have come
-    for each row:   predict it; then learn the row whose label came with it, `delay` rows ago of the same stream
+    for each row:   predict it; then learn the row whose label came with it, `delay` rows ago of the
+    same stream
 
-A row is predicted before its own label is learned, also inside of a chunk. What a late label needs, waits in a ring.
-The experts and their weights are shared by all streams; each stream has its own past. Everything but the network is
-computed in float64, whatever JAX is set to, by `jax.enable_x64` around each call.
+A row is predicted before its own label is learned, also inside of a chunk. What a late label needs,
+waits in a ring. The experts and their weights are shared by all streams; each stream has its own
+past. Everything but the network is computed in float64, whatever JAX is set to, by `jax.enable_x64`
+around each call.
 """
 
 from functools import lru_cache, partial
@@ -107,14 +109,17 @@ class Mixture:
 
     Args:
         shape: what the streams ask.
-        experts: names of the groups of experts that take part, among `EXPERTS`; the baselines always do.
+        experts: names of the groups of experts that take part, among `EXPERTS`; the baselines
+            always do.
         network: recurrent network of the shape; None if it takes no part.
 
     Raises:
         ValueError: the state would take more than `MAX_BYTES`.
     """
 
-    def __init__(self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Recurrent | None = None):
+    def __init__(
+        self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Recurrent | None = None
+    ):
         self.shape = shape
         self.network = network
         self.experts, left_out = experts_of(shape, experts)
@@ -139,7 +144,9 @@ class Mixture:
         self.packing = Packing(jax.eval_shape(self.init))
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
         self._step = jax.jit(keeping(self._traced_step), donate_argnums=0)
-        self._advance = jax.jit(keeping(partial(self._traced_step, learning=False)), donate_argnums=0)
+        self._advance = jax.jit(
+            keeping(partial(self._traced_step, learning=False)), donate_argnums=0
+        )
         self._predict = jax.jit(taking(self._traced_predict))
         self._weights = jax.jit(taking(lambda state: self.mixture.weights(state.weights)))
 
@@ -165,7 +172,9 @@ class Mixture:
             )
             carries = self.further.init_carries()
             state = MixtureState(
-                jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)),
+                jax.tree.map(
+                    lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)
+                ),
                 carries,
                 carries if self.ring.delay else None,
                 self.ring.empty(waiting, count) if self.ring.delay else None,
@@ -181,7 +190,8 @@ class Mixture:
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
         """Predict each row, and learn the row whose label came with it; `state` is donated.
 
-        This and the other methods take a state as it is, or packed by `packing`, and return it likewise.
+        This and the other methods take a state as it is, or packed by `packing`, and return it
+        likewise.
         """
         with jax.enable_x64(True):
             return self._step(state, self._maps, rows)
@@ -200,7 +210,9 @@ class Mixture:
         """Return the weight of each expert in the mixture, the mean over the steps ahead."""
         with jax.enable_x64(True):
             found = np.asarray(self._weights(state))
-        return dict(zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True))
+        return dict(
+            zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True)
+        )
 
     def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
         _, outputs, _ = self._observed(state, rows, learning=False)
@@ -246,7 +258,9 @@ class Mixture:
         network, step = self.network.step(state.network, parts.x, targets, known, slots, is_new)
         return network, step.outputs.astype(rows.dtype), step.measures
 
-    def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> tuple[Waiting, Past, Any, Any]:
+    def _forward(
+        self, state: MixtureState, maps: Maps, row: Row, outputs: Array
+    ) -> tuple[Waiting, Past, Any, Any]:
         """Return the predictions of a row, the past behind it, its features, and the carries before it.
 
         Args:
@@ -262,7 +276,10 @@ class Mixture:
         x = row.x[: self.shape.inputs]
         seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs)
         features = expand(self.shape, maps, seen)
-        predicted = [expert.predict(now, features) for expert, now in zip(self.experts, state.experts, strict=True)]
+        predicted = [
+            expert.predict(now, features)
+            for expert, now in zip(self.experts, state.experts, strict=True)
+        ]
         carries = self.further.of_stream(state.carries, row)
         found = jnp.concatenate(predicted + self.further.predict(state.further, carries, features))
         if self.shape.classes:
@@ -294,20 +311,28 @@ class Mixture:
             old = self.ring.oldest(rings, (slot,), turn)
             features = expand(self.shape, maps, old.seen)
             late = self.further.of_stream(state.late_carries, row)
-            state = state._replace(rings=rings, turns=state.turns.at[slot].set(self.ring.next_turn(turn)))
+            state = state._replace(
+                rings=rings, turns=state.turns.at[slot].set(self.ring.next_turn(turn))
+            )
             carried = Carried(carries, late, is_there & (turn >= self.ring.delay))
         else:
             carried = Carried(None, carries, is_there)
         return self._learned(state, row, old, features, new.mixed, carried)
 
     def _learned(
-        self, state: MixtureState, row: Row, old: Waiting, features: Any, newest: Array, carried: Carried
+        self,
+        state: MixtureState,
+        row: Row,
+        old: Waiting,
+        features: Any,
+        newest: Array,
+        carried: Carried,
     ) -> tuple[MixtureState, Mixed]:
         known = (row.known > 0) & (row.slot < self.shape.slots) & jnp.isfinite(row.label).all()
         if self.shape.classes:
-            label = (jnp.arange(self.shape.outputs, dtype=jnp.int32) == row.label[0].astype(jnp.int32)).astype(
-                jnp.result_type(float)
-            )
+            label = (
+                jnp.arange(self.shape.outputs, dtype=jnp.int32) == row.label[0].astype(jnp.int32)
+            ).astype(jnp.result_type(float))
             wrong = (jnp.argmax(old.predicted, axis=1) != jnp.argmax(label)).astype(label.dtype)
             # A class without room is nobody's prediction.
             wrong = jnp.where(known, wrong, 1.0)
@@ -365,9 +390,10 @@ class Mixture:
             each = of_members / (self.shape.slots + 1)
             room = int((MAX_BYTES - size + of_members) / each) - 1
             raise ValueError(
-                f"members={self.shape.slots}, delay={self.shape.delay}: a mixture of experts would take "
-                f"{size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are allowed; with this delay there "
-                f"is room for {max(room, 0)} members; use fewer members or a shorter delay"
+                f"members={self.shape.slots}, delay={self.shape.delay}: a mixture of experts would "
+                f"take {size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are "
+                f"allowed; with this delay there is room for {max(room, 0)} members; use fewer "
+                "members or a shorter delay"
             )
 
 

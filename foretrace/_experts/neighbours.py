@@ -35,7 +35,8 @@ class AbstractNeighbours(AbstractExpert):
 
     Args:
         name: name of the expert.
-        size: number of features: the first ones of `short`, which are those of the row alone, or all of them.
+        size: number of features: the first ones of `short`, which are those of the row alone, or
+            all of them.
         outputs: number of steps ahead, or of classes.
         rows: number of rows that are kept.
         nearest: number of neighbours.
@@ -55,7 +56,9 @@ class AbstractNeighbours(AbstractExpert):
             jnp.zeros((), jnp.int32),
         )
 
-    def _mean(self, state: Neighbourhood, features: Features) -> tuple[Float[Array, "O"], Float[Array, ""]]:
+    def _mean(
+        self, state: Neighbourhood, features: Features
+    ) -> tuple[Float[Array, "O"], Float[Array, ""]]:
         """Return the weighted mean of the nearest labels, and the sum of the weights, 0 without any row."""
         q = features.short[: self.size].astype(jnp.float32)
         distances = jnp.maximum(state.squares - 2 * (state.rows @ q) + q @ q, 0.0)
@@ -77,7 +80,8 @@ class AbstractNeighbours(AbstractExpert):
         known: Bool[Array, ""],
     ) -> Neighbourhood:
         """Return the state after a label: the row takes the place of the oldest one."""
-        # All that was read of the rows stands before what is written: the compiler then writes in place.
+        # All that was read of the rows stands before what is written: the compiler then writes in
+        # place.
         known = known & jnp.isfinite(predicted).all()
         q, at = features.short[: self.size].astype(jnp.float32), state.place
         return Neighbourhood(
@@ -132,6 +136,8 @@ class ClassNeighbours(AbstractNeighbours):
     def predict(self, state: Neighbourhood, features: Features) -> Float[Array, "E O"]:
         """Return the probabilities of the classes."""
         mean, total = self._mean(state, features)
-        seen = (jnp.arange(self.outputs, dtype=jnp.int32) < jnp.maximum(features.num_classes, 1)).astype(mean.dtype)
+        seen = (
+            jnp.arange(self.outputs, dtype=jnp.int32) < jnp.maximum(features.num_classes, 1)
+        ).astype(mean.dtype)
         even = seen / seen.sum()
         return ((mean * total + 0.3 * even) / (mean.sum() * total + 0.3))[None]

@@ -1,10 +1,11 @@
 """A recurrent network among the experts: what its outputs say of a row, and what it is to learn.
 
-Of numbers it learns the residual from a base between the mean and the last number, in the running size of this
-residual. All are in standard deviations from the mean.
+Of numbers it learns the residual from a base between the mean and the last number, in the running
+size of this residual. All are in standard deviations from the mean.
 
     y_hat    = base + s * output         s: root mean square of y - base, if it is normal
-    base     = slope * last              slope: that of the best linear prediction from the last number, in [0, 1]
+    base     = slope * last              slope: that of the best linear prediction from the last
+    number, in [0, 1]
 """
 
 from typing import NamedTuple

@@ -54,7 +54,9 @@ class Readout(eqx.Module):
         head = self.head.init(size, self.outputs, jnp.float32)
         return ReadoutState(head, init_errors(1, self.outputs, jnp.float32))
 
-    def predict(self, state: ReadoutState, f: Float[Array, "F"], features: Features) -> Float[Array, "1 O"]:
+    def predict(
+        self, state: ReadoutState, f: Float[Array, "F"], features: Features
+    ) -> Float[Array, "1 O"]:
         """Return the prediction of a row: numbers in standard deviations, or probabilities."""
         scores = self.head.scores(state.head, f).astype(features.row.dtype)
         if self.classes:
@@ -73,14 +75,23 @@ class Readout(eqx.Module):
         """Return the clipped errors of scores, zero without a label; a class that was never seen has none."""
         label = label.astype(scores.dtype)
         if not self.classes:
-            return clipped(state.errors, jnp.where(known, jnp.clip(label, -RANGE, RANGE) - scores, 0.0)[None])
+            return clipped(
+                state.errors, jnp.where(known, jnp.clip(label, -RANGE, RANGE) - scores, 0.0)[None]
+            )
         count = jnp.maximum(features.num_classes, 1)
         seen = (jnp.arange(self.outputs, dtype=jnp.int32) < count) | (label > 0)
         seen = seen & known
-        return clipped(state.errors, jnp.where(seen, label - 1 / count.astype(scores.dtype) - scores, 0.0)[None])
+        return clipped(
+            state.errors,
+            jnp.where(seen, label - 1 / count.astype(scores.dtype) - scores, 0.0)[None],
+        )
 
     def noted(
-        self, state: ReadoutState, error: Float[Array, "1 O"], features: Features, known: Bool[Array, ""]
+        self,
+        state: ReadoutState,
+        error: Float[Array, "1 O"],
+        features: Features,
+        known: Bool[Array, ""],
     ) -> Errors:
         """Return the moments of the errors after those of a row: means over the classes that were seen."""
         if self.classes:

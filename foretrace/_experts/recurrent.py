@@ -1,16 +1,18 @@
 """A recurrent network for many streams whose labels come late: predict now, learn when the labels are there.
 
-    outputs_j, carry_{j+1} = network(carry_j, xs_j)                   now, with the present parameters
-    parameters             = learn(carry_{j-d}, xs_{j-d}, ys_{j-d})   d steps later, on the carry of that step
+    outputs_j, carry_{j+1} = network(carry_j, xs_j)                   now, with the present
+    parameters parameters             = learn(carry_{j-d}, xs_{j-d}, ys_{j-d})   d steps later, on
+    the carry of that step
 
-A step has C rows of each of K streams. Each stream has its carry in a slot, and its carries whose labels have not
-come in a ring; all streams share the network. A step costs what K streams cost, however many slots there are. Streams
-join, leave and start anew through the values of `slots` and `is_new`: nothing is compiled again. One spare slot
-belongs to rows that are missing: its carry stays as it was in the beginning, and its ring is never read.
+A step has C rows of each of K streams. Each stream has its carry in a slot, and its carries whose
+labels have not come in a ring; all streams share the network. A step costs what K streams cost,
+however many slots there are. Streams join, leave and start anew through the values of `slots` and
+`is_new`: nothing is compiled again. One spare slot belongs to rows that are missing: its carry
+stays as it was in the beginning, and its ring is never read.
 
-Without delay both lines are one call: the outputs of a learning step are computed with the parameters before it.
-Everything is computed in the precision that JAX was set to when the object was made, also inside of a program in
-float64.
+Without delay both lines are one call: the outputs of a learning step are computed with the
+parameters before it. Everything is computed in the precision that JAX was set to when the object
+was made, also inside of a program in float64.
 """
 
 from functools import partial
@@ -83,13 +85,15 @@ class RecurrentStep(NamedTuple):
 class Recurrent:
     """Learn C rows of each of K streams in a step; labels come `delay` rows later.
 
-    The gradient is the mean over the streams that have a label in the step: a row that is missing, or has no label,
-    does not dilute it. A step whose loss or gradient is not finite is refused for all of its rows.
+    The gradient is the mean over the streams that have a label in the step: a row that is missing,
+    or has no label, does not dilute it. A step whose loss or gradient is not finite is refused for
+    all of its rows.
 
     Args:
-        learner: learner of K streams (its batch_size), or of one unbatched stream. It updates its parameters at every
-            step that has a label.
-        slots: maximum number of streams; None for one stream that never starts anew, which needs no slots.
+        learner: learner of K streams (its batch_size), or of one unbatched stream. It updates its
+            parameters at every step that has a label.
+        slots: maximum number of streams; None for one stream that never starts anew, which needs no
+            slots.
         chunk: number of rows of a stream in a step.
         delay: number of rows of a stream after which its label comes.
 
@@ -97,7 +101,9 @@ class Recurrent:
         ValueError: a number is out of range, or the streams would take more than `MAX_BYTES`.
     """
 
-    def __init__(self, learner: Learner, *, slots: int | None = None, chunk: int = 1, delay: int = 0):
+    def __init__(
+        self, learner: Learner, *, slots: int | None = None, chunk: int = 1, delay: int = 0
+    ):
         if chunk < 1 or delay < 0:
             raise ValueError(f"chunk={chunk} must be at least 1 and delay={delay} at least 0")
         self.learner = learner
@@ -108,7 +114,8 @@ class Recurrent:
         together = learner.batch_size or 1
         if slots is not None and slots < together:
             raise ValueError(
-                f"members={slots} must be at least together={together}: the rows of a step belong to distinct members"
+                f"members={slots} must be at least together={together}: the rows of a step belong "
+                "to distinct members"
             )
         self._check_memory(delay)
 
@@ -119,7 +126,9 @@ class Recurrent:
             turn = jnp.zeros((), jnp.int32)
             if self.slots is not None:
                 count = self.slots + 1
-                carry, turn = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), (carry, turn))
+                carry, turn = jax.tree.map(
+                    lambda leaf: jnp.repeat(leaf[None], count, axis=0), (carry, turn)
+                )
                 ring = self.ring.empty(self._pending(), count)
             state = self.learner.init(key)
             if self.slots is not None:
@@ -143,7 +152,8 @@ class Recurrent:
             ys: labels of the rows that came `ring.delay` steps of their stream ago.
             mask: which labels count. If none does, parameters and optimiser stay as they are.
             slots: slot of each stream, all distinct; the number of slots for missing rows.
-            is_new: which streams start anew with this step: carry and pending steps are as after `init`.
+            is_new: which streams start anew with this step: carry and pending steps are as after
+                `init`.
         """
         with jax.enable_x64(self.x64):
             xs, ys = self._as_float(xs), self._as_float(ys)
@@ -152,7 +162,9 @@ class Recurrent:
             ready = state.learner._replace(carry=self._to_learner(before))
             weights = self._weights(mask, here)
             if state.pending is None:
-                learned, info = self.learner.step(ready, self._by_stream(xs), self._by_stream(ys), mask=weights)
+                learned, info = self.learner.step(
+                    ready, self._by_stream(xs), self._by_stream(ys), mask=weights
+                )
                 after = self._kept(state, slots, here, before, self._from_learner(learned.carry))
                 state = state._replace(learner=learned._replace(carry=after))
                 return state, RecurrentStep(self._rows(info.outputs), _stacked(info))
@@ -163,10 +175,13 @@ class Recurrent:
             pending = self.ring.write(state.pending, at, turn, new)
             old = self.ring.oldest(pending, at, turn)
             if self.slots is not None:
-                # Until the ring of a stream is full, it may hold steps of the one that had the slot before.
+                # Until the ring of a stream is full, it may hold steps of the one that had the slot
+                # before.
                 old = _where_each(turn >= self.ring.delay, old, jax.tree.map(jnp.zeros_like, old))
             late = ready._replace(carry=self._to_learner(old.carry))
-            learned, info = self.learner.step(late, self._of_ring(old.xs), self._by_stream(ys), mask=weights)
+            learned, info = self.learner.step(
+                late, self._of_ring(old.xs), self._by_stream(ys), mask=weights
+            )
             after = self._kept(state, slots, here, before, self._from_learner(passed.carry))
             turn = self.ring.next_turn(turn)
             if self.slots is not None:
@@ -175,14 +190,22 @@ class Recurrent:
             return state, RecurrentStep(self._rows(outputs), _stacked(info))
 
     def advance(
-        self, state: RecurrentState, xs: Float[Array, "KC I"], slots: Int[Array, "K"], is_new: Bool[Array, "K"]
+        self,
+        state: RecurrentState,
+        xs: Float[Array, "KC I"],
+        slots: Int[Array, "K"],
+        is_new: Bool[Array, "K"],
     ) -> tuple[RecurrentState, Float[Array, "KC M"]]:
         """Return the state behind the next rows and the outputs for them, without learning; see `step`."""
         with jax.enable_x64(self.x64):
             before = self._carries(state, slots, is_new)
             ready = state.learner._replace(carry=self._to_learner(before))
-            outputs, after = self.learner.predict(ready, self._by_stream(self._as_float(xs)), sensitivity=False)
-            carry = self._kept(state, slots, self._here(slots), before, self._from_learner(after.carry))
+            outputs, after = self.learner.predict(
+                ready, self._by_stream(self._as_float(xs)), sensitivity=False
+            )
+            carry = self._kept(
+                state, slots, self._here(slots), before, self._from_learner(after.carry)
+            )
             learner = state.learner._replace(carry=carry, skipped=after.skipped)
             return state._replace(learner=learner), self._rows(outputs)
 
@@ -199,7 +222,9 @@ class Recurrent:
         """Return weights that turn the learner's mean over K streams into the mean over those with a label."""
         counts = mask.reshape(len(here), -1) & here[:, None]
         streams = counts.any(axis=1).sum()
-        weights = jnp.where(counts, len(here) / jnp.maximum(streams, 1), 0).astype(jnp.result_type(float))
+        weights = jnp.where(counts, len(here) / jnp.maximum(streams, 1), 0).astype(
+            jnp.result_type(float)
+        )
         return weights[0] if self.learner.batch_size is None else weights
 
     def _carries(self, state: RecurrentState, slots: Array, is_new: Array) -> Carry:
@@ -207,13 +232,16 @@ class Recurrent:
         if self.slots is None:
             assert state.learner.carry is not None
             return state.learner.carry
-        # A rule that samples needs another key for each start; the learner's key moves on with every step.
+        # A rule that samples needs another key for each start; the learner's key moves on with
+        # every step.
         key = jax.random.fold_in(state.learner.key, 2) if self.learner.rule.samples else None
         first = self.learner.init_carry(state.learner.network, len(slots), key)
         first = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), first)
         return _where_each(is_new, first, _read(state.learner.carry, slots))
 
-    def _kept(self, state: RecurrentState, slots: Array, here: Array, before: Carry, after: Carry) -> Carry:
+    def _kept(
+        self, state: RecurrentState, slots: Array, here: Array, before: Carry, after: Carry
+    ) -> Carry:
         """Return the carries of all slots behind a step."""
         if self.slots is None:
             return after
@@ -247,31 +275,46 @@ class Recurrent:
         return outputs.reshape(-1, outputs.shape[-1])
 
     def _as_float(self, values: Array) -> Array:
-        return values.astype(jnp.result_type(float)) if jnp.issubdtype(values.dtype, jnp.floating) else values
+        return (
+            values.astype(jnp.result_type(float))
+            if jnp.issubdtype(values.dtype, jnp.floating)
+            else values
+        )
 
     def _pending(self) -> PendingStep:
         """Return a pending step of zeros."""
         carry = jax.tree.map(jnp.zeros_like, self.learner.init_carry(self.learner.network, None))
-        return PendingStep(carry, jnp.zeros((self.chunk, self.learner.network.input_size), jnp.result_type(float)))
+        return PendingStep(
+            carry, jnp.zeros((self.chunk, self.learner.network.input_size), jnp.result_type(float))
+        )
 
     def _one_slot(self) -> tuple[Carry, PendingStep]:
         """Return the carry of a stream that has had no row, and its empty ring."""
         return self.learner.init_carry(self.learner.network, None), self.ring.empty(self._pending())
 
     def _check_memory(self, delay: int) -> None:
-        each, pending = num_bytes(jax.eval_shape(self._one_slot)), num_bytes(jax.eval_shape(self._pending))
+        each, pending = (
+            num_bytes(jax.eval_shape(self._one_slot)),
+            num_bytes(jax.eval_shape(self._pending)),
+        )
         size = each * (1 if self.slots is None else self.slots + 1)
         if size > MAX_BYTES:
             carry = each - pending * self.ring.places
             rows = max((MAX_BYTES - carry) // pending - 1, 0) * self.chunk
             members = max(MAX_BYTES // each - 1, 0)
             given = {"members": self.slots, "delay": delay or None}
-            named = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
-            room = f"the delay can be {rows} rows" if self.slots is None else f"there is room for {members} members"
+            named = ", ".join(
+                f"{name}={value}" for name, value in given.items() if value is not None
+            )
+            room = (
+                f"the delay can be {rows} rows"
+                if self.slots is None
+                else f"there is room for {members} members"
+            )
             raise ValueError(
                 f"{named}: their memory would take {size / 2**20:.0f} MiB, but at most "
-                f"{MAX_BYTES / 2**20:.0f} MiB are allowed; with this network {room}; use fewer members, a smaller "
-                "network, a larger chunk or a shorter delay"
+                f"{MAX_BYTES / 2**20:.0f} MiB are allowed; with this network {room}; use fewer "
+                "members, a smaller network, a larger chunk or a shorter delay"
             )
 
 
@@ -286,7 +329,9 @@ def read_measures(measures: Any) -> Measures:
 
 
 def _stacked(info: Info) -> Float[Array, "4"]:
-    return jnp.stack([info.loss, info.gradient_norm, info.update_norm, info.accepted.astype(info.loss.dtype)])
+    return jnp.stack(
+        [info.loss, info.gradient_norm, info.update_norm, info.accepted.astype(info.loss.dtype)]
+    )
 
 
 def _read(carries: Any, slots: Array) -> Any:
@@ -295,9 +340,12 @@ def _read(carries: Any, slots: Array) -> Any:
     def there() -> Any:
         return jax.tree.map(lambda leaf: leaf[slots], carries)
 
-    # The compiler would fuse a plain read into each of its uses and repeat it there, also after the next carries are
-    # written, and would copy all slots for that. A branch is not fused; this one is always taken.
-    return lax.cond(slots[0] >= 0, there, lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(there)))
+    # The compiler would fuse a plain read into each of its uses and repeat it there, also after the
+    # next carries are written, and would copy all slots for that. A branch is not fused; this one
+    # is always taken.
+    return lax.cond(
+        slots[0] >= 0, there, lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(there))
+    )
 
 
 def _where_each(condition: Array, yes: Any, no: Any) -> Any:

@@ -66,8 +66,12 @@ class Reservoir(AbstractRecurrentExpert):
     ) -> tuple[ReadoutState, Carry, Carry | None]:
         """Return the state after a label, and both carries."""
         f, after = self._pass(carry, features)
-        error = self.readout.error(state, self.readout.head.scores(state.head, f), features, label, known)
-        new = self.readout.learn(state, f, error, self.readout.noted(state, error, features, known), known)
+        error = self.readout.error(
+            state, self.readout.head.scores(state.head, f), features, label, known
+        )
+        new = self.readout.learn(
+            state, f, error, self.readout.noted(state, error, features, known), known
+        )
         accepted = jnp.isfinite(new.head.weights).all()
         return optax.tree.where(accepted, new, state), after, ahead
 

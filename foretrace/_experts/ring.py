@@ -11,12 +11,12 @@ from foretrace._types import Array, Int
 class Ring:
     """A ring buffer for `delay` pending steps, one beside the other for many streams.
 
-    It has one place more than steps wait: the new step is written before the oldest one is read, at another place, so
-    that the compiler need not copy the ring to keep what is still to be read.
+    It has one place more than steps wait: the new step is written before the oldest one is read, at
+    another place, so that the compiler need not copy the ring to keep what is still to be read.
 
-    A turn counts the steps since the start of a stream, and falls back by one lap after two: it says where the next
-    step is written, and whether the ring has been filled once. Behind that place lies the oldest step, whose labels
-    come with the new one.
+    A turn counts the steps since the start of a stream, and falls back by one lap after two: it
+    says where the next step is written, and whether the ring has been filled once. Behind that
+    place lies the oldest step, whose labels come with the new one.
 
     Args:
         delay: number of steps until the labels of a step come; 0 for no ring.
@@ -28,11 +28,15 @@ class Ring:
 
     def empty(self, step: Any, *slots: int) -> Any:
         """Return rings of zeros for steps like `step`, one for each slot."""
-        return jax.tree.map(lambda leaf: jnp.zeros((*slots, self.places, *leaf.shape), leaf.dtype), step)
+        return jax.tree.map(
+            lambda leaf: jnp.zeros((*slots, self.places, *leaf.shape), leaf.dtype), step
+        )
 
     def write(self, rings: Any, slots: tuple[Any, ...], turn: Int[Array, "*K"], step: Any) -> Any:
         """Return the rings with a step at a turn, or with steps of some slots at their turns."""
-        return jax.tree.map(lambda leaf, new: leaf.at[*slots, turn % self.places].set(new), rings, step)
+        return jax.tree.map(
+            lambda leaf, new: leaf.at[*slots, turn % self.places].set(new), rings, step
+        )
 
     def oldest(self, rings: Any, slots: tuple[Any, ...], turn: Int[Array, "*K"]) -> Any:
         """Return the oldest step of a ring, or those of some slots, after a step was written at a turn."""

@@ -16,13 +16,17 @@ class Row(NamedTuple):
     """One row, unpacked.
 
     Args:
-        last: last known label when the row is predicted: a number, NaN if none is known, or a class, -1 likewise.
-        moments: mean and standard deviation of the numbers known then; of classes, their number, and 1.
+        last: last known label when the row is predicted: a number, NaN if none is known, or a
+            class, -1 likewise.
+        moments: mean and standard deviation of the numbers known then; of classes, their number,
+            and 1.
         known: 1 if a label came with the row.
         slot: stream of the row; the number of slots for a row that is missing.
         is_new: 1 if the stream starts anew with this row.
-        came: number that came with the row, NaN if none did: the label of one step ahead of each row before it.
-        label: label that came with the row, of the row `delay` rows before: numbers, or the index of a class.
+        came: number that came with the row, NaN if none did: the label of one step ahead of each
+            row before it.
+        label: label that came with the row, of the row `delay` rows before: numbers, or the index
+            of a class.
         is_late_known: 1 if there is a label that the network learns in this step.
         late: that label: an index; or the numbers, and behind them the last one when they were
             predicted, in standard deviations of then. Empty without a network.
@@ -114,14 +118,18 @@ def pack(
         for i, row in enumerate(late):
             if _is_known(row, shape):
                 out[i, 7] = 1.0
-                out[i, at:after] = row.targets if shape.classes else _in_deviations(row, shape.previous)
+                out[i, at:after] = (
+                    row.targets if shape.classes else _in_deviations(row, shape.previous)
+                )
     out[:count, after:] = xs[:count, : shape.packed_inputs]
     return out
 
 
 def _is_known(row: LabelledRow | None, shape: Shape) -> TypeGuard[LabelledRow]:
     """Return whether a row has a label that can be learned; a class without room has none."""
-    return row is not None and None not in row.targets and not (shape.classes and row.targets[0] < 0)
+    return (
+        row is not None and None not in row.targets and not (shape.classes and row.targets[0] < 0)
+    )
 
 
 def _in_deviations(row: LabelledRow, previous: bool) -> np.ndarray:

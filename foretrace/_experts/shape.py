@@ -49,9 +49,10 @@ class Shape:
         previous: whether earlier labels are features.
         has_network: whether a recurrent network is among the experts.
         network_features: number of features in front of the network's decoder.
-        used: number of inputs, the first ones, that were in use when the stream began; None for all.
-        categories: place and number of the indicators of each column of categories. Each earlier value is
-            a few features.
+        used: number of inputs, the first ones, that were in use when the stream began; None for
+            all.
+        categories: place and number of the indicators of each column of categories. Each earlier
+            value is a few features.
         network_inputs: number of inputs of the network, with those of the last known label; None
             for those of a row.
         chunk: number of rows that the network learns together.
@@ -184,7 +185,8 @@ def codes(shape: Shape) -> np.ndarray:
     [[-1.0], [1.0]]
     """
     out = (
-        np.random.default_rng(1).choice([-1.0, 1.0], (shape.outputs, shape.code_size)) / max(shape.code_size, 1) ** 0.5
+        np.random.default_rng(1).choice([-1.0, 1.0], (shape.outputs, shape.code_size))
+        / max(shape.code_size, 1) ** 0.5
     )
     if shape.classes and shape.outputs <= 32 and shape.code_size:
         out[:, 0] = 0.0

@@ -57,47 +57,55 @@ def export(
 ) -> Exported:
     """Write one step as a plain graph that runs without Python, JAX or foretrace.
 
-    An exact online step has no loop over time, so the learning step is a graph like any other. All arrays are real:
-    a complex state `h` is two inputs, `h.re` and `h.im`. A runtime calls the graph once for each row and gives every
-    output `next.NAME` back as the input `NAME`:
+    An exact online step has no loop over time, so the learning step is a graph like any other. All
+    arrays are real: a complex state `h` is two inputs, `h.re` and `h.im`. A runtime calls the graph
+    once for each row and gives every output `next.NAME` back as the input `NAME`:
 
         inference    state, x     -> outputs, next state                    parameters are constants
-        learning     state, x, y  -> outputs, loss, accepted, next state    parameters are part of the state
+        learning     state, x, y  -> outputs, loss, accepted, next state    parameters are part of
+        the state
 
-    In C, parameters and optimiser are fields of a context, which the functions `NAME_init`, `NAME_step`,
-    `NAME_predict` and `NAME_reset` work on; NAME is that of the file.
+    In C, parameters and optimiser are fields of a context, which the functions `NAME_init`,
+    `NAME_step`, `NAME_predict` and `NAME_reset` work on; NAME is that of the file.
 
-    Three files are written: the graph at `path`, and beside it the initial state (`.state.safetensors`) and
-    a header (`.header.json`). They hold data only; nothing is executed when they are read.
+    Three files are written: the graph at `path`, and beside it the initial state
+    (`.state.safetensors`) and a header (`.header.json`). They hold data only; nothing is executed
+    when they are read.
 
     Args:
         model: network, or learner with its rule, optimiser and loss.
         path: file of the graph, such as model.onnx; its folder must exist.
-        format: "stablehlo", portable StableHLO bytecode; "onnx", which needs the extra `export`; or "c", a C99 program
-            and its header file (`.h`), which need <math.h> and <string.h> alone and allocate nothing.
+        format: "stablehlo", portable StableHLO bytecode; "onnx", which needs the extra `export`; or
+            "c", a C99 program and its header file (`.h`), which need <math.h> and <string.h> alone
+            and allocate nothing.
         learn: True for the learning step of a learner, False for the inference step.
         state: state of the learner, whose parameters are exported; default: `model.init()`.
-        target: example of one target for learn=True, of which shape and dtype count; default: a number for each output
-            or one integer class, as the loss takes it.
+        target: example of one target for learn=True, of which shape and dtype count; default: a
+            number for each output or one integer class, as the loss takes it.
 
     Returns:
         The paths of the files.
 
     Raises:
         TypeError: a model of another type, or learn=True for a network.
-        ValueError: an unknown format; a learner of batches, whole sequences or accumulated gradients; a rule or a
-            dropout that samples; a network with a cumulative mean; an operation without a form in the format.
+        ValueError: an unknown format; a learner of batches, whole sequences or accumulated
+            gradients; a rule or a dropout that samples; a network with a cumulative mean; an
+            operation without a form in the format.
         ImportError: format="onnx" without the package onnx.
         OSError: the folder is missing or not writable.
 
     >>> import foretrace as ft, jax, optax, tempfile
-    >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0)
+    ... )
     >>> files = ft.export(network, tempfile.mkdtemp() + "/model.stablehlo")
     >>> files.state.name, files.header.name
     ('model.state.safetensors', 'model.header.json')
     """
     if format not in get_args(Format):
-        raise ValueError(f"export(format={format!r}) is unknown; choose one of {', '.join(get_args(Format))}")
+        raise ValueError(
+            f"export(format={format!r}) is unknown; choose one of {', '.join(get_args(Format))}"
+        )
     files = _files(path, format)
     graph, program = _graph(model, learn, state, target), None
     if format == "c":
@@ -128,7 +136,9 @@ def export_network(
     """
     files = _files(path, format)
     graph = inference_graph(network, inputs=inputs)
-    return _written(files, format, graph, inference_program(files.graph.stem, graph) if format == "c" else None)
+    return _written(
+        files, format, graph, inference_program(files.graph.stem, graph) if format == "c" else None
+    )
 
 
 def _files(path: str | os.PathLike[str], format: Format) -> Exported:
@@ -138,15 +148,22 @@ def _files(path: str | os.PathLike[str], format: Format) -> Exported:
         ValueError, OSError: a name or a folder that cannot be.
     """
     path = Path(path)
-    if format == "c" and (path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII)):
+    if format == "c" and (
+        path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII)
+    ):
         raise ValueError(
-            f"export(path={str(path)!r}): the name of a C file begins the names of its functions; expected letters, "
-            "digits and underscores with the suffix .c, such as model.c"
+            f"export(path={str(path)!r}): the name of a C file begins the names of its functions; "
+            "expected letters, digits and underscores with the suffix .c, such as model.c"
         )
     if path.suffix in (".safetensors", ".json"):
-        raise ValueError(f"export(path={str(path)!r}): the suffix is that of a file beside it; use .onnx or .stablehlo")
+        raise ValueError(
+            f"export(path={str(path)!r}): the suffix is that of a file beside it; use .onnx or "
+            ".stablehlo"
+        )
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot export to {path}: there is no folder {path.parent}; make it first")
+        raise FileNotFoundError(
+            f"cannot export to {path}: there is no folder {path.parent}; make it first"
+        )
     return Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"))
 
 
@@ -157,13 +174,18 @@ def _written(files: Exported, format: Format, graph: Graph, program: Program | N
     else:
         write_atomically(files.graph.with_suffix(".h"), program.header.encode())
         write_atomically(files.graph, program.source.encode())
-    arrays = {name: np.ascontiguousarray(value).reshape(value.shape) for name, value in graph.state.items()}
+    arrays = {
+        name: np.ascontiguousarray(value).reshape(value.shape)
+        for name, value in graph.state.items()
+    }
     write_atomically(files.state, to_bytes(arrays, metadata={"foretrace": header}))
     write_atomically(files.header, header.encode())
     return files
 
 
-def _graph(model: AbstractNetwork | Learner, learn: bool, state: LearnerState | None, target: Any) -> Graph:
+def _graph(
+    model: AbstractNetwork | Learner, learn: bool, state: LearnerState | None, target: Any
+) -> Graph:
     if isinstance(model, Learner):
         if learn:
             return learning_graph(model, state, target)
@@ -173,7 +195,8 @@ def _graph(model: AbstractNetwork | Learner, learn: bool, state: LearnerState | 
         raise TypeError(f"export writes a Network or a Learner, got {type(model).__name__}")
     if learn or state is not None:
         raise TypeError(
-            "export(learn=True) and export(state=…) need a Learner, which knows rule, optimiser and loss; got a Network"
+            "export(learn=True) and export(state=…) need a Learner, which knows rule, optimiser "
+            "and loss; got a Network"
         )
     return inference_graph(model)
 
@@ -201,11 +224,15 @@ def _header(graph: Graph, format: str, state_file: str) -> dict[str, Any]:
 
 def _to_stablehlo(graph: Graph, header: str) -> bytes:
     step = core.jaxpr_as_fun(graph.closed)
-    shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in graph.closed.jaxpr.invars]
+    shapes = [
+        jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in graph.closed.jaxpr.invars
+    ]
     # An input that no output needs stays, so that names and places agree with the header.
     found = jax_export.export(jax.jit(step, keep_unused=True), platforms=("cpu",))(*shapes)
     if "custom_call" in found.mlir_module():
-        raise NotExportable("the step calls a function of the JAX runtime, which a portable graph cannot hold")
+        raise NotExportable(
+            "the step calls a function of the JAX runtime, which a portable graph cannot hold"
+        )
     return bytes(found.mlir_module_serialized)
 
 

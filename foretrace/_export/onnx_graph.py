@@ -51,7 +51,9 @@ def onnx_model(closed: Any, inputs: Sequence[str], outputs: Sequence[str], heade
         described(outputs, closed.jaxpr.outvars),
         [onnx.numpy_helper.from_array(value, name) for name, value in nodes.constants.items()],
     )
-    model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    model = onnx.helper.make_model(
+        body, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
     onnx.helper.set_model_props(model, {"foretrace": header})
     onnx.checker.check_model(model)
     return model.SerializeToString()
@@ -76,13 +78,17 @@ class _Graph:
             operands = self._together(eqn)
             named = [value.name for value in operands]
             found: Any = (
-                self.nodes.add(PLAIN[name], *named) if name in PLAIN else ELEMENTWISE[name](self.nodes, eqn, *named)
+                self.nodes.add(PLAIN[name], *named)
+                if name in PLAIN
+                else ELEMENTWISE[name](self.nodes, eqn, *named)
             )
             shape = np.broadcast_shapes(*(value.shape for value in operands))
             self.values[eqn.outvars[0]] = _Value(found, shape)
             return
         if name not in OTHERS:
-            raise NotExportable(f"the operation {name} has no form in ONNX here; use format='stablehlo'")
+            raise NotExportable(
+                f"the operation {name} has no form in ONNX here; use format='stablehlo'"
+            )
         found = OTHERS[name](self.nodes, eqn, *map(self.read, eqn.invars))
         for var, one in zip(eqn.outvars, [found] if isinstance(found, str) else found, strict=True):
             self.values[var] = _Value(one, var.aval.shape)
@@ -106,7 +112,9 @@ class _Graph:
         whole = tuple(eqn.outvars[0].aval.shape)
         if np.broadcast_shapes(*(value.shape for value in operands)) != whole:
             largest = max(range(len(operands)), key=lambda i: len(eqn.invars[i].aval.shape))
-            operands[largest] = _Value(self.read(eqn.invars[largest]), eqn.invars[largest].aval.shape)
+            operands[largest] = _Value(
+                self.read(eqn.invars[largest]), eqn.invars[largest].aval.shape
+            )
         return operands
 
     def _repeatable(self, eqn: Any) -> _Value:

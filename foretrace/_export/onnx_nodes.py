@@ -21,7 +21,8 @@ def onnx_package() -> Any:
         return importlib.import_module("onnx")
     except ImportError as error:
         raise ImportError(
-            "format='onnx' needs the package onnx, which is not installed; pip install 'foretrace[export]'"
+            "format='onnx' needs the package onnx, which is not installed; pip install "
+            "'foretrace[export]'"
         ) from error
 
 
@@ -49,7 +50,12 @@ class Nodes:
 
     def many(self, operator: str, inputs: list[str], count: int, **attributes: Any) -> list[str]:
         """Add a node with several outputs; return their names."""
-        key = (operator, tuple(inputs), count, tuple(sorted((name, str(v)) for name, v in attributes.items())))
+        key = (
+            operator,
+            tuple(inputs),
+            count,
+            tuple(sorted((name, str(v)) for name, v in attributes.items())),
+        )
         if key not in self._known:
             names = [f"v{len(self.nodes)}" + (f"_{i}" if count > 1 else "") for i in range(count)]
             self.nodes.append(self._helper.make_node(operator, inputs, names, **attributes))

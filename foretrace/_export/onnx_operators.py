@@ -75,7 +75,11 @@ def _is_finite(nodes: Nodes, eqn: Any, x: str) -> str:
 def _select(nodes: Nodes, eqn: Any, which: str, *cases: str) -> str:
     found = cases[0]
     for place, case in enumerate(cases[1:], 1):
-        is_it = which if len(cases) == 2 else nodes.add("Equal", which, nodes.constant(_like(eqn, place)))
+        is_it = (
+            which
+            if len(cases) == 2
+            else nodes.add("Equal", which, nodes.constant(_like(eqn, place)))
+        )
         found = nodes.add("Where", is_it, case, found)
     return found
 
@@ -105,7 +109,9 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     "integer_pow": _integer_power,
     "is_finite": _is_finite,
     "log1p": _log1p,
-    "log2": lambda nodes, eqn, x: nodes.add("Div", nodes.add("Log", x), nodes.constant(_like(eqn, math.log(2)))),
+    "log2": lambda nodes, eqn, x: nodes.add(
+        "Div", nodes.add("Log", x), nodes.constant(_like(eqn, math.log(2)))
+    ),
     "ne": lambda nodes, eqn, a, b: nodes.add("Not", nodes.add("Equal", a, b)),
     "one_minus_square": _one_minus_square,
     "rem": lambda nodes, eqn, a, b: nodes.add("Mod", a, b, fmod=1),
@@ -143,7 +149,9 @@ def _slice(nodes: Nodes, eqn: Any, x: str) -> str:
 def _reverse(nodes: Nodes, eqn: Any, x: str) -> str:
     axes = eqn.params["dimensions"]
     ends = [np.iinfo(np.int64).min] * len(axes)
-    return nodes.add("Slice", x, *map(nodes.integers, ([-1] * len(axes), ends, axes, [-1] * len(axes))))
+    return nodes.add(
+        "Slice", x, *map(nodes.integers, ([-1] * len(axes), ends, axes, [-1] * len(axes)))
+    )
 
 
 def _split(nodes: Nodes, eqn: Any, x: str) -> list[str]:
@@ -176,7 +184,11 @@ def _reduce_booleans(nodes: Nodes, eqn: Any, x: str) -> str:
 
 def _argmax(nodes: Nodes, eqn: Any, x: str) -> str:
     (axis,) = eqn.params["axes"]
-    return nodes.add("Cast", nodes.add("ArgMax", x, axis=axis, keepdims=0), to=nodes.dtype(eqn.params["index_dtype"]))
+    return nodes.add(
+        "Cast",
+        nodes.add("ArgMax", x, axis=axis, keepdims=0),
+        to=nodes.dtype(eqn.params["index_dtype"]),
+    )
 
 
 def _dot_general(nodes: Nodes, eqn: Any, a: str, b: str) -> str:
@@ -210,7 +222,9 @@ class _Picking(NamedTuple):
     index_map: tuple[int, ...]
 
 
-def _picking(eqn: Any, batching: Any, indices_batching: Any, index_map: Any, window: Any, sizes: Any) -> _Picking:
+def _picking(
+    eqn: Any, batching: Any, indices_batching: Any, index_map: Any, window: Any, sizes: Any
+) -> _Picking:
     shape = eqn.invars[0].aval.shape
     front = sorted({*batching, *index_map})
     whole = [axis for axis in range(len(shape)) if axis not in front]
@@ -226,11 +240,19 @@ def _positions(nodes: Nodes, eqn: Any, indices: str, pick: _Picking) -> str:
     for axis in pick.front:
         if axis in pick.index_map:
             place = pick.index_map.index(axis)
-            columns.append(nodes.add("Slice", wide, *map(nodes.integers, ([place], [place + 1], [len(shape) - 1]))))
+            columns.append(
+                nodes.add(
+                    "Slice", wide, *map(nodes.integers, ([place], [place + 1], [len(shape) - 1]))
+                )
+            )
         else:
             along = pick.indices_batching[pick.batching.index(axis)]
-            count = np.arange(shape[along]).reshape([-1 if i == along else 1 for i in range(len(shape))])
-            columns.append(nodes.constant(np.broadcast_to(count, (*shape[:-1], 1)).astype(np.int64)))
+            count = np.arange(shape[along]).reshape(
+                [-1 if i == along else 1 for i in range(len(shape))]
+            )
+            columns.append(
+                nodes.constant(np.broadcast_to(count, (*shape[:-1], 1)).astype(np.int64))
+            )
     return columns[0] if len(columns) == 1 else nodes.add("Concat", *columns, axis=len(shape) - 1)
 
 
@@ -245,7 +267,11 @@ def _gather(nodes: Nodes, eqn: Any, x: str, indices: str) -> str:
         numbers.offset_dims,
         [size for axis, size in enumerate(sizes) if axis not in front],
     )
-    found = nodes.add("GatherND", _transposed(nodes, x, pick.front + pick.whole), _positions(nodes, eqn, indices, pick))
+    found = nodes.add(
+        "GatherND",
+        _transposed(nodes, x, pick.front + pick.whole),
+        _positions(nodes, eqn, indices, pick),
+    )
     # Picked axes are in front now; those that came along go where the result has them.
     rank = len(eqn.outvars[0].aval.shape)
     picked = [axis for axis in range(rank) if axis not in numbers.offset_dims]
@@ -274,10 +300,14 @@ def _window(nodes: Nodes, eqn: Any, sizes: tuple[int, ...], starts: tuple[str, .
     """Return the positions of a part of an array that begins at a computed place and is moved to lie inside."""
     shape = eqn.invars[0].aval.shape
     wide = [nodes.add("Cast", start, to=nodes.dtype(np.int64)) for start in starts]
-    first = nodes.add("Concat", *(nodes.add("Reshape", start, nodes.integers([1])) for start in wide), axis=0)
+    first = nodes.add(
+        "Concat", *(nodes.add("Reshape", start, nodes.integers([1])) for start in wide), axis=0
+    )
     last = nodes.integers(whole - size for whole, size in zip(shape, sizes, strict=True))
     first = nodes.add("Min", nodes.add("Max", first, nodes.integers([0])), last)
-    return nodes.add("Add", first, nodes.constant(np.moveaxis(np.indices(sizes), 0, -1).astype(np.int64)))
+    return nodes.add(
+        "Add", first, nodes.constant(np.moveaxis(np.indices(sizes), 0, -1).astype(np.int64))
+    )
 
 
 def _dynamic_slice(nodes: Nodes, eqn: Any, x: str, *starts: str) -> str:

@@ -90,24 +90,27 @@ class Network(torch.nn.Module):
 def to_torch(network: Network, path: str | os.PathLike[str]) -> TorchFiles:
     """Write a network as a readable PyTorch file that needs torch and safetensors alone.
 
-    The file has a class `Network` with `start`, `step` and `forward`. Its parameters are `torch.nn.Parameter`s, so it
-    can be trained on; dropout is left out.
+    The file has a class `Network` with `start`, `step` and `forward`. Its parameters are
+    `torch.nn.Parameter`s, so it can be trained on; dropout is left out.
 
     Args:
         network: network over LRU, S5, MinGRU or GRU cells.
-        path: Python file to write, such as model.py; the parameters go beside it (`.weights.safetensors`).
+        path: Python file to write, such as model.py; the parameters go beside it
+            (`.weights.safetensors`).
 
     Returns:
         The paths of both files.
 
     Raises:
         TypeError: not a network of equal blocks.
-        ValueError: a cell without a form in PyTorch, a network with a cumulative mean, or a path that does not end in
-            .py.
+        ValueError: a cell without a form in PyTorch, a network with a cumulative mean, or a path
+            that does not end in .py.
         OSError: the folder is missing or not writable.
 
     >>> import foretrace as ft, jax, tempfile
-    >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0)
+    ... )
     >>> ft.to_torch(network, tempfile.mkdtemp() + "/model.py").weights.name
     'model.weights.safetensors'
     """
@@ -116,13 +119,20 @@ def to_torch(network: Network, path: str | os.PathLike[str]) -> TorchFiles:
     path, cell = Path(path), type(network.blocks.cell)
     if cell not in CELLS:
         known = ", ".join(kind.__name__ for kind in CELLS)
-        raise ValueError(f"to_torch has no form of {cell.__name__}, only of {known}; use foretrace.export instead")
+        raise ValueError(
+            f"to_torch has no form of {cell.__name__}, only of {known}; use foretrace.export "
+            "instead"
+        )
     if network.cumulative_mean:
-        raise ValueError("to_torch: a network with cumulative_mean=True has no single step; train one without it")
+        raise ValueError(
+            "to_torch: a network with cumulative_mean=True has no single step; train one without it"
+        )
     if path.suffix != ".py":
         raise ValueError(f"to_torch(path={str(path)!r}) must end in .py: it is a Python file")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; make it first")
+        raise FileNotFoundError(
+            f"cannot write {path}: there is no folder {path.parent}; make it first"
+        )
     files = TorchFiles(path, path.with_suffix(".weights.safetensors"))
     arrays = {}
     for place, leaf in jax.tree.leaves_with_path(eqx.filter(network, eqx.is_array)):

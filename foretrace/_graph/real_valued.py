@@ -1,7 +1,8 @@
 """A traced function again, without complex numbers and without loops: what every graph format can hold.
 
-The derivatives in it are those that autodiff of the cell's one step has found; here each operation is only written in
-other operations. A complex number is a pair of real ones inside, and a loop of known length is its steps in a row.
+The derivatives in it are those that autodiff of the cell's one step has found; here each operation
+is only written in other operations. A complex number is a pair of real ones inside, and a loop of
+known length is its steps in a row.
 """
 
 import operator
@@ -30,7 +31,9 @@ class NotExportable(ValueError):
     """An operation that has no form in a plain graph of real numbers."""
 
 
-def real_valued(function: Callable[..., list[Array]], shapes: Sequence[jax.ShapeDtypeStruct]) -> Callable:
+def real_valued(
+    function: Callable[..., list[Array]], shapes: Sequence[jax.ShapeDtypeStruct]
+) -> Callable:
     """Return the same function without complex numbers inside, with every loop unrolled.
 
     Args:
@@ -38,11 +41,14 @@ def real_valued(function: Callable[..., list[Array]], shapes: Sequence[jax.Shape
         shapes: shapes and dtypes of its arguments.
 
     Raises:
-        NotExportable: when the result is called, for an operation without a real form, such as sampling.
+        NotExportable: when the result is called, for an operation without a real form, such as
+            sampling.
     """
     closed = jax.make_jaxpr(function)(*shapes)
     # What no output needs, such as the PRNG key that moves on, must not be asked for.
-    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    jaxpr, _ = partial_eval.dce_jaxpr(
+        closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
+    )
     return lambda *arguments: _evaluate(jaxpr, closed.consts, arguments)
 
 
@@ -79,8 +85,13 @@ def _apply(eqn: Any, operands: list[Any]) -> list[Any]:
         return _all_branches(eqn, *operands)
     if (inner := _inner(name, params)) is not None:
         return _evaluate(inner.jaxpr, inner.consts, operands)
-    if name in _IMPOSSIBLE or any(jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in eqn.outvars):
-        raise NotExportable(f"the step samples or loops without a known end ({name}), which a plain graph cannot hold")
+    if name in _IMPOSSIBLE or any(
+        jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in eqn.outvars
+    ):
+        raise NotExportable(
+            f"the step samples or loops without a known end ({name}), which a plain graph cannot "
+            "hold"
+        )
     if any(isinstance(value, Pair) for value in operands) or _is_complex(eqn.outvars[0].aval):
         return _apply_to_pairs(eqn, operands)
     return _bound(eqn, operands)
@@ -99,10 +110,15 @@ def _computed(eqn: Any, operands: list[Any]) -> list[Any]:
     if name.startswith("empty"):
         return [np.zeros(eqn.outvars[0].aval.shape, eqn.outvars[0].aval.dtype)]
     if name == "stack":
-        return [jnp.concatenate([jnp.expand_dims(x, params["axis"]) for x in operands], params["axis"])]
+        return [
+            jnp.concatenate([jnp.expand_dims(x, params["axis"]) for x in operands], params["axis"])
+        ]
     if name == "unstack":
         axis = params["axis"]
-        return [lax.index_in_dim(operands[0], i, axis, keepdims=False) for i in range(operands[0].shape[axis])]
+        return [
+            lax.index_in_dim(operands[0], i, axis, keepdims=False)
+            for i in range(operands[0].shape[axis])
+        ]
     if name == "tile":
         return [_tiled(operands[0], params["reps"])]
     if name == "cholesky":
@@ -172,7 +188,9 @@ def _all_branches(eqn: Any, which: Any, *operands: Any) -> list[Any]:
             return Pair(*(lax.select_n(place, *side) for side in zip(*cases, strict=True)))
         return lax.select_n(place, *(jnp.asarray(case, out.aval.dtype) for case in cases))
 
-    return [chosen(out, cases) for out, cases in zip(eqn.outvars, zip(*found, strict=True), strict=True)]
+    return [
+        chosen(out, cases) for out, cases in zip(eqn.outvars, zip(*found, strict=True), strict=True)
+    ]
 
 
 def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
@@ -186,7 +204,9 @@ def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
         carry = out[:carried]
         rows.append(out[carried:])
     rows = rows[::-1] if params["reverse"] else rows
-    stacked = [_joined([_on_parts(lambda x: x[None], y) for y in ys]) for ys in zip(*rows, strict=True)]
+    stacked = [
+        _joined([_on_parts(lambda x: x[None], y) for y in ys]) for ys in zip(*rows, strict=True)
+    ]
     return [*carry, *stacked]
 
 
@@ -208,12 +228,15 @@ def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
     """Return the results of an operation in which complex numbers take part."""
     name, params = eqn.primitive.name, eqn.params
     if name in _EACH_PART:
-        # One operation on the real parts, and the same on the imaginary parts; indices and choices serve both.
+        # One operation on the real parts, and the same on the imaginary parts; indices and choices
+        # serve both.
         sides = [[v[i] if isinstance(v, Pair) else v for v in operands] for i in range(2)]
         return [Pair(*both) for both in zip(*(_bound(eqn, side) for side in sides), strict=True)]
     if name == "dot_general":
         real = _real_params(params)
-        return [_product(operands[0], operands[1], lambda a, b: lax.dot_general_p.bind(a, b, **real))]
+        return [
+            _product(operands[0], operands[1], lambda a, b: lax.dot_general_p.bind(a, b, **real))
+        ]
     if name == "convert_element_type":
         return [_converted(operands[0], params["new_dtype"])]
     if name in _RULES:
@@ -296,13 +319,26 @@ reduce_sum reshape rev scatter-add select_n slice split squeeze stack sub tile t
 _EACH_PART = frozenset(_LINEAR.split())
 """Operations that are linear in the numbers they move or add: the same on either part."""
 
-_PASSING = frozenset({"copy", "copy_p", "name", "optimization_barrier", "sharding_constraint", "stop_gradient"})
+_PASSING = frozenset(
+    {"copy", "copy_p", "name", "optimization_barrier", "sharding_constraint", "stop_gradient"}
+)
 """Operations that change no value."""
 
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"}
+_CALLS = {
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "checkpoint",
+    "remat2",
+    "custom_jvp_call",
+    "custom_vjp_call",
+}
 """Operations that do no more than call a function."""
 
-_IMPOSSIBLE = frozenset({"while", "random_bits", "random_wrap", "threefry2x32", "pure_callback", "io_callback"})
+_IMPOSSIBLE = frozenset(
+    {"while", "random_bits", "random_wrap", "threefry2x32", "pure_callback", "io_callback"}
+)
 
 
 def _inner(name: str, params: dict[str, Any]) -> Any:

@@ -59,7 +59,8 @@ def inference_graph(
     Args:
         network: network to export.
         readout: function of the features of a step, in place of the network's decoder.
-        inputs: function of x that returns what the network reads, such as a normalisation. Default: x itself.
+        inputs: function of x that returns what the network reads, such as a normalisation. Default:
+            x itself.
 
     Raises:
         ValueError: a network that runs on whole sequences only.
@@ -111,7 +112,9 @@ def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
         return [outputs[0]], without_key(after)
 
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
-    return _graph(step, without_key(learner.init() if state is None else state), "", {"x": x}, ["outputs"])
+    return _graph(
+        step, without_key(learner.init() if state is None else state), "", {"x": x}, ["outputs"]
+    )
 
 
 def reset_graph(learner: Learner, state: LearnerState | None) -> Graph:
@@ -131,21 +134,31 @@ def without_key(state: Any) -> Any:
 
 
 def _graph(
-    step: Callable, start: PyTree[Array], prefix: str, data: dict[str, jax.ShapeDtypeStruct], results: list[str]
+    step: Callable,
+    start: PyTree[Array],
+    prefix: str,
+    data: dict[str, jax.ShapeDtypeStruct],
+    results: list[str],
 ) -> Graph:
     structure = jax.tree.structure(start)
     names = [
-        prefix + jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(start)
+        prefix + jax.tree_util.keystr(path, simple=True, separator=".")
+        for path, _ in jax.tree.leaves_with_path(start)
     ]
     leaves = jax.tree.leaves(start)
     state: dict[str, Array] = {}
     for name, leaf in zip(names, leaves, strict=True):
-        state |= {f"{name}.re": leaf.real, f"{name}.im": leaf.imag} if jnp.iscomplexobj(leaf) else {name: leaf}
+        state |= (
+            {f"{name}.re": leaf.real, f"{name}.im": leaf.imag}
+            if jnp.iscomplexobj(leaf)
+            else {name: leaf}
+        )
 
     def of_real_arrays(*arguments: Array) -> list[Array]:
         pieces = iter(arguments[: len(state)])
         parts = [
-            jax.lax.complex(next(pieces), next(pieces)) if jnp.iscomplexobj(leaf) else next(pieces) for leaf in leaves
+            jax.lax.complex(next(pieces), next(pieces)) if jnp.iscomplexobj(leaf) else next(pieces)
+            for leaf in leaves
         ]
         found, after = step(structure.unflatten(parts), *arguments[len(state) :])
         for leaf in jax.tree.leaves(after):
@@ -154,7 +167,9 @@ def _graph(
 
     shapes = [*map(_shape_of, state.values()), *data.values()]
     closed = jax.make_jaxpr(real_valued(of_real_arrays, shapes))(*shapes)
-    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    jaxpr, _ = partial_eval.dce_jaxpr(
+        closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
+    )
     values = {name: np.asarray(value) for name, value in state.items()}
     return Graph(closed.replace(jaxpr=jaxpr), values, data, results)
 
@@ -174,16 +189,16 @@ def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
         except (TypeError, ValueError, AssertionError):
             continue
     raise ValueError(
-        "export(learn=True): the loss takes neither a number for each output nor one integer class as its target; "
-        "give an example of a target: target=…"
+        "export(learn=True): the loss takes neither a number for each output nor one integer class "
+        "as its target; give an example of a target: target=…"
     )
 
 
 def _check_network(network: AbstractNetwork) -> None:
     if network.cumulative_mean:
         raise ValueError(
-            "a network with cumulative_mean=True decodes a mean over the whole sequence and has no single step to "
-            "export; train one with cumulative_mean=False"
+            "a network with cumulative_mean=True decodes a mean over the whole sequence and has no "
+            "single step to export; train one with cumulative_mean=False"
         )
 
 
@@ -197,8 +212,9 @@ def _check_learner(learner: Learner) -> None:
     }.items():
         if is_set:
             raise ValueError(
-                f"export(learn=True) writes the step of one stream that learns at every step, and this learner has "
-                f"{name}; make a Learner with the trained network and without that option"
+                "export(learn=True) writes the step of one stream that learns at every step, and "
+                f"this learner has {name}; make a Learner with the trained network and without "
+                "that option"
             )
     masks = jax.eval_shape(learner.network.dropout_masks, jax.random.key(0))
     for what, samples in {
@@ -208,6 +224,6 @@ def _check_learner(learner: Learner) -> None:
     }.items():
         if samples:
             raise NotExportable(
-                f"export(learn=True): {what}, and a plain graph has no random numbers; use a rule such as ONLINE, RTRL "
-                "or TRUNCATED, no dropout and full precision"
+                f"export(learn=True): {what}, and a plain graph has no random numbers; use a rule "
+                "such as ONLINE, RTRL or TRUNCATED, no dropout and full precision"
             )

@@ -37,29 +37,35 @@ def check_options(learner: "Learner") -> None:
         )
     if not (learner.head is None or isinstance(learner.head, LeastSquares)):
         raise TypeError(
-            f"Learner(head={learner.head!r:.80}) must be a head, such as ft.heads.least_squares(), or None for the "
-            "network's decoder"
+            f"Learner(head={learner.head!r:.80}) must be a head, such as ft.heads.least_squares(), "
+            "or None for the network's decoder"
         )
     check_loss(learner.loss)
     if learner.head is not None or isinstance(learner.optimizer, Kalman):
         _check_rows(learner)
     if learner.mean_loss and learner.accumulate:
         raise ValueError(
-            "mean_loss=True divides by the steps of one call; with accumulate=True the sequence has several calls: "
-            "divide its weights (mask) by their sum yourself"
+            "mean_loss=True divides by the steps of one call; with accumulate=True the sequence "
+            "has several calls: divide its weights (mask) by their sum yourself"
         )
     if batch_size is not None and batch_size < 1:
-        raise ValueError(f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream")
-    if mesh is not None and (len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size):
         raise ValueError(
-            f"Learner(mesh={mesh}) must have one axis of devices that share batch_size={batch_size} evenly"
+            f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream"
+        )
+    if mesh is not None and (
+        len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size
+    ):
+        raise ValueError(
+            f"Learner(mesh={mesh}) must have one axis of devices that share "
+            f"batch_size={batch_size} evenly"
         )
     check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
     segment = learner.mode.segment if isinstance(learner.mode, Whole) else None
     in_parts = runs_in_parts(rule) and not learner.network.cumulative_mean
     if segment is not None and not in_parts:
         raise ValueError(
-            f"Learner(segment={segment}) is for rules without credit in depth and networks without a cumulative mean"
+            f"Learner(segment={segment}) is for rules without credit in depth and networks without "
+            "a cumulative mean"
         )
     dtype = learner.sensitivity_dtype
     if dtype not in (None, *get_args(SensitivityDtype)):
@@ -67,8 +73,8 @@ def check_options(learner: "Learner") -> None:
     if dtype is not None and (learner.whole_sequences or not carries_sensitivities(rule)):
         where = "on whole sequences" if learner.whole_sequences else f"under {rule}"
         raise ValueError(
-            f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; {where} there "
-            "are none: leave it out, or use a rule such as ONLINE in chunks"
+            f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; "
+            f"{where} there are none: leave it out, or use a rule such as ONLINE in chunks"
         )
 
 
@@ -76,8 +82,8 @@ def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
     """Warn the caller's caller of parameters that can receive no gradient under a rule."""
     if names := untrained_parameters(network, rule):
         warnings.warn(
-            f"under {rule} the gradient of {', '.join(names)} is structurally zero: these parameters stay "
-            "as they are (warn=False silences this)",
+            f"under {rule} the gradient of {', '.join(names)} is structurally zero: these "
+            "parameters stay as they are (warn=False silences this)",
             UntrainedParameters,
             stacklevel=3,
         )
@@ -95,12 +101,20 @@ def _check_rows(learner: "Learner") -> None:
     }
     for name, given in modes.items():
         if given:
-            raise ValueError(f"Learner({name}=…) does not go with {owner}, which learns from every row: leave it out")
+            raise ValueError(
+                f"Learner({name}=…) does not go with {owner}, which learns from every row: leave "
+                "it out"
+            )
     measurement_of(learner.loss)
     if learner.rule.samples:
-        raise ValueError(f"{owner} needs a rule that carries all of its sensitivities, and {learner.rule} samples them")
+        raise ValueError(
+            f"{owner} needs a rule that carries all of its sensitivities, and {learner.rule} "
+            "samples them"
+        )
     if jax.eval_shape(learner.network.dropout_masks, jax.random.key(0)) is not None:
-        raise ValueError(f"{owner} needs predictions without noise: make the network with dropout=0")
+        raise ValueError(
+            f"{owner} needs predictions without noise: make the network with dropout=0"
+        )
 
 
 def _check_weights(mask: Any) -> None:
@@ -110,15 +124,24 @@ def _check_weights(mask: Any) -> None:
     negative = np.argwhere(np.asarray(mask, np.float64) < 0)
     if negative.size:
         where = tuple(map(int, negative[0]))
-        raise ValueError(f"mask holds {np.asarray(mask)[where]} at {where}, expected weights of at least 0")
+        raise ValueError(
+            f"mask holds {np.asarray(mask)[where]} at {where}, expected weights of at least 0"
+        )
 
 
-def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False) -> None:
+def check_call(
+    learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False
+) -> None:
     """Raise an error that names what is wrong with the state or the data of a call."""
     if last and not learner.whole_sequences:
-        raise ValueError("step(last=True) is for sequences with one target: make the learner with whole_sequences=True")
+        raise ValueError(
+            "step(last=True) is for sequences with one target: make the learner with "
+            "whole_sequences=True"
+        )
     if not isinstance(state, LearnerState):
-        raise TypeError(f"state is a {type(state).__name__}, expected what init() or the previous call returned")
+        raise TypeError(
+            f"state is a {type(state).__name__}, expected what init() or the previous call returned"
+        )
     check_chunk(learner.network, x, y, mask, reset, last=last)
     if y is not None:
         check_labels(learner.network, learner.loss, x, y, mask, last=last)
@@ -126,15 +149,15 @@ def check_call(learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset:
     streams = np.shape(x)[0] if np.ndim(x) == 3 else None
     if streams != learner.batch_size and not learner.whole_sequences:
         raise ValueError(
-            f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was made with "
-            f"batch_size={learner.batch_size}"
+            f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was "
+            f"made with batch_size={learner.batch_size}"
         )
     if (learner.head is not None or isinstance(learner.optimizer, Kalman)) and mask is not None:
         _check_weights(mask)
     if learner.mesh is not None and (streams is None or streams % learner.mesh.size):
         raise ValueError(
-            f"x has shape {np.shape(x)}: {learner.mesh.size} devices share the sequences of a batch evenly, "
-            f"{learner.mesh.size} or a multiple of it"
+            f"x has shape {np.shape(x)}: {learner.mesh.size} devices share the sequences of a "
+            f"batch evenly, {learner.mesh.size} or a multiple of it"
         )
 
 
@@ -149,20 +172,27 @@ def check_state(learner: "Learner", given: LearnerState) -> None:
     if wrong is not None:
         found = f"is {theirs.get(wrong, 'missing')}, expected {ours.get(wrong, 'nothing there')}"
     else:
-        pairs = zip(LearnerState._fields, map(jax.tree.structure, own), map(jax.tree.structure, given), strict=True)
+        pairs = zip(
+            LearnerState._fields,
+            map(jax.tree.structure, own),
+            map(jax.tree.structure, given),
+            strict=True,
+        )
         wrong = next((name for name, want, have in pairs if want != have), None)
         found = "has the right arrays, but was made with other options"
     if wrong is not None:
         raise ValueError(
-            f"state.{wrong} {found}: it is not a state of this learner; use one that its own init(), step() or "
-            "ft.load(path, learner) returned"
+            f"state.{wrong} {found}: it is not a state of this learner; use one that its own "
+            "init(), step() or ft.load(path, learner) returned"
         )
 
 
 def _kinds(state: LearnerState) -> dict[str, str]:
     """Return dtype and shape of each array by its name; PRNG keys of every kind are alike."""
     return {
-        jax.tree_util.keystr(path, simple=True, separator="."): ("key" if is_key(leaf) else str(leaf.dtype))
+        jax.tree_util.keystr(path, simple=True, separator="."): (
+            "key" if is_key(leaf) else str(leaf.dtype)
+        )
         + str(list(leaf.shape))
         for path, leaf in jax.tree.leaves_with_path(state)
     }

@@ -25,7 +25,8 @@ class Fit(NamedTuple):
     """What `fit` returns.
 
     Args:
-        network: network of the epoch with the lowest validation loss, or of the last epoch without validation.
+        network: network of the epoch with the lowest validation loss, or of the last epoch without
+            validation.
         losses: mean training loss of the accepted updates of each epoch.
         validation_losses: validation loss after each epoch; empty without validation.
     """
@@ -58,37 +59,51 @@ def fit(
     Args:
         network: network to begin with.
         xs: inputs of S sequences of T steps.
-        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), which the outputs of its last
-            step that counts are compared with.
+        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), which the
+            outputs of its last step that counts are compared with.
         loss: loss of one step, `loss(output, y)`.
-        rule: learning rule or its name. Default: backpropagation through time, which is exact and whose time and
-            memory are those of the online rule on whole sequences.
+        rule: learning rule or its name. Default: backpropagation through time, which is exact and
+            whose time and memory are those of the online rule on whole sequences.
         optimizer: Optax optimiser; default: `adamw(1e-3)`.
         mask: booleans that say which steps are there, (S, T); default: all.
         epochs: largest number of passes over the training sequences.
         batch_size: number of sequences of one update.
         validation: share of the sequences that is held out, at least one sequence; 0 for none.
-        patience: number of epochs without a lower validation loss after which training stops; default: no early stop.
+        patience: number of epochs without a lower validation loss after which training stops;
+            default: no early stop.
         progress: whether to show a progress bar.
         key: PRNG key of the split, the order of the sequences and the dropout masks.
 
     Raises:
         TypeError: xs that are not floating point, xs or ys that are not numbers.
-        ValueError: shapes that do not fit, a number out of range, patience without validation, a validation loss
-            that is not finite, or an epoch of which every update was refused.
+        ValueError: shapes that do not fit, a number out of range, patience without validation, a
+            validation loss that is not finite, or an epoch of which every update was refused.
 
     Warns:
-        RuntimeWarning: some updates of an epoch were refused, because loss, gradient or update was not finite.
+        RuntimeWarning: some updates of an epoch were refused, because loss, gradient or update was
+            not finite.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> xs = jax.random.normal(jax.random.key(0), (20, 5, 1))
-    >>> network = ft.Network(1, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(1))
-    >>> found = ft.fit(network, xs, xs, loss=ft.losses.squared_error, epochs=3, key=jax.random.key(2), progress=False)
+    >>> network = ft.Network(
+    ...     1, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(1)
+    ... )
+    >>> found = ft.fit(
+    ...     network,
+    ...     xs,
+    ...     xs,
+    ...     loss=ft.losses.squared_error,
+    ...     epochs=3,
+    ...     key=jax.random.key(2),
+    ...     progress=False,
+    ... )
     >>> len(found.losses), len(found.validation_losses)
     (3, 3)
     """
     xs, ys = _numbers("xs", xs), _numbers("ys", ys)
-    _check(xs, ys, mask, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience)
+    _check(
+        xs, ys, mask, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience
+    )
     mask = None if mask is None else jnp.asarray(mask, bool)
     last = ys.ndim < 2 or ys.shape[1] != xs.shape[1]
     check_chunk(network, xs, ys, mask, last=last)
@@ -97,12 +112,16 @@ def fit(
     held = min(max(1, round(validation * len(xs))), len(xs) - 1) if validation else 0
     test, train = shuffled[:held], shuffled[held:]
     optimizer = adamw() if optimizer is None else optimizer
-    learner = Learner(network, rule=rule, loss=loss, optimizer=optimizer, whole_sequences=True, mean_loss=True)
+    learner = Learner(
+        network, rule=rule, loss=loss, optimizer=optimizer, whole_sequences=True, mean_loss=True
+    )
     score = jax.jit(partial(_mean_loss, rule=learner.rule, loss=loss, last=last))
     state, best, losses, scores = learner.init(masks), network, [], []
     size = min(batch_size, len(train))
     for epoch in _bar(epochs, progress):
-        rows = train[np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))]
+        rows = train[
+            np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))
+        ]
         # The last batch is filled up from the first, so that all have one shape.
         rows = np.resize(rows, -(-len(rows) // size) * size)
         infos = []
@@ -114,11 +133,16 @@ def fit(
         if not held:
             best = state.network
             continue
-        scores.append(float(score(state.network, Data(xs[test], ys[test], None if mask is None else mask[test]))))
+        scores.append(
+            float(
+                score(state.network, Data(xs[test], ys[test], None if mask is None else mask[test]))
+            )
+        )
         if not math.isfinite(scores[-1]):
             raise ValueError(
-                f"fit: the validation loss of epoch {epoch + 1} is {scores[-1]}; look for NaN, and for labels that are "
-                "no class, in ys of the sequences, or try a smaller learning rate"
+                f"fit: the validation loss of epoch {epoch + 1} is {scores[-1]}; look for NaN, and "
+                "for labels that are no class, in ys of the sequences, or try a smaller learning "
+                "rate"
             )
         if scores[-1] == min(scores):
             best = state.network
@@ -130,8 +154,14 @@ def fit(
 def _mean_accepted(infos: list[tuple[Array, Array]], epoch: int) -> float:
     """Return the mean loss of the updates of an epoch; warn of those that were refused."""
     losses = [float(loss) for loss, accepted in jax.device_get(infos) if accepted]
-    refused = f"fit: {len(infos) - len(losses)} of {len(infos)} updates of epoch {epoch} were refused, because loss"
-    refused += ", gradient or update was NaN or infinite; look for values that are far too large, scale xs and ys, or "
+    refused = (
+        f"fit: {len(infos) - len(losses)} of {len(infos)} updates of epoch {epoch} were "
+        "refused, because loss"
+    )
+    refused += (
+        ", gradient or update was NaN or infinite; look for values that are far too large, "
+        "scale xs and ys, or "
+    )
     refused += "try a smaller learning rate"
     if not losses:
         raise ValueError(refused)
@@ -140,7 +170,9 @@ def _mean_accepted(infos: list[tuple[Array, Array]], epoch: int) -> float:
     return float(np.mean(losses))
 
 
-def _mean_loss(network: Network, data: Data, *, rule: LearningRule, loss: Loss, last: bool) -> Array:
+def _mean_loss(
+    network: Network, data: Data, *, rule: LearningRule, loss: Loss, last: bool
+) -> Array:
     data = weighted(data, mean_loss=True, last=last)
     return chunk_loss(network, None, data, rule=rule, loss=loss, return_carry=False)[0]
 
@@ -158,19 +190,24 @@ def _numbers(name: str, values: Any) -> Array:
         return jnp.asarray(values)
     except TypeError as error:
         raise TypeError(
-            f"fit: {name} is a {type(values).__name__} whose values are not all numbers, expected an array; "
-            "the rows of a table are learned by foretrace stream, or by ft.stream.Classifier and Regressor"
+            f"fit: {name} is a {type(values).__name__} whose values are not all numbers, expected "
+            "an array; the rows of a table are learned by foretrace stream, or by "
+            "ft.stream.Classifier and Regressor"
         ) from error
 
 
 def _check(xs: Array, ys: Array, mask: Array | None, **numbers: float | None) -> None:
     if xs.ndim != 3 or ys.ndim < 1 or len(xs) != len(ys):
         raise ValueError(
-            f"fit: xs has shape {xs.shape} and ys {ys.shape}, expected (S, T, I) and (S, T, …) or (S, …) with as many "
-            "sequences S; the rows of one table are a stream, for ft.Learner or ft.stream"
+            f"fit: xs has shape {xs.shape} and ys {ys.shape}, expected (S, T, I) and (S, T, …) or "
+            "(S, …) with as many sequences S; the rows of one table are a stream, for ft.Learner "
+            "or ft.stream"
         )
     if mask is not None and np.shape(mask) != xs.shape[:2]:
-        raise ValueError(f"fit: mask has shape {np.shape(mask)}, expected {xs.shape[:2]}, one element for each step")
+        raise ValueError(
+            f"fit: mask has shape {np.shape(mask)}, expected {xs.shape[:2]}, one element for each "
+            "step"
+        )
     for name in ("epochs", "batch_size", "patience"):
         value = numbers[name]
         if value is not None and value < 1:
@@ -178,6 +215,11 @@ def _check(xs: Array, ys: Array, mask: Array | None, **numbers: float | None) ->
     share = numbers["validation"]
     assert share is not None
     if not 0 <= share < 1 or (share and len(xs) < 2):
-        raise ValueError(f"fit(validation={share}) must lie in [0, 1), and leave sequences of {len(xs)} to train on")
+        raise ValueError(
+            f"fit(validation={share}) must lie in [0, 1), and leave sequences of {len(xs)} to "
+            "train on"
+        )
     if numbers["patience"] is not None and not share:
-        raise ValueError("fit(patience=…) needs a validation loss: set validation to a share such as 0.1")
+        raise ValueError(
+            "fit(patience=…) needs a validation loss: set validation to a share such as 0.1"
+        )

@@ -26,8 +26,8 @@ class LossWatch:
         held = min over time of max(the last HELD means)
         forgotten: min(the last HELD means - 2 standard errors) > held + max(WORSE |held|, least)
 
-    So a level counts once all blocks of a long stretch were below it, and is lost once all of another one are clearly
-    above it: single bad blocks, and noise around a level, are neither.
+    So a level counts once all blocks of a long stretch were below it, and is lost once all of
+    another one are clearly above it: single bad blocks, and noise around a level, are neither.
 
     Args:
         least: smallest rise that counts; `LEAST` of the mean of the first block if None.
@@ -51,7 +51,8 @@ class LossWatch:
 
         Args:
             loss: loss, or sum of losses; it is left out if it is not finite.
-            weight: number of losses in it, or the loss of a baseline; the mean of a block is sum(loss) / sum(weight).
+            weight: number of losses in it, or the loss of a baseline; the mean of a block is
+                sum(loss) / sum(weight).
         """
         if not math.isfinite(loss + weight):
             return None
@@ -108,9 +109,9 @@ def warn_if_forgotten(watch: LossWatch, losses: list[tuple[Float[Array, ""], int
     for loss, rows in jax.device_get(losses):
         if (lost := watch.add(float(loss), rows)) is not None:
             warnings.warn(
-                f"the loss of a row was {lost[0]:.3g} in the last {BLOCK * HELD:,} calls, and at most {lost[1]:.3g} "
-                "for as long before: the stream has changed, or the network has lost what it had learned "
-                "(docs/streaming.md, What a long run loses)",
+                f"the loss of a row was {lost[0]:.3g} in the last {BLOCK * HELD:,} calls, and at "
+                f"most {lost[1]:.3g} for as long before: the stream has changed, or the network "
+                "has lost what it had learned (docs/streaming.md, What a long run loses)",
                 Forgetting,
                 stacklevel=3,
             )

@@ -94,20 +94,28 @@ class Kalman:
     def __post_init__(self) -> None:
         for name in ("prior", "measurement_noise"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"kalman({name}={getattr(self, name)}) must be a finite number above 0")
+                raise ValueError(
+                    f"kalman({name}={getattr(self, name)}) must be a finite number above 0"
+                )
         for name in ("process_noise", "delay", "warmup"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"kalman({name}={getattr(self, name)}) must be a finite number of at least 0")
+                raise ValueError(
+                    f"kalman({name}={getattr(self, name)}) must be a finite number of at least 0"
+                )
         if self.state_correction is not None and not self.state_correction > 0:
             raise ValueError(
-                f"kalman(state_correction={self.state_correction}) must be positive, or None for no correction"
+                f"kalman(state_correction={self.state_correction}) must be positive, or None for "
+                "no correction"
             )
 
     def init(self, nodes: list[Float[Array, "M p"]]) -> KalmanState:
         """Return the state before the first label, for the parameters of each group of nodes."""
         return KalmanState(
             tuple(
-                jnp.tile(self.prior * jnp.eye(group.shape[1], dtype=group.dtype), (len(group), 1, 1)) for group in nodes
+                jnp.tile(
+                    self.prior * jnp.eye(group.shape[1], dtype=group.dtype), (len(group), 1, 1)
+                )
+                for group in nodes
             )
         )
 
@@ -135,7 +143,9 @@ class Kalman:
         active = known.any() & (errors.num_labels >= self.warmup)
         on = active.astype(found.dtype)
         v = (repetition(errors) if self.autocorrelation else 1.0) * (1.0 + self.delay)
-        noise = (self.measurement_noise * jnp.eye(streams, dtype=found.dtype) + head_variance) * (variance(errors) * v)
+        noise = (self.measurement_noise * jnp.eye(streams, dtype=found.dtype) + head_variance) * (
+            variance(errors) * v
+        )
         A, spread = jnp.kron(noise, jnp.eye(outputs, dtype=found.dtype)), []
         for U, J in zip(state.covariances, jacobians, strict=True):
             moved = products(U, J)

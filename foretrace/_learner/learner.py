@@ -18,7 +18,13 @@ from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss, advance_late, evaluate
 from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
-from foretrace._learner.checks import SensitivityDtype, check_call, check_options, check_state, warn_of_untrained
+from foretrace._learner.checks import (
+    SensitivityDtype,
+    check_call,
+    check_options,
+    check_state,
+    warn_of_untrained,
+)
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
 from foretrace._learner.kalman import Kalman
 from foretrace._learner.mode import Mode, PerCall, PerSequence, Whole, make_mode
@@ -38,46 +44,62 @@ MaybeCarry = TypeVar("MaybeCarry", Carry, Carry | None)
 class Learner:
     """Train a network on streams, chunk by chunk, under a learning rule.
 
-    The length of what `step` is given decides how it runs: one step (real-time recurrent learning), a chunk, or a
-    whole sequence. Memory does not depend on how long the stream is.
+    The length of what `step` is given decides how it runs: one step (real-time recurrent learning),
+    a chunk, or a whole sequence. Memory does not depend on how long the stream is.
 
-    By default every call updates the parameters. Sensitivities then belong to the parameters of the past and are
-    stale, as always in real-time recurrent learning: little at small rates, much at large ones (docs/streaming.md
-    has figures). With `accumulate=True` the gradient is summed until a call with `end=True`: one update for each
-    sequence, exact (the paper's setting).
+    By default every call updates the parameters. Sensitivities then belong to the parameters of the
+    past and are stale, as always in real-time recurrent learning: little at small rates, much at
+    large ones (docs/streaming.md has figures). With `accumulate=True` the gradient is summed until
+    a call with `end=True`: one update for each sequence, exact (the paper's setting).
 
     Args:
         network: network to begin with.
         rule: learning rule or its name.
-        optimizer: Optax optimiser, e.g. `foretrace.adamw`, or the second-order step `foretrace.kalman`.
-        loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`. If it has a method
-            `check(output_size, ys)`, that sees the targets before each step.
+        optimizer: Optax optimiser, e.g. `foretrace.adamw`, or the second-order step
+            `foretrace.kalman`.
+        loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`. If
+            it has a method `check(output_size, ys)`, that sees the targets before each step.
         head: head that reads the features, such as `foretrace.heads.least_squares()`. Default: the
-            network's decoder. With a head or with `foretrace.kalman` every row is a step of its own.
-        batch_size: number of streams trained side by side; None for one stream without a batch axis.
-        accumulate: one update for each sequence, on the call with `end=True`, which also begins the next sequence.
-        whole_sequences: True if every call is a sequence of its own; nothing is carried, so the call costs what
-            backpropagation through time costs.
-        mean_loss: True to divide the loss of each stream and call by the sum of its weights, so that the size of an
-            update does not depend on how many steps count.
-        segment: number of steps of a whole sequence whose insides are kept at a time, while the rest is computed again:
-            the same gradient in memory that hardly grows with the sequence, for one forward pass more; all if None.
-        train_encoder: whether the encoder and the norms in front of the recurrent layers are trained. Default: yes,
-            except by updates at every call under a rule that does not bring them the errors of later steps, such as
-            ONLINE, or HYBRID step by step; that undid in long runs what had been learned (docs/streaming.md).
-        sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by stochastic rounding,
-            which is unbiased; that of the parameters if None. docs/streaming.md has the error.
-        mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged in one exchange.
+            network's decoder. With a head or with `foretrace.kalman` every row is a step of its
+            own.
+        batch_size: number of streams trained side by side; None for one stream without a batch
+            axis.
+        accumulate: one update for each sequence, on the call with `end=True`, which also begins the
+            next sequence.
+        whole_sequences: True if every call is a sequence of its own; nothing is carried, so the
+            call costs what backpropagation through time costs.
+        mean_loss: True to divide the loss of each stream and call by the sum of its weights, so
+            that the size of an update does not depend on how many steps count.
+        segment: number of steps of a whole sequence whose insides are kept at a time, while the
+            rest is computed again: the same gradient in memory that hardly grows with the sequence,
+            for one forward pass more; all if None.
+        train_encoder: whether the encoder and the norms in front of the recurrent layers are
+            trained. Default: yes, except by updates at every call under a rule that does not bring
+            them the errors of later steps, such as ONLINE, or HYBRID step by step; that undid in
+            long runs what had been learned (docs/streaming.md).
+        sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by
+            stochastic rounding, which is unbiased; that of the parameters if None.
+            docs/streaming.md has the error.
+        mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged
+            in one exchange.
         warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
         TypeError: a network, an optimiser or a loss of another type.
-        ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole sequence, a mesh
-            that cannot share the batch, or accumulate together with whole_sequences or mean_loss.
+        ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole
+            sequence, a mesh that cannot share the batch, or accumulate together with
+            whole_sequences or mean_loss.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
-    >>> learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adamw(1e-3), loss=ft.losses.softmax_cross_entropy)
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
+    >>> learner = ft.Learner(
+    ...     network,
+    ...     rule=ft.ONLINE,
+    ...     optimizer=optax.adamw(1e-3),
+    ...     loss=ft.losses.softmax_cross_entropy,
+    ... )
     >>> state = learner.init()
     >>> state, info = learner.step(state, jnp.ones((1, 2)), jnp.array([1]))
     >>> int(state.step)
@@ -112,7 +134,9 @@ class Learner:
         self.mesh: Mesh | None = mesh
         self.mean_loss: bool = mean_loss
         self.train_encoder: bool | None = train_encoder
-        self.mode: Mode = make_mode(accumulate=accumulate, whole_sequences=whole_sequences, segment=segment)
+        self.mode: Mode = make_mode(
+            accumulate=accumulate, whole_sequences=whole_sequences, segment=segment
+        )
         check_options(self)
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
         if warn:
@@ -135,21 +159,25 @@ class Learner:
         """Return whether a call of so many steps trains the encoder and the norms in front of the recurrent layers."""
         if self.train_encoder is not None:
             return self.train_encoder
-        return not isinstance(self.mode, PerCall) or reaches_encoder(self.rule, self.network.depth, steps)
+        return not isinstance(self.mode, PerCall) or reaches_encoder(
+            self.rule, self.network.depth, steps
+        )
 
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
         """Return the state before the first step; it shares no memory with the learner and may be donated.
 
         Args:
-            key: PRNG key of the dropout masks, and of what a rule samples; `jax.random.key(0)` if not given. A raw key
-                (`jax.random.PRNGKey`) is wrapped.
+            key: PRNG key of the dropout masks, and of what a rule samples; `jax.random.key(0)` if
+                not given. A raw key (`jax.random.PRNGKey`) is wrapped.
 
         Raises:
             TypeError: not a PRNG key.
         """
         key = jax.random.key(0) if key is None else key
         key = wrapped_key("init", key)
-        opt_state, head, errors = self._rows.init(self.network) if self._rows else (None, None, None)
+        opt_state, head, errors = (
+            self._rows.init(self.network) if self._rows else (None, None, None)
+        )
         state = LearnerState(
             network=self.network,
             opt_state=opt_state if self._rows else self.optimizer.init(self.network),
@@ -183,24 +211,27 @@ class Learner:
             y: targets, the same axes in front.
             mask: booleans or weights that say which steps count, (C,) or (B, C).
             reset: booleans that say which steps start an episode, of the same shape.
-            end: True if the sequence ends with this chunk: the next call starts from the initial state, and an
-                accumulated gradient is applied.
-            last: True for one target for each sequence, (…) or (B, …), which the output of its last step that counts is
-                compared with; for whole_sequences=True.
+            end: True if the sequence ends with this chunk: the next call starts from the initial
+                state, and an accumulated gradient is applied.
+            last: True for one target for each sequence, (…) or (B, …), which the output of its last
+                step that counts is compared with; for whole_sequences=True.
 
         Returns:
-            The next state and what may be looked at. If loss, gradient, update, states or sensitivities are NaN or
-            infinite, the state is the previous one but for `skipped`, and `info.accepted` is False; with end=True the
-            sequence has ended all the same, and its summed gradient is dropped. If no step counts, neither parameters
-            nor optimiser move.
+            The next state and what may be looked at. If loss, gradient, update, states or
+            sensitivities are NaN or infinite, the state is the previous one but for `skipped`, and
+            `info.accepted` is False; with end=True the sequence has ended all the same, and its
+            summed gradient is dropped. If no step counts, neither parameters nor optimiser move.
 
         Raises:
-            TypeError, ValueError: as in `gradient`, or the state of another learner; the state is unharmed.
+            TypeError, ValueError: as in `gradient`, or the state of another learner; the state is
+            unharmed.
         """
         check_call(self, state, x, y, mask, reset, last=last)
         return self._step(state, x, y, mask, reset, end=end, last=last)
 
-    def run(self, state: LearnerState, stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[LearnerState, Info]]:
+    def run(
+        self, state: LearnerState, stream: Iterable[tuple[Any, Any]]
+    ) -> Iterator[tuple[LearnerState, Info]]:
         """Learn from each element of a stream in turn; give back what `step` returns.
 
         Args:
@@ -211,15 +242,19 @@ class Learner:
             The state after each element and what may be looked at. Keep the last state to go on.
 
         Warns:
-            Forgetting: the loss of a row has stayed clearly above a level that learning had held; looked at every
-                1,000 elements.
+            Forgetting: the loss of a row has stayed clearly above a level that learning had held;
+                looked at every 1,000 elements.
 
         Raises:
             TypeError, ValueError: as in `step`.
 
         >>> import foretrace as ft, jax, jax.numpy as jnp, optax
-        >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
-        >>> learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error)
+        >>> network = ft.Network(
+        ...     2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0)
+        ... )
+        >>> learner = ft.Learner(
+        ...     network, rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error
+        ... )
         >>> for state, info in learner.run(learner.init(), [(jnp.ones(2), jnp.zeros(1))] * 3):
         ...     pass
         >>> int(state.step)
@@ -246,21 +281,24 @@ class Learner:
     ) -> tuple[Float[Array, "*B C O"], LearnerState]:
         """Return the outputs for the next chunk, and the state with the carry moved on; nothing is learned.
 
-        What stays as it is, such as the network, is shared by both states, not copied. If what is carried becomes NaN
-        or infinite, the carry of its stream stays as it was, and `skipped` counts the call.
+        What stays as it is, such as the network, is shared by both states, not copied. If what is
+        carried becomes NaN or infinite, the carry of its stream stays as it was, and `skipped`
+        counts the call.
 
         Args:
             state: state from `init` or `step`.
             x: inputs of the chunk.
             reset: booleans that say which steps start an episode.
-            sensitivity: True to advance the sensitivities, so that learning may go on behind it exactly. Without
-                them a call costs only the forward pass; later gradients then lack what came before.
+            sensitivity: True to advance the sensitivities, so that learning may go on behind it
+                exactly. Without them a call costs only the forward pass; later gradients then lack
+                what came before.
 
         Raises:
             TypeError, ValueError: as in `gradient`, or the state of another learner.
         """
         check_call(self, state, x, None, None, reset)
-        # What does not change is no result of the program: it would be copied, which takes as long as a row does.
+        # What does not change is no result of the program: it would be copied, which takes as long
+        # as a row does.
         outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
         return outputs, state._replace(**changed)
 
@@ -273,14 +311,19 @@ class Learner:
 
         Args:
             network: network as it is now; modules may be sampled by their memory.
-            key: PRNG key of the learner's state; it moves on with every sequence, and so does what a rule samples.
+            key: PRNG key of the learner's state; it moves on with every sequence, and so does what
+                a rule samples.
         """
         if self.whole_sequences:
             return None
         # 1 is for the dropout masks, 2 for what the rule samples.
-        return self.init_carry(network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None)
+        return self.init_carry(
+            network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None
+        )
 
-    def init_carry(self, network: AbstractNetwork, batch_size: int | None, key: PRNGKeyArray | None = None) -> Carry:
+    def init_carry(
+        self, network: AbstractNetwork, batch_size: int | None, key: PRNGKeyArray | None = None
+    ) -> Carry:
         """Return the carry of a stream before its first step, as this learner keeps it."""
         return self._rounded(init_carry(network, self.rule, batch_size, key=key), batch_size)
 
@@ -288,12 +331,17 @@ class Learner:
         if carry is None or self.sensitivity_dtype is None:
             return carry
         # Stream by stream: the noise of one depends on no other, and on no other device.
-        return rounded(carry) if batch_size is None else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
+        return (
+            rounded(carry)
+            if batch_size is None
+            else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
+        )
 
     def _widened(self, carry: Carry | None) -> Carry | None:
         if carry is None or self.sensitivity_dtype is None:
             return carry
-        # Products are computed in the dtype of the parameters; only what lies between two calls is rounded.
+        # Products are computed in the dtype of the parameters; only what lies between two calls is
+        # rounded.
         return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
 
     def _traced_step(
@@ -311,10 +359,14 @@ class Learner:
         if self._rows is not None:
             learned, info = learn_rows(self._rows, state, Data(x, y, mask, reset))
             return self._ended(learned, state.key) if end else learned, info
-        # Within a sequence all chunks share one dropout mask, so its key may change only at the end.
+        # Within a sequence all chunks share one dropout mask, so its key may change only at the
+        # end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
-        carried, late = not self.whole_sequences and not end, self._advances_late(state.network, x.shape[-2])
+        carried, late = (
+            not self.whole_sequences and not end,
+            self._advances_late(state.network, x.shape[-2]),
+        )
         found = self._evaluate(
             state.network,
             self._widened(state.carry),
@@ -328,7 +380,9 @@ class Learner:
         gradient_norm, carry = norm(found.grads), self._rounded(found.carry, self.batch_size)
         # Masked steps leave no trace in loss and gradient, so what is carried is asked as well.
         accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm) & is_finite(carry)
-        grads = found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
+        grads = (
+            found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
+        )
         counted = counts_any(mask) if state.counted is None else state.counted | counts_any(mask)
         after = state._replace(carry=carry, step=optax.safe_increment(state.step), key=key)
         if self.accumulate:
@@ -341,19 +395,35 @@ class Learner:
             after = after._replace(network=network, opt_state=opt_state)
         before = state._replace(skipped=optax.safe_increment(state.skipped))
         if carried and late and state.carry is not None:
-            e, fine = advance_late(state.network, state.carry, data, rule=self.rule, accepted=accepted)
+            e, fine = advance_late(
+                state.network, state.carry, data, rule=self.rule, accepted=accepted
+            )
             accepted &= fine
-            # Chosen already, in place: to choose once more would keep a copy of what was overwritten.
-            after, before = (s._replace(carry=s.carry._replace(e=e)) for s in (after, before) if s.carry is not None)
+            # Chosen already, in place: to choose once more would keep a copy of what was
+            # overwritten.
+            after, before = (
+                s._replace(carry=s.carry._replace(e=e))
+                for s in (after, before)
+                if s.carry is not None
+            )
         chosen = choose(accepted, counted, after, before._replace(carry=None) if end else before)
         after = self._ended(chosen, key) if end else chosen
-        return after, Info(found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
+        return after, Info(
+            found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted
+        )
 
-    def _updated(self, state: LearnerState, grads: Any, loss: Array, steps: int) -> tuple[Any, optax.OptState, Array]:
+    def _updated(
+        self, state: LearnerState, grads: Any, loss: Array, steps: int
+    ) -> tuple[Any, optax.OptState, Array]:
         """Return network, optimiser state and norm of the update."""
-        # Of a sequence the loss is not kept, and that of its last chunk does not belong to the gradient.
+        # Of a sequence the loss is not kept, and that of its last chunk does not belong to the
+        # gradient.
         known = {} if self.accumulate else {"value": loss}
-        optimizer = self.optimizer if self.trains_encoder(steps) else holding(self.optimizer, in_front_of_recurrences)
+        optimizer = (
+            self.optimizer
+            if self.trains_encoder(steps)
+            else holding(self.optimizer, in_front_of_recurrences)
+        )
         return updated(optimizer, state.network, state.opt_state, grads, **known)
 
     def _ended(self, state: LearnerState, key: PRNGKeyArray) -> LearnerState:
@@ -380,13 +450,20 @@ class Learner:
         if sensitivity:
             late = self._advances_late(state.network, x.shape[-2])
             outputs, moved = run(
-                state.network, self._widened(before), data, rule=self.rule, accepted=not late, readout=readout
+                state.network,
+                self._widened(before),
+                data,
+                rule=self.rule,
+                accepted=not late,
+                readout=readout,
             )
             after = self._rounded(moved, self.batch_size)
         else:
             # The plain network: no sensitivities to advance, and a key that stays as it is.
             late = False
-            outputs, moved = run(state.network, Carry(before.h, None), data, rule=BPTT, readout=readout)
+            outputs, moved = run(
+                state.network, Carry(before.h, None), data, rule=BPTT, readout=readout
+            )
             assert moved is not None
             after, before = (cleared(before._replace(h=h)) for h in (moved.h, before.h))
         assert after is not None

@@ -66,13 +66,15 @@ def measurement_of(loss: Any) -> Measurement:
         return Classes()
     raise ValueError(
         f"loss={loss!r:.80} does not go with ft.kalman or a head by least squares: use "
-        "ft.losses.squared_error for numbers, or ft.losses.softmax_cross_entropy (without a label to "
-        "ignore) for classes"
+        "ft.losses.squared_error for numbers, or ft.losses.softmax_cross_entropy (without a label "
+        "to ignore) for classes"
     )
 
 
 def _classes(y: Array, outputs: Array) -> int:
     classes, rest = divmod(outputs.size, max(y.size, 1))
     if rest or classes < 2:
-        raise ValueError(f"{outputs.size} logits cannot be {y.size} outputs of at least two classes each")
+        raise ValueError(
+            f"{outputs.size} logits cannot be {y.size} outputs of at least two classes each"
+        )
     return classes

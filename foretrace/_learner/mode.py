@@ -34,9 +34,13 @@ def make_mode(*, accumulate: bool, whole_sequences: bool, segment: int | None) -
         ValueError: options that exclude each other, or a segment below 1.
     """
     if accumulate and whole_sequences:
-        raise ValueError("accumulate=True sums over the calls of a sequence; whole_sequences=True has only one")
+        raise ValueError(
+            "accumulate=True sums over the calls of a sequence; whole_sequences=True has only one"
+        )
     if segment is not None and (segment < 1 or not whole_sequences):
-        raise ValueError(f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True")
+        raise ValueError(
+            f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True"
+        )
     if whole_sequences:
         return Whole(segment)
     return PerSequence() if accumulate else PerCall()

@@ -42,7 +42,9 @@ def node_groups(network: PyTree, held: PyTree[bool]) -> tuple[NodeGroup, ...]:
     return tuple(NodeGroup(tuple(leaves), key[-1]) for key, leaves in found.items())
 
 
-def gathered(groups: tuple[NodeGroup, ...], tree: PyTree[Array], axes: int = 0) -> list[Float[Array, "... M p"]]:
+def gathered(
+    groups: tuple[NodeGroup, ...], tree: PyTree[Array], axes: int = 0
+) -> list[Float[Array, "... M p"]]:
     """Return the entries of each group as nodes times parameters.
 
     Args:
@@ -60,7 +62,9 @@ def gathered(groups: tuple[NodeGroup, ...], tree: PyTree[Array], axes: int = 0) 
     return [vectors(group) for group in groups]
 
 
-def scattered(groups: tuple[NodeGroup, ...], vectors: list[Float[Array, "M p"]], like: PyTree[Array]) -> Any:
+def scattered(
+    groups: tuple[NodeGroup, ...], vectors: list[Float[Array, "M p"]], like: PyTree[Array]
+) -> Any:
     """Undo `gathered`; parameters of no group are zero."""
     leaves, structure = jax.tree.flatten(like)
     found = [jnp.zeros_like(leaf) for leaf in leaves]
@@ -85,7 +89,9 @@ def _node_of(network: PyTree, path: tuple, leaf: Any) -> tuple[Any, ...]:
     if cell_at is not None:
         cell = owners[cell_at]
         size, own = cell.state_size, module_fields(cell if not stacked else _first(cell))
-        if jax.tree_util.keystr(path[cell_at:]) in own and leaf.shape[stacked : stacked + 1] == (size,):
+        if jax.tree_util.keystr(path[cell_at:]) in own and leaf.shape[stacked : stacked + 1] == (
+            size,
+        ):
             return (jax.tree_util.keystr(path[:cell_at]), "modules", leaf.shape[: stacked + 1])
     return (jax.tree_util.keystr(path[:-1]), "rows", leaf.shape[: stacked + 1])
 

@@ -33,14 +33,14 @@ def adamw(
 ) -> optax.GradientTransformation:
     """AdamW with a slow, undecayed group for the recurrence; linear warm-up, then cosine to zero.
 
-    The group is what a cell names in `slow_parameters` (LRU: nu_log, theta_log, gamma_log): it learns at
-    `learning_rate * recurrent_factor` and is not decayed. Everything else learns at `learning_rate`
-    with decay.
+    The group is what a cell names in `slow_parameters` (LRU: nu_log, theta_log, gamma_log): it
+    learns at `learning_rate * recurrent_factor` and is not decayed. Everything else learns at
+    `learning_rate` with decay.
 
     Args:
         learning_rate: largest rate.
-        steps: number of updates of the whole run, warm-up included: the rate is zero after them. A constant rate
-            (after the warm-up) if not given, as for a stream without end.
+        steps: number of updates of the whole run, warm-up included: the rate is zero after them. A
+            constant rate (after the warm-up) if not given, as for a stream without end.
         warmup_steps: number of updates over which the rate rises from zero to `learning_rate`.
         recurrent_factor: rate of the recurrence relative to that of the other parameters.
         weight_decay: AdamW's weight decay of the other parameters.
@@ -49,15 +49,19 @@ def adamw(
         eps: term added to the root of Adam's second moment.
 
     Raises:
-        ValueError: a negative rate, factor or decay, eps or clip not positive, or a warm-up that is not shorter
-            than the run.
+        ValueError: a negative rate, factor or decay, eps or clip not positive, or a warm-up that is
+            not shorter than the run.
 
     Source: Loshchilov and Hutter, ICLR 2019; the grouping is the paper's (appendix B).
 
     >>> import foretrace as ft
     >>> optimizer = ft.adamw(1e-3, steps=1000, warmup_steps=100)
     """
-    numbers = {"learning_rate": learning_rate, "recurrent_factor": recurrent_factor, "weight_decay": weight_decay}
+    numbers = {
+        "learning_rate": learning_rate,
+        "recurrent_factor": recurrent_factor,
+        "weight_decay": weight_decay,
+    }
     for name, value in numbers.items():
         if not value >= 0:
             raise ValueError(f"adamw({name}={value}) must not be negative")
@@ -87,7 +91,11 @@ def norm(tree: PyTree[Array]) -> Float[Array, ""]:
 
 
 def updated(
-    optimizer: optax.GradientTransformation, network: Any, opt_state: optax.OptState, grads: Any, **known: Array
+    optimizer: optax.GradientTransformation,
+    network: Any,
+    opt_state: optax.OptState,
+    grads: Any,
+    **known: Array,
 ) -> tuple[Any, optax.OptState, Float[Array, ""]]:
     """Return network and optimiser state after a gradient, and the norm of the update.
 
@@ -98,7 +106,9 @@ def updated(
         grads: gradient.
         known: what else the optimiser may ask for, such as `value`, the loss.
     """
-    updates, opt_state = optax.with_extra_args_support(optimizer).update(grads, opt_state, network, **known)
+    updates, opt_state = optax.with_extra_args_support(optimizer).update(
+        grads, opt_state, network, **known
+    )
     return optax.apply_updates(network, updates), opt_state, norm(updates)
 
 

@@ -62,12 +62,19 @@ class Packing:
         for leaf, like in zip(leaves, self._like, strict=True):
             if leaf.shape != like.shape or (leaf.dtype != like.dtype and not is_key(like)):
                 raise TypeError(
-                    f"a state with an array {leaf.dtype}{list(leaf.shape)}, where its learner has {like.dtype}"
-                    f"{list(like.shape)}; make learner and state with the same jax_enable_x64"
+                    f"a state with an array {leaf.dtype}{list(leaf.shape)}, where its learner has "
+                    f"{like.dtype}{list(like.shape)}; make learner and state with the same "
+                    "jax_enable_x64"
                 )
-        large = tuple(leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if is_large)
-        small = [leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if not is_large]
-        return Packed(large, tuple(_behind([leaf for leaf in small if leaf.dtype == d]) for d in self._dtypes))
+        large = tuple(
+            leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if is_large
+        )
+        small = [
+            leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if not is_large
+        ]
+        return Packed(
+            large, tuple(_behind([leaf for leaf in small if leaf.dtype == d]) for d in self._dtypes)
+        )
 
     def unpack(self, packed: Any) -> Any:
         """Return the tree of arrays that `pack` was called on."""
@@ -91,7 +98,9 @@ class Packing:
 
         return taking
 
-    def keeping_packed(self, function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+    def keeping_packed(
+        self, function: Callable[..., tuple[Any, Any]]
+    ) -> Callable[..., tuple[Any, Any]]:
         """Return a function that does the same, and whose first argument, a tree, may be packed.
 
         If it gets the tree packed, it returns the next tree packed.
@@ -125,6 +134,7 @@ def _part(vector: Array, first: int, end: int, shape: tuple[int, ...]) -> Array:
 
 
 def _copied(array: np.ndarray) -> Array:
-    # A program may be given the memory of either side, so they share none; float64 stays what it is in any mode.
+    # A program may be given the memory of either side, so they share none; float64 stays what it is
+    # in any mode.
     with jax.enable_x64(True):
         return jnp.array(array)

@@ -127,7 +127,11 @@ class RowStep:
     def init(self, network: AbstractNetwork) -> tuple[Any, HeadState | None, Errors]:
         """Return the first states of optimiser and head, and moments of no errors."""
         dtype = jax.tree.leaves(network)[0].dtype
-        head = None if self.head is None else self.head.init(network.feature_size, self.output_size, dtype)
+        head = (
+            None
+            if self.head is None
+            else self.head.init(network.feature_size, self.output_size, dtype)
+        )
         errors = init_errors(self.batch_size or 1, self.output_size, dtype)
         return self.optimizer.init(self._parameters(network)), head, errors
 
@@ -144,7 +148,9 @@ class RowStep:
         # Targets that do not fit are the loss's own error.
         front = data.xs.ndim - 1
         output = jax.ShapeDtypeStruct((self.output_size,), data.xs.dtype)
-        jax.eval_shape(self.loss, output, jax.ShapeDtypeStruct(data.ys.shape[front:], data.ys.dtype))
+        jax.eval_shape(
+            self.loss, output, jax.ShapeDtypeStruct(data.ys.shape[front:], data.ys.dtype)
+        )
         weights = jnp.ones(data.xs.shape[:-1]) if data.mask is None else data.mask
         # No observation has a negative weight: it becomes NaN, by which the call is refused.
         weights = jnp.where(weights < 0, jnp.nan, weights.astype(data.xs.dtype))
@@ -153,13 +159,17 @@ class RowStep:
         if batched:
             rows = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rows)
 
-        def one(state: tuple[Learned, Any], row: Row) -> tuple[tuple[Learned, Any], tuple[Array, Array]]:
+        def one(
+            state: tuple[Learned, Any], row: Row
+        ) -> tuple[tuple[Learned, Any], tuple[Array, Array]]:
             if data.mask is None:
                 learned, seen = self.labelled_row(state[0], row)
             else:
                 # A branch, for a row without labels costs a fraction of one with labels.
                 has_labels = (row.weight != 0).any()
-                learned, seen = lax.cond(has_labels, self.labelled_row, self.unlabelled_row, state[0], row)
+                learned, seen = lax.cond(
+                    has_labels, self.labelled_row, self.unlabelled_row, state[0], row
+                )
             return (learned, jax.tree.map(jnp.add, state[1], seen.gradient)), (
                 seen.loss,
                 seen.outputs,
@@ -173,7 +183,9 @@ class RowStep:
             losses, outputs = jax.tree.map(lambda leaf: leaf[None], seen)
         else:
             (after, gradient), (losses, outputs) = lax.scan(one, (before, zero), rows)
-        return after, Seen(losses.sum(), jnp.swapaxes(outputs, 0, 1) if batched else outputs, gradient)
+        return after, Seen(
+            losses.sum(), jnp.swapaxes(outputs, 0, 1) if batched else outputs, gradient
+        )
 
     def unlabelled_row(self, before: Learned, row: Row) -> tuple[Learned, Seen]:
         """Move states and sensitivities over one row of every stream."""
@@ -198,14 +210,18 @@ class RowStep:
             alone = (jacobian, passed._replace(after=Carry(None, None)), row)
             jacobian, passed, row = jax.tree.map(lambda leaf: leaf[None], alone)
         known = row.weight > 0
-        found = clipped(before.errors, jnp.where(known[:, None], passed.targets - passed.predictions, 0.0))
+        found = clipped(
+            before.errors, jnp.where(known[:, None], passed.targets - passed.predictions, 0.0)
+        )
         errors = noted(before.errors, found, known)
         learned = before._replace(carry=after, errors=errors)
         step = self._second_order if isinstance(self.optimizer, Kalman) else self._first_order
         loss = self._loss(passed.outputs, row)
         learned, gradient = step(learned, jacobian, passed, found, row)
         if self.head is not None and before.head is not None:
-            learned = learned._replace(head=self.head.learn(before.head, passed.features, found, row.weight))
+            learned = learned._replace(
+                head=self.head.learn(before.head, passed.features, found, row.weight)
+            )
         return learned, Seen(loss, outputs, gradient)
 
     def _parameters(self, network: AbstractNetwork) -> Any:
@@ -275,7 +291,9 @@ class RowStep:
 
         value, slope = jax.value_and_grad(loss)(passed.predictions)
         gradient = jax.tree.map(lambda leaf: jnp.tensordot(slope, leaf, 2), jacobian)
-        network, opt_state, _ = updated(self.optimizer, before.network, before.opt_state, gradient, value=value)
+        network, opt_state, _ = updated(
+            self.optimizer, before.network, before.opt_state, gradient, value=value
+        )
         return before._replace(network=network, opt_state=opt_state), gradient
 
     def _second_order(
@@ -297,6 +315,8 @@ class RowStep:
         change = scattered(self.nodes, changes, before.network)
         network, carry = jax.tree.map(jnp.add, before.network, change), before.carry
         if (limit := self.optimizer.state_correction) is not None:
-            carry = corrected(before.network, change, carry, limit, batched=self.batch_size is not None)
+            carry = corrected(
+                before.network, change, carry, limit, batched=self.batch_size is not None
+            )
         gradient = [-jnp.tensordot(found.reshape(-1), each, 1) for each in nodes]
         return before._replace(network=network, opt_state=opt_state, carry=carry), gradient

@@ -69,12 +69,15 @@ def learn_rows(step: RowStep, state: LearnerState, data: Data) -> tuple[LearnerS
     after, seen = step.learn(before, data)
     moved = jax.tree.map(jnp.subtract, after.network, before.network)
     gradient_norm, update_norm = norm(seen.gradient), norm(moved)
-    # What an Optax optimiser keeps may be infinite, such as the best loss so far; its update may not.
+    # What an Optax optimiser keeps may be infinite, such as the best loss so far; its update may
+    # not.
     covariances = after.opt_state if isinstance(after.opt_state, KalmanState) else None
     kept = (after.carry, covariances, after.head, after.errors)
     accepted = is_finite((seen.loss, gradient_norm, update_norm, kept))
     following = state._replace(**after._asdict(), step=optax.safe_increment(state.step))
     refused = state._replace(skipped=optax.safe_increment(state.skipped))
-    info = Info(seen.loss, seen.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted)
+    info = Info(
+        seen.loss, seen.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted
+    )
     # A refused call leaves no trace: every leaf is chosen, so that nothing depends on a branch.
     return optax.tree.where(accepted, following, refused), info

@@ -18,9 +18,12 @@ class LearnerState(NamedTuple):
         opt_state: state of the optimiser.
         carry: states and sensitivities of the streams; None for a learner of whole sequences.
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
-        counted: whether any step of the sequence so far counts; None unless the learner accumulates.
-        step: number of accepted calls of `Learner.step`; it stays at 2^31 - 1, as does the count of Optax.
-        skipped: number of calls that were refused because something they would have kept was NaN or infinite.
+        counted: whether any step of the sequence so far counts; None unless the learner
+            accumulates.
+        step: number of accepted calls of `Learner.step`; it stays at 2^31 - 1, as does the count of
+            Optax.
+        skipped: number of calls that were refused because something they would have kept was NaN or
+            infinite.
         key: PRNG key of the dropout masks, and of what a rule samples for the next sequence.
         head: state of a head by least squares; None if the network's decoder reads.
         errors: moments of the errors, where rows are learned one by one; else None.
@@ -46,8 +49,10 @@ class Info(NamedTuple):
         outputs: outputs of the network before the update, for progressive validation.
         gradient_norm: global norm of this call's gradient, before any clipping; under `ft.kalman`
             that of half the squared errors.
-        update_norm: global norm of the change of the parameters; zero if no step counts or the call was refused.
-        accepted: False if the call was refused: loss, gradient, update or carry not finite, state as before.
+        update_norm: global norm of the change of the parameters; zero if no step counts or the call
+            was refused.
+        accepted: False if the call was refused: loss, gradient, update or carry not finite, state
+            as before.
     """
 
     loss: Float[Array, ""]
@@ -64,8 +69,8 @@ def choose(
 
     Args:
         accepted: whether the call is accepted.
-        counted: whether any step counts: without one there is nothing to learn, though momentum or decay would move
-            the weights.
+        counted: whether any step counts: without one there is nothing to learn, though momentum or
+            decay would move the weights.
         after: state if it is accepted.
         before: state if it is refused.
     """

@@ -11,18 +11,21 @@ from foretrace._network import AbstractNetwork, Network
 from foretrace._types import Array, PyTree
 
 
-def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> optax.GradientTransformationExtraArgs:
+def bounded(
+    optimizer: optax.GradientTransformation, overshoot: float = 1.0
+) -> optax.GradientTransformationExtraArgs:
     """Return an optimiser whose updates predict no larger decrease of the loss than the loss itself.
 
-        predicted_decrease = -<gradient, update>        by how much the update lowers the loss, to first order
-        update <- update * min(1, overshoot * loss / predicted_decrease)
+        predicted_decrease = -<gradient, update>        by how much the update lowers the loss, to
+        first order update <- update * min(1, overshoot * loss / predicted_decrease)
 
-    A loss that is never negative cannot fall by more than itself: a larger prediction goes past the minimum. The state
-    is that of the optimiser. `Learner` gives the loss of the chunk, `sum_t mask_t * loss_t`, whose gradient it is.
+    A loss that is never negative cannot fall by more than itself: a larger prediction goes past the
+    minimum. The state is that of the optimiser. `Learner` gives the loss of the chunk, `sum_t
+    mask_t * loss_t`, whose gradient it is.
 
     Args:
-        optimizer: optimiser to bound; with `accumulate=True` the loss of the whole sequence is not known, which is an
-            error.
+        optimizer: optimiser to bound; with `accumulate=True` the loss of the whole sequence is not
+            known, which is an error.
         overshoot: largest predicted decrease, as a share of the loss.
 
     Raises:
@@ -31,12 +34,16 @@ def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> 
 
     >>> import jax.numpy as jnp, optax
     >>> optimizer = bounded(optax.sgd(100.0))
-    >>> update, _ = optimizer.update(jnp.array(2.0), optimizer.init(jnp.array(1.0)), value=jnp.array(1.0))
+    >>> update, _ = optimizer.update(
+    ...     jnp.array(2.0), optimizer.init(jnp.array(1.0)), value=jnp.array(1.0)
+    ... )
     >>> float(update)  # loss x^2 at x = 1
     -0.5
     """
     if not overshoot > 0:
-        raise ValueError(f"bounded(overshoot={overshoot}) must be positive; leave the bound out for none")
+        raise ValueError(
+            f"bounded(overshoot={overshoot}) must be positive; leave the bound out for none"
+        )
     inner = optax.with_extra_args_support(optimizer)
 
     def update(
@@ -44,14 +51,17 @@ def bounded(optimizer: optax.GradientTransformation, overshoot: float = 1.0) -> 
     ) -> tuple[Any, Any]:
         if value is None:
             raise TypeError(
-                "a bounded optimiser needs the loss whose gradient it gets: update(..., value=loss). A Learner gives "
-                "it, but not with accumulate=True, where the loss of the whole sequence is not known"
+                "a bounded optimiser needs the loss whose gradient it gets: update(..., "
+                "value=loss). A Learner gives it, but not with accumulate=True, where the loss of "
+                "the whole sequence is not known"
             )
         updates, state = inner.update(grads, state, params, value=value, **extra)
         decrease = -optax.tree.vdot(grads, updates)
         most = overshoot * value
         # The inner choice keeps the branch that is not taken from dividing by zero.
-        factor = jnp.where(decrease > most, most / jnp.where(decrease > 0, decrease, 1), 1).astype(decrease.dtype)
+        factor = jnp.where(decrease > most, most / jnp.where(decrease > 0, decrease, 1), 1).astype(
+            decrease.dtype
+        )
         return optax.tree.scale(factor, updates), state
 
     return optax.GradientTransformationExtraArgs(inner.init, update)
@@ -63,9 +73,10 @@ def holding(
     """Return an optimiser that leaves some parameters as they are: their gradients and updates are zero.
 
     Args:
-        optimizer: optimiser of the other parameters; held ones count for nothing in a clip by the global norm.
-        held: function from parameters (or gradients) to a tree that is True for those to be held, such as
-            `in_front_of_recurrences`.
+        optimizer: optimiser of the other parameters; held ones count for nothing in a clip by the
+            global norm.
+        held: function from parameters (or gradients) to a tree that is True for those to be held,
+            such as `in_front_of_recurrences`.
 
     >>> import jax.numpy as jnp, optax
     >>> optimizer = holding(optax.sgd(1.0), lambda tree: [True, False])
@@ -77,7 +88,9 @@ def holding(
     inner = optax.with_extra_args_support(optimizer)
 
     def closed(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf, hold: jnp.zeros_like(leaf) if hold else leaf, tree, held(tree))
+        return jax.tree.map(
+            lambda leaf, hold: jnp.zeros_like(leaf) if hold else leaf, tree, held(tree)
+        )
 
     def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         updates, state = inner.update(closed(grads), state, params, **extra)
@@ -89,8 +102,9 @@ def holding(
 def in_front_of_recurrences(params: AbstractNetwork) -> PyTree[bool]:
     """Return True for the encoder and the norms in front of the cells.
 
-    What they do acts on the outputs through the memory of the recurrence behind them alone. A rule that is not open
-    through time for inputs knows only the part of it that passes at the present step.
+    What they do acts on the outputs through the memory of the recurrence behind them alone. A rule
+    that is not open through time for inputs knows only the part of it that passes at the present
+    step.
     """
     pre = isinstance(params, Network) and params.blocks.norm_place == "pre"
 

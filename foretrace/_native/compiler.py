@@ -43,8 +43,9 @@ def find_compiler() -> list[str]:
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc"]
     raise CompilerError(
-        "no C compiler was found (cc, gcc or clang, or the command in the variable CC); install one, such as the "
-        "package gcc of the system, or the wheel ziglang: pip install 'foretrace[native]'"
+        "no C compiler was found (cc, gcc or clang, or the command in the variable CC); install "
+        "one, such as the package gcc of the system, or the wheel ziglang: pip install "
+        "'foretrace[native]'"
     )
 
 
@@ -85,8 +86,8 @@ def cache_folder() -> Path:
         found = folder.stat()
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise CompilerError(
-                f"{folder} belongs to another user, or others may write to it; choose another folder for compiled "
-                "programs by the variable FORETRACE_CACHE"
+                f"{folder} belongs to another user, or others may write to it; choose another "
+                "folder for compiled programs by the variable FORETRACE_CACHE"
             )
     return folder
 
@@ -103,7 +104,9 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
         CompilerError: there is no compiler, or it finds an error.
     """
     command = [*find_compiler(), *FLAGS]
-    key = "\0".join((source, header, *command, _version(command[0]), platform.machine(), _processor()))
+    key = "\0".join(
+        (source, header, *command, _version(command[0]), platform.machine(), _processor())
+    )
     path = cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
     if not path.exists():
         _compile(command, source, header, name, path)

@@ -38,7 +38,11 @@ def number(value: Any, dtype: Any) -> str:
         return "NAN"
     if np.isinf(value):
         return "INFINITY" if value > 0 else "(-INFINITY)"
-    write = np.format_float_positional if value == 0 or 1e-4 <= abs(value) < 1e6 else np.format_float_scientific
+    write = (
+        np.format_float_positional
+        if value == 0 or 1e-4 <= abs(value) < 1e6
+        else np.format_float_scientific
+    )
     text = write(dtype.type(value), unique=True, trim="0")
     text += "f" if dtype == np.float32 else ""
     return f"({text})" if text.startswith("-") else text
@@ -92,7 +96,9 @@ class Emitter:
         lines = [*before, *nest(names, shape, body), *after]
         return ["{", *_indented(lines), "}"] if before else lines
 
-    def _stored(self, group: Group, loop: Loop, names: list[str], known: dict[Load, str]) -> list[str]:
+    def _stored(
+        self, group: Group, loop: Loop, names: list[str], known: dict[Load, str]
+    ) -> list[str]:
         """Return the statements that compute an element; what is read again becomes a variable."""
         dtype = loop.target.array.dtype
         text = _as(dtype, self.text(loop.expression, names, known))
@@ -175,7 +181,10 @@ class Emitter:
             *nest(
                 ["k0"],
                 loop.reduced,
-                [f"{{ const {kind} one = {text}; if (one {sign} best) {{ best = one; place = k0; }} }}"],
+                [
+                    f"{{ const {kind} one = {text}; if (one {sign} best) {{ best = one; place = "
+                    f"k0; }} }}"
+                ],
             ),
             f"{self.place(loop.target, names)} = place;",
         ]
@@ -192,7 +201,9 @@ class Emitter:
                 [f"total += {text};", f"{self.place(loop.target, names)} = total;"],
             ),
         ]
-        return nest(names[:-1], loop.kept[:-1], body) if names[:-1] else ["{", *_indented(body), "}"]
+        return (
+            nest(names[:-1], loop.kept[:-1], body) if names[:-1] else ["{", *_indented(body), "}"]
+        )
 
     def place(self, load: Load, names: Sequence[str]) -> str:
         """Return an element of an array in C."""
@@ -214,7 +225,9 @@ class Emitter:
         if isinstance(expression, Index):
             return f"({c_type(expression.dtype)})({_sum(expression.offset, expression.strides, names)})"
         assert isinstance(expression, Apply)
-        return expression.text.format(*(self.text(operand, names, known) for operand in expression.operands))
+        return expression.text.format(
+            *(self.text(operand, names, known) for operand in expression.operands)
+        )
 
     def _variable(self) -> str:
         self._count += 1
@@ -222,7 +235,9 @@ class Emitter:
 
 
 def _read_by_others(group: Group, loop: Loop) -> bool:
-    return any(loop.target in other.expression_loads() for other in group.loops if other is not loop)
+    return any(
+        loop.target in other.expression_loads() for other in group.loops if other is not loop
+    )
 
 
 def _as(dtype: np.dtype, text: str) -> str:

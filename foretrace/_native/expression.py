@@ -1,7 +1,8 @@
 """One element of an array as an expression of its index: what a loop of the C program computes.
 
-An expression belongs to an index space, the shape of the array that it describes. Slicing, transposing, repeating or
-reshaping an array is then a change of strides of the loads in it, and costs nothing.
+An expression belongs to an index space, the shape of the array that it describes. Slicing,
+transposing, repeating or reshaping an array is then a change of strides of the loads in it, and
+costs nothing.
 """
 
 import math
@@ -33,7 +34,9 @@ def c_type(dtype: Any) -> str:
     """
     found = C_TYPES.get(str(np.dtype(dtype)))
     if found is None:
-        raise NotExportable(f"the step computes with {np.dtype(dtype)}, which has no type in C99; use float32")
+        raise NotExportable(
+            f"the step computes with {np.dtype(dtype)}, which has no type in C99; use float32"
+        )
     return found
 
 
@@ -59,8 +62,8 @@ class Load(NamedTuple):
         array: array that is read, or written as the target of a loop.
         offset: first element.
         strides: distance in elements for each axis of the index space.
-        picks: computed parts of the place: an index, its largest allowed value and its distance. An index beyond is
-            moved to the nearest allowed one.
+        picks: computed parts of the place: an index, its largest allowed value and its distance. An
+            index beyond is moved to the nearest allowed one.
     """
 
     array: Array
@@ -140,12 +143,16 @@ Move = Callable[[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]
 def moved(expression: Expression, move: Move) -> Expression:
     """Return an expression in another index space: `move` maps the offset and strides of each load."""
     if isinstance(expression, Apply):
-        return expression._replace(operands=tuple(moved(operand, move) for operand in expression.operands))
+        return expression._replace(
+            operands=tuple(moved(operand, move) for operand in expression.operands)
+        )
     if isinstance(expression, Number):
         return expression
     offset, strides = move(expression.offset, expression.strides)
     if isinstance(expression, Load):
-        picks = tuple((moved(index, move), last, stride) for index, last, stride in expression.picks)
+        picks = tuple(
+            (moved(index, move), last, stride) for index, last, stride in expression.picks
+        )
         return expression._replace(offset=offset, strides=strides, picks=picks)
     return expression._replace(offset=offset, strides=strides)
 
@@ -194,7 +201,9 @@ def transposed(value: Value, order: tuple[int, ...]) -> Value:
     return Value(moved(value.expression, move), tuple(value.shape[axis] for axis in order))
 
 
-def sliced(value: Value, starts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]) -> Value:
+def sliced(
+    value: Value, starts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]
+) -> Value:
     """Return every `step`-th element from `start` on, `size` of them, along each axis; steps may be negative."""
 
     def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
@@ -208,7 +217,8 @@ def reshaped(value: Value, shape: tuple[int, ...]) -> Value | None:
     """Return an array in another shape; None if its elements do not lie so that strides can say it."""
     groups = _groups(value.shape, shape)
     possible = all(
-        _merged(tuple(leaf.strides[axis] for axis in old), tuple(value.shape[axis] for axis in old)) is not None
+        _merged(tuple(leaf.strides[axis] for axis in old), tuple(value.shape[axis] for axis in old))
+        is not None
         for leaf in leaves(value.expression)
         for old, _ in groups
     )
@@ -218,7 +228,9 @@ def reshaped(value: Value, shape: tuple[int, ...]) -> Value | None:
     def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         new = [0] * len(shape)
         for old_axes, new_axes in groups:
-            stride = _merged(tuple(strides[a] for a in old_axes), tuple(value.shape[a] for a in old_axes))
+            stride = _merged(
+                tuple(strides[a] for a in old_axes), tuple(value.shape[a] for a in old_axes)
+            )
             assert stride is not None
             for axis in reversed(new_axes):
                 new[axis] = stride

@@ -39,7 +39,8 @@ class Leaf:
     Args:
         name: its name in the header of an export.
         value: its value before the first step.
-        twice: True if a step writes its next value beside it, so that a refused step leaves no trace.
+        twice: True if a step writes its next value beside it, so that a refused step leaves no
+            trace.
     """
 
     def __init__(self, name: str, value: np.ndarray, twice: bool):
@@ -63,13 +64,19 @@ class Layout:
             key = (pool(leaf.value.dtype), leaf.twice)
             leaf.offset = self.sizes.get(key, 0)
             self.sizes[key] = leaf.offset + leaf.value.size
-        self._of = {leaf.array: leaf for leaf in self.leaves} | {leaf.next: leaf for leaf in self.leaves}
+        self._of = {leaf.array: leaf for leaf in self.leaves} | {
+            leaf.next: leaf for leaf in self.leaves
+        }
 
     def address(self, array: Array) -> str:
         """Return the pointer to an array of the state: `k_` kept once, `s_` now, `n_` next."""
         leaf = self._of[array]
         kind = "n" if array.place == "next" else "s" if leaf.twice else "k"
-        return f"({kind}_{pool(array.dtype)} + {leaf.offset})" if leaf.offset else f"{kind}_{pool(array.dtype)}"
+        return (
+            f"({kind}_{pool(array.dtype)} + {leaf.offset})"
+            if leaf.offset
+            else f"{kind}_{pool(array.dtype)}"
+        )
 
 
 def first_layout(graph: Graph, accepted: int | None) -> Layout:
@@ -96,7 +103,11 @@ def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
     if flag is None or eqn is None or eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return None
     which, before, after = eqn.invars
-    while which is not flag and (eqn := _maker(made, which)) and eqn.primitive.name in ("broadcast_in_dim", "reshape"):
+    while (
+        which is not flag
+        and (eqn := _maker(made, which))
+        and eqn.primitive.name in ("broadcast_in_dim", "reshape")
+    ):
         which = eqn.invars[0]
     return after if which is flag and before is old else None
 
@@ -129,12 +140,16 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
         part: name of the function in C.
         graph: traced step; its states are those of the layout.
         layout: places of the states.
-        accepted: place among the results of the flag that the step counts; None if every step counts.
+        accepted: place among the results of the flag that the step counts; None if every step
+            counts.
     """
     jaxpr = graph.closed.jaxpr
     eqns, results = distinct(jaxpr)
     made = {out: eqn for eqn in eqns for out in eqn.outvars}
-    inputs = [Array(math.prod(shape.shape), shape.dtype, "input", name) for name, shape in graph.data.items()]
+    inputs = [
+        Array(math.prod(shape.shape), shape.dtype, "input", name)
+        for name, shape in graph.data.items()
+    ]
     front, flag = len(graph.results), None if accepted is None else results[accepted]
     wanted: dict[Any, Array] = {}
     news: list[tuple[Leaf, Any, bool]] = []
@@ -189,7 +204,11 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
             return names[array]
         if array.place in ("input", "output"):
             return array.name
-        return f"(w_{pool(array.dtype)} + {offsets[array]})" if offsets[array] else f"w_{pool(array.dtype)}"
+        return (
+            f"(w_{pool(array.dtype)} + {offsets[array]})"
+            if offsets[array]
+            else f"w_{pool(array.dtype)}"
+        )
 
     emitter = Emitter(address)
     body = [line for group in groups for line in emitter.group(group)]
@@ -207,7 +226,11 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
 
 def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: Array) -> None:
     """Ask that a variable, or what it is only another shape of, is stored in an array."""
-    while (eqn := _maker(made, variable)) and eqn.primitive.name in ("reshape", "squeeze", "expand_dims"):
+    while (eqn := _maker(made, variable)) and eqn.primitive.name in (
+        "reshape",
+        "squeeze",
+        "expand_dims",
+    ):
         variable = eqn.invars[0]
     if eqn is not None:
         wanted.setdefault(variable, array)

@@ -7,19 +7,23 @@ import numpy as np
 
 from foretrace._native.expression import Array, Expression, Load, leaves, loads, moved
 
-Combine = Literal["store", "sum", "max", "min", "and", "or", "add", "running sum", "argmax", "argmin"]
+Combine = Literal[
+    "store", "sum", "max", "min", "and", "or", "add", "running sum", "argmax", "argmin"
+]
 
 
 class Loop(NamedTuple):
     """A loop nest that writes one array.
 
     Args:
-        target: element that is written, in the index space of the kept axes; with picks for a scatter.
-        expression: element that is computed, in the index space of the kept and then the reduced axes.
+        target: element that is written, in the index space of the kept axes; with picks for a
+            scatter.
+        expression: element that is computed, in the index space of the kept and then the reduced
+            axes.
         kept: sizes of the kept axes.
         reduced: sizes of the reduced axes.
-        combine: what happens with the elements: "store" keeps them, "add" adds them to what is there (a place outside
-            of the array is left out), the others reduce.
+        combine: what happens with the elements: "store" keeps them, "add" adds them to what is
+            there (a place outside of the array is left out), the others reduce.
     """
 
     target: Load
@@ -57,7 +61,9 @@ def simplified(loop: Loop) -> Loop:
     reduced = _groups(loop, range(size, size + len(loop.reduced)))
     sizes = (*loop.kept, *loop.reduced)
 
-    target = moved(loop.target, lambda offset, strides: (offset, tuple(strides[group[-1]] for group in kept)))
+    target = moved(
+        loop.target, lambda offset, strides: (offset, tuple(strides[group[-1]] for group in kept))
+    )
     assert isinstance(target, Load)
     return Loop(
         target,

@@ -3,7 +3,8 @@
 view             slice, transpose, broadcast, reshape …    strides of loads, no code
 element          add, mul, exp …                           part of the loop that uses it
 sum, product     reduce_sum, dot_general …                 a loop
-join             concatenate, pad                          each part is stored in its place, or stays on its own
+join             concatenate, pad                          each part is stored in its place, or
+stays on its own
 """
 
 import math
@@ -79,7 +80,9 @@ class Lowering:
         self.uses = _uses(eqns, results)
         self.values: dict[Any, Value | Joined] = {}
         for variable, array in zip(jaxpr.invars, arguments, strict=True):
-            self.values[variable] = Value(contiguous(array, variable.aval.shape), variable.aval.shape)
+            self.values[variable] = Value(
+                contiguous(array, variable.aval.shape), variable.aval.shape
+            )
         for variable, constant in zip(jaxpr.constvars, constants, strict=True):
             self.values[variable] = _constant(np.asarray(constant))
         for eqn in eqns:
@@ -103,9 +106,13 @@ class Lowering:
             if joined is not None:
                 return joined
         operands = [self._spread(self.read(atom), shape) for atom in eqn.invars]
-        expression = element(name, [value.expression for value in operands], eqn.params, out.aval.dtype)
+        expression = element(
+            name, [value.expression for value in operands], eqn.params, out.aval.dtype
+        )
         if expression is None or len(eqn.outvars) > 1:
-            raise NotExportable(f"the operation {name} has no form in C; choose another cell, loss or optimiser")
+            raise NotExportable(
+                f"the operation {name} has no form in C; choose another cell, loss or optimiser"
+            )
         return self.stored_if_needed(out, Value(expression, shape))
 
     def _of_parts(self, eqn: Any, read: Sequence[Value | Joined]) -> Joined | None:
@@ -205,7 +212,9 @@ class Lowering:
                 place = [0] * len(joined.shape)
                 place[joined.axis] = start
                 steps = (1,) * len(place)
-                piece = sliced(Value(target, joined.shape), tuple(place), part.shape, steps).expression
+                piece = sliced(
+                    Value(target, joined.shape), tuple(place), part.shape, steps
+                ).expression
                 assert isinstance(piece, Load)
                 self.add(Loop(piece, part.expression, part.shape))
                 start += part.shape[joined.axis]
@@ -258,7 +267,9 @@ def distinct(jaxpr: Any) -> tuple[list[Any], list[Any]]:
         if (alias := _alias(eqn.primitive.name, atoms)) is not None:
             same[eqn.outvars[0]] = alias
             continue
-        operands = tuple((str(a.aval), repr(a.val)) if isinstance(a, core.Literal) else a for a in atoms)
+        operands = tuple(
+            (str(a.aval), repr(a.val)) if isinstance(a, core.Literal) else a for a in atoms
+        )
         key = (eqn.primitive.name, operands, str(eqn.params))
         if key in first:
             same |= dict(zip(eqn.outvars, first[key], strict=True))
@@ -273,7 +284,10 @@ def _alias(name: str, atoms: Sequence[Any]) -> Any:
     if name == "select_n" and len({id(atom) for atom in atoms[1:]}) == 1:
         return atoms[1]
     if name == "and":
-        known = [isinstance(atom, core.Literal) and atom.val is not None and bool(np.all(atom.val)) for atom in atoms]
+        known = [
+            isinstance(atom, core.Literal) and atom.val is not None and bool(np.all(atom.val))
+            for atom in atoms
+        ]
         if any(known) and atoms[0].aval.dtype == np.bool_:
             return atoms[1 - known.index(True)]
     return None

@@ -41,7 +41,9 @@ def _reduce(lowering: Lowering, eqn: Any) -> Value:
     read = lowering.operand(eqn.invars[0])
     if isinstance(read, Joined) and read.axis in axes and combine in ("sum", "and"):
         parts = [_reduced(lowering, part, axes, combine) for part in read.parts]
-        return lowering.stored_if_needed(out, _combined(parts, "add" if combine == "sum" else "and", out.aval.dtype))
+        return lowering.stored_if_needed(
+            out, _combined(parts, "add" if combine == "sum" else "and", out.aval.dtype)
+        )
     return _reduced(lowering, lowering.read(eqn.invars[0]), axes, combine, out)
 
 
@@ -54,7 +56,9 @@ def _combined(parts: Sequence[Value], name: str, dtype: Any) -> Value:
     return total
 
 
-def _reduced(lowering: Lowering, value: Value, axes: Sequence[int], combine: Combine, out: Any = None) -> Value:
+def _reduced(
+    lowering: Lowering, value: Value, axes: Sequence[int], combine: Combine, out: Any = None
+) -> Value:
     kept = [axis for axis in range(len(value.shape)) if axis not in axes]
     ordered = transposed(value, (*kept, *axes))
     shape = tuple(value.shape[axis] for axis in kept)
@@ -67,7 +71,11 @@ def _reduced(lowering: Lowering, value: Value, axes: Sequence[int], combine: Com
     if math.prod(sizes) == 1:
         whole = sliced(ordered, (0,) * len(ordered.shape), ordered.shape, (1,) * len(ordered.shape))
         return Value(moved(whole.expression, lambda o, s: (o, s[: len(kept)])), shape)
-    array = Array(math.prod(shape), dtype_of(value.expression), "scratch") if out is None else lowering.target(out)
+    array = (
+        Array(math.prod(shape), dtype_of(value.expression), "scratch")
+        if out is None
+        else lowering.target(out)
+    )
     lowering.add(Loop(contiguous(array, shape), ordered.expression, shape, sizes, combine))
     return Value(contiguous(array, shape), shape)
 
@@ -96,7 +104,11 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
     load = a.expression
     if (tuple(sums[0]), len(a.shape), len(b.shape)) != ((1,), 2, 2) or batch[0] or batch[1]:
         return None
-    if not isinstance(load, Load) or load.array.value is None or load != contiguous(load.array, a.shape):
+    if (
+        not isinstance(load, Load)
+        or load.array.value is None
+        or load != contiguous(load.array, a.shape)
+    ):
         return None
     matrix, (along,) = load.array.value.reshape(a.shape), sums[1]
     runs = _runs(matrix)
@@ -115,7 +127,9 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
 def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
     """Return first column and number of the rows of each unit matrix, None for rows of zeros; None for other ones."""
     ones = [np.flatnonzero(row) for row in matrix]
-    if any(len(at) > 1 or (len(at) and row[at[0]] != 1) for at, row in zip(ones, matrix, strict=True)):
+    if any(
+        len(at) > 1 or (len(at) and row[at[0]] != 1) for at, row in zip(ones, matrix, strict=True)
+    ):
         return None
     found: list[tuple[int | None, int]] = []
     for at in ones:
@@ -149,17 +163,27 @@ def _sum_of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Va
     sums = eqn.params["dimension_numbers"][0]
     along = sums[1 - side][list(sums[side]).index(joined.axis)]
     whole = lowering.operand(eqn.invars[1 - side])
-    other = whole if isinstance(whole, Joined) and whole.axis == along else lowering.read(eqn.invars[1 - side])
+    other = (
+        whole
+        if isinstance(whole, Joined) and whole.axis == along
+        else lowering.read(eqn.invars[1 - side])
+    )
     products, start = [], 0
     for part in joined.parts:
         size = part.shape[joined.axis]
-        match = other.part(start, size) if isinstance(other, Joined) else _cut(other, along, start, size)
+        match = (
+            other.part(start, size)
+            if isinstance(other, Joined)
+            else _cut(other, along, start, size)
+        )
         if match is None:
             match = _cut(lowering.read(eqn.invars[1 - side]), along, start, size)
         pair = (part, match) if side == 0 else (match, part)
         products.append(_product(lowering, eqn, *pair, None))
         start += size
-    return lowering.stored_if_needed(eqn.outvars[0], _combined(products, "add", eqn.outvars[0].aval.dtype))
+    return lowering.stored_if_needed(
+        eqn.outvars[0], _combined(products, "add", eqn.outvars[0].aval.dtype)
+    )
 
 
 def _cut(value: Value, axis: int, start: int, size: int) -> Value:
@@ -205,7 +229,9 @@ def _arg(combine: Combine) -> Rule:
         array = lowering.target(out)
         target = contiguous(array, out.aval.shape)
         ordered = transposed(value, (*kept, axis))
-        lowering.add(Loop(target, ordered.expression, out.aval.shape, (value.shape[axis],), combine))
+        lowering.add(
+            Loop(target, ordered.expression, out.aval.shape, (value.shape[axis],), combine)
+        )
         return Value(target, out.aval.shape)
 
     return rule
@@ -220,7 +246,9 @@ def _cumsum(lowering: Lowering, eqn: Any) -> Value:
     ordered = transposed(value, order)
     if eqn.params["reverse"]:
         starts, steps = (0,) * (len(shape) - 1), (1,) * (len(shape) - 1)
-        target, ordered = (sliced(v, (*starts, v.shape[-1] - 1), v.shape, (*steps, -1)) for v in (target, ordered))
+        target, ordered = (
+            sliced(v, (*starts, v.shape[-1] - 1), v.shape, (*steps, -1)) for v in (target, ordered)
+        )
     assert isinstance(target.expression, Load)
     lowering.add(Loop(target.expression, ordered.expression, target.shape, (), "running sum"))
     return Value(contiguous(array, shape), shape)
@@ -232,15 +260,23 @@ def _gather(lowering: Lowering, eqn: Any) -> Value:
     (out,) = eqn.outvars
     axes = _Axes(numbers.offset_dims, numbers.collapsed_slice_dims, numbers.operand_batching_dims)
     batching = numbers.start_indices_batching_dims
-    load = axes.place(lowering, eqn.invars[1], source, out.aval.shape, sizes, numbers.start_index_map, batching)
+    load = axes.place(
+        lowering, eqn.invars[1], source, out.aval.shape, sizes, numbers.start_index_map, batching
+    )
     if load.picks and "fill" in str(eqn.params["mode"]).lower():
         inside: Expression | None = None
         for index, last, _ in load.picks:
             one = Apply(f"({{0}} >= 0 && {{0}} <= {last})", (index,), np.dtype(bool), 2)
-            inside = one if inside is None else Apply("({0} && {1})", (inside, one), np.dtype(bool), 1)
-        filling = Number(math.nan if np.issubdtype(out.aval.dtype, np.floating) else 0, out.aval.dtype)
+            inside = (
+                one if inside is None else Apply("({0} && {1})", (inside, one), np.dtype(bool), 1)
+            )
+        filling = Number(
+            math.nan if np.issubdtype(out.aval.dtype, np.floating) else 0, out.aval.dtype
+        )
         assert inside is not None
-        expression: Expression = Apply("({0} ? {1} : {2})", (inside, load, filling), out.aval.dtype, 1)
+        expression: Expression = Apply(
+            "({0} ? {1} : {2})", (inside, load, filling), out.aval.dtype, 1
+        )
         return lowering.stored_if_needed(out, Value(expression, out.aval.shape))
     return Value(load, out.aval.shape)
 
@@ -270,7 +306,9 @@ class _Axes:
         index = lowering.cheap(lowering.read(indices), 2)
         chosen = [axis for axis in range(len(shape)) if axis not in self.window]
         strides, offset = [0] * len(shape), source.expression.offset
-        windows = [d for d in range(len(source.shape)) if d not in (*self.collapsed, *self.batching)]
+        windows = [
+            d for d in range(len(source.shape)) if d not in (*self.collapsed, *self.batching)
+        ]
         for axis, dimension in zip(self.window, windows, strict=True):
             strides[axis] += source.expression.strides[dimension]
         for dimension, along in zip(self.batching, indices_batching, strict=True):
@@ -301,12 +339,16 @@ def _scatter_add(lowering: Lowering, eqn: Any) -> Value:
     updates = lowering.read(eqn.invars[2])
     whole = lowering.stored(lowering.read(eqn.invars[0]), lowering.target(out))
     windows = [
-        d for d in range(len(whole.shape)) if d not in (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+        d
+        for d in range(len(whole.shape))
+        if d not in (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     ]
     sizes = [1] * len(whole.shape)
     for axis, dimension in zip(numbers.update_window_dims, windows, strict=True):
         sizes[dimension] = updates.shape[axis]
-    axes = _Axes(numbers.update_window_dims, numbers.inserted_window_dims, numbers.operand_batching_dims)
+    axes = _Axes(
+        numbers.update_window_dims, numbers.inserted_window_dims, numbers.operand_batching_dims
+    )
     picked, batching = numbers.scatter_dims_to_operand_dims, numbers.scatter_indices_batching_dims
     place = axes.place(lowering, eqn.invars[1], whole, updates.shape, sizes, picked, batching)
     lowering.add(Loop(place, updates.expression, updates.shape, (), "add"))
@@ -321,7 +363,11 @@ def _dynamic_slice(lowering: Lowering, eqn: Any) -> Value:
 def _dynamic_update(lowering: Lowering, eqn: Any) -> Value:
     update = lowering.read(eqn.invars[1])
     whole = lowering.stored(lowering.read(eqn.invars[0]), lowering.target(eqn.outvars[0]))
-    lowering.add(Loop(_window(lowering, whole, eqn.invars[2:], update.shape), update.expression, update.shape))
+    lowering.add(
+        Loop(
+            _window(lowering, whole, eqn.invars[2:], update.shape), update.expression, update.shape
+        )
+    )
     return whole
 
 

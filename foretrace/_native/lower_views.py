@@ -43,7 +43,9 @@ def _slice(lowering: Lowering, eqn: Any) -> Value:
         found = value.part(starts[value.axis], ends[value.axis] - starts[value.axis])
         if found is not None:
             return found
-    return sliced(lowering.read(eqn.invars[0]), tuple(starts), eqn.outvars[0].aval.shape, tuple(steps))
+    return sliced(
+        lowering.read(eqn.invars[0]), tuple(starts), eqn.outvars[0].aval.shape, tuple(steps)
+    )
 
 
 def _cuts_one_axis(joined: Joined, starts: Any, ends: Any, steps: Any) -> bool:
@@ -57,7 +59,9 @@ def _split(lowering: Lowering, eqn: Any) -> list[Value]:
     joined = lowering.operand(eqn.invars[0])
     found, start = [], 0
     for size in sizes:
-        part = joined.part(start, size) if isinstance(joined, Joined) and joined.axis == axis else None
+        part = (
+            joined.part(start, size) if isinstance(joined, Joined) and joined.axis == axis else None
+        )
         if part is None:
             value = lowering.read(eqn.invars[0])
             starts, shape = [0] * len(value.shape), list(value.shape)
@@ -80,7 +84,9 @@ def _reverse(lowering: Lowering, eqn: Any) -> Value:
 
 
 def _concatenate(lowering: Lowering, eqn: Any) -> Joined:
-    parts = tuple(part for atom in eqn.invars if (part := lowering.read(atom)).shape[eqn.params["dimension"]])
+    parts = tuple(
+        part for atom in eqn.invars if (part := lowering.read(atom)).shape[eqn.params["dimension"]]
+    )
     return Joined(parts, eqn.params["dimension"], eqn.outvars[0].aval.shape)
 
 
@@ -88,7 +94,10 @@ def _pad(lowering: Lowering, eqn: Any) -> Value | Joined:
     value, filling = lowering.read(eqn.invars[0]), lowering.read(eqn.invars[1])
     config = eqn.params["padding_config"]
     low_cut = tuple(max(-low, 0) for low, _, _ in config)
-    sizes = tuple(n - a - max(-high, 0) for n, a, (_, high, _) in zip(value.shape, low_cut, config, strict=True))
+    sizes = tuple(
+        n - a - max(-high, 0)
+        for n, a, (_, high, _) in zip(value.shape, low_cut, config, strict=True)
+    )
     if all(between == 0 for _, _, between in config):
         found: Value | Joined = sliced(value, low_cut, sizes, (1,) * len(sizes))
     else:
@@ -100,7 +109,9 @@ def _pad(lowering: Lowering, eqn: Any) -> Value | Joined:
     return found
 
 
-def _lengthened(lowering: Lowering, value: Value | Joined, filling: Value, axis: int, low: int, high: int) -> Joined:
+def _lengthened(
+    lowering: Lowering, value: Value | Joined, filling: Value, axis: int, low: int, high: int
+) -> Joined:
     if isinstance(value, Joined):
         value = lowering.joined_as_one(value)
     parts = []

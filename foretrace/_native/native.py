@@ -23,7 +23,8 @@ class NativeStep(NamedTuple):
     Args:
         outputs: outputs of the network before the update, (O,).
         loss: loss of the row.
-        accepted: False if the step was refused: loss, gradient or update not finite, state as before.
+        accepted: False if the step was refused: loss, gradient or update not finite, state as
+            before.
     """
 
     outputs: np.ndarray
@@ -34,12 +35,14 @@ class NativeStep(NamedTuple):
 class Native:
     """A learner's step in C, with a state of its own that is changed in place.
 
-    `step` does what `Learner.step` does for one row, in the precision of the network; sums are taken in another order,
-    so results agree up to rounding. Each object owns its memory: several threads may each use one. `foretrace.native`
-    makes it.
+    `step` does what `Learner.step` does for one row, in the precision of the network; sums are
+    taken in another order, so results agree up to rounding. Each object owns its memory: several
+    threads may each use one. `foretrace.native` makes it.
     """
 
-    def __init__(self, learner: Learner, state: LearnerState, program: Program, library: ctypes.CDLL):
+    def __init__(
+        self, learner: Learner, state: LearnerState, program: Program, library: ctypes.CDLL
+    ):
         self._template = state
         self._program = program
         x, y = (program.graph.data[name] for name in ("x", "y"))
@@ -49,7 +52,9 @@ class Native:
         fields = [
             (
                 name,
-                np.ctypeslib.as_ctypes_type(_DTYPES[kind]) * size if name != "now" else ctypes.c_int32,
+                np.ctypeslib.as_ctypes_type(_DTYPES[kind]) * size
+                if name != "now"
+                else ctypes.c_int32,
             )
             for name, kind, size in program.fields
         ]
@@ -145,7 +150,10 @@ _DTYPES: dict[str, Any] = {
 def _write(name: str, target: np.ndarray, value: Any) -> None:
     array = np.asarray(value)
     if array.shape != target.shape:
-        raise ValueError(f"{name} has the shape {array.shape}, expected {target.shape}: native steps take one row")
+        raise ValueError(
+            f"{name} has the shape {array.shape}, expected {target.shape}: native steps take one "
+            "row"
+        )
     if not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise ValueError(f"{name} is of type {array.dtype}, expected {target.dtype}")
     target[...] = array
@@ -154,24 +162,29 @@ def _write(name: str, target: np.ndarray, value: Any) -> None:
 def native(learner: Learner, state: LearnerState | None = None, *, target: Any = None) -> Native:
     """Return the learning step compiled to machine code: microseconds a row where the dispatch of JAX takes hundreds.
 
-    The program is that of `foretrace.export(learner, path, "c", learn=True)`. It is compiled by the C compiler of the
-    machine (`cc`, or the command in the variable CC) or by the wheel `ziglang` (extra `native`), and kept in the user's
-    cache folder (or FORETRACE_CACHE), so that the same learner is compiled once.
+    The program is that of `foretrace.export(learner, path, "c", learn=True)`. It is compiled by the
+    C compiler of the machine (`cc`, or the command in the variable CC) or by the wheel `ziglang`
+    (extra `native`), and kept in the user's cache folder (or FORETRACE_CACHE), so that the same
+    learner is compiled once.
 
     Args:
         learner: learner of one stream that updates at every step.
         state: state to begin with. Default: `learner.init()`.
-        target: example of one target, of which shape and dtype count. Default: a number for each output or one integer
-            class, as the loss takes it.
+        target: example of one target, of which shape and dtype count. Default: a number for each
+            output or one integer class, as the loss takes it.
 
     Raises:
-        ValueError: a learner of batches, whole sequences or accumulated gradients; a rule or a dropout that samples; an
-            operation without a form in C.
+        ValueError: a learner of batches, whole sequences or accumulated gradients; a rule or a
+            dropout that samples; an operation without a form in C.
         foretrace.CompilerError: there is no C compiler.
 
     >>> import foretrace as ft, jax, numpy as np, optax
-    >>> network = ft.Network(2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0))
-    >>> learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adam(1e-2), loss=ft.losses.squared_error)
+    >>> network = ft.Network(
+    ...     2, 1, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(0)
+    ... )
+    >>> learner = ft.Learner(
+    ...     network, rule=ft.ONLINE, optimizer=optax.adam(1e-2), loss=ft.losses.squared_error
+    ... )
     >>> native = ft.native(learner)
     >>> native.step(np.ones(2), np.zeros(1)).accepted
     True

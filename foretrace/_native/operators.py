@@ -70,7 +70,8 @@ _OPERATORS = {
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 _HELPERS = {
-    "is_finite": "int is_finite{f}({t} x) {{ {u} b; memcpy(&b, &x, sizeof b); return (b & {mask}) != {mask}; }}",
+    "is_finite": "int is_finite{f}({t} x) {{ {u} b; memcpy(&b, &x, sizeof b); return (b & {mask}) "
+    "!= {mask}; }}",
     "square": "{t} square{f}({t} x) {{ return x * x; }}",
     "sign": "{t} sign{f}({t} x) {{ return ({t})((x > 0) - (x < 0)); }}",
     "larger": "{t} larger{f}({t} a, {t} b) {{ return (a > b || a != a) ? a : b; }}",
@@ -84,7 +85,10 @@ def suffix(dtype: Any) -> str:
     return "f" if np.dtype(dtype) == np.float32 else ""
 
 
-_CLAMPED = "static inline int clamped(int64_t i, int last) { return i < 0 ? 0 : i > last ? last : (int)i; }"
+_CLAMPED = (
+    "static inline int clamped(int64_t i, int last) { return i < 0 ? 0 : i > last ? last : "
+    "(int)i; }"
+)
 
 
 def helpers(dtype: Any) -> list[tuple[str, str]]:
@@ -95,7 +99,9 @@ def helpers(dtype: Any) -> list[tuple[str, str]]:
         else {"t": "double", "u": "uint64_t", "mask": "0x7ff0000000000000u"}
     )
     f = suffix(dtype)
-    found = [(name + f, "static inline " + text.format(f=f, **words)) for name, text in _HELPERS.items()]
+    found = [
+        (name + f, "static inline " + text.format(f=f, **words)) for name, text in _HELPERS.items()
+    ]
     return found if f else [*found, ("clamped", _CLAMPED)]
 
 
@@ -110,7 +116,9 @@ def _plain(name: str, operands: Sequence[Expression], out: np.dtype) -> Apply | 
         text = operator.integer
     else:
         # The one of this type, such as 1.0f.
-        text = operator.text.replace("{1f}", "1.0f" if given == np.float32 else "1.0").replace("{f}", suffix(given))
+        text = operator.text.replace("{1f}", "1.0f" if given == np.float32 else "1.0").replace(
+            "{f}", suffix(given)
+        )
     if np.issubdtype(given, np.floating):
         # A power may have an integer for its exponent.
         operands = [_convert([one], {}, given) for one in operands]
@@ -133,7 +141,9 @@ def _select(operands: Sequence[Expression], params: dict[str, Any], out: np.dtyp
     return Apply(text, (which, *cases), out, 1)
 
 
-def _integer_power(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype) -> Expression:
+def _integer_power(
+    operands: Sequence[Expression], params: dict[str, Any], out: np.dtype
+) -> Expression:
     power, one = params["y"], Number(1, out)
     if power < 0:
         whole = _integer_power(operands, {"y": -power}, out)
@@ -166,7 +176,9 @@ def _clamp(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype
     return found
 
 
-def _one_minus_square(operands: Sequence[Expression], params: dict[str, Any], out: np.dtype) -> Expression:
+def _one_minus_square(
+    operands: Sequence[Expression], params: dict[str, Any], out: np.dtype
+) -> Expression:
     one = Number(1, out)
     plus, minus = (Apply(f"({{0}} {sign} {{1}})", (one, operands[0]), out, 1) for sign in "+-")
     return Apply("({0} * {1})", (plus, minus), out, 1)
@@ -177,7 +189,9 @@ _OTHERS: dict[str, Callable[[Sequence[Expression], dict[str, Any], np.dtype], Ex
     "convert_element_type": _convert,
     "copy": lambda operands, params, out: operands[0],
     "integer_pow": _integer_power,
-    "log2": lambda operands, params, out: Apply(f"log2{suffix(out)}({{0}})", tuple(operands), out, _FUNCTION),
+    "log2": lambda operands, params, out: Apply(
+        f"log2{suffix(out)}({{0}})", tuple(operands), out, _FUNCTION
+    ),
     "one_minus_square": _one_minus_square,
     "round": lambda operands, params, out: Apply(
         ("rint" if params["rounding_method"] == 1 else "round") + suffix(out) + "({0})",
@@ -206,7 +220,9 @@ def _known(name: str, operands: Sequence[Expression], out: np.dtype) -> Expressi
     return operands[1] if numbers[0] == 0 and name != "sub" else None
 
 
-def element(name: str, operands: Sequence[Expression], params: dict[str, Any], out: Any) -> Expression | None:
+def element(
+    name: str, operands: Sequence[Expression], params: dict[str, Any], out: Any
+) -> Expression | None:
     """Return what an operation on single elements computes; None if it is no such operation."""
     out = np.dtype(out)
     if (known := _known(name, operands, out)) is not None:

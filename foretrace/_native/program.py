@@ -1,12 +1,13 @@
 """The C program of a network or a learner: a context, and functions that work on it.
 
     NAME_init(ctx)                       parameters and carry of the export
-    NAME_step(ctx, x, y, outputs)        learn from a row; its loss, and whether the step was accepted
-    NAME_predict(ctx, x, outputs)        move on without learning
+    NAME_step(ctx, x, y, outputs)        learn from a row; its loss, and whether the step was
+    accepted NAME_predict(ctx, x, outputs)        move on without learning
     NAME_reset(ctx)                      begin a sequence
 
-All memory is in the context: parameters, optimiser and carry, and what a step needs beside them. A step that learns
-writes the next values beside the present ones, and turns to them if it is accepted.
+All memory is in the context: parameters, optimiser and carry, and what a step needs beside them. A
+step that learns writes the next values beside the present ones, and turns to them if it is
+accepted.
 """
 
 import re
@@ -59,7 +60,9 @@ class Program(NamedTuple):
     graph: Graph
 
 
-def learning_program(learner: Learner, name: str, state: LearnerState | None, step: Graph) -> Program:
+def learning_program(
+    learner: Learner, name: str, state: LearnerState | None, step: Graph
+) -> Program:
     """Return the program of a learner: `step`, `predict` and `reset`.
 
     Args:
@@ -132,9 +135,12 @@ def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
     def arguments(part: str) -> str:
         return ", ".join([f"{name} *ctx", *_arguments(graph, part)])
 
-    struct = [f"    {kind} {field}{'' if field == 'now' else f'[{n}]'};" for field, kind, n in fields]
+    struct = [
+        f"    {kind} {field}{'' if field == 'now' else f'[{n}]'};" for field, kind, n in fields
+    ]
     lines = [
-        f"/* Written by foretrace: one step of a network{' that learns' if learns else ''}, in C99. */",
+        f"/* Written by foretrace: one step of a network{' that learns' if learns else ''}, in "
+        "C99. */",
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "",
@@ -142,7 +148,8 @@ def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
         "",
         f"#define {upper}_INPUTS {int(np.prod(graph.data['x'].shape))}",
         f"#define {upper}_OUTPUTS {int(np.prod(outputs.shape))}",
-        "/* Bytes of a context: parameters, optimiser and carry; and what a step needs beside them. */",
+        "/* Bytes of a context: parameters, optimiser and carry; and what a step needs beside "
+        "them. */",
         f"#define {upper}_STATE_BYTES {_size(fields, '_kept') + next_state}",
         f"#define {upper}_SCRATCH_BYTES {_size(fields, '_work') + next_state}",
         "",
@@ -165,7 +172,8 @@ def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
         loss = graph.closed.jaxpr.outvars[graph.results.index("loss")].aval.dtype
         lines += [
             "",
-            "/* Loss of a row; accepted is 0 if loss, gradient or update was not finite: nothing has changed then. */",
+            "/* Loss of a row; accepted is 0 if loss, gradient or update was not finite: nothing "
+            "has changed then. */",
             f"typedef struct {name}_result",
             "{",
             f"    {c_type(loss)} loss;",
@@ -178,7 +186,9 @@ def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
     return "\n".join([*lines, "", "#endif", ""])
 
 
-def _source(name: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]) -> str:
+def _source(
+    name: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]
+) -> str:
     has = {field for field, _, _ in fields}
     lines = [f'#include "{name}.h"', "", "#include <math.h>", "#include <string.h>"]
     text = [*_initial(layout), *_init(name, layout)]
@@ -210,7 +220,9 @@ def _init(name: str, layout: Layout) -> list[str]:
     for place, leaf in enumerate(layout.leaves):
         if leaf.value.any():
             field = f"ctx->{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
-            lines.append(f"    memcpy({field} + {leaf.offset}, initial{place}, sizeof initial{place});")
+            lines.append(
+                f"    memcpy({field} + {leaf.offset}, initial{place}, sizeof initial{place});"
+            )
     return [*lines, "}"]
 
 
@@ -241,7 +253,11 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
     result = f"{name}_result" if part == "step" else "void"
     inner = ", ".join([*(text for text, _ in pointers.values()), *used.values()]) or "void"
     call = ", ".join([*(value for _, value in pointers.values()), *used])
-    constants = [constant_text(word, array.value) for word, array in one.constants.items() if array.value is not None]
+    constants = [
+        constant_text(word, array.value)
+        for word, array in one.constants.items()
+        if array.value is not None
+    ]
     lines = [*constants, f"static {result} run_{part}({inner})", "{"]
     lines += [f"    {line}" for line in one.body]
     if part == "step":
@@ -261,5 +277,7 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
             "    return result;",
         ]
     else:
-        lines.append(f"    run_{part}({call});" if "ctx" in call else f"    (void)ctx; run_{part}({call});")
+        lines.append(
+            f"    run_{part}({call});" if "ctx" in call else f"    (void)ctx; run_{part}({call});"
+        )
     return [*lines, "}"]

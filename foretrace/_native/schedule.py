@@ -75,12 +75,16 @@ def _readers(loops: Sequence[Loop]) -> dict[Array, list[int]]:
     return found
 
 
-def _needs(place: int, loop: Loop, loops: Sequence[Loop], writers: dict[Array, list[int]]) -> set[int]:
+def _needs(
+    place: int, loop: Loop, loops: Sequence[Loop], writers: dict[Array, list[int]]
+) -> set[int]:
     """Return the loops that must have run before one."""
     found = {other for array in loop.reads for other in writers.get(array, ()) if other < place}
     for other in writers[loop.target.array]:
         # Parts of an array are written in any order; on top of what is there, in this one.
-        if other < place and (loop.combine == "add" or loop.target.picks or _writes_all(loops[other])):
+        if other < place and (
+            loop.combine == "add" or loop.target.picks or _writes_all(loops[other])
+        ):
             found.add(other)
     return found
 
@@ -141,7 +145,12 @@ def _inner(
         return
     for place in group:
         array = loops[place].target.array
-        if array.place != "scratch" or array.size == 1 or loops[place].combine != "store" or len(writers[array]) > 1:
+        if (
+            array.place != "scratch"
+            or array.size == 1
+            or loops[place].combine != "store"
+            or len(writers[array]) > 1
+        ):
             continue
         if set(readers.get(array, ())) <= members and array.size == int(np.prod(loops[place].kept)):
             yield array
@@ -150,15 +159,17 @@ def _inner(
 def placed(groups: Sequence[Group]) -> dict[Array, int]:
     """Return the offset of each scratch array of more than one element, in the memory of its type.
 
-    An array takes its place from the group that writes it first to the last one that reads it; the largest are placed
-    first, each at the lowest place that is free all this time.
+    An array takes its place from the group that writes it first to the last one that reads it; the
+    largest are placed first, each at the lowest place that is free all this time.
     """
     first, last = _lifetimes(groups)
     spans: dict[np.dtype, list[tuple[int, int, int, int]]] = defaultdict(list)
     found: dict[Array, int] = {}
     for array in sorted(first, key=lambda one: (-one.size, first[one])):
         begin, end = first[array], last[array]
-        busy = sorted((low, high) for low, high, a, b in spans[array.dtype] if a <= end and begin <= b)
+        busy = sorted(
+            (low, high) for low, high, a, b in spans[array.dtype] if a <= end and begin <= b
+        )
         offset = 0
         for low, high in busy:
             if offset + array.size <= low:

@@ -9,7 +9,8 @@ class Chunk(NamedTuple):
     """What encoder and blocks are run with over a chunk.
 
     Args:
-        xs: inputs of the network; in a batch of streams, time is the first axis and streams the second.
+        xs: inputs of the network; in a batch of streams, time is the first axis and streams the
+            second.
         reset: steps that start an episode; None for none.
         dropout_masks: two masks for each block; None without dropout.
     """
@@ -24,7 +25,8 @@ class Modules(NamedTuple):
 
     Args:
         chosen: numbers of the modules.
-        weight: factor of what each brings to the gradient, one over the probability that it is sampled.
+        weight: factor of what each brings to the gradient, one over the probability that it is
+            sampled.
     """
 
     chosen: Int[Array, "D *B M"]
@@ -34,16 +36,17 @@ class Modules(NamedTuple):
 class Carry(NamedTuple):
     """What a stream carries from chunk to chunk: for each layer (axis D in front) its state and sensitivity.
 
-    In a batch of streams, axis B is the second of every leaf: layers are scanned, and each finds its streams together.
+    In a batch of streams, axis B is the second of every leaf: layers are scanned, and each finds
+    its streams together.
 
     Args:
         h: states of the recurrent layers.
-        e: sensitivities dh/dtheta; None if the rule carries none, a `DeepSensitivity` under `Depth`, a `Sketch` under
-            `Sketches`.
-        key: data of the PRNG key of each stream, with an axis of one in place of the layers; None under a rule that
-            samples nothing.
-        modules: modules that carry sensitivities to the layers below, sampled for the sequence; None if all do, or
-            none.
+        e: sensitivities dh/dtheta; None if the rule carries none, a `DeepSensitivity` under
+            `Depth`, a `Sketch` under `Sketches`.
+        key: data of the PRNG key of each stream, with an axis of one in place of the layers; None
+            under a rule that samples nothing.
+        modules: modules that carry sensitivities to the layers below, sampled for the sequence;
+            None if all do, or none.
     """
 
     h: State

@@ -1,7 +1,8 @@
 """The linear scan `h_t = a_t * h_{t-1} + b_t`, the one loop that diagonal linear cells need.
 
-What is computed (the methods below) is apart from how it is differentiated (`linear_scan_given_states`): the adjoint of
-a linear scan is a linear scan in reverse, whatever the method.
+What is computed (the methods below) is apart from how it is differentiated
+(`linear_scan_given_states`): the adjoint of a linear scan is a linear scan in reverse, whatever the
+method.
 """
 
 from collections.abc import Callable
@@ -58,23 +59,28 @@ def platform_method() -> Method:
 
 
 @jax.custom_vjp
-def linear_scan_given_states(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> Array:
+def linear_scan_given_states(
+    a: Array, b: Array, h: Array, starts: Array | None, hs: Array
+) -> Array:
     """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with the derivative of that scan.
 
-    With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t and
-    `mu_t * h_{t-1}` to a_t. Nothing of the forward scan is computed again.
+    With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t
+    and `mu_t * h_{t-1}` to a_t. Nothing of the forward scan is computed again.
     """
     return hs
 
 
-def _given_states_forward(a: Array, b: Array, h: Array, starts: Array | None, hs: Array) -> tuple[Array, tuple]:
+def _given_states_forward(
+    a: Array, b: Array, h: Array, starts: Array | None, hs: Array
+) -> tuple[Array, tuple]:
     return hs, (a, h, starts, hs)
 
 
 def _given_states_backward(saved: tuple, deltas: Array) -> tuple:
     a, h, starts, hs = saved
     varying = a.ndim == 2
-    # Seen in reverse, the error of step t+1 decays by a_{t+1} on its way to step t, and is cut if t+1 starts anew.
+    # Seen in reverse, the error of step t+1 decays by a_{t+1} on its way to step t, and is cut if
+    # t+1 starts anew.
     later = jnp.roll(a, -1, axis=0) if varying else a
     cuts = None if starts is None else jnp.roll(starts, -1)
     mus = _run(later, deltas, jnp.zeros_like(h), cuts, platform_method(), reverse=True)
@@ -96,7 +102,9 @@ def _given_states_backward(saved: tuple, deltas: Array) -> tuple:
 linear_scan_given_states.defvjp(_given_states_forward, _given_states_backward)
 
 
-def _run(a: Array, b: Array, h: Array, starts: Array | None, method: Method, reverse: bool = False) -> Array:
+def _run(
+    a: Array, b: Array, h: Array, starts: Array | None, method: Method, reverse: bool = False
+) -> Array:
     return _METHODS[method](a, b, h, starts, reverse)
 
 

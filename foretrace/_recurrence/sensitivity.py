@@ -1,8 +1,9 @@
 """The sensitivity e = dh/dtheta of a layer's state: what makes the past count without storing it.
 
-(The literature also calls it the eligibility trace.) One entry e[n, ...] for each coefficient theta[n, ...] is the
-derivative of module n's own state; a dense layer under `RTRL` carries the derivative of every module's state with
-respect to every coefficient. A sensitivity belongs to one stream.
+(The literature also calls it the eligibility trace.) One entry e[n, ...] for each coefficient
+theta[n, ...] is the derivative of module n's own state; a dense layer under `RTRL` carries the
+derivative of every module's state with respect to every coefficient. A sensitivity belongs to one
+stream.
 """
 
 from collections.abc import Callable
@@ -26,11 +27,13 @@ def is_full(cell: AbstractCell, rule: LearningRule) -> bool:
 def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | None:
     """Return the sensitivity before the first step, zero; None if the rule carries none.
 
-    One coefficient tree for each leaf of the state, with one more module axis in front where `is_full`.
+    One coefficient tree for each leaf of the state, with one more module axis in front where
+    `is_full`.
     """
     if not rule.carried:
         return None
-    # A full sensitivity has an axis for the module whose state it is, in front of that of the coefficient's module.
+    # A full sensitivity has an axis for the module whose state it is, in front of that of the
+    # coefficient's module.
     theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
 
     def zeros(leaf: jax.ShapeDtypeStruct) -> Coefficients:
@@ -46,7 +49,8 @@ def attach(h: State, e: Sensitivity, theta: PyTree[Inexact[Array, "..."]]) -> St
 
         h + sum_j e_j * (theta_j - stop_gradient(theta_j))
 
-    so that plain autodiff of a chunk's loss contains `sum_t delta_t e_t` (Eq. 5 and 7). The value is h itself.
+    so that plain autodiff of a chunk's loss contains `sum_t delta_t e_t` (Eq. 5 and 7). The value
+    is h itself.
     """
     return h
 
@@ -56,7 +60,8 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
     h, e, _ = primals
     dh, _, dtheta = tangents
 
-    # The error meets what all of the past has added up to: never rounded, whatever precision is asked of products.
+    # The error meets what all of the past has added up to: never rounded, whatever precision is
+    # asked of products.
     exact = lax.Precision.HIGHEST
 
     def moved(d: Array, jacobian: Any) -> Array:
@@ -85,9 +90,9 @@ def advance(
 ) -> Sensitivity:
     """Return the sensitivity after a chunk, by vector-Jacobian products of the chunk itself.
 
-    A cotangent of ones on one state dimension reads all independent modules at once, because no two modules share a
-    coefficient; a full sensitivity takes one cotangent for each module. For an LRU this is
-    `e_B <- lam^C e_B + sum_s lam^(C-1-s) x_s^T`, a matrix product.
+    A cotangent of ones on one state dimension reads all independent modules at once, because no two
+    modules share a coefficient; a full sensitivity takes one cotangent for each module. For an LRU
+    this is `e_B <- lam^C e_B + sum_s lam^(C-1-s) x_s^T`, a matrix product.
 
     Args:
         cell: the recurrence.
@@ -99,13 +104,16 @@ def advance(
         rule: learning rule, which says what is open to the derivative.
         reset: steps that start an episode; they cut the sensitivity.
     """
-    # Errors inside the chunk may go through the inputs (HYBRID); the sensitivity to the layer's own coefficients
-    # does not.
+    # Errors inside the chunk may go through the inputs (HYBRID); the sensitivity to the layer's own
+    # coefficients does not.
     theta, h, e, xs, hs = lax.stop_gradient((theta, h, e, xs, hs))
 
-    # e' = (dh'/dh) e + dh'/dtheta: both terms in one product, because e is attached to the state before the chunk.
+    # e' = (dh'/dh) e + dh'/dtheta: both terms in one product, because e is attached to the state
+    # before the chunk.
     def last(theta: Coefficients) -> State:
-        return jax.tree.map(lambda x: x[-1], states(cell, theta, attach(h, e, theta), xs, rule, reset, known=hs))
+        return jax.tree.map(
+            lambda x: x[-1], states(cell, theta, attach(h, e, theta), xs, rule, reset, known=hs)
+        )
 
     value, pull = jax.vjp(last, theta)
     leaves, structure = jax.tree.flatten(value)
@@ -124,14 +132,17 @@ def advance(
 def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:
     """Return a cotangent of a state that is zero but for leaf k."""
     leaves, structure = jax.tree.flatten(state)
-    return structure.unflatten([cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)])
+    return structure.unflatten(
+        [cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)]
+    )
 
 
 def own_derivatives(function: Callable[[State], State], h: State) -> list[State]:
     """Return the derivative of each module's new state by its own old one: for each leaf of the one, the other's.
 
     Args:
-        function: from the states of all modules to their next ones; no module may read the state of another.
+        function: from the states of all modules to their next ones; no module may read the state of
+            another.
         h: states of the modules.
     """
     value, pull = jax.vjp(function, h)

@@ -1,9 +1,9 @@
 """The scan of any one-step recurrence, `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)`, and how it is differentiated.
 
-As for the linear scan, the states are computed first and the derivative is built from them, so nothing runs forward
-twice. Autodiff of all steps at once gives every product that does not have to wait for another step, among them the
-gradients of the weights: one large product in place of a sum that grows in a loop. Only the error goes from step to
-step.
+As for the linear scan, the states are computed first and the derivative is built from them, so
+nothing runs forward twice. Autodiff of all steps at once gives every product that does not have to
+wait for another step, among them the gradients of the weights: one large product in place of a sum
+that grows in a loop. Only the error goes from step to step.
 """
 
 from typing import Any
@@ -21,7 +21,9 @@ from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Inputs, State, States
 
 
-def step_scan(cell: AbstractCell, theta: Coefficients, h: State, xs: Inputs, reset: Bool[Array, "C"] | None) -> States:
+def step_scan(
+    cell: AbstractCell, theta: Coefficients, h: State, xs: Inputs, reset: Bool[Array, "C"] | None
+) -> States:
     """Return the states of a chunk, without a derivative.
 
     Args:
@@ -56,8 +58,9 @@ def error_through_steps(
 ) -> States:
     """Return `hs`, whose error also goes to the steps before, through each module's past as the rule says.
 
-    The error of step t is `mu_t = δ_t + (dh_{t+1}/dh_t)^T mu_{t+1}`. It reaches `hs[t]`, which holds the derivative of
-    the step with respect to everything else, and the state before the chunk.
+    The error of step t is `mu_t = δ_t + (dh_{t+1}/dh_t)^T mu_{t+1}`. It reaches `hs[t]`, which
+    holds the derivative of the step with respect to everything else, and the state before the
+    chunk.
 
     Args:
         cell: the recurrence.
@@ -129,7 +132,9 @@ def _transposed_steps(
     def numbers(h: State, x: Any) -> list[Array]:
         nonlocal structure
         # Both arguments are the same state; a rule without `others` makes the second a constant.
-        _, pull = jax.vjp(lambda h: cell.step(theta, h, h if rule.others else lax.stop_gradient(h), x), h)
+        _, pull = jax.vjp(
+            lambda h: cell.step(theta, h, h if rule.others else lax.stop_gradient(h), x), h
+        )
         leaves, structure = jax.tree.flatten(pull)
         return leaves
 

@@ -33,15 +33,16 @@ def unroll(
         reset: steps that start an episode: their previous state is the initial one.
 
     Returns:
-        `(hs, emitted)`, equal in value. `hs` is differentiated through time as the rule says. `emitted` has in
-        addition the derivative with respect to the present input, by which an error reaches the layer below at the
-        present step; it is what the readout sees.
+        `(hs, emitted)`, equal in value. `hs` is differentiated through time as the rule says.
+        `emitted` has in addition the derivative with respect to the present input, by which an
+        error reaches the layer below at the present step; it is what the readout sees.
     """
     hs = states(cell, theta, h, xs, rule, reset)
     if rule.inputs:
         # Errors go to the inputs of every step through time already.
         return hs, hs
-    # in_time + (in_space - stop_gradient(in_space)): the present error reaches the layer below now, never through time.
+    # in_time + (in_space - stop_gradient(in_space)): the present error reaches the layer below now,
+    # never through time.
     in_space = each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
     return hs, straight_through(hs, in_space)
 
@@ -88,7 +89,8 @@ def _run(
     if isinstance(cell, AbstractDiagonalCell):
         return _scan_diagonal(cell, theta, h, xs, reset, known)
     hs = step_scan(cell, theta, h, xs, reset) if known is None else lax.stop_gradient(known)
-    # Each step by itself holds every derivative but that of the state before it, which is added as a whole.
+    # Each step by itself holds every derivative but that of the state before it, which is added as
+    # a whole.
     drives = straight_through(hs, each_step(cell, theta, hs, h, xs, reset))
     return error_through_steps(cell, theta, h, past(cell, hs, h, reset), xs, drives, rule, reset)
 
@@ -111,7 +113,11 @@ def past(cell: AbstractCell, hs: States, h: State, reset: Bool[Array, "C"] | Non
     hs, h, initial = lax.stop_gradient((hs, h, cell.init_state()))
     # (h, h_1, ..., h_{C-1})
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), h, hs)
-    return before if reset is None else jax.vmap(optax.tree.where, in_axes=(0, None, 0))(reset, initial, before)
+    return (
+        before
+        if reset is None
+        else jax.vmap(optax.tree.where, in_axes=(0, None, 0))(reset, initial, before)
+    )
 
 
 def _scan_diagonal(
@@ -126,12 +132,18 @@ def _scan_diagonal(
     first = jax.tree.map(lambda leaf: leaf[0], xs)
     # A decay that the input does not change is the same at every step: N numbers instead of C x N.
     [varies] = depends_on_arguments(lambda x: cell.decay_and_drive(theta, x)[0], first)
-    a, bs = jax.vmap(cell.decay_and_drive, in_axes=(None, 0), out_axes=(0 if varies else None, 0))(theta, xs)
+    a, bs = jax.vmap(cell.decay_and_drive, in_axes=(None, 0), out_axes=(0 if varies else None, 0))(
+        theta, xs
+    )
     if reset is not None:
         # A start is a zero past plus the decayed initial state in the drive.
         decayed = jnp.broadcast_to(a, bs.shape) * lax.stop_gradient(cell.init_state())[None]
         bs = bs + jnp.where(reset[:, None], decayed, 0)
-    return linear_scan(a, bs, h, reset) if known is None else linear_scan_given_states(a, bs, h, reset, known)
+    return (
+        linear_scan(a, bs, h, reset)
+        if known is None
+        else linear_scan_given_states(a, bs, h, reset, known)
+    )
 
 
 def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:
@@ -144,7 +156,8 @@ def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:
 def straight_through(value: Any, gradient_of: Any) -> Any:
     """Return `value` with the tangents of both arguments, `value + (gradient_of - stop_gradient(gradient_of))`.
 
-    Only the tangent of `gradient_of` is used, so its value need not even be computed, and `value` stays exact.
+    Only the tangent of `gradient_of` is used, so its value need not even be computed, and `value`
+    stays exact.
     """
     return value
 

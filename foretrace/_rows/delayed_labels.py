@@ -54,24 +54,32 @@ class SavedLabels(NamedTuple):
 class DelayedLabels:
     """Turn the rows of one stream into inputs, and give each row the label that comes later.
 
-    Without a horizon a row's own label comes after its prediction. With one, the row's own target is known before the
-    steps that follow it are predicted.
+    Without a horizon a row's own label comes after its prediction. With one, the row's own target
+    is known before the steps that follow it are predicted.
 
-    Streams that share a network share `encoder` and `target`, which learn from all of them. Pending labels and the last
-    known target belong to the one stream.
+    Streams that share a network share `encoder` and `target`, which learn from all of them. Pending
+    labels and the last known target belong to the one stream.
 
     Args:
         encoder: encoder of the inputs; the target is not among them.
         target: what is predicted.
         delay: number of rows after which a label is known.
-        horizon: number of steps ahead: 0 to predict the target of a row from the row, h to predict the targets of the
-            next h rows.
+        horizon: number of steps ahead: 0 to predict the target of a row from the row, h to predict
+            the targets of the next h rows.
         previous: whether the last known target is an input.
 
     `newest` is what was known of the target when the last row was predicted.
     """
 
-    def __init__(self, encoder: Encoder, target: Target, *, delay: int = 0, horizon: int = 0, previous: bool = True):
+    def __init__(
+        self,
+        encoder: Encoder,
+        target: Target,
+        *,
+        delay: int = 0,
+        horizon: int = 0,
+        previous: bool = True,
+    ):
         self.encoder = encoder
         self.target = target
         self.delay = delay
@@ -193,7 +201,10 @@ class DelayedLabels:
             ValueError: it is nothing that `saved_row` returns.
         """
         saved = from_json(SavedRow, state)
-        return LabelledRow(self.target.context_from_json(saved.context), self.target.targets_from_json(saved.targets))
+        return LabelledRow(
+            self.target.context_from_json(saved.context),
+            self.target.targets_from_json(saved.targets),
+        )
 
     def _observe(self, value: Any) -> None:
         self.pending_labels.append(_short(value))
@@ -208,7 +219,8 @@ class DelayedLabels:
             self.recent.append(self.target.learn(self.pending_labels.popleft()))
             self.last = self.target.last
             self.num_labels += 1
-            # The h targets of the first row are those of the rows behind it: its own is not among them.
+            # The h targets of the first row are those of the rows behind it: its own is not among
+            # them.
             if self.num_labels > self.horizon:
                 self._resolve()
             return self.recent[-1]

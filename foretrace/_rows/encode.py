@@ -1,12 +1,13 @@
 """Rows as vectors of a fixed width: running normalisation, missing values, categories, times.
 
     numeric      the number in standard deviations from its running mean, and 1 if it is missing
-    categorical  one-hot in the order of appearance; the first place is for missing and unknown categories
-    time         sine and cosine of the time of day, the day of the week and the day of the year, and 1 if it is missing
-    undecided    as a missing number, until the first value decides the kind
+    categorical  one-hot in the order of appearance; the first place is for missing and unknown
+    categories time         sine and cosine of the time of day, the day of the week and the day of
+    the year, and 1 if it is missing undecided    as a missing number, until the first value decides
+    the kind
 
-No value makes the network infinite: a value that is not a finite number is masked (0, and 1 in its "missing" place), an
-outlier is clipped or masked, and both are counted.
+No value makes the network infinite: a value that is not a finite number is masked (0, and 1 in its
+"missing" place), an outlier is clipped or masked, and both are counted.
 """
 
 import copy
@@ -82,15 +83,19 @@ class Encoder:
 
     Args:
         columns: columns that are encoded. The first value of an undecided one decides its kind.
-        width: number of features; by default as many as the columns need. Columns that appear later take the rest.
-        categories: number of features of a categorical column, the first of them for missing and unknown categories.
-        outliers: what happens to a number more than `bound` standard deviations from its mean: "clip" moves it to the
-            bound, so that the running mean follows a real change, "mask" treats it as missing, "stop" raises an error.
+        width: number of features; by default as many as the columns need. Columns that appear later
+            take the rest.
+        categories: number of features of a categorical column, the first of them for missing and
+            unknown categories.
+        outliers: what happens to a number more than `bound` standard deviations from its mean:
+            "clip" moves it to the bound, so that the running mean follows a real change, "mask"
+            treats it as missing, "stop" raises an error.
         bound: number of standard deviations beyond which a number is an outlier.
         adopt: whether columns that appear later are added, as long as there is room.
         ignore: columns that are never added.
 
-    `news` holds a sentence for the first value of each kind that could not be used, to be said and removed.
+    `news` holds a sentence for the first value of each kind that could not be used, to be said and
+    removed.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -113,7 +118,10 @@ class Encoder:
         ignore: Iterable[Any] = (),
     ):
         if categories < 2:
-            raise ValueError(f"categories={categories} must be at least 2: one is for the missing and the unknown")
+            raise ValueError(
+                f"categories={categories} must be at least 2: one is for the missing and the "
+                "unknown"
+            )
         if not bound > 0:
             raise ValueError(f"bound={bound} must be a positive number of standard deviations")
         self.categories = categories
@@ -132,14 +140,17 @@ class Encoder:
         self.width = room(self.given, categories) if width is None else width
         for column in self.given:
             if not self._add(column):
-                raise ValueError(f"width={width} has no room for column {column.name!r}; make it larger")
+                raise ValueError(
+                    f"width={width} has no room for column {column.name!r}; make it larger"
+                )
 
     def __call__(self, row: Mapping[Any, Any], *, learn: bool = True) -> np.ndarray:
         """Return the vector of a row.
 
         Args:
             row: values of the columns; a column without a value is missing.
-            learn: whether the row changes means, deviations and vocabularies for good. The vector is the same either
+            learn: whether the row changes means, deviations and vocabularies for good. The vector
+                is the same either
                 way: that of the row after it was learned.
 
         Raises:
@@ -169,7 +180,9 @@ class Encoder:
         draft.columns, draft.undecided = dict(self.columns), dict(self.undecided)
         draft.counts, draft.news = Counter(), []
         draft.numbers = {name: moments.copy() for name, moments in self.numbers.items()}
-        draft.words = {name: Vocabulary(words.capacity, words.values) for name, words in self.words.items()}
+        draft.words = {
+            name: Vocabulary(words.capacity, words.values) for name, words in self.words.items()
+        }
         return draft
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
@@ -235,8 +248,8 @@ class Encoder:
     def _tell_no_room(self, name: Any) -> None:
         self._tell(
             "values of columns without room",
-            f"{_shown(name)} finds no room in {self.width} inputs and is left out, as is every later "
-            "column that needs more; raise `features`",
+            f"{_shown(name)} finds no room in {self.width} inputs and is left out, as is every "
+            "later column that needs more; raise `features`",
         )
 
     def _number(self, name: Any, value: Any) -> tuple[float, float]:
@@ -251,8 +264,8 @@ class Encoder:
             else:
                 self._tell(
                     "not a number",
-                    f"{_shown(name)} is a column of numbers and holds {_shown(value)}, which counts as "
-                    "missing, as does every later value that is no number",
+                    f"{_shown(name)} is a column of numbers and holds {_shown(value)}, which "
+                    "counts as missing, as does every later value that is no number",
                 )
             return self._refuse(name, value)
         moments = self.numbers[name]
@@ -272,8 +285,9 @@ class Encoder:
     def _refuse(self, name: Any, value: Any) -> tuple[float, float]:
         if self.outliers == "stop":
             raise EncodingError(
-                f"column {name!r} holds {str(value)[:80]!r}, which is not a number or more than {self.bound:g} "
-                "standard deviations from its mean; clean the source, or choose --outliers clip or mask"
+                f"column {name!r} holds {str(value)[:80]!r}, which is not a number or more than "
+                f"{self.bound:g} standard deviations from its mean; clean the source, or choose "
+                "--outliers clip or mask"
             )
         return 0.0, 1.0
 
@@ -317,7 +331,9 @@ class Encoder:
         check_within("used", [saved.used], 0, self.width)
         check_counts("counts", saved.counts)
         for kind, values in (("numeric", saved.numbers), ("categorical", saved.words)):
-            check_size(f"columns, {kind}", values, sum(column.kind == kind for column in saved.columns))
+            check_size(
+                f"columns, {kind}", values, sum(column.kind == kind for column in saved.columns)
+            )
         self.columns, self.undecided, self.numbers, self.words = {}, {}, {}, {}
         numbers, words = iter(saved.numbers), iter(saved.words)
         for name, kind, at in saved.columns:
@@ -333,8 +349,15 @@ class Encoder:
 
     def _check_given(self, saved: list[Column]) -> None:
         """Check that a state begins with the columns that were given; undecided ones may be decided there."""
-        same = [a.name == b.name and a.kind in (b.kind, "undecided") for a, b in zip(self.given, saved, strict=False)]
-        if not all(same) or len(saved) < len(self.given) or (len(saved) > len(self.given) and not self.adopt):
+        same = [
+            a.name == b.name and a.kind in (b.kind, "undecided")
+            for a, b in zip(self.given, saved, strict=False)
+        ]
+        if (
+            not all(same)
+            or len(saved) < len(self.given)
+            or (len(saved) > len(self.given) and not self.adopt)
+        ):
             raise ValueError(f"the columns are {self.given}, but were {saved}"[:1000])
 
 

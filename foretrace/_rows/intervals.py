@@ -1,20 +1,26 @@
 """Prediction intervals around any prediction, learned from its errors as labels come (online conformal prediction).
 
-For each tail, coverage and step ahead, with signed error e and miss rate a = (1 - coverage) / 2 of the tail:
+For each tail, coverage and step ahead, with signed error e and miss rate a = (1 - coverage) / 2 of
+the tail:
 
-    margin   = sum_k w_k q_k u_k + c u            m = 1 if the error lies beyond the margin in use then, else 0
-    q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking at several rates, in two running scales u of |e|
-    w_k     <- w_k exp(-eta pinball_k), shared    the margins with the smaller quantile loss count more
-    c       <- c + gamma (m - a)                  whatever the errors do, the share of misses tends to a
-               but no further down than the floor, the c at which the margin is the one of coverage 0
+    margin   = sum_k w_k q_k u_k + c u            m = 1 if the error lies beyond the margin in use
+    then, else 0 q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking at several rates,
+    in two running scales u of |e| w_k     <- w_k exp(-eta pinball_k), shared    the margins with
+    the smaller quantile loss count more c       <- c + gamma (m - a)                  whatever the
+    errors do, the share of misses tends to a
+               but no further down than the floor, the c at which the margin is the one of coverage
+               0
 
-No interval is narrower than the one of coverage 0. Below this floor hits would lower c without end and
-without effect, so they do not. In a stretch of errors that are exactly zero, hits change neither c nor q_k:
-the margin shrinks with u alone, and is there again as soon as u is. Elsewhere, the share of misses in n rows
-differs from `a` by (c_n - c_0) / (gamma n), with c at both ends, also where errors follow each other or drift.
+No interval is narrower than the one of coverage 0. Below this floor hits would lower c without end
+and without effect, so they do not. In a stretch of errors that are exactly zero, hits change
+neither c nor q_k: the margin shrinks with u alone, and is there again as soon as u is. Elsewhere,
+the share of misses in n rows differs from `a` by (c_n - c_0) / (gamma n), with c at both ends, also
+where errors follow each other or drift.
 
-The offset is learned for the coverage in use; other coverages take a part of c in proportion to normal quantiles.
-Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022 (several rates);
+The offset is learned for the coverage in use; other coverages take a part of c in proportion to
+normal quantiles.
+Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022
+    (several rates);
 Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error integration).
 """
 
@@ -50,8 +56,8 @@ def check_coverage(coverage: float) -> None:
     """
     if not COVERAGES[0] < coverage <= COVERAGES[-1]:
         raise ValueError(
-            f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of labels that "
-            "an interval is to hold, such as 0.9"
+            f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of "
+            "labels that an interval is to hold, such as 0.9"
         )
 
 
@@ -70,7 +76,8 @@ class Intervals:
 
     Args:
         outputs: number of steps ahead.
-        coverage: share of labels that the interval in use is to hold; the others are tracked beside it.
+        coverage: share of labels that the interval in use is to hold; the others are tracked beside
+            it.
 
     >>> intervals, draw = Intervals(1), np.random.default_rng(0)
     >>> inside = []
@@ -96,7 +103,9 @@ class Intervals:
         self._memory = np.array(_SPANS)[:, None]
         self.num_labels = 0
         self.units = np.zeros((len(_SPANS), outputs))
-        self.quantiles = np.broadcast_to(1.25 * self._normal[None], (tracks, 2, count, outputs)).copy()
+        self.quantiles = np.broadcast_to(
+            1.25 * self._normal[None], (tracks, 2, count, outputs)
+        ).copy()
         self.weights = np.full((tracks, 2, count, outputs), 1 / tracks)
         self.offsets = np.zeros((2, outputs))
 
@@ -104,7 +113,8 @@ class Intervals:
         """Return how far an interval reaches below and above a prediction; the greater coverage never the less far.
 
         Args:
-            scale: standard deviation of the labels, from which the margins follow while there was no error.
+            scale: standard deviation of the labels, from which the margins follow while there was
+                no error.
             coverage: share of labels to hold. Default: that of the object.
 
         Raises:
@@ -117,11 +127,15 @@ class Intervals:
         at = bisect_left(self.coverages, coverage)
         if self.coverages[at] == coverage:
             return found[:, at]
-        low, here, high = (_normal(c) for c in (self.coverages[at - 1], coverage, self.coverages[at]))
+        low, here, high = (
+            _normal(c) for c in (self.coverages[at - 1], coverage, self.coverages[at])
+        )
         part = (here - low) / (high - low)
         return (1 - part) * found[:, at - 1] + part * found[:, at]
 
-    def learn(self, errors: Float[np.ndarray, "O"], margins: Float[np.ndarray, "2 O"], scale: float) -> None:
+    def learn(
+        self, errors: Float[np.ndarray, "O"], margins: Float[np.ndarray, "2 O"], scale: float
+    ) -> None:
         """Learn the errors of a row, label minus prediction; nothing is learned if one is not finite.
 
         Args:
@@ -140,8 +154,13 @@ class Intervals:
         moves = (errors != 0) | (self.units[0] > _EXACT * self.units[-1])
         is_miss = tails[:, 0] > margins
         offsets = self.offsets + _GAMMA * (is_miss - (moves | is_miss) * (1 - self.coverage) / 2)
-        # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages learn equally fast.
-        loss = np.where(beyond > 0, (1 - self._miss) * beyond, -self._miss * beyond) * each / (self._miss * units[-1])
+        # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages
+        # learn equally fast.
+        loss = (
+            np.where(beyond > 0, (1 - self._miss) * beyond, -self._miss * beyond)
+            * each
+            / (self._miss * units[-1])
+        )
         weights = self.weights * np.exp(-_ETA * np.minimum(loss, _MAX_LOSS))
         total = weights.sum(axis=0)
         weights = np.where(total > 0, weights / np.maximum(total, 1e-300), 1 / len(weights))
@@ -170,7 +189,9 @@ class Intervals:
 
     def to_json(self) -> SavedIntervals:
         """Return what was learned."""
-        return SavedIntervals(self.num_labels, *(getattr(self, name).ravel().tolist() for name in _ARRAYS))
+        return SavedIntervals(
+            self.num_labels, *(getattr(self, name).ravel().tolist() for name in _ARRAYS)
+        )
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.

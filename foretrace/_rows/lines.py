@@ -132,7 +132,9 @@ class Lines:
             difference = f"it is shorter than the {offset} bytes that were read of it"
             raise ReplacedError(self.name, difference)
         if sha256.hexdigest() != digest:
-            difference = f"its first {offset} bytes, up to line {number}, are not those that were read"
+            difference = (
+                f"its first {offset} bytes, up to line {number}, are not those that were read"
+            )
             raise ReplacedError(self.name, difference)
         self._row_lines.clear()
         self._sha256 = sha256
@@ -196,20 +198,23 @@ class Lines:
         if self.offset - self.row_began > MAX_LINE:
             # A single line may be too long to be held; of several lines the first may be at fault.
             raise (SourceError if len(self._row_lines) == 1 else BadRow)(
-                f"{self.name}, line {self.number}: a row of more than {MAX_LINE} bytes; is a line break or a closing "
-                "quote missing, or is this not a text file?"
+                f"{self.name}, line {self.number}: a row of more than {MAX_LINE} bytes; is a line "
+                "break or a closing quote missing, or is this not a text file?"
             )
         return self._decode(line)
 
     def _decode(self, line: bytes) -> str:
         if b"\0" in line:
-            raise BadRow(f"{self.name}, line {self.number}: a zero byte, so this is not text; give a text file")
+            raise BadRow(
+                f"{self.name}, line {self.number}: a zero byte, so this is not text; give a text "
+                "file"
+            )
         try:
             text = line.decode(self.encoding)
         except UnicodeDecodeError as error:
             raise BadRow(
-                f"{self.name}, line {self.number}: byte {error.start + 1} is not {self.encoding}; convert the file, "
-                "or read it with --encoding latin-1"
+                f"{self.name}, line {self.number}: byte {error.start + 1} is not {self.encoding}; "
+                "convert the file, or read it with --encoding latin-1"
             ) from error
         return text.removeprefix("\ufeff") if self.number == 1 else text
 
@@ -225,7 +230,9 @@ class explained:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
-            raise SourceError(f"{self.name} is damaged or incomplete gzip data ({error})") from error
+            raise SourceError(
+                f"{self.name} is damaged or incomplete gzip data ({error})"
+            ) from error
         if isinstance(error, io.UnsupportedOperation):
             raise SourceError(f"{self.name} cannot be read from an earlier place") from error
         if isinstance(error, OSError):

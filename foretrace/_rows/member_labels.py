@@ -39,10 +39,12 @@ class SavedMembers(NamedTuple):
 class MemberLabels:
     """Turn rows of many members into inputs and labels, each member as a stream of its own.
 
-    A member that leaves, starts anew or loses its slot is forgotten: its pending labels are dropped and counted.
+    A member that leaves, starts anew or loses its slot is forgotten: its pending labels are dropped
+    and counted.
 
     Args:
-        shared: labels of a stream before its first row, copied for each member. Its encoder and target learn from all.
+        shared: labels of a stream before its first row, copied for each member. Its encoder and
+            target learn from all.
         table: which member has which slot.
     """
 
@@ -51,7 +53,9 @@ class MemberLabels:
         self.table = table
         self.streams: dict[int, DelayedLabels] = {}  # by slot; there may be very many slots
 
-    def push(self, name: Hashable, row: Mapping[Any, Any], value: Any, *, reset: bool = False) -> MemberRow:
+    def push(
+        self, name: Hashable, row: Mapping[Any, Any], value: Any, *, reset: bool = False
+    ) -> MemberRow:
         """Take the next row of a member and its target.
 
         Raises:
@@ -63,7 +67,9 @@ class MemberLabels:
         inputs = stream.push(row, value)
         return MemberRow(slot, inputs, next(iter(stream.pop_resolved(1)), None), stream.newest)
 
-    def advance(self, name: Hashable, row: Mapping[Any, Any], value: Any, *, reset: bool = False) -> MemberRow:
+    def advance(
+        self, name: Hashable, row: Mapping[Any, Any], value: Any, *, reset: bool = False
+    ) -> MemberRow:
         """Take the next row of a member without learning.
 
         Raises:
@@ -101,7 +107,9 @@ class MemberLabels:
         """Return everything that the next rows depend on; names must be JSON."""
         streams = [(slot, stream.own_to_json()) for slot, stream in sorted(self.streams.items())]
         shared = self.shared
-        return SavedMembers(shared.encoder.to_json(), shared.target.to_json(), self.table.to_json(), streams)._asdict()
+        return SavedMembers(
+            shared.encoder.to_json(), shared.target.to_json(), self.table.to_json(), streams
+        )._asdict()
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.
@@ -118,7 +126,10 @@ class MemberLabels:
             self.streams[slot] = self._new()
             self.streams[slot].restore_own(own)
         if self.streams.keys() != self.table.taken or len(saved.streams) != len(self.streams):
-            raise ValueError(f"labels of the slots {sorted(self.streams)}, but members have {sorted(self.table.taken)}")
+            raise ValueError(
+                f"labels of the slots {sorted(self.streams)}, but members have "
+                f"{sorted(self.table.taken)}"
+            )
 
     def _enter(self, name: Hashable, reset: bool) -> tuple[Slot, DelayedLabels]:
         slot = self.table.assign(name, reset=reset)
@@ -137,4 +148,10 @@ class MemberLabels:
 
     def _new(self) -> DelayedLabels:
         like = self.shared
-        return DelayedLabels(like.encoder, like.target, delay=like.delay, horizon=like.horizon, previous=like.previous)
+        return DelayedLabels(
+            like.encoder,
+            like.target,
+            delay=like.delay,
+            horizon=like.horizon,
+            previous=like.previous,
+        )

@@ -8,7 +8,13 @@ import numpy as np
 from foretrace._rows.encode import EncodingError, Outliers, clip
 from foretrace._rows.intervals import Intervals, SavedIntervals
 from foretrace._rows.running import Moments, SavedMoments
-from foretrace._rows.saved import check_counts, check_derived, check_number_of_stream, check_size, check_within
+from foretrace._rows.saved import (
+    check_counts,
+    check_derived,
+    check_number_of_stream,
+    check_size,
+    check_within,
+)
 from foretrace._rows.target import NumberContext
 from foretrace._rows.values import MAX_ABS_VALUE, as_number, check_number, is_missing
 from foretrace._runs.config_json import from_json
@@ -35,11 +41,13 @@ class NumberTarget:
 
     Args:
         outputs: how many numbers are predicted: one, or one for each step ahead.
-        bound: number of standard deviations from the mean beyond which a target counts as an outlier.
-        outliers: what happens to an outlier: "clip" learns it as if it lay at the bound and scores it as it is, "mask"
-            treats it as missing, "stop" raises an error.
+        bound: number of standard deviations from the mean beyond which a target counts as an
+            outlier.
+        outliers: what happens to an outlier: "clip" learns it as if it lay at the bound and scores
+            it as it is, "mask" treats it as missing, "stop" raises an error.
         coverage: share of the numbers that prediction intervals are to hold.
-        strict: whether a target that is neither a number nor missing is refused, in place of counted.
+        strict: whether a target that is neither a number nor missing is refused, in place of
+            counted.
     """
 
     def __init__(
@@ -87,8 +95,9 @@ class NumberTarget:
             self.counts["outlier targets"] += 1
             if self.outliers == "stop":
                 raise EncodingError(
-                    f"the target is {str(value)[:80]!r}, more than {self.bound:g} standard deviations from its mean "
-                    f"{self.moments.mean:g}; clean the source, or choose --outliers clip or mask"
+                    f"the target is {str(value)[:80]!r}, more than {self.bound:g} standard "
+                    f"deviations from its mean {self.moments.mean:g}; clean the source, or choose "
+                    "--outliers clip or mask"
                 )
             if self.outliers == "mask":
                 return None
@@ -106,13 +115,19 @@ class NumberTarget:
         """Return the predicted numbers."""
         return np.asarray(output, np.float64).tolist()
 
-    def interval(self, output: np.ndarray, context: NumberContext | None = None, coverage: float | None = None) -> Any:
+    def interval(
+        self,
+        output: np.ndarray,
+        context: NumberContext | None = None,
+        coverage: float | None = None,
+    ) -> Any:
         """Return the lower and upper ends of the intervals of the predicted numbers, (2, O).
 
         Args:
             output: predicted numbers.
             context: what was known when they were predicted. Default: what is known now.
-            coverage: share of the numbers to hold, of what is known now. Default: that of the target.
+            coverage: share of the numbers to hold, of what is known now. Default: that of the
+                target.
 
         Raises:
             ValueError: the coverage lies outside of the tracked ones.
@@ -142,7 +157,9 @@ class NumberTarget:
 
     def context(self) -> NumberContext:
         """Return the mean, the last number, the standard deviation and the margins of now."""
-        return NumberContext(self.moments.mean, self.last, self.moments.scale, self._present_margins())
+        return NumberContext(
+            self.moments.mean, self.last, self.moments.scale, self._present_margins()
+        )
 
     def context_from_json(self, values: Any) -> NumberContext:
         """Return a context that was saved as JSON.
@@ -191,7 +208,9 @@ class NumberTarget:
 
     def to_json(self) -> SavedNumbers:
         """Return what was learned."""
-        return SavedNumbers(self.moments.to_json(), self.last, dict(self.counts), self.intervals.to_json())
+        return SavedNumbers(
+            self.moments.to_json(), self.last, dict(self.counts), self.intervals.to_json()
+        )
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned.
@@ -221,8 +240,8 @@ class NumberTarget:
             self.counts["targets that are no number"] += 1
             if self.counts["targets that are no number"] == 1:
                 self.news.append(
-                    f"the target holds {repr(value)[:80]}, which is no number: nothing is learned from "
-                    "this row, nor from later ones like it"
+                    f"the target holds {repr(value)[:80]}, which is no number: nothing is learned "
+                    "from this row, nor from later ones like it"
                 )
 
     def _clip(self, number: float) -> float:

@@ -16,19 +16,22 @@ def parquet_rows(path: str, max_columns: int) -> Iterator[dict[str, Any]]:
     """Yield the rows.
 
     Raises:
-        SourceError: pyarrow is missing, or the file cannot be read, is wider than `max_columns`, is nested, or has
-            texts that would fill the memory.
+        SourceError: pyarrow is missing, or the file cannot be read, is wider than `max_columns`, is
+            nested, or has texts that would fill the memory.
     """
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise SourceError(f"{path}: parquet files need pyarrow; pip install 'foretrace[data]'") from error
+        raise SourceError(
+            f"{path}: parquet files need pyarrow; pip install 'foretrace[data]'"
+        ) from error
     try:
         with parquet.ParquetFile(path) as file:
             texts = _check(path, file.schema_arrow, max_columns)
             _check_texts(path, file.metadata)
-        # A text that is repeated is stored once, and stays so in a dictionary: a short file may hold very many.
+        # A text that is repeated is stored once, and stays so in a dictionary: a short file may
+        # hold very many.
         with parquet.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_BATCH):
                 _check_lengths(path, batch)
@@ -43,19 +46,28 @@ def _check(path: str, schema: Any, max_columns: int) -> list[str]:
     from pyarrow import types
 
     if len(schema) > max_columns:
-        raise SourceError(f"{path}: {len(schema)} columns, but at most {max_columns} are read; leave some out")
+        raise SourceError(
+            f"{path}: {len(schema)} columns, but at most {max_columns} are read; leave some out"
+        )
     if len(set(schema.names)) < len(schema):
         raise SourceError(f"{path}: two columns of the same name; rename one")
     for field in schema:
         if types.is_nested(field.type):
-            raise SourceError(f"{path}: column {field.name!r} is {field.type}; flatten it into columns")
+            raise SourceError(
+                f"{path}: column {field.name!r} is {field.type}; flatten it into columns"
+            )
     return [field.name for field in schema if _is_text(field.type)]
 
 
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
-    return types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
+    return (
+        types.is_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_string(kind)
+        or types.is_large_binary(kind)
+    )
 
 
 def _check_texts(path: str, metadata: Any) -> None:
@@ -67,8 +79,9 @@ def _check_texts(path: str, metadata: Any) -> None:
             size = column.total_uncompressed_size
             if column.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and size > MAX_TEXTS:
                 raise SourceError(
-                    f"{path}: column {column.path_in_schema[:80]!r} has {size} bytes of texts in one group of rows, "
-                    f"but at most {MAX_TEXTS} are read; leave it out, or write the file with smaller row groups"
+                    f"{path}: column {column.path_in_schema[:80]!r} has {size} bytes of texts in "
+                    f"one group of rows, but at most {MAX_TEXTS} are read; leave it out, or write "
+                    "the file with smaller row groups"
                 )
 
 
@@ -82,6 +95,6 @@ def _check_lengths(path: str, batch: Any) -> None:
         longest = pc.max(pc.binary_length(values)).as_py()
         if longest is not None and longest > MAX_LINE:
             raise SourceError(
-                f"{path}: column {name[:80]!r} holds a text of {longest} bytes, but at most {MAX_LINE} are read; leave "
-                "the column out"
+                f"{path}: column {name[:80]!r} holds a text of {longest} bytes, but at most "
+                f"{MAX_LINE} are read; leave the column out"
             )

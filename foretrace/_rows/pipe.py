@@ -32,8 +32,9 @@ class _Gap(NamedTuple):
 class Pipe:
     """Standard input as bytes. What is read ahead, and the begin of a line that a signal interrupts, stays here.
 
-    A checkpoint holds the bytes of `to_json`: the rows of an unfinished chunk, and what was read ahead, at most 64 KiB.
-    `restore` reads them first. Rows that are skipped are dropped at once, wherever they are: they may come without end.
+    A checkpoint holds the bytes of `to_json`: the rows of an unfinished chunk, and what was read
+    ahead, at most 64 KiB. `restore` reads them first. Rows that are skipped are dropped at once,
+    wherever they are: they may come without end.
 
     Args:
         is_kept: whether bytes that were read stay here until they are released.
@@ -44,14 +45,21 @@ class Pipe:
         # What to do before waiting; returns after how many seconds to do it again, None for never.
         self.meanwhile: Callable[[], float | None] = lambda: None
         self.is_compressed = False
-        self.seam = 0  # offset of the first byte that comes from another pipe, which may begin with a header
-        self._is_torn = False  # whether what is held ends in the middle of a row whose begin is lost
+        # offset of the first byte that comes from another pipe, which may begin with a header
+        self.seam = 0
+        self._is_torn = (
+            False  # whether what is held ends in the middle of a row whose begin is lost
+        )
         self._held = bytearray()
         self._start = 0  # offset of the first byte that is held
         self._at = 0  # place among them of the next byte to be read
-        self._gaps: deque[_Gap] = deque()  # what was dropped behind `_start`, in order, neighbours as one
+        self._gaps: deque[_Gap] = (
+            deque()
+        )  # what was dropped behind `_start`, in order, neighbours as one
         self._dropped = 0  # number of bytes of all gaps
-        self._bad_before: list[list[int]] = []  # offsets, and numbers of bad rows that an earlier process dropped there
+        self._bad_before: list[
+            list[int]
+        ] = []  # offsets, and numbers of bad rows that an earlier process dropped there
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes without reading them; fewer at the end."""
@@ -108,7 +116,8 @@ class Pipe:
 
         Args:
             offset: number of bytes that are not needed any more.
-            end: whether this process will read no more. If it does and is killed then, bytes are lost.
+            end: whether this process will read no more. If it does and is killed then, bytes are
+                lost.
         """
         unread = b"" if self.is_compressed else bytes(self._held[max(self._place(offset), 0) :])
         gaps = [gap for gap in self._gaps if gap.begin >= offset]
@@ -132,7 +141,10 @@ class Pipe:
             quotes: whether a quoted field may hold line breaks.
         """
         if state["compressed"]:
-            return ["standard input was compressed: rows that were read ahead of the checkpoint are lost"]
+            return [
+                "standard input was compressed: rows that were read ahead of the checkpoint are "
+                "lost"
+            ]
         unread = state["unread"].encode("latin-1")
         self._bad_before = state["bad"]
         is_same = state["of"] is not None and state["of"] == _identity()
@@ -145,10 +157,13 @@ class Pipe:
         lost = []
         if len(unread) > whole:
             torn = len(unread) - whole
-            lost.append(f"the incomplete row at the end of the earlier input, of {torn} bytes, is dropped")
+            lost.append(
+                f"the incomplete row at the end of the earlier input, of {torn} bytes, is dropped"
+            )
         if is_same:
             lost.append(
-                "the earlier process was killed: rows of standard input that it read after its checkpoint are lost"
+                "the earlier process was killed: rows of standard input that it read after its "
+                "checkpoint are lost"
             )
             self._drop_line()
         return lost
@@ -169,7 +184,9 @@ class Pipe:
 
     def _place(self, offset: int) -> int:
         """Return the place of an offset among the bytes that are held."""
-        behind = sum(gap.size for gap in takewhile(lambda gap: gap.begin >= offset, reversed(self._gaps)))
+        behind = sum(
+            gap.size for gap in takewhile(lambda gap: gap.begin >= offset, reversed(self._gaps))
+        )
         return offset - self._start - (self._dropped - behind)
 
     def _forget(self, size: int) -> None:
@@ -195,7 +212,8 @@ class Pipe:
         if number is not None and os.name == "posix":
             self._wait(number)
         with Uninterrupted():
-            # Compressed bytes are not kept: a reader that begins among them could not make sense of them.
+            # Compressed bytes are not kept: a reader that begins among them could not make sense of
+            # them.
             if not self.is_kept or self.is_compressed:
                 self._forget(self._at)
             data = raw.read(_BLOCK)
@@ -239,7 +257,11 @@ def _identity() -> list[int] | None:
         found = os.fstat(number)
     except OSError:
         return None
-    return [found.st_dev, found.st_ino] if stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode) else None
+    return (
+        [found.st_dev, found.st_ino]
+        if stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
+        else None
+    )
 
 
 def _whole_lines(data: bytes, quotes: bool) -> int:

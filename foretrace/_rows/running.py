@@ -45,7 +45,8 @@ class Welford:
         mean_n = mean + (x - mean) / n                          n: count, at most MEMORY
         var_n  = var + ((x - mean) (x - mean_n) - var) / n
 
-    Source: Welford, Technometrics 4(3), 1962; with the bound on n, old numbers lose weight exponentially.
+    Source: Welford, Technometrics 4(3), 1962; with the bound on n, old numbers lose weight
+        exponentially.
 
     Args:
         mean: mean that is known and never changes; None to learn it.
@@ -95,9 +96,10 @@ class Welford:
 class Moments(Welford):
     """Running mean and variance that outliers do not move far, and that begin again at a new level or scale.
 
-    A number beyond a bound is clipped. The numbers of a run that the scale does not fit are also counted apart: mostly
-    outliers, or numbers closer to each other than a small part of the scale. A run that is long enough replaces mean
-    and variance. So the time until a new level is accepted does not depend on how many numbers came before.
+    A number beyond a bound is clipped. The numbers of a run that the scale does not fit are also
+    counted apart: mostly outliers, or numbers closer to each other than a small part of the scale.
+    A run that is long enough replaces mean and variance. So the time until a new level is accepted
+    does not depend on how many numbers came before.
 
     >>> moments = Moments()
     >>> for x in (1.0, 2.0, 6.0):
@@ -199,11 +201,19 @@ class Vocabulary:
     ([0, 1, 0, None], ['a', 'b'])
     """
 
-    def __init__(self, capacity: int, values: list[Any] | None = None, *, key: Callable[[Any], Any] | None = None):
+    def __init__(
+        self,
+        capacity: int,
+        values: list[Any] | None = None,
+        *,
+        key: Callable[[Any], Any] | None = None,
+    ):
         self.capacity = capacity
         self.values: list[Any] = list(values or [])
         self._key = key
-        self._slots = {value if key is None else key(value): i for i, value in enumerate(self.values)}
+        self._slots = {
+            value if key is None else key(value): i for i, value in enumerate(self.values)
+        }
         if not len(self._slots) == len(self.values) <= capacity:
             raise ValueError(f"{len(self.values)} values must be distinct, and at most {capacity}")
 

@@ -34,7 +34,9 @@ def infer_kind(values: Iterable[Any]) -> Kind:
     return "time" if all(as_time(value) is not None for value in present) else "categorical"
 
 
-def infer_columns(rows: Sequence[Mapping[str, Any]], overrides: Mapping[str, Kind | None]) -> list[Column]:
+def infer_columns(
+    rows: Sequence[Mapping[str, Any]], overrides: Mapping[str, Kind | None]
+) -> list[Column]:
     """Return the columns of the first rows of a stream.
 
     Args:
@@ -60,18 +62,29 @@ def check_column(name: str, names: Sequence[str]) -> None:
     if name not in names:
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        shown = for_terminal(", ".join(names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        shown = for_terminal(", ".join(names[:12])) + (
+            f" and {len(names) - 12} more" if len(names) > 12 else ""
+        )
         raise ValueError(f"the source has no column {name!r}, only {shown}{hint}")
 
 
 def is_classes(values: Iterable[Any], max_classes: int = 20) -> bool:
     """Return whether a target with these values is a class: it is not a number, or has few whole numbers.
 
-    >>> is_classes(["1", "0", "1"]), is_classes(["0.5", "1"]), is_classes(range(100)), is_classes(["yes"])
+    >>> (
+    ...     is_classes(["1", "0", "1"]),
+    ...     is_classes(["0.5", "1"]),
+    ...     is_classes(range(100)),
+    ...     is_classes(["yes"]),
+    ... )
     (True, False, False, True)
     """
     present = [value for value in values if not is_missing(value)]
     numbers = [as_number(value) for value in present]
-    if any(number is None for number in numbers) or all(isinstance(value, bool) for value in present):
+    if any(number is None for number in numbers) or all(
+        isinstance(value, bool) for value in present
+    ):
         return True
-    return len(set(numbers)) <= max_classes and all(number is not None and number % 1 == 0 for number in numbers)
+    return len(set(numbers)) <= max_classes and all(
+        number is not None and number % 1 == 0 for number in numbers
+    )

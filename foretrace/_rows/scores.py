@@ -24,8 +24,9 @@ COMPARED = ("no_change_", "majority_")
 class Scores:
     """Means over all rows and over those since the last report.
 
-    Means of squares are named `…mse` inside and reported as their roots, `…rmse`. Means of right minus probability in
-    each bin of the probability are named `gap …` and reported as the sum of their sizes, `calibration_error`.
+    Means of squares are named `…mse` inside and reported as their roots, `…rmse`. Means of right
+    minus probability in each bin of the probability are named `gap …` and reported as the sum of
+    their sizes, `calibration_error`.
 
     >>> scores = Scores()
     >>> scores.add({"mae": 1.0, "mse": 1.0}), scores.add({"mae": 3.0, "mse": 49.0})
@@ -76,7 +77,9 @@ class Gains:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, list[float]] = {}  # number of rows, sum of the gains, sum of their squares
+        self._sums: dict[
+            str, list[float]
+        ] = {}  # number of rows, sum of the gains, sum of their squares
 
     def add(self, scores: dict[str, float]) -> None:
         """Count the scores of a row."""
@@ -137,7 +140,9 @@ class ArrayScores:
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
-        if len(state) == 4:  # as `Scores` wrote them in checkpoints of before: with those since the last report
+        if (
+            len(state) == 4
+        ):  # as `Scores` wrote them in checkpoints of before: with those since the last report
             state = [state[0], [state[2].get(name, 0.0) for name in self.names]]
         self.rows, total = state
         self._total = np.array(total, np.float64)
@@ -146,8 +151,9 @@ class ArrayScores:
 def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
     """Return the scores of a predicted class; None if there is no label.
 
-    A class that appears for the first time is wrongly predicted; its log loss is that of the output it was given. The
-    calibration error is the expected calibration error of Guo et al., ICML 2017, over ten bins of equal width.
+    A class that appears for the first time is wrongly predicted; its log loss is that of the output
+    it was given. The calibration error is the expected calibration error of Guo et al., ICML 2017,
+    over ten bins of equal width.
     """
     index = row.targets[0]
     if index is None:

@@ -47,8 +47,8 @@ class SlotTable:
 
     Args:
         num_slots: maximum number of members.
-        when_full: what happens to one member more: "evict" gives it the slot of the member seen least recently, "stop"
-            raises an error.
+        when_full: what happens to one member more: "evict" gives it the slot of the member seen
+            least recently, "stop" raises an error.
 
     >>> table = SlotTable(2)
     >>> [table.assign(name).number for name in ("a", "b", "a", "c")]  # b was seen least recently
@@ -63,7 +63,9 @@ class SlotTable:
         self.num_slots = num_slots
         self.when_full = when_full
         self.counts: Counter[str] = Counter()
-        self._slots: OrderedDict[Hashable, int] = OrderedDict()  # the member seen least recently comes first
+        self._slots: OrderedDict[Hashable, int] = (
+            OrderedDict()
+        )  # the member seen least recently comes first
         self._free: list[int] = []
         self._resetting: dict[Hashable, None] = {}
 
@@ -85,7 +87,8 @@ class SlotTable:
             reset: whether the member starts anew with this row.
 
         Raises:
-            NoFreeSlotError: all slots are taken, and no member may lose its own; nothing has changed.
+            NoFreeSlotError: all slots are taken, and no member may lose its own; nothing has
+                changed.
         """
         if name not in self._slots:
             return Slot(self._join(name), True)
@@ -133,7 +136,9 @@ class SlotTable:
 
     def to_json(self) -> SavedSlots:
         """Return everything that the next rows depend on; names must be JSON."""
-        slots = [SavedSlot(name, index, name in self._resetting) for name, index in self._slots.items()]
+        slots = [
+            SavedSlot(name, index, name in self._resetting) for name, index in self._slots.items()
+        ]
         return SavedSlots(slots, list(self._free), dict(self.counts))
 
     def restore(self, state: Any) -> None:
@@ -145,7 +150,10 @@ class SlotTable:
         saved = from_json(SavedSlots, state)
         numbers = sorted([*(slot.number for slot in saved.slots), *saved.free])
         if numbers != list(range(len(numbers))) or len(numbers) > self.num_slots:
-            raise ValueError(f"slots {str(numbers)[:80]} must be distinct, without gaps, and at most {self.num_slots}")
+            raise ValueError(
+                f"slots {str(numbers)[:80]} must be distinct, without gaps, and at most "
+                f"{self.num_slots}"
+            )
         check_counts("counts", saved.counts)
         self._slots = OrderedDict((name, number) for name, number, _ in saved.slots)
         check_size("slots", self._slots, len(saved.slots))
@@ -157,12 +165,14 @@ class SlotTable:
         if self._free:
             index = self._free.pop()
         elif len(self._slots) < self.num_slots:
-            # No slot is free for a second use, so the taken ones are 0, 1, ...: the next one was never used.
+            # No slot is free for a second use, so the taken ones are 0, 1, ...: the next one was
+            # never used.
             index = len(self._slots)
         elif self.when_full == "stop":
             raise NoFreeSlotError(
-                f"{str(name)[:80]!r} is one member more than the {self.num_slots} slots; raise --members, or choose "
-                "--when-full evict, which gives it the slot of the member seen least recently"
+                f"{str(name)[:80]!r} is one member more than the {self.num_slots} slots; raise "
+                "--members, or choose --when-full evict, which gives it the slot of the member "
+                "seen least recently"
             )
         else:
             evicted, index = self._slots.popitem(last=False)
@@ -174,4 +184,6 @@ class SlotTable:
 
     def _check(self, name: Hashable) -> None:
         if name not in self._slots:
-            raise KeyError(f"{str(name)[:80]!r} is not among the {len(self)} members that have a slot")
+            raise KeyError(
+                f"{str(name)[:80]!r} is not among the {len(self)} members that have a slot"
+            )

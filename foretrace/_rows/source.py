@@ -1,7 +1,8 @@
 """Rows of a CSV, TSV, JSON-lines, parquet or text file, or of standard input, one at a time, with their positions.
 
-Files are data: nothing in them is evaluated, and memory stays bounded whatever they hold. A row comes with the position
-behind it; reading that goes on from there gives the same rows as reading that never stopped.
+Files are data: nothing in them is evaluated, and memory stays bounded whatever they hold. A row
+comes with the position behind it; reading that goes on from there gives the same rows as reading
+that never stopped.
 """
 
 import codecs
@@ -44,9 +45,10 @@ class Position(NamedTuple):
         line: number of lines read, including the header.
         offset: number of bytes read, of the decompressed text.
         bad: number of rows that were skipped because they could not be read.
-        is_torn: whether the last row has no line break, so that it may not be complete; reading must not go on here.
-        digest: SHA-256 of what was read of a file: its bytes, or the rows of a parquet file. Reading
-            goes on only in a file that begins with them.
+        is_torn: whether the last row has no line break, so that it may not be complete; reading
+            must not go on here.
+        digest: SHA-256 of what was read of a file: its bytes, or the rows of a parquet file.
+            Reading goes on only in a file that begins with them.
     """
 
     row: int = 0
@@ -65,9 +67,10 @@ class Source:
         format: format of the rows; "auto" goes by the name of the file.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
         encoding: encoding of the text.
-        bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts it. A row that is too
-            long, and a header that cannot be read, always raise an error.
-        hand_on: whether bytes of standard input are kept in `pipe` until they are released, for a run that goes on.
+        bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts
+            it. A row that is too long, and a header that cannot be read, always raise an error.
+        hand_on: whether bytes of standard input are kept in `pipe` until they are released, for a
+            run that goes on.
 
     Raises:
         SourceError: the name does not tell the format, or the delimiter is not one character.
@@ -101,12 +104,15 @@ class Source:
         if len(self.delimiter) != 1:
             raise SourceError(f"delimiter={delimiter!r} must be a single character")
 
-    def rows(self, after: Position | None = None, columns: Sequence[str] = ()) -> Iterator[tuple[Row, Position]]:
+    def rows(
+        self, after: Position | None = None, columns: Sequence[str] = ()
+    ) -> Iterator[tuple[Row, Position]]:
         """Yield rows, each with the position behind it.
 
         Args:
             after: position to go on from; standard input goes on with what comes next.
-            columns: columns of the rows before. Standard input may then begin with or without a header.
+            columns: columns of the rows before. Standard input may then begin with or without a
+                header.
 
         Raises:
             SourceError: the source cannot be read.
@@ -124,7 +130,9 @@ class Source:
             else:
                 yield from self._csv(lines, after, tuple(columns))
 
-    def _csv(self, lines: Lines, after: Position, known: tuple[str, ...]) -> Iterator[tuple[Row, Position]]:
+    def _csv(
+        self, lines: Lines, after: Position, known: tuple[str, ...]
+    ) -> Iterator[tuple[Row, Position]]:
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         pending: list[list[str]] = []
         try:
@@ -146,7 +154,9 @@ class Source:
             fields, blank = pending.pop() if pending else self._fields(reader, lines), 0
             if fields == [] and len(columns) == 1:
                 fields = [""]  # of a single column, a blank line is an empty value
-            while fields == [] or (fields == list(known) and self._is_at_seam(lines)):  # a blank line, or a header
+            while fields == [] or (
+                fields == list(known) and self._is_at_seam(lines)
+            ):  # a blank line, or a header
                 self._drop(lines)
                 fields, blank = self._fields(reader, lines), self._count_blank(blank, lines)
             if fields is None:
@@ -167,8 +177,8 @@ class Source:
             return next(reader, None)
         except csv.Error as error:
             raise BadRow(
-                f"{self.name}, line {lines.number}: not a row of {self.format} ({error}); repair the quotes, or leave "
-                "such rows out with --bad-rows skip"
+                f"{self.name}, line {lines.number}: not a row of {self.format} ({error}); repair "
+                "the quotes, or leave such rows out with --bad-rows skip"
             ) from error
 
     def _drop(self, lines: Lines, *, bad: int = 0) -> None:
@@ -184,8 +194,8 @@ class Source:
     def _count_blank(self, blank: int, lines: Lines) -> int:
         if blank >= MAX_IN_A_ROW:
             raise SourceError(
-                f"{self.name}, line {lines.number}: more than {MAX_IN_A_ROW} blank lines one after another; is "
-                "this the right source?"
+                f"{self.name}, line {lines.number}: more than {MAX_IN_A_ROW} blank lines one after "
+                "another; is this the right source?"
             )
         return blank + 1
 
@@ -196,9 +206,9 @@ class Source:
     def _check_length(self, fields: list[str], columns: tuple[str, ...], line: int) -> None:
         if len(fields) != len(columns):
             raise BadRow(
-                f"{self.name}, line {line}: {len(fields)} fields, but the header names {len(columns)} columns; repair "
-                f"the row, choose another --delimiter (now {self.delimiter!r}), or leave such rows out with "
-                "--bad-rows skip"
+                f"{self.name}, line {line}: {len(fields)} fields, but the header names "
+                f"{len(columns)} columns; repair the row, choose another --delimiter (now "
+                f"{self.delimiter!r}), or leave such rows out with --bad-rows skip"
             )
 
     def _jsonl(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
@@ -234,7 +244,9 @@ class Source:
             except BadRow as error:
                 if self.bad_rows == "stop":
                     if lines.is_torn:
-                        raise BadRow(f"{error}. It is the last line, without a line break: is it complete?") from error
+                        raise BadRow(
+                            f"{error}. It is the last line, without a line break: is it complete?"
+                        ) from error
                     raise
                 # An open quote takes in the rows behind it: only its own line is bad.
                 lines.retry_from_second_line()
@@ -243,7 +255,8 @@ class Source:
                 in_a_row += 1
                 if in_a_row > MAX_IN_A_ROW:
                     raise SourceError(
-                        f"{error}. {in_a_row} rows one after another could not be read; is this the right source?"
+                        f"{error}. {in_a_row} rows one after another could not be read; is this "
+                        "the right source?"
                     ) from error
                 continue
             in_a_row = 0
@@ -253,7 +266,10 @@ class Source:
             dropped = 0 if self.pipe is None else self.pipe.bad_before(lines.row_began)
             bad_so_far = bad + dropped
             digest = lines.digest()
-            yield values, Position(row, lines.number, lines.offset, bad_so_far, lines.is_torn, digest)
+            yield (
+                values,
+                Position(row, lines.number, lines.offset, bad_so_far, lines.is_torn, digest),
+            )
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"
@@ -262,12 +278,21 @@ class Source:
         except (ValueError, RecursionError) as error:
             raise BadRow(f"{place}: not JSON ({error}); each line must be one object") from error
         if not isinstance(values, dict):
-            raise BadRow(f"{place}: a JSON {type(values).__name__}, but each line must be an object, column to value")
+            raise BadRow(
+                f"{place}: a JSON {type(values).__name__}, but each line must be an object, column "
+                "to value"
+            )
         if len(values) > MAX_COLUMNS:
-            raise BadRow(f"{place}: {len(values)} columns, but at most {MAX_COLUMNS} are read; leave some out")
+            raise BadRow(
+                f"{place}: {len(values)} columns, but at most {MAX_COLUMNS} are read; leave some "
+                "out"
+            )
         for name, value in values.items():
             if isinstance(value, dict | list):
-                raise BadRow(f"{place}: {name[:80]!r} holds a {type(value).__name__}; flatten it into columns")
+                raise BadRow(
+                    f"{place}: {name[:80]!r} holds a {type(value).__name__}; flatten it into "
+                    "columns"
+                )
         return values
 
     def _text(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
@@ -280,16 +305,23 @@ class Source:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 where = f"{self.name}, line {line + 1} or later"
-                raise SourceError(f"{where}: not {self.encoding} ({error.reason}); try --encoding latin-1") from error
+                raise SourceError(
+                    f"{where}: not {self.encoding} ({error.reason}); try --encoding latin-1"
+                ) from error
             for symbol in text:
                 lines.add(symbol.encode(self.encoding))
                 line += symbol == "\n"
                 if symbol == "\0":
-                    raise SourceError(f"{self.name}, line {line + 1}: a zero byte, so this is not text")
+                    raise SourceError(
+                        f"{self.name}, line {line + 1}: a zero byte, so this is not text"
+                    )
                 if symbol == "\ufeff" and not row:
                     continue
                 row += 1
-                yield {SYMBOL: symbol}, Position(row, line, lines.offset, bad, digest=lines.digest())
+                yield (
+                    {SYMBOL: symbol},
+                    Position(row, line, lines.offset, bad, digest=lines.digest()),
+                )
             if not block:
                 break
         if not row:
@@ -299,7 +331,10 @@ class Source:
         from foretrace._rows.parquet import parquet_rows
 
         if self.path == STDIN:
-            raise SourceError("parquet cannot be read from standard input: its directory is at its end; give a file")
+            raise SourceError(
+                "parquet cannot be read from standard input: its directory is at its end; give a "
+                "file"
+            )
         row, sha256 = 0, hashlib.sha256()
         # A table that has grown is written anew in every byte, so its rows are compared.
         for row, values in enumerate(parquet_rows(self.path, MAX_COLUMNS), 1):
@@ -336,13 +371,18 @@ def detect_format(path: str) -> Format:
     if suffixes and suffixes[-1] in _SUFFIXES:
         return _SUFFIXES[suffixes[-1]]
     name = "standard input has no name" if path == STDIN else f"the name {path} does not say"
-    raise SourceError(f"{name} what it holds: say so with --format csv, tsv, jsonl, parquet or text")
+    raise SourceError(
+        f"{name} what it holds: say so with --format csv, tsv, jsonl, parquet or text"
+    )
 
 
 def _checked_header(name: str, columns: list[str]) -> tuple[str, ...]:
     columns = [column.strip() for column in columns]
     if len(columns) > MAX_COLUMNS:
-        raise SourceError(f"{name}, line 1: {len(columns)} columns, but at most {MAX_COLUMNS} are read; leave some out")
+        raise SourceError(
+            f"{name}, line 1: {len(columns)} columns, but at most {MAX_COLUMNS} are read; leave "
+            "some out"
+        )
     for column in columns:
         if not column or columns.count(column) > 1:
             what = f"two columns named {column[:80]!r}" if column else "a column without a name"

@@ -33,7 +33,8 @@ class NumberContext(NamedTuple):
         mean: running mean.
         last: last known number; None before the first.
         deviation: running standard deviation; 1 while all numbers were the same.
-        margins: how far the prediction interval reaches below and above the prediction, for each step ahead.
+        margins: how far the prediction interval reaches below and above the prediction, for each
+            step ahead.
         came: number that came with the row, if its next rows are predicted; None if it is missing.
     """
 
@@ -54,7 +55,8 @@ class Target(Protocol):
     Args:
         output_size: number of numbers that are predicted, or maximum number of classes.
         features: number of inputs that tell the last known target.
-        last: last known target of the stream that is read; `DelayedLabels` sets it to the one of its stream.
+        last: last known target of the stream that is read; `DelayedLabels` sets it to the one of
+            its stream.
         counts: number of targets that could not be used, by reason.
         news: a sentence for the first of them of some reasons, to be said and removed.
     """
@@ -145,14 +147,15 @@ class SavedClasses(NamedTuple):
 class ClassTarget:
     """A class; classes are numbered in the order of their appearance, up to a capacity.
 
-    Every value is a class as it is, such as " " or "?", but for None, NaN and the empty text: these are missing.
+    Every value is a class as it is, such as " " or "?", but for None, NaN and the empty text: these
+    are missing.
 
     Args:
-        capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted; they are not
-            learned.
-        as_text: whether classes are compared by their text, `as_label`, as for rows of files: the number 1 is also the
-            text "1". Otherwise they are compared as keys of a dictionary. Either way 1, 1.0 and True are one class,
-            which is predicted as it came first.
+        capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted;
+            they are not learned.
+        as_text: whether classes are compared by their text, `as_label`, as for rows of files: the
+            number 1 is also the text "1". Otherwise they are compared as keys of a dictionary.
+            Either way 1, 1.0 and True are one class, which is predicted as it came first.
 
     >>> target = ClassTarget(4)
     >>> [target.learn(y) for y in ("up", "-", "up", None)]
@@ -218,8 +221,9 @@ class ClassTarget:
         self.counts["classes without room"] += 1
         if self.counts["classes without room"] == 1:
             self.news.append(
-                f"the class {repr(value)[:80]} is one more than the {self.output_size} there is room for, "
-                "so it is neither learned nor predicted, as are all later ones; raise `classes`"
+                f"the class {repr(value)[:80]} is one more than the {self.output_size} there is "
+                "room for, so it is neither learned nor predicted, as are all later ones; raise "
+                "`classes`"
             )
 
     def probabilities(self, output: np.ndarray) -> np.ndarray:
@@ -288,7 +292,9 @@ class ClassTarget:
 
     def to_json(self) -> SavedClasses:
         """Return what was learned."""
-        return SavedClasses(self.classes.values, self.frequency, self.last, self.majority, dict(self.counts))
+        return SavedClasses(
+            self.classes.values, self.frequency, self.last, self.majority, dict(self.counts)
+        )
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned.

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-MISSING = frozenset(("", "?", "na", "n/a", "nan", "+nan", "-nan", "<na>", "nat", "null", "none", "-"))
+MISSING = frozenset(
+    ("", "?", "na", "n/a", "nan", "+nan", "-nan", "<na>", "nat", "null", "none", "-")
+)
 """Texts that stand for a missing number or time, in lower case."""
 
 MAX_ABS_VALUE = 1e30
@@ -30,8 +32,8 @@ _SECOND = datetime.timedelta(seconds=1)
 def is_absent(value: Any) -> bool:
     """Return whether there is no value, be it a number, a time, a category or a class.
 
-    None and the empty text are absent, and so is each value that does not equal itself: NaN and NaT of any type, and
-    the NA of pandas.
+    None and the empty text are absent, and so is each value that does not equal itself: NaN and NaT
+    of any type, and the NA of pandas.
 
     >>> [is_absent(value) for value in (None, "", np.float16("nan"), np.datetime64("NaT"), "-", 0)]
     [True, True, True, True, False, False]
@@ -59,8 +61,8 @@ def is_missing(value: Any) -> bool:
 def as_number(value: Any) -> float | None:
     """Return a value as a number, which may be infinite or NaN; None if it is not a number.
 
-    A duration is its number of seconds. An array of one element is this element. A date is no number, and neither is a
-    text with underscores.
+    A duration is its number of seconds. An array of one element is this element. A date is no
+    number, and neither is a text with underscores.
 
     >>> [as_number(value) for value in ("2.5", True, datetime.timedelta(minutes=1), "2%", "1_000")]
     [2.5, 1.0, 60.0, None, None]
@@ -91,7 +93,9 @@ def as_flag(value: Any) -> bool | None:
         return False
     text = str(value).strip().lower()
     number = as_number(value)
-    return True if text == "true" or number == 1 else False if text == "false" or number == 0 else None
+    return (
+        True if text == "true" or number == 1 else False if text == "false" or number == 0 else None
+    )
 
 
 def as_time(value: Any) -> float | None:
@@ -162,8 +166,8 @@ def check_hashable(value: Any, name: str) -> None:
         hash(only_element(value))
     except TypeError:
         raise TypeError(
-            f"{name}={_shown(value)} is a {type(value).__name__}, which cannot be hashed; give a text, "
-            "a number or another value that can be a key of a dictionary"
+            f"{name}={_shown(value)} is a {type(value).__name__}, which cannot be hashed; give a "
+            "text, a number or another value that can be a key of a dictionary"
         ) from None
 
 
@@ -175,7 +179,8 @@ def check_number(value: Any, name: str) -> None:
     """
     if as_number(value) is None and not is_missing(value):
         raise ValueError(
-            f"{name}={_shown(value)}, expected a number, or None or NaN where it is missing; write a number as 1234.5"
+            f"{name}={_shown(value)}, expected a number, or None or NaN where it is missing; write "
+            "a number as 1234.5"
         )
 
 
@@ -194,7 +199,9 @@ def only_element(value: Any) -> Any:
 
 def _seconds(value: Any) -> float | None:
     try:
-        return float(value / (np.timedelta64(1, "s") if isinstance(value, np.timedelta64) else _SECOND))
+        return float(
+            value / (np.timedelta64(1, "s") if isinstance(value, np.timedelta64) else _SECOND)
+        )
     except TypeError:  # of months, or of no unit
         return None
 

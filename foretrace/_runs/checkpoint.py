@@ -2,8 +2,9 @@
 
     network.blocks.cell.nu_log   (D, N) float32      header: format, version, PRNG implementations,
     opt_state.0.mu.…             …                           which arrays are complex, and a digest
-    carry.h, carry.e…, step, key …                           of the header's other fields and of all arrays
-    __extra__                    bytes               what the caller keeps as JSON (data position, vocabularies, …)
+    carry.h, carry.e…, step, key …                           of the header's other fields and of all
+    arrays __extra__                    bytes               what the caller keeps as JSON (data
+    position, vocabularies, …)
 
 `__extra__` is an array because safetensors limits its header to 100 MB and arrays are not limited.
 A file is complete or absent: it is written beside its name, synced and renamed.
@@ -58,17 +59,25 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
     """Write a learner's state to a file, atomically.
 
     Args:
-        path: file to write; its folder must exist. An existing file stays as it was until the new one is complete.
-        state: state from `Learner.init` or `Learner.step`. It holds all that is needed to go on exactly.
-        extra: values to keep beside the state, as JSON: the position in the data, a configuration, …
+        path: file to write; its folder must exist. An existing file stays as it was until the new
+            one is complete.
+        state: state from `Learner.init` or `Learner.step`. It holds all that is needed to go on
+            exactly.
+        extra: values to keep beside the state, as JSON: the position in the data, a configuration,
+            …
 
     Raises:
         TypeError: `extra` cannot be written as JSON.
-        OSError: the folder is missing or not writable, or the path is a folder; an existing file is unharmed.
+        OSError: the folder is missing or not writable, or the path is a folder; an existing file is
+            unharmed.
 
     >>> import foretrace as ft, jax, optax, tempfile, os
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
-    >>> learner = ft.Learner(network, rule="ONLINE", optimizer=optax.sgd(0.1), loss=ft.losses.softmax_cross_entropy)
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
+    >>> learner = ft.Learner(
+    ...     network, rule="ONLINE", optimizer=optax.sgd(0.1), loss=ft.losses.softmax_cross_entropy
+    ... )
     >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
     >>> ft.save(path, learner.init(), extra={"row": 0})
     >>> ft.read_extra(path)
@@ -77,9 +86,13 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot save to {path}: there is no folder {path.parent}; make it first")
+        raise FileNotFoundError(
+            f"cannot save to {path}: there is no folder {path.parent}; make it first"
+        )
     if path.is_dir():
-        raise IsADirectoryError(f"cannot save to {path}: it is a folder; give the path of a file in it")
+        raise IsADirectoryError(
+            f"cannot save to {path}: it is a folder; give the path of a file in it"
+        )
     text = json.dumps({} if extra is None else extra)
     arrays, keys, complex_names = {_EXTRA: np.frombuffer(text.encode(), np.uint8)}, {}, []
     for name, leaf in _named(state):
@@ -90,7 +103,8 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         if np.iscomplexobj(array):
             complex_names.append(name)
             array = np.stack([array.real, array.imag], axis=-1)
-        # safetensors writes other memory orders wrongly, without a word; a rank of zero must survive.
+        # safetensors writes other memory orders wrongly, without a word; a rank of zero must
+        # survive.
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
     header = {
         "format": FORMAT,
@@ -108,12 +122,13 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
 
     Args:
         path: file that `save` wrote.
-        learner: learner made like the saved one: same network sizes, rule, optimiser and number of streams.
+        learner: learner made like the saved one: same network sizes, rule, optimiser and number of
+            streams.
 
     Raises:
         FileNotFoundError: no such file.
-        CheckpointError: not a foretrace checkpoint, damaged, of a newer format, or of another learner; the message
-            names what differs.
+        CheckpointError: not a foretrace checkpoint, damaged, of a newer format, or of another
+            learner; the message names what differs.
     """
     header, arrays = _read(Path(path))
     like = jax.eval_shape(learner.init)
@@ -121,12 +136,14 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
     missing, foreign = sorted(set(want) - set(arrays)), sorted(set(arrays) - set(want))
     if missing or foreign:
         raise CheckpointError(
-            f"{path} belongs to another learner: it lacks {_some(missing)} and has {_some(foreign)} that this learner "
-            "does not; make the learner with the same network, rule and optimizer as when it was saved"
+            f"{path} belongs to another learner: it lacks {_some(missing)} and has "
+            f"{_some(foreign)} that this learner does not; make the learner with the same network, "
+            "rule and optimizer as when it was saved"
         )
     leaves = []
     for name, leaf in want.items():
-        # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32 without a word.
+        # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32
+        # without a word.
         array = arrays[name]
         if is_key(leaf) != (name in header["prng"]):
             raise _differs(path, name, array, leaf)
@@ -162,9 +179,18 @@ def restoring(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except CheckpointError:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         text = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
-        raise CheckpointError(f"{path} holds values that `foretrace` does not write: {text[:500]}") from error
+        raise CheckpointError(
+            f"{path} holds values that `foretrace` does not write: {text[:500]}"
+        ) from error
 
 
 def _wrapped(path: str | os.PathLike[str], name: str, data: np.ndarray, kind: str) -> Any:
@@ -176,11 +202,17 @@ def _wrapped(path: str | os.PathLike[str], name: str, data: np.ndarray, kind: st
 
 
 def _differs(path: str | os.PathLike[str], name: str, array: Any, leaf: Any) -> CheckpointError:
-    wide = array.dtype in (np.float64, np.complex128, np.int64) and not jax.config.read("jax_enable_x64")
+    wide = array.dtype in (np.float64, np.complex128, np.int64) and not jax.config.read(
+        "jax_enable_x64"
+    )
     return CheckpointError(
-        f"{path} belongs to another learner: {name} is {array.dtype}{list(array.shape)} in the file and "
-        f"{leaf.dtype}{list(leaf.shape)} in the learner"
-        + ("; it was saved in 64-bit mode: set jax_enable_x64 before the learner is made" if wide else "")
+        f"{path} belongs to another learner: {name} is {array.dtype}{list(array.shape)} in the "
+        f"file and {leaf.dtype}{list(leaf.shape)} in the learner"
+        + (
+            "; it was saved in 64-bit mode: set jax_enable_x64 before the learner is made"
+            if wide
+            else ""
+        )
     )
 
 
@@ -194,16 +226,23 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except Exception as error:  # whatever safetensors and NumPy say to a damaged file
         raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from error
     if text is None:
-        raise CheckpointError(f"{path} is a safetensors file, but not one that foretrace.save wrote")
+        raise CheckpointError(
+            f"{path} is a safetensors file, but not one that foretrace.save wrote"
+        )
     header = _parse(path, text)
-    if _digest({name: value for name, value in header.items() if name != "sha256"}, arrays) != header["sha256"]:
+    if (
+        _digest({name: value for name, value in header.items() if name != "sha256"}, arrays)
+        != header["sha256"]
+    ):
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
     header["extra"] = _extra(path, arrays)
     for name in header["complex"]:
         pair = arrays.get(name)
         if pair is None or pair.dtype not in (np.float32, np.float64) or pair.shape[-1:] != (2,):
             raise CheckpointError(f"{path}: {name} is not the two parts of complex numbers")
-        arrays[name] = np.ascontiguousarray(pair).view(np.result_type(pair.dtype, np.complex64))[..., 0]
+        arrays[name] = np.ascontiguousarray(pair).view(np.result_type(pair.dtype, np.complex64))[
+            ..., 0
+        ]
     return header, arrays
 
 

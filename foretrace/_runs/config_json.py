@@ -18,7 +18,13 @@ _LARGEST = 2**1023
 _SHORT = reprlib.Repr()
 """What a message shows of a value: a damaged file may hold one without end."""
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
-_PLAIN = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", type(None): "None"}
+_PLAIN = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "a text",
+    type(None): "None",
+}
 
 
 def to_json(config: Any) -> Any:
@@ -30,7 +36,9 @@ def to_json(config: Any) -> Any:
     """
     if not dataclasses.is_dataclass(config):
         return config
-    values = {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    values = {
+        field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)
+    }
     return {"type": type(config).__name__, **values}
 
 
@@ -42,8 +50,8 @@ def from_json(kind: type[Kind], data: Any) -> Kind:
         data: parsed JSON.
 
     Raises:
-        ValueError: an unknown setting, a value of another type, or a value that the configuration refuses. The message
-            names the place, the value and what is expected there.
+        ValueError: an unknown setting, a value of another type, or a value that the configuration
+            refuses. The message names the place, the value and what is expected there.
     """
     return _read(kind, data, "")
 
@@ -87,14 +95,20 @@ def differences(a: Any, b: Any, place: str = "", *, but: Collection[str] = ()) -
         found = []
         for field in dataclasses.fields(a):
             if field.name not in but:
-                found += differences(getattr(a, field.name), getattr(b, field.name), f"{place}.{field.name}")
+                found += differences(
+                    getattr(a, field.name), getattr(b, field.name), f"{place}.{field.name}"
+                )
         return found
     return [] if a == b else [f"{place.lstrip('.')}: {a}, {b}"]
 
 
 def _hints(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    names = kind._fields if _is_named_tuple(kind) else [field.name for field in dataclasses.fields(kind)]
+    names = (
+        kind._fields
+        if _is_named_tuple(kind)
+        else [field.name for field in dataclasses.fields(kind)]
+    )
     return {name: hints[name] for name in names}
 
 
@@ -128,7 +142,9 @@ def _read(kind: Any, value: Any, place: str) -> Any:
             each = each[:1] * len(value) if each[-1] is ... else each
             if len(each) == len(value):
                 parts = zip(each, value, strict=True)
-                return tuple(_read(one, part, f"{place}[{i}]") for i, (one, part) in enumerate(parts))
+                return tuple(
+                    _read(one, part, f"{place}[{i}]") for i, (one, part) in enumerate(parts)
+                )
         elif typing.get_origin(member) is typing.Literal:
             if any(type(value) is type(each) and value == each for each in typing.get_args(member)):
                 return value
@@ -148,7 +164,10 @@ def _read_object(kind: Any, data: dict[str, Any], place: str) -> Any:
             values[name] = _read(hints[name], value, where)
         elif name != "type":
             known = ", ".join(hints)
-            raise ValueError(f"{where}={_SHORT.repr(value)} is not a setting of {kind.__name__}; expected {known}")
+            raise ValueError(
+                f"{where}={_SHORT.repr(value)} is not a setting of {kind.__name__}; expected "
+                f"{known}"
+            )
     try:
         return kind(**values)
     except TypeError as error:  # a setting without a default is missing
@@ -157,7 +176,11 @@ def _read_object(kind: Any, data: dict[str, Any], place: str) -> Any:
 
 def _members(kind: Any) -> tuple[Any, ...]:
     """Return the members of a union, or the type itself."""
-    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    return (
+        typing.get_args(kind)
+        if typing.get_origin(kind) in (typing.Union, types.UnionType)
+        else (kind,)
+    )
 
 
 def _described(kind: Any) -> str:

@@ -8,13 +8,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foretrace._runs.config_json import Kind, differences, from_json, parse, to_json
-from foretrace._runs.files import create_atomically, is_temporary, remove_temporaries, write_atomically
+from foretrace._runs.files import (
+    create_atomically,
+    is_temporary,
+    remove_temporaries,
+    write_atomically,
+)
 from foretrace._runs.machine import surroundings
 
 
 def files(run_dir: str | os.PathLike[str], contents: Mapping[str, str]) -> str:
     """Return the files of a run directory that are there, a line each, with what each of them is."""
-    there = [f"    {name:<24} {what}" for name, what in contents.items() if (Path(run_dir) / name).exists()]
+    there = [
+        f"    {name:<24} {what}"
+        for name, what in contents.items()
+        if (Path(run_dir) / name).exists()
+    ]
     return "\n".join([f"{Path(run_dir)}:", *there])
 
 
@@ -99,8 +108,11 @@ def check_free(path: str | os.PathLike[str]) -> None:
     """
     run = Run(Path(path))
     try:
-        # Another process that begins a run here at this moment may yet fail; the first one wins in `create`.
-        if run.path.exists() and not all(is_temporary(file, run.config) for file in run.path.iterdir()):
+        # Another process that begins a run here at this moment may yet fail; the first one wins in
+        # `create`.
+        if run.path.exists() and not all(
+            is_temporary(file, run.config) for file in run.path.iterdir()
+        ):
             raise _taken(run)
     except OSError as error:
         raise _unwritable(run, error) from error
@@ -108,7 +120,10 @@ def check_free(path: str | os.PathLike[str]) -> None:
 
 def _taken(run: Run) -> TakenError:
     what = "a run" if run.config.exists() else "files"
-    return TakenError(f"{run.path} holds {what} already; go on with a run by --resume, or choose another directory")
+    return TakenError(
+        f"{run.path} holds {what} already; go on with a run by --resume, or choose another "
+        "directory"
+    )
 
 
 def _unwritable(run: Run, error: OSError) -> RunError:
@@ -116,7 +131,11 @@ def _unwritable(run: Run, error: OSError) -> RunError:
 
 
 def reopen(
-    path: str | os.PathLike[str], config: Any, *, may_change: Collection[str] = (), may_grow: Collection[str] = ()
+    path: str | os.PathLike[str],
+    config: Any,
+    *,
+    may_change: Collection[str] = (),
+    may_grow: Collection[str] = (),
 ) -> Run:
     """Go on with a run directory.
 
@@ -139,8 +158,9 @@ def reopen(
     for name in may_grow:
         if (asked := getattr(config, name)) < (before := getattr(recorded, name)):
             raise RunError(
-                f"{run.path} cannot be resumed with {name}={asked}, because {before} are recorded; a run can be "
-                f"extended but not cut: give {name} of {before} or more, or leave it out"
+                f"{run.path} cannot be resumed with {name}={asked}, because {before} are recorded; "
+                f"a run can be extended but not cut: give {name} of {before} or more, or leave it "
+                "out"
             )
     # Root may write everywhere but on a read-only disk; os.access knows.
     if not os.access(run.path, os.W_OK):
@@ -167,7 +187,11 @@ def _remove_temporaries(run: Run) -> None:
 
 
 def check_unchanged(
-    run: Run, config: Any, saved: Mapping[str, Any], plan: Any = None, may_change: Collection[str] = ()
+    run: Run,
+    config: Any,
+    saved: Mapping[str, Any],
+    plan: Any = None,
+    may_change: Collection[str] = (),
 ) -> None:
     """Check that the configuration of a run directory is the one that its checkpoint was written with.
 
@@ -184,15 +208,17 @@ def check_unchanged(
     try:
         written = from_json(type(config), saved)
     except ValueError as error:
-        raise RunError(f"{run.checkpoint} has a configuration of another version of foretrace: {error}") from error
+        raise RunError(
+            f"{run.checkpoint} has a configuration of another version of foretrace: {error}"
+        ) from error
     changed = differences(config, written, but=may_change)
     recorded = read_plan(run)
     if plan is not None and recorded is not None and recorded != plan:
         changed.append("plan")
     if changed:
         raise RunError(
-            f"{run.config} was changed since the run began; it and the checkpoint differ in {'; '.join(changed)}; put "
-            "the values of the checkpoint back"
+            f"{run.config} was changed since the run began; it and the checkpoint differ in "
+            f"{'; '.join(changed)}; put the values of the checkpoint back"
         )
 
 
@@ -205,11 +231,15 @@ def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
     run = Run(Path(path))
     config = _read(run)["config"]
     if config["type"] != kind.__name__:
-        raise RunError(f"{path} holds a run of another command: its {config['type']} is not a {kind.__name__}")
+        raise RunError(
+            f"{path} holds a run of another command: its {config['type']} is not a {kind.__name__}"
+        )
     try:
         return from_json(kind, config)
     except ValueError as error:
-        raise RunError(f"{run.config} is not a configuration of this version of foretrace: {error}") from error
+        raise RunError(
+            f"{run.config} is not a configuration of this version of foretrace: {error}"
+        ) from error
 
 
 def read_plan(run: Run) -> dict[str, Any] | None:
@@ -229,7 +259,10 @@ def is_run_of(path: str | os.PathLike[str], kind: type) -> bool:
 
 def changed_packages(path: str | os.PathLike[str]) -> list[str]:
     """List the packages whose version is another one than when the run began."""
-    then, now = _read(Run(Path(path))).get("surroundings", {}).get("packages", {}), surroundings()["packages"]
+    then, now = (
+        _read(Run(Path(path))).get("surroundings", {}).get("packages", {}),
+        surroundings()["packages"],
+    )
     return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]
 
 
@@ -241,6 +274,8 @@ def _read(run: Run) -> dict[str, Any]:
         from_json(dict[str, str], data.get("surroundings", {}).get("packages", {}))
         return data
     except OSError as error:
-        raise RunError(f"no run at {run.path}: {run.config.name} cannot be read ({error.strerror})") from error
+        raise RunError(
+            f"no run at {run.path}: {run.config.name} cannot be read ({error.strerror})"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run.config} is damaged: {error}") from error

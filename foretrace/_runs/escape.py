@@ -5,7 +5,9 @@ import re
 from urllib.parse import unquote
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*):([^/\s]*)@")
-_IN_QUERY = re.compile(r"([?&;][^=&;\s]*(?:pass|pwd|secret|token|key)[^=&;\s]*=)[^&;#\s]*", re.IGNORECASE)
+_IN_QUERY = re.compile(
+    r"([?&;][^=&;\s]*(?:pass|pwd|secret|token|key)[^=&;\s]*=)[^&;#\s]*", re.IGNORECASE
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -66,6 +68,8 @@ def without_secrets(text: str, address: str) -> str:
     """
     found = [match.group(2) for match in _PASSWORD.finditer(address)]
     found += [match.group()[len(match.group(1)) :] for match in _IN_QUERY.finditer(address)]
-    for secret in sorted({form for each in found for form in (each, unquote(each)) if each}, key=len, reverse=True):
+    for secret in sorted(
+        {form for each in found for form in (each, unquote(each)) if each}, key=len, reverse=True
+    ):
         text = text.replace(secret, "***")
     return without_password(text)

@@ -44,7 +44,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 def create_atomically(path: Path, data: bytes) -> None:
     """Write a new file so that a reader who finds it finds all of it.
 
-    Its temporary file is in the same folder, which may be a mount point; `is_temporary` tells it from others.
+    Its temporary file is in the same folder, which may be a mount point; `is_temporary` tells it
+    from others.
 
     Raises:
         FileExistsError: there is such a file; it stays as it is.
@@ -147,7 +148,9 @@ def not_through_links(path: str, flags: int) -> int:
         return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise LinkError(f"{path} is a symbolic link and would be written through; put a file there") from error
+            raise LinkError(
+                f"{path} is a symbolic link and would be written through; put a file there"
+            ) from error
         raise
 
 
@@ -169,7 +172,9 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
             fcntl = importlib.import_module("fcntl")
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise LockedError(f"{folder} is in use by another foretrace process; wait for it, or stop it") from error
+            raise LockedError(
+                f"{folder} is in use by another foretrace process; wait for it, or stop it"
+            ) from error
         except (ImportError, OSError):
             pass
         yield

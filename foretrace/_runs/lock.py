@@ -13,7 +13,8 @@ Owner = TypeVar("Owner")
 class Lock(type(threading.RLock())):  # type: ignore[misc]
     """Lock that the thread that holds it may take again; a copy or a pickle is a new one, which is free.
 
-    A subclass of the built-in lock: `with` takes it before Python handles a signal, so Ctrl-C leaves it free.
+    A subclass of the built-in lock: `with` takes it before Python handles a signal, so Ctrl-C
+    leaves it free.
 
     >>> import pickle
     >>> lock = Lock()

@@ -82,8 +82,8 @@ class Refusals:
         self.in_a_row = 0 if accepted else self.in_a_row + 1
         if self.in_a_row >= REFUSED_IN_A_ROW:
             raise DivergenceError(
-                f"training has diverged: loss or gradient was NaN or infinite in {self.in_a_row} steps in a row, up to "
-                f"{place}; {self._advice}"
+                f"training has diverged: loss or gradient was NaN or infinite in {self.in_a_row} "
+                f"steps in a row, up to {place}; {self._advice}"
             )
 
 

@@ -33,7 +33,9 @@ def peak_memory_mib() -> dict[str, float]:
 
 def peak_bytes() -> int:
     """Return the largest memory of this process so far; systems count it in different units."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def surroundings() -> dict[str, Any]:
@@ -55,11 +57,20 @@ def surroundings() -> dict[str, Any]:
 def _commit() -> str | None:
     """Return the commit of the package, "-dirty" with changes; None unless it runs from its own repository."""
     here = Path(__file__)
-    # Installed into an environment inside another repository, that one's commit would be wrong: ask about this file.
-    for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
+    # Installed into an environment inside another repository, that one's commit would be wrong: ask
+    # about this file.
+    for command in (
+        ["ls-files", "--error-unmatch", here.name],
+        ["describe", "--always", "--dirty", "--abbrev=40"],
+    ):
         try:
             done = subprocess.run(
-                ["git", *command], cwd=here.parent, capture_output=True, text=True, timeout=10, check=False
+                ["git", *command],
+                cwd=here.parent,
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
             return None

@@ -31,7 +31,10 @@ class RecordMark(NamedTuple):
     def difference(self, data: bytes) -> str | None:
         """Return in which way a record is not the one of the checkpoint; None if it is."""
         if len(data) < self.size:
-            return f"is cut: it has {len(data)} bytes, but {self.size} were written before the checkpoint"
+            return (
+                f"is cut: it has {len(data)} bytes, but {self.size} were written before the "
+                "checkpoint"
+            )
         if hashlib.sha256(data[: self.size]).hexdigest() != self.sha256:
             return "was changed: its lines are not those that were written before the checkpoint"
         return None
@@ -44,10 +47,10 @@ class MetricsLog:
 
     Args:
         path: the file.
-        resume_at: go on with an existing file after this step: a torn last line and lines of later steps are cut
-            off, for they will be written again. None begins a new file.
-        mark: what `mark` returned at the checkpoint that the run goes on from; `difference` then says in which way the
-            file is another one.
+        resume_at: go on with an existing file after this step: a torn last line and lines of later
+            steps are cut off, for they will be written again. None begins a new file.
+        mark: what `mark` returned at the checkpoint that the run goes on from; `difference` then
+            says in which way the file is another one.
 
     Raises:
         FileExistsError: a new file was asked for and there is one.
@@ -62,7 +65,13 @@ class MetricsLog:
     [{'kind': 'train', 'step': 10, 'loss': 0.5, 'norm': inf}]
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, resume_at: int | None = None, mark: RecordMark | None = None):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        resume_at: int | None = None,
+        mark: RecordMark | None = None,
+    ):
         self.path = Path(path)
         self.difference: str | None = None
         self.last: dict[str, Any] | None = None
@@ -166,7 +175,9 @@ def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
             if type(record["step"]) is not int or not isinstance(record["kind"], str):
                 raise TypeError("step or kind")
         except (ValueError, KeyError, TypeError) as error:
-            raise MetricsError(f"{path}, line {number} is not a line of metrics ({error})") from error
+            raise MetricsError(
+                f"{path}, line {number} is not a line of metrics ({error})"
+            ) from error
         found.append((line, record))
     return found
 

@@ -35,11 +35,14 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
         folder: folder for `config.json` and `model.safetensors`; it is made if it is missing.
 
     Raises:
-        TypeError: not a network, one with a cell of the user's own, or of another type than float32 or float64.
+        TypeError: not a network, one with a cell of the user's own, or of another type than float32
+            or float64.
         OSError: a file cannot be written; an existing one is unharmed.
 
     >>> import foretrace as ft, jax, os, tempfile
-    >>> network = ft.Network(2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0))
+    >>> network = ft.Network(
+    ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
+    ... )
     >>> folder = os.path.join(tempfile.mkdtemp(), "my-network")
     >>> ft.save_pretrained(network, folder)
     >>> sorted(os.listdir(folder))
@@ -48,12 +51,15 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
     2
     """
     if not isinstance(network, Network):
-        raise TypeError(f"save_pretrained(network={type(network).__name__}) must be a foretrace.Network")
+        raise TypeError(
+            f"save_pretrained(network={type(network).__name__}) must be a foretrace.Network"
+        )
     blocks, cell = network.blocks, network.blocks.cell
     if type(cell) is not CELLS.get(type(cell).__name__):
         raise TypeError(
-            f"save_pretrained writes networks with a cell of foretrace, and {type(cell).__name__} is none: whoever "
-            "reads the folder could not make it; use foretrace.save, and load it with your own code"
+            f"save_pretrained writes networks with a cell of foretrace, and {type(cell).__name__} "
+            "is none: whoever reads the folder could not make it; use foretrace.save, and load it "
+            "with your own code"
         )
     hidden = network.decoder.hidden
     sizes = ("input_size", "output_size", "model_size", "depth", "cumulative_mean")
@@ -68,11 +74,19 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "foretrace": importlib.metadata.version("foretrace"),
         "network": {name: getattr(network, name) for name in sizes} | options,
-        "cell": {"type": type(cell).__name__, **{name: getattr(cell, name) for name in _fields(type(cell), True)}},
+        "cell": {
+            "type": type(cell).__name__,
+            **{name: getattr(cell, name) for name in _fields(type(cell), True)},
+        },
     }
     arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(network)}
-    if others := sorted({str(array.dtype) for array in arrays.values() if array.dtype not in DTYPES}):
-        raise TypeError(f"save_pretrained writes float32 or float64, not {', '.join(others)}; cast the network first")
+    if others := sorted(
+        {str(array.dtype) for array in arrays.values() if array.dtype not in DTYPES}
+    ):
+        raise TypeError(
+            f"save_pretrained writes float32 or float64, not {', '.join(others)}; cast the network "
+            "first"
+        )
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     write_atomically(path / MODEL, to_bytes(arrays))
@@ -84,33 +98,44 @@ def from_pretrained(folder: str | os.PathLike[str]) -> Network:
 
     Raises:
         FileNotFoundError: a file is missing.
-        CheckpointError: a file that is damaged or of a newer format, or files that do not belong together.
+        CheckpointError: a file that is damaged or of a newer format, or files that do not belong
+            together.
     """
     path = Path(folder)
     for name in (CONFIG, MODEL):
         if not (path / name).is_file():
-            raise FileNotFoundError(f"no {name} in {path}: give the folder that foretrace.save_pretrained wrote")
+            raise FileNotFoundError(
+                f"no {name} in {path}: give the folder that foretrace.save_pretrained wrote"
+            )
     try:
         config = parse((path / CONFIG).read_text())
         arrays = load_file(path / MODEL)
     except Exception as error:  # whatever safetensors, NumPy and JSON say to a damaged file
         raise CheckpointError(f"{path} cannot be read ({error})") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise CheckpointError(f"{path / CONFIG} is not of format {FORMAT}, which this version of foretrace reads")
+        raise CheckpointError(
+            f"{path / CONFIG} is not of format {FORMAT}, which this version of foretrace reads"
+        )
     try:
         return _assembled(config["network"], config["cell"], arrays)
     except Exception as error:  # a network says in many ways that it cannot be made
-        raise CheckpointError(f"{path}: {CONFIG} and {MODEL} do not make a network ({error})") from error
+        raise CheckpointError(
+            f"{path}: {CONFIG} and {MODEL} do not make a network ({error})"
+        ) from error
 
 
-def _assembled(settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str, np.ndarray]) -> Network:
+def _assembled(
+    settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> Network:
     like = eqx.filter_eval_shape(
         lambda key: Network(**settings, cell=_factory(cell, arrays), key=key), jax.random.key(0)
     )
     for name in _fields(type(like.blocks.cell), static=True):
         made = getattr(like.blocks.cell, name)
         if type(cell[name]) is not type(made) or cell[name] != made:
-            raise ValueError(f"cell.{name}={cell[name]!r} does not fit the network, which needs {made!r}")
+            raise ValueError(
+                f"cell.{name}={cell[name]!r} does not fit the network, which needs {made!r}"
+            )
     want = dict(_named(like))
     if set(want) != set(arrays):
         raise ValueError(f"the parameters differ: {', '.join(sorted(set(want) ^ set(arrays)))}")
@@ -118,12 +143,18 @@ def _assembled(settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str,
     if dtype not in DTYPES:
         raise ValueError(f"the parameters are {dtype}, expected float32 or float64")
     if dtype == np.float64 and not jax.config.read("jax_enable_x64"):
-        raise ValueError("the parameters are float64; set jax_enable_x64 before the network is read")
+        raise ValueError(
+            "the parameters are float64; set jax_enable_x64 before the network is read"
+        )
     for name, leaf in want.items():
         found = arrays[name]
         if found.shape != leaf.shape or found.dtype != dtype:
-            raise ValueError(f"{name} is {found.dtype}{list(found.shape)}, expected {dtype}{list(leaf.shape)}")
-    network: Network = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(arrays[name]) for name in want])
+            raise ValueError(
+                f"{name} is {found.dtype}{list(found.shape)}, expected {dtype}{list(leaf.shape)}"
+            )
+    network: Network = jax.tree.unflatten(
+        jax.tree.structure(like), [jnp.asarray(arrays[name]) for name in want]
+    )
     return network
 
 
@@ -133,10 +164,16 @@ def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
     if kind is None:
         raise ValueError(f"the cell {cell['type']!r} is unknown; the cells are {', '.join(CELLS)}")
     taken = inspect.signature(kind).parameters
-    options = {name: cell[name] for name in _fields(kind, static=True) if name in taken and name != "input_size"}
+    options = {
+        name: cell[name]
+        for name in _fields(kind, static=True)
+        if name in taken and name != "input_size"
+    }
     if "states_per_channel" in taken:  # its number of states is a product
         options["states_per_channel"] = cell["state_size"] // cell["input_size"]
-    if "num_outputs" in cell:  # as many states as make the network's outputs; of an odd number one is left out
+    if (
+        "num_outputs" in cell
+    ):  # as many states as make the network's outputs; of an odd number one is left out
         options.pop("state_size")
     if "shortest" in cell:
         options["timescales"] = (cell["shortest"], cell["longest"])
@@ -146,7 +183,11 @@ def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
 
 
 def _fields(kind: type, static: bool) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind) if field.metadata.get("static", False) == static]
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.metadata.get("static", False) == static
+    ]
 
 
 def _named(network: Network) -> list[tuple[str, Any]]:

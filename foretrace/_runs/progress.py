@@ -45,7 +45,9 @@ class ProgressBar:
             total=total,
             disable=not show,
             file=file,
-            bar_format="{desc}" if total is None else known + ", {rate_noinv_fmt}, {remaining} left",
+            bar_format="{desc}"
+            if total is None
+            else known + ", {rate_noinv_fmt}, {remaining} left",
             unit=" steps",
             mininterval=0.1 if terminal else _SECONDS_BETWEEN_LINES,
             miniters=1,

@@ -78,7 +78,8 @@ class Session(Generic[Config]):
     Args:
         kind: what may change in a resumed run.
         config: configuration that is asked for.
-        before: configuration that the directory holds; that of a new run is the one that is asked for.
+        before: configuration that the directory holds; that of a new run is the one that is asked
+            for.
         run: files of the run.
         resumed: whether the run goes on, rather than being new.
         writes: whether this process writes.
@@ -145,7 +146,9 @@ class Session(Generic[Config]):
             create(self.run.path, self.config, plan=plan)
             self._stack.enter_context(locked(self.run.path))
         resume_at = saved.step if self.resumed else None
-        self.log = self._stack.enter_context(MetricsLog(self.run.metrics, resume_at=resume_at, mark=saved.record))
+        self.log = self._stack.enter_context(
+            MetricsLog(self.run.metrics, resume_at=resume_at, mark=saved.record)
+        )
         if self.log.difference is not None:
             said = f"{self.run.metrics} {self.log.difference}"
             self.show.say(f"warning: {said}; the run goes on, its report lacks these lines")
@@ -170,7 +173,10 @@ def steps_of(config: Any) -> int | None:
 
 def find_result(run: Run, config: Any) -> dict[str, Any] | None:
     """Return the line of a record that holds the result of the last step; None if there is none."""
-    lines, last = read_metrics(run.metrics) if run.metrics.exists() else [], ("result", steps_of(config))
+    lines, last = (
+        read_metrics(run.metrics) if run.metrics.exists() else [],
+        ("result", steps_of(config)),
+    )
     return next((line for line in lines if (line["kind"], line["step"]) == last), None)
 
 

@@ -8,7 +8,9 @@ from typing import Any, Self
 STOPPED = 130
 """Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped, as that of any program on Ctrl-C."""
 
-_STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_STOPPING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 
 class Interrupted(Exception):
@@ -20,8 +22,8 @@ class Stop:
 
     A SIGHUP that is ignored, as under nohup, stays ignored.
 
-    While `waiting` is true, the first signal also raises `Interrupted`, because the data may never come. An instance
-    passes its request on to the instance around it.
+    While `waiting` is true, the first signal also raises `Interrupted`, because the data may never
+    come. An instance passes its request on to the instance around it.
     """
 
     def __init__(self) -> None:
@@ -32,7 +34,10 @@ class Stop:
         # Signals belong to the main thread; elsewhere a run cannot be stopped this way.
         if threading.current_thread() is threading.main_thread():
             for number in _STOPPING:
-                if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) != signal.SIG_IGN:
+                if (
+                    number in (signal.SIGINT, signal.SIGTERM)
+                    or signal.getsignal(number) != signal.SIG_IGN
+                ):
                     self._before[number] = signal.signal(number, self._ask)
         return self
 
@@ -54,15 +59,18 @@ class Stop:
         self._before.clear()
 
 
-_RAISING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)]
+_RAISING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
+]
 """Signals whose handlers in Python raise exceptions at any place: Ctrl-C, an end, a time limit."""
 
 
 class Uninterrupted:
     """Put off Ctrl-C and other signals with a handler in Python until the end of the block.
 
-    What is changed in several steps is then changed as a whole: a state that is donated to a program is replaced by the
-    new one. Outside the main thread nothing is put off, because no signal is handled there.
+    What is changed in several steps is then changed as a whole: a state that is donated to a
+    program is replaced by the new one. Outside the main thread nothing is put off, because no
+    signal is handled there.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,9 @@ class Board:
         try:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
-            raise ValueError("--tensorboard needs tensorboard; pip install 'foretrace[track]'") from error
+            raise ValueError(
+                "--tensorboard needs tensorboard; pip install 'foretrace[track]'"
+            ) from error
         self._file = EventFileWriter(str(path))
 
     def write(self, step: int, values: dict[str, Any], place: str = "") -> None:

@@ -11,7 +11,17 @@ from jax.flatten_util import ravel_pytree
 from foretrace._cells.lru import LRU
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
-from foretrace._rule import BPTT, HYBRID, ONLINE, RESERVOIR, RTRL, SPATIAL, TRUNCATED, UORO, LearningRule
+from foretrace._rule import (
+    BPTT,
+    HYBRID,
+    ONLINE,
+    RESERVOIR,
+    RTRL,
+    SPATIAL,
+    TRUNCATED,
+    UORO,
+    LearningRule,
+)
 from foretrace._types import Array
 from foretrace.bench._parts import Row, Setting, compiled_step
 from foretrace.bench._timing import SHAPES, bytes_of, data, learner, ratio, timed
@@ -20,12 +30,21 @@ from foretrace.bench._timing import SHAPES, bytes_of, data, learner, ratio, time
 def memory(setting: Setting) -> Iterator[Row]:
     """Temporary memory of a compiled step against the length of the sequence, batch of one; nothing is run."""
     shape = SHAPES["long"]
-    rules = {"BPTT": BPTT, "online": ONLINE, "truncated": TRUNCATED, "spatial": SPATIAL, "reservoir": RESERVOIR}
+    rules = {
+        "BPTT": BPTT,
+        "online": ONLINE,
+        "truncated": TRUNCATED,
+        "spatial": SPATIAL,
+        "reservoir": RESERVOIR,
+    }
     streamed = rules | {"RTRL": RTRL, "hybrid": HYBRID, "UORO": UORO}
     whole = {"whole_sequences": True}
     ways: dict[str, tuple[LearningRule, dict[str, Any], int | None]] = {
         **{f"{name}, whole sequences": (rule, whole, None) for name, rule in rules.items()},
-        **{f"{name}, in segments of 512": (rules[name], whole | {"segment": 512}, None) for name in ("BPTT", "online")},
+        **{
+            f"{name}, in segments of 512": (rules[name], whole | {"segment": 512}, None)
+            for name in ("BPTT", "online")
+        },
         **{f"{name}, chunks of 64": (rule, {}, 64) for name, rule in streamed.items()},
         "online, row by row": (ONLINE, {}, 1),
     }
@@ -34,10 +53,15 @@ def memory(setting: Setting) -> Iterator[Row]:
         state = made.init()
         # A stream runs one program, however long it is.
         needed = {
-            steps: compiled_step(made, state, *jax.eval_shape(partial(data, shape, 1, steps))).temporary
+            steps: compiled_step(
+                made, state, *jax.eval_shape(partial(data, shape, 1, steps))
+            ).temporary
             for steps in ([chunk] if chunk else setting.lengths)
         }
-        sizes = {f"T={length}_mib": round(needed[chunk or length] / 2**20, 2) for length in setting.lengths}
+        sizes = {
+            f"T={length}_mib": round(needed[chunk or length] / 2**20, 2)
+            for length in setting.lengths
+        }
         yield {"way": way, "carry_kib": round(bytes_of(state.carry) / 2**10, 1), **sizes}
 
 
@@ -63,8 +87,12 @@ def rounding(setting: Setting) -> Iterator[Row]:
                 "chunk": chunk,
                 "relative_error": f"{float(jnp.linalg.norm(near - exact) / jnp.linalg.norm(exact)):.1e}",
                 "cosine": f"{float(near @ exact / jnp.linalg.norm(near) / jnp.linalg.norm(exact)):.6f}",
-                "memory_over_float32": round(bytes_of(states[1].carry) / bytes_of(states[0].carry), 2),
-                "time_over_float32": round(ratio(timed(calls, setting.rounds), "bfloat16", "float32"), 2),
+                "memory_over_float32": round(
+                    bytes_of(states[1].carry) / bytes_of(states[0].carry), 2
+                ),
+                "time_over_float32": round(
+                    ratio(timed(calls, setting.rounds), "bfloat16", "float32"), 2
+                ),
             }
 
 

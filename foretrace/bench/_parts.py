@@ -61,7 +61,9 @@ def _compare(name: ShapeName, rounds: int) -> Iterator[Row]:
     xs, ys = data(shape, shape.batch, shape.length)
     calls, compiled = {"floor": products_alone(shape)}, {}
     for rule in (ONLINE, BPTT, TRUNCATED, SPATIAL):
-        calls[rule.name], compiled[rule.name] = _whole_step(learner(shape, rule, whole_sequences=True), xs, ys)
+        calls[rule.name], compiled[rule.name] = _whole_step(
+            learner(shape, rule, whole_sequences=True), xs, ys
+        )
     seconds = timed(calls, rounds)
     for tried, program in compiled.items():
         yield {
@@ -73,7 +75,9 @@ def _compare(name: ShapeName, rounds: int) -> Iterator[Row]:
             "memory_over_bptt": round(program.temporary / compiled["BPTT"].temporary, 3),
             "floor_ms": _ms(seconds["floor"]),
             "share_of_floor": round(ratio(seconds, "floor", tried), 3),
-            "floor_gflop_per_s": round(operations(products(shape)) / statistics.median(seconds["floor"]) / 1e9, 1),
+            "floor_gflop_per_s": round(
+                operations(products(shape)) / statistics.median(seconds["floor"]) / 1e9, 1
+            ),
             "compile_s": round(program.seconds, 2),
         }
 
@@ -101,14 +105,19 @@ def compiled_step(learner: Learner, state: Any, xs: Any, ys: Any) -> _Compiled:
 
 def cells(setting: Setting) -> Iterator[Row]:
     """SnAp-1 against BPTT for recurrences that are not independent modules, at the size of the copy task."""
-    sizes: dict[str, tuple[CellConfig, int]] = {"GRU x 4": (GRU(), 91), "linear RNN x 4": (LinearRNN(64), 146)}
+    sizes: dict[str, tuple[CellConfig, int]] = {
+        "GRU x 4": (GRU(), 91),
+        "linear RNN x 4": (LinearRNN(64), 146),
+    }
     sizes["LRU x 4"] = LRU(64), 128
     shape = SHAPES["copy"]
     xs, ys = data(shape, shape.batch, shape.length)
     for name, (cell, width) in sizes.items():
         calls, compiled = {}, {}
         for rule in (ONLINE, BPTT):
-            made = learner(shape._replace(model=width), rule, cell=cell.factory(), whole_sequences=True)
+            made = learner(
+                shape._replace(model=width), rule, cell=cell.factory(), whole_sequences=True
+            )
             calls[rule.name], compiled[rule.name] = _whole_step(made, xs, ys)
         seconds = timed(calls, setting.rounds)
         yield {
@@ -123,8 +132,8 @@ def cells(setting: Setting) -> Iterator[Row]:
 def streaming(setting: Setting) -> Iterator[Row]:
     """Learning online from a stream, chunk by chunk, beside inference alone and beside the floor; per time step.
 
-    The floor is what takes longer: the matrix products at the rate of large ones, or reading and writing the state
-    once as a plain copy of as many bytes does.
+    The floor is what takes longer: the matrix products at the rate of large ones, or reading and
+    writing the state once as a plain copy of as many bytes does.
     """
     rate = product_rate(3)
     for streams in setting.streams:
@@ -153,8 +162,13 @@ def _stream(streams: int, chunk: int, rate: float, rounds: int) -> Row:
         return y
 
     found = timed({"learn": learn, "infer": infer, "copy": copy_of(bytes_of(state))}, rounds)
-    carried = 2 * shape.state * shape.model * chunk * streams * DEPTH * 2 if chunk > 1 else 0  # e of B, a product
-    floor = max((operations(products(shape)) + carried) / rate, statistics.median(found["copy"])) / chunk
+    carried = (
+        2 * shape.state * shape.model * chunk * streams * DEPTH * 2 if chunk > 1 else 0
+    )  # e of B, a product
+    floor = (
+        max((operations(products(shape)) + carried) / rate, statistics.median(found["copy"]))
+        / chunk
+    )
     steps = calls * chunk
     learned, inferred = (statistics.median(found[name]) / steps for name in ("learn", "infer"))
     return {
@@ -175,7 +189,9 @@ def first(setting: Setting) -> Iterator[Row]:
     code = "from foretrace.bench._parts import first_call; print(first_call())"
     found = []
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
         found.append(float(done.stdout.split()[-1]))
     yield {"step": "copy, online", "seconds": found}
 

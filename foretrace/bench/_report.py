@@ -22,9 +22,9 @@ def markdown(record: Record) -> str:
     """Return the tables of a record."""
     about = record["surroundings"]
     lines = [
-        f"{for_markdown(about['devices'])}, {about['cores']} cores, "
-        f"JAX {about['packages']['jax']}, Python {about['python']}; "
-        f"{about['started'][:10]}, load before {record['load']}, medians of {record['rounds']} rounds in turn"
+        f"{for_markdown(about['devices'])}, {about['cores']} cores, JAX "
+        f"{about['packages']['jax']}, Python {about['python']}; {about['started'][:10]}, load "
+        f"before {record['load']}, medians of {record['rounds']} rounds in turn"
         + (f"; matrix products in {asked}." if (asked := record.get("matmul_precision")) else "."),
     ]
     for part, rows in record["parts"].items():
@@ -57,8 +57,16 @@ def _draw_whole(axes: Any, rows: list[dict[str, Any]]) -> None:
     rules = list(dict.fromkeys(row["rule"] for row in rows))
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     for place, rule in enumerate(rules):
-        shares = [next(r["share_of_floor"] for r in rows if (r["shape"], r["rule"]) == (s, rule)) for s in shapes]
-        axes.bar([i + 0.8 * place / len(rules) for i in range(len(shapes))], shares, 0.8 / len(rules), label=rule)
+        shares = [
+            next(r["share_of_floor"] for r in rows if (r["shape"], r["rule"]) == (s, rule))
+            for s in shapes
+        ]
+        axes.bar(
+            [i + 0.8 * place / len(rules) for i in range(len(shapes))],
+            shares,
+            0.8 / len(rules),
+            label=rule,
+        )
     axes.set_xticks([i + 0.3 for i in range(len(shapes))], shapes)
     axes.set(title="products alone / step", ylim=(0, max(1, *shares)))
 
@@ -68,7 +76,13 @@ def _draw_streaming(axes: Any, rows: list[dict[str, Any]]) -> None:
         own = [row for row in rows if row["streams"] == streams]
         for name, style in {"learn_us": "-o", "infer_us": "--s", "floor_us": ":"}.items():
             label = f"{name.removesuffix('_us')}, {streams} stream{'s' * (streams > 1)}"
-            axes.plot([r["chunk"] for r in own], [r[name] for r in own], style, color=f"C{number}", label=label)
+            axes.plot(
+                [r["chunk"] for r in own],
+                [r[name] for r in own],
+                style,
+                color=f"C{number}",
+                label=label,
+            )
     axes.set(title="µs for each time step", xlabel="chunk", xscale="log", yscale="log")
 
 
@@ -78,4 +92,6 @@ def _draw_memory(axes: Any, rows: list[dict[str, Any]]) -> None:
         points = [(int(key[2:-4]), value) for key, value in row.items() if key.startswith("T=")]
         points = [(length, value if value > 0 else math.nan) for length, value in points]
         axes.plot(*zip(*points, strict=True), "o-", label=row["way"])
-    axes.set(title="temporary memory, MiB", xlabel="length of the sequence", xscale="log", yscale="log")
+    axes.set(
+        title="temporary memory, MiB", xlabel="length of the sequence", xscale="log", yscale="log"
+    )

@@ -47,8 +47,9 @@ def run(
 ) -> dict[str, Any]:
     """Measure, and write `bench.json`, `bench.md` and `bench.png` into a folder, anew after each part.
 
-    All that is compared is timed in turn in this process, and ratios are medians of the ratios of rounds, so that a
-    noisy machine disturbs both sides alike. Run it on a machine that does nothing else.
+    All that is compared is timed in turn in this process, and ratios are medians of the ratios of
+    rounds, so that a noisy machine disturbs both sides alike. Run it on a machine that does nothing
+    else.
 
     Args:
         out: folder of the results, made if it is not there.
@@ -58,8 +59,8 @@ def run(
         chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported.
-        matmul_precision: precision of matrix products, those of the floor included; default: that of JAX on the
-            device. The part that starts processes (first) always uses the default.
+        matmul_precision: precision of matrix products, those of the floor included; default: that
+            of JAX on the device. The part that starts processes (first) always uses the default.
 
     Returns:
         The record: where, when and with what, and the rows of each part.
@@ -76,7 +77,9 @@ def run(
         raise ValueError(f"unknown part {unknown[0]!r}; there are {', '.join(PARTS)}")
     names = tuple(shapes) if shapes is not None else _shapes_for(jax.default_backend())
     if strange := [name for name in names if name not in get_args(ShapeName)]:
-        raise ValueError(f"unknown shape {strange[0]!r}; there are {', '.join(get_args(ShapeName))}")
+        raise ValueError(
+            f"unknown shape {strange[0]!r}; there are {', '.join(get_args(ShapeName))}"
+        )
     setting = Setting(names, rounds, tuple(chunks), tuple(streams), tuple(lengths))
     with matrix_products(matmul_precision):
         folder = _folder(out)
@@ -96,7 +99,11 @@ def _shapes_for(backend: str) -> tuple[ShapeName, ...]:
 def _told(part: str, rows: Iterator[Row]) -> Iterator[Row]:
     print(f"measuring {part}", file=sys.stderr, flush=True)
     for row in rows:
-        print("    " + ", ".join(f"{name} {value}" for name, value in row.items()), file=sys.stderr, flush=True)
+        print(
+            "    " + ", ".join(f"{name} {value}" for name, value in row.items()),
+            file=sys.stderr,
+            flush=True,
+        )
         yield row
 
 

@@ -70,7 +70,9 @@ def network(shape: Shape, cell: MakeCell | None = None) -> Network:
     )
 
 
-def learner(shape: Shape, rule: LearningRule, *, cell: MakeCell | None = None, **options: Any) -> Learner:
+def learner(
+    shape: Shape, rule: LearningRule, *, cell: MakeCell | None = None, **options: Any
+) -> Learner:
     """Return the learner of a shape, with the package's optimiser."""
     made, loss = network(shape, cell), softmax_cross_entropy
     return Learner(made, rule=rule, optimizer=adamw(1e-3), loss=loss, warn=False, **options)
@@ -126,7 +128,10 @@ def operations(found: list[tuple[int, int, int]]) -> int:
 def products_alone(shape: Shape) -> Call:
     """Return a call that does the matrix products of a training step, in their shapes, and nothing else."""
     pairs = [
-        (jax.random.normal(jax.random.key(i), (m, k)), jax.random.normal(jax.random.key(i + 1), (k, n)))
+        (
+            jax.random.normal(jax.random.key(i), (m, k)),
+            jax.random.normal(jax.random.key(i + 1), (k, n)),
+        )
         for i, (m, k, n) in enumerate(products(shape))
     ]
     run = jax.jit(lambda pairs: [a @ b for a, b in pairs])

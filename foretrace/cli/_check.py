@@ -40,7 +40,13 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
     try:
         config = read_config_as(folder, kind.config)
         if saved:
-            check_unchanged(run, config, saved.get("config", {}), saved.get("plan"), (*kind.may_change, *kind.may_grow))
+            check_unchanged(
+                run,
+                config,
+                saved.get("config", {}),
+                saved.get("plan"),
+                (*kind.may_change, *kind.may_grow),
+            )
         yield run.config.name, "whole", True
     except RunError as error:
         yield run.config.name, str(error), False
@@ -52,7 +58,9 @@ def _runs_of(folder: Path) -> list[Path]:
     if not Run(folder).config.exists():
         raise RunError(f"no run at {folder}: there is no {Run(folder).config.name}")
     parts = known_in(folder).parts
-    return [folder] if parts is None else [path for path in parts(folder) if Run(path).config.exists()]
+    return (
+        [folder] if parts is None else [path for path in parts(folder) if Run(path).config.exists()]
+    )
 
 
 def _checkpoint(run: Run) -> tuple[dict[str, Any] | None, str | None]:

@@ -23,7 +23,9 @@ def write_graph(command: Export) -> int:
     """Write the files, and print their names and sizes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedParameters)
-        files = _of_agent(command) if is_run_of(command.run_dir, RLConfig) else _of_training(command)
+        files = (
+            _of_agent(command) if is_run_of(command.run_dir, RLConfig) else _of_training(command)
+        )
     for path in filter(None, (*files, files.include)):
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
     if command.format == "c" and (size := code_size(files.graph)) is not None:
@@ -35,8 +37,9 @@ def _of_agent(command: Export) -> Exported:
     """Write the network of an agent, with the moments by which it normalises observations as constants."""
     if command.learn or command.learning_rate is not None:
         raise ValueError(
-            f"{command.run_dir} is a run of `foretrace rl`, whose learning step draws actions, which a plain graph "
-            "cannot hold; leave out --learn and --learning-rate, and the network that acts is written"
+            f"{command.run_dir} is a run of `foretrace rl`, whose learning step draws actions, "
+            "which a plain graph cannot hold; leave out --learn and --learning-rate, and the "
+            "network that acts is written"
         )
     _, state = agent_of(command.run_dir)
     inputs = None if state.observations is None else partial(inputs_of, state.observations)
@@ -46,16 +49,21 @@ def _of_agent(command: Export) -> Exported:
 def _of_training(command: Export) -> Exported:
     if command.run_dir.is_dir() and not is_run_of(command.run_dir, Config):
         raise RunError(
-            f"{command.run_dir} is no run of `foretrace train` or `foretrace rl`, the only kinds that are exported; "
-            "for the learner of a program of yours, use foretrace.export"
+            f"{command.run_dir} is no run of `foretrace train` or `foretrace rl`, the only kinds "
+            "that are exported; for the learner of a program of yours, use foretrace.export"
         )
     checkpoint = checkpoint_file(command.run_dir)
     config = config_in(checkpoint)
     network = network_in(checkpoint, config)
     model: Network | Learner = network
     if command.learn:
-        # The run learned from batches on a schedule that ends; the graph learns from one stream without end.
-        rate = config.optimizer.learning_rate if command.learning_rate is None else command.learning_rate
+        # The run learned from batches on a schedule that ends; the graph learns from one stream
+        # without end.
+        rate = (
+            config.optimizer.learning_rate
+            if command.learning_rate is None
+            else command.learning_rate
+        )
         settings = config.optimizer.settings(None) | {"learning_rate": rate, "warmup_steps": 0}
         task, trained = experiment.build(config)
         model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)

@@ -21,7 +21,8 @@ class HelpRegistry(ConstructorRegistry):
     """How tyro reads and shows the options of foretrace, inside `with`.
 
     Args:
-        only_common: leave out options that are marked as advanced; then they cannot be parsed either.
+        only_common: leave out options that are marked as advanced; then they cannot be parsed
+            either.
     """
 
     def __init__(self, only_common: bool):
@@ -50,7 +51,9 @@ class HelpRegistry(ConstructorRegistry):
         if not _holds_dataclass(kind):
             marks.append(tyro.conf.arg(help_behavior_hint=_default))
         elif self._only_common and tyro.conf.AvoidSubcommands in marks:
-            kind = type(field.default)  # the text of the field then takes the place of the type's docstring
+            kind = type(
+                field.default
+            )  # the text of the field then takes the place of the type's docstring
         elif self._only_common and len(typing.get_args(kind)) > 1:
             kind = Union[tuple(map(_undescribed, typing.get_args(kind)))]  # noqa: UP007 - of a tuple
         marked: Any = Annotated[(kind, *marks)] if marks else kind
@@ -71,7 +74,11 @@ def _holds_dataclass(kind: Any) -> bool:
 
 def _undescribed(kind: Any) -> Any:
     """Let a dataclass among others be shown by its name alone."""
-    return Annotated[kind, tyro.conf.subcommand(description="")] if dataclasses.is_dataclass(kind) else kind
+    return (
+        Annotated[kind, tyro.conf.subcommand(description="")]
+        if dataclasses.is_dataclass(kind)
+        else kind
+    )
 
 
 def _default(label: str) -> str:
@@ -101,6 +108,8 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
         metavar=spec.metavar,
         instance_from_str=read,
         is_instance=lambda value: value is None or spec.is_instance(value),
-        str_from_instance=lambda value: ["None"] if value is None else spec.str_from_instance(value),
+        str_from_instance=lambda value: (
+            ["None"] if value is None else spec.str_from_instance(value)
+        ),
         choices=None if spec.choices is None else (*spec.choices, "None"),
     )

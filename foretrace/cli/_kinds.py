@@ -33,7 +33,8 @@ class Known(NamedTuple):
     Args:
         command: name of the command that begins and resumes it.
         kind: class of its configuration, and what a resumed run may change.
-        again: function of a recorded configuration and the directory; the command with the options of the run.
+        again: function of a recorded configuration and the directory; the command with the options
+            of the run.
         table: function that returns what a report prints.
         figure: function that draws the figure of a report.
         contents: files of the directory, and what each of them is.
@@ -55,14 +56,18 @@ def _best_trial(folder: Path) -> str:
     leader = best(read_trials(folder), read_config_as(folder, SweepConfig).sign)
     if leader is None:
         return ""
-    return f"more about the best: foretrace report {shlex.quote(str(run_dir(folder, leader.number)))}"
+    return (
+        f"more about the best: foretrace report {shlex.quote(str(run_dir(folder, leader.number)))}"
+    )
 
 
 def _swept_task(config: SweptConfig) -> Any:
     """Return the word that follows `foretrace sweep`."""
     if isinstance(config, StreamConfig):
         return "stream"
-    return rl_task_name(config.environment) if isinstance(config, RLConfig) else task_name(config.task)
+    return (
+        rl_task_name(config.environment) if isinstance(config, RLConfig) else task_name(config.task)
+    )
 
 
 TRAIN = Known(

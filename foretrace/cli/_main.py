@@ -36,7 +36,13 @@ from foretrace.cli._options import (
     Sweep,
     Train,
 )
-from foretrace.cli._recorded import RESUMED, check_task, default_for, default_of_task, without_command
+from foretrace.cli._recorded import (
+    RESUMED,
+    check_task,
+    default_for,
+    default_of_task,
+    without_command,
+)
 from foretrace.cli._recorded import spelled_out as with_run_dir
 from foretrace.cli._reproduce import _bench, _report, _reproduce
 from foretrace.cli._stream import predict, stream
@@ -55,8 +61,8 @@ def run() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line within a Python program; return the exit code.
 
-    0 done, 1 failed on the way, 2 bad input, 75 budget of time spent, 130 stopped by Ctrl-C or SIGTERM;
-    FORETRACE_DEBUG=1 shows tracebacks.
+    0 done, 1 failed on the way, 2 bad input, 75 budget of time spent, 130 stopped by Ctrl-C or
+    SIGTERM; FORETRACE_DEBUG=1 shows tracebacks.
     """
     return _main(sys.argv[1:] if arguments is None else list(arguments)).code
 
@@ -66,7 +72,8 @@ class _End(NamedTuple):
 
     Args:
         code: exit code.
-        at_once: whether the process should end without the clean-up of JAX, which may crash or wait for long.
+        at_once: whether the process should end without the clean-up of JAX, which may crash or wait
+            for long.
     """
 
     code: int
@@ -78,7 +85,9 @@ def _main(arguments: list[str]) -> _End:
         print(f"foretrace {importlib.metadata.version('foretrace')}")
         return _End(0)
     # What takes long before anything else is shown, such as decoding images.
-    logging.basicConfig(level=logging.WARNING, format="foretrace: %(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(
+        level=logging.WARNING, format="foretrace: %(message)s", stream=sys.stderr, force=True
+    )
     logging.getLogger("foretrace").setLevel(logging.INFO)
     # Optax notes on every schedule without a warm-up that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
@@ -94,9 +103,13 @@ def _main(arguments: list[str]) -> _End:
             return _End(_run(command, arguments))
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
-        return _End(STOPPED, at_once=True)  # after an interrupted compilation, JAX's own way out may crash
+        return _End(
+            STOPPED, at_once=True
+        )  # after an interrupted compilation, JAX's own way out may crash
     except LostProcessError as error:
-        return _End(_explain(error), at_once=True)  # JAX's own way out waits for the process that is gone
+        return _End(
+            _explain(error), at_once=True
+        )  # JAX's own way out waits for the process that is gone
     except Exception as error:
         return _End(_explain(error))
 
@@ -104,7 +117,9 @@ def _main(arguments: list[str]) -> _End:
 def _exit_at_once(code: int) -> NoReturn:
     """End the process without the clean-up of the interpreter and of JAX."""
     for output in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or a closed file
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # a pipe that nobody reads any more, or a closed file
             output.flush()
     os._exit(code)
 
@@ -125,7 +140,11 @@ _DOES: dict[type, Callable[[Any], int]] = {
 
 
 def _run(command: Subcommand, arguments: list[str]) -> int:
-    return _reproduce(command, arguments) if isinstance(command, Reproduce) else _DOES[type(command)](command)
+    return (
+        _reproduce(command, arguments)
+        if isinstance(command, Reproduce)
+        else _DOES[type(command)](command)
+    )
 
 
 def _show_help(arguments: list[str]) -> int:
@@ -137,7 +156,10 @@ def _show_help(arguments: list[str]) -> int:
             _parse_with([*words, "--help"], default_of_task(arguments, source="FILE"))
         except SystemExit as end:
             if not full and words and words[0] in ("train", "sweep", "align", "stream", "rl"):
-                print(f"These are the common options; all of them: foretrace {shlex.join(words)} --help-all")
+                print(
+                    f"These are the common options; all of them: foretrace {shlex.join(words)} "
+                    "--help-all"
+                )
             return int(end.code or 0)
     return 0
 
@@ -167,7 +189,11 @@ def _spelled_out(arguments: list[str]) -> list[str]:
         words = without_command(words)
     if command == "stream" or words[:1] == ["stream"]:
         return [command, *words]
-    if command != "rl" and any(word.split("=")[0] == "--data" for word in words) and words[0].startswith("-"):
+    if (
+        command != "rl"
+        and any(word.split("=")[0] == "--data" for word in words)
+        and words[0].startswith("-")
+    ):
         words = ["own", *words]
     cells = []
     for at, word in reversed(list(enumerate(words))):
@@ -194,7 +220,8 @@ def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
     return tyro.cli(
         Command,
         prog="foretrace",
-        description="Recurrent networks that learn long-range dependencies online. `foretrace --version` says which.",
+        description="Recurrent networks that learn long-range dependencies online. `foretrace "
+        "--version` says which.",
         args=arguments,
         config=(tyro.conf.CascadeSubcommandArgs,),
         default=tyro.MISSING_NONPROP if default is None else default,

@@ -46,28 +46,31 @@ class Train:
 
     def __post_init__(self) -> None:
         if self.cluster and self.run_dir is None:
-            raise ValueError("the processes of a cluster share a run directory: name it with --run-dir PATH")
+            raise ValueError(
+                "the processes of a cluster share a run directory: name it with --run-dir PATH"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
     """Run `foretrace train`, `rl` or `stream` many times with other options, and compare the runs.
 
-    Begin with the command whose runs are compared: `foretrace sweep rl t-maze`, `foretrace sweep stream FILE`. Each of
-    its options, such as --optimizer.learning-rate, can also be given here; it then holds for all trials. With several
-    seeds, such as --grid seed=0,1,2, a table has the mean over them. Each trial is a run directory that `foretrace
-    report` reads. If a worker is lost, another one continues its trial from the checkpoint. With --storage, the same
-    command on another machine joins the sweep.
+    Begin with the command whose runs are compared: `foretrace sweep rl t-maze`, `foretrace sweep
+    stream FILE`. Each of its options, such as --optimizer.learning-rate, can also be given here; it
+    then holds for all trials. With several seeds, such as --grid seed=0,1,2, a table has the mean
+    over them. Each trial is a run directory that `foretrace report` reads. If a worker is lost,
+    another one continues its trial from the checkpoint. With --storage, the same command on another
+    machine joins the sweep.
 
     Args:
         task: task of train or rl, or stream; train may be left out before its task.
         config: configuration of the trials, and what is searched.
         run_dir: folder for the trials and their table; default: runs/sweep-<task>-<time>.
-        resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more --trials make it
-            longer.
+        resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more
+            --trials make it longer.
         workers: number of processes on this machine, each with one trial at a time.
-        storage: address of a database for workers on several machines, such as postgresql://host/name; default: a file
-            in the folder.
+        storage: address of a database for workers on several machines, such as
+            postgresql://host/name; default: a file in the folder.
     """
 
     task: Positional[TaskName | RLTaskName | Literal["stream"]]
@@ -82,14 +85,15 @@ class Sweep:
 class RL:
     """Let an agent with memory learn from one stream of experience, without replay; two minutes by default.
 
-    The agent learns at every step of its environment, by traces of gradients in time and in value. `foretrace sweep rl`
-    compares rules, seeds and other options.
+    The agent learns at every step of its environment, by traces of gradients in time and in value.
+    `foretrace sweep rl` compares rules, seeds and other options.
 
     Args:
         task: environment to act in.
         config: configuration of the run.
         run_dir: folder for the records of the run; default: runs/<task>-<time>.
-        resume: go on with the run in a folder, --resume PATH, with its options; more --steps extend it.
+        resume: go on with the run in a folder, --resume PATH, with its options; more --steps extend
+            it.
     """
 
     task: Positional[RLTaskName]
@@ -102,9 +106,10 @@ class RL:
 class Stream:
     """Learn from a stream row by row, and score every prediction before its label is known.
 
-    Columns, scaling and classes are taken from the first rows and grow with the stream. Scores stand beside those of
-    predicting no change and the most frequent class, or the mean. A run is saved on a schedule, on Ctrl-C and on
-    SIGTERM; --resume goes on exactly, at the right row of a file or with the next row of a pipe.
+    Columns, scaling and classes are taken from the first rows and grow with the stream. Scores
+    stand beside those of predicting no change and the most frequent class, or the mean. A run is
+    saved on a schedule, on Ctrl-C and on SIGTERM; --resume goes on exactly, at the right row of a
+    file or with the next row of a pipe.
 
     Args:
         config: configuration of the stream and of what learns from it.
@@ -125,8 +130,8 @@ class Stream:
 class Predict:
     """Predict more rows with what `foretrace stream` has learned, as CSV, without learning.
 
-    The model continues from its checkpoint and remembers the rows that it sees. If the rows have the target, the
-    target of a row is an input of the next row, as in the stream.
+    The model continues from its checkpoint and remembers the rows that it sees. If the rows have
+    the target, the target of a row is an input of the next row, as in the stream.
 
     Args:
         run_dir: run directory of `foretrace stream`.
@@ -154,8 +159,8 @@ class Predict:
 class Align:
     """Compare the gradient of every rule with that of backpropagation through time, by layer and by parameter.
 
-    The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. The network is a new one, or that
-    of a checkpoint.
+    The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. The network is
+    a new one, or that of a checkpoint.
 
     Args:
         task: task whose sequences are used.
@@ -163,10 +168,11 @@ class Align:
         network: network whose gradients are compared.
         rule: learning rule whose gradient is shown for each parameter.
         batch_size: number of sequences.
-        chunk: number of steps of the chunks that the rules run in. On whole sequences (None), HYBRID, BPTT and UORO are
-            exact. Default: 8.
+        chunk: number of steps of the chunks that the rules run in. On whole sequences (None),
+            HYBRID, BPTT and UORO are exact. Default: 8.
         seed: seed of the initialisation and the data.
-        checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and settings to use;
+        checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and
+            settings to use;
             default: a new network.
     """
 
@@ -186,16 +192,19 @@ class Reproduce:
 
     Args:
         experiment: table, or panels of a figure.
-        scale: size of the experiment: smoke only shows that it runs, cpu takes about an hour on two cores, long
-            has sequences of the paper's length with smaller networks (Tables 2 and 3; 20 to 40 minutes a run), paper is
-            all of it.
+        scale: size of the experiment: smoke only shows that it runs, cpu takes about an hour on two
+            cores, long has sequences of the paper's length with smaller networks (Tables 2 and 3;
+            20 to 40 minutes a run), paper is all of it.
         settings: whether to follow the authors' runs or the paper's text where they differ.
         seeds: seeds of the reported runs; default: those of the scale.
-        rates: learning rates to choose from, where a single one needs no search; default: those of the scale.
-        search_share: length of a run of the search, as a share of a whole run; default: that of the scale.
+        rates: learning rates to choose from, where a single one needs no search; default: those of
+            the scale.
+        search_share: length of a run of the search, as a share of a whole run; default: that of the
+            scale.
         only: parts of the names of the entries to run, such as "online, LRU"; default: all entries.
         budget: time after which to save and stop, such as 90s, 9m or 2h; default: no limit.
-        together: largest number of runs in one compiled program; default: one on a CPU, all of an entry elsewhere.
+        together: largest number of runs in one compiled program; default: one on a CPU, all of an
+            entry elsewhere.
         data_dir: folder of the data sets; default: the one that FORETRACE_DATA names.
         out: folder for the records; default: results/<experiment>-<scale>.
         resume: go on with the records that are there.
@@ -219,8 +228,8 @@ class Reproduce:
 class Bench:
     """Measure time and memory of every way of running, compare them with the floor of the machine, and draw them.
 
-    The floor is the time of the matrix products alone, or of copying as many bytes, in the same run. Run it on a
-    machine that does nothing else; it takes about five minutes.
+    The floor is the time of the matrix products alone, or of copying as many bytes, in the same
+    run. Run it on a machine that does nothing else; it takes about five minutes.
 
     Args:
         parts: measurements to make.
@@ -228,9 +237,10 @@ class Bench:
         rounds: number of timed rounds, of which medians are reported.
         chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.
-        lengths: lengths of the sequences for which memory is reported; nothing of these sizes is run.
-        matmul_precision: precision of matrix products, those of the floor included; default: that of JAX on the
-            device. The part that starts processes (first) always uses the default.
+        lengths: lengths of the sequences for which memory is reported; nothing of these sizes is
+            run.
+        matmul_precision: precision of matrix products, those of the floor included; default: that
+            of JAX on the device. The part that starts processes (first) always uses the default.
         out: folder for bench.json, bench.md and bench.png; default: runs/bench-<time>.
     """
 
@@ -249,9 +259,10 @@ class Report:
     """Print the table of a run and draw its curves, or put records of the paper's experiments into one page.
 
     Args:
-        paths: run directory of a training run, an agent, a stream or a sweep; or folders of `foretrace reproduce`.
-        out: folder for report.md and the figures of experiments, or a file NAME.md whose figures go into the folder
-            NAME; default: the first of the paths.
+        paths: run directory of a training run, an agent, a stream or a sweep; or folders of
+            `foretrace reproduce`.
+        out: folder for report.md and the figures of experiments, or a file NAME.md whose figures go
+            into the folder NAME; default: the first of the paths.
         head: Markdown file that the report begins with; default: none.
     """
 
@@ -276,12 +287,13 @@ class Export:
     """Write the network of a run as a graph that runs without Python, with its initial state and a header.
 
     Args:
-        run_dir: run directory of `foretrace train` or `foretrace rl`, or a checkpoint of `foretrace train`.
-        out: file of the graph; the state (.state.safetensors) and the header (.header.json) are written
-            beside it.
+        run_dir: run directory of `foretrace train` or `foretrace rl`, or a checkpoint of `foretrace
+            train`.
+        out: file of the graph; the state (.state.safetensors) and the header (.header.json) are
+            written beside it.
         format: format of the graph; onnx needs the extra `export`.
-        learn: write the learning step of one stream, which learns from every row with Adam, in place of the inference
-            step; for runs of `foretrace train`.
+        learn: write the learning step of one stream, which learns from every row with Adam, in
+            place of the inference step; for runs of `foretrace train`.
         learning_rate: constant learning rate of the learning step; default: that of the run.
     """
 
@@ -292,7 +304,9 @@ class Export:
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
 
 
-Subcommand = Train | Sweep | RL | Stream | Predict | Align | Reproduce | Bench | Report | Check | Export
+Subcommand = (
+    Train | Sweep | RL | Stream | Predict | Align | Reproduce | Bench | Report | Check | Export
+)
 
 COMMANDS: dict[str, type] = {
     "train": Train,
@@ -309,4 +323,5 @@ COMMANDS: dict[str, type] = {
 }
 """Every command by its name."""
 
-Command: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())]  # noqa: UP007
+_KINDS = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())
+Command: Any = Union[_KINDS]  # noqa: UP007

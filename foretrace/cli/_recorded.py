@@ -1,7 +1,8 @@
 """The defaults of a command line: those of the task, the run or the checkpoint that it names.
 
-What a run directory knows need not be said again: `foretrace train --resume PATH` has all options of the run. An option
-that is given is laid over the recorded ones, and the run itself says whether it may differ.
+What a run directory knows need not be said again: `foretrace train --resume PATH` has all options
+of the run. An option that is given is laid over the recorded ones, and the run itself says whether
+it may differ.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,14 +38,18 @@ def default_for(arguments: Sequence[str]) -> Subcommand | None:
     command, words = (arguments[0], arguments[1:]) if arguments else ("", ())
     if command in RESUMED and "--resume" in words:
         if (path := _value(words, "--run-dir")) is None:
-            raise ValueError("--resume needs the run to go on with: --resume PATH, or --run-dir PATH --resume")
+            raise ValueError(
+                "--resume needs the run to go on with: --resume PATH, or --run-dir PATH --resume"
+            )
         return resumed(command, Path(path))
     if command == "align" and (path := _value(words, "--checkpoint")) is not None:
         return _of_checkpoint(Path(path))
     return default_of_task(arguments)
 
 
-def default_of_task(arguments: Sequence[str], source: str = tyro.MISSING_NONPROP) -> Subcommand | None:
+def default_of_task(
+    arguments: Sequence[str], source: str = tyro.MISSING_NONPROP
+) -> Subcommand | None:
     """Return the defaults of the task that is named; None leaves everything to the parser.
 
     Args:
@@ -74,7 +79,11 @@ def without_command(words: list[str]) -> list[str]:
     (['t-maze'], ['rl', 'copy'])
     """
     tasks: dict[str, Collection[str]] = {"train": TASKS, "rl": RL_TASKS}
-    fits = words[:1] and words[0] in tasks and (len(words) == 1 or words[1] in tasks[words[0]] or words[1][:1] == "-")
+    fits = (
+        words[:1]
+        and words[0] in tasks
+        and (len(words) == 1 or words[1] in tasks[words[0]] or words[1][:1] == "-")
+    )
     return words[1:] if fits else words
 
 
@@ -86,7 +95,9 @@ def check_task(default: Subcommand | None, command: Subcommand) -> None:
     """
     recorded, given = getattr(default, "task", None), getattr(command, "task", None)
     if recorded is not None and recorded != given:
-        path = command.checkpoint if isinstance(command, Align) else getattr(command, "run_dir", None)
+        path = (
+            command.checkpoint if isinstance(command, Align) else getattr(command, "run_dir", None)
+        )
         raise ValueError(f"{path} holds a run of {recorded}, not of {given}; leave the task out")
 
 
@@ -123,7 +134,8 @@ def config_in(checkpoint: Path) -> Config:
         raise
     except ValueError as error:
         raise CheckpointError(
-            f"{checkpoint} does not say how its network is made; `foretrace train` writes one that does ({error})"
+            f"{checkpoint} does not say how its network is made; `foretrace train` writes one that "
+            f"does ({error})"
         ) from error
 
 

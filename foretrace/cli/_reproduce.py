@@ -29,7 +29,9 @@ def _reproduce(command: Reproduce, arguments: Sequence[str]) -> int:
         changes["seeds"] = command.seeds
     if command.search_share is not None:
         changes["search_share"] = command.search_share
-    experiment = dataclasses.replace(experiment, **changes).with_options(command.rates, command.data_dir)
+    experiment = dataclasses.replace(experiment, **changes).with_options(
+        command.rates, command.data_dir
+    )
     out = command.out or Path("results") / f"{command.experiment}-{command.scale}"
     outcome = reproduce.run(
         experiment,
@@ -43,8 +45,14 @@ def _reproduce(command: Reproduce, arguments: Sequence[str]) -> int:
         _report_experiments((out,), out)
     if outcome.stopped is None:
         return 0
-    print(f"{outcome.stopped} after {outcome.finished} of {outcome.planned} runs; the state is saved. Go on with:")
-    print(f"    foretrace {' '.join(map(shlex.quote, arguments))}" + ("" if command.resume else " --resume"))
+    print(
+        f"{outcome.stopped} after {outcome.finished} of {outcome.planned} runs; the state is "
+        "saved. Go on with:"
+    )
+    print(
+        f"    foretrace {' '.join(map(shlex.quote, arguments))}"
+        + ("" if command.resume else " --resume")
+    )
     return STOPPED if outcome.stopped == "stopped" else TIME_IS_UP
 
 
@@ -64,7 +72,10 @@ def _report(command: Report) -> int:
         head = "" if command.head is None else command.head.read_text() + "\n"
         return _report_experiments(command.paths, command.out or command.paths[0], head)
     if len(command.paths) > 1:
-        raise ValueError(f"{command.paths[0]} holds no records of experiments; of single runs, report one at a time")
+        raise ValueError(
+            f"{command.paths[0]} holds no records of experiments; of single runs, report one at a "
+            "time"
+        )
     return report(command.paths[0])
 
 

@@ -24,7 +24,13 @@ _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
 def stream(command: Stream) -> int:
     """Follow a stream; return the exit code."""
     run_dir = default_path("stream") if command.run_dir is None else command.run_dir
-    result = follow(command.config, run_dir, resume=command.resume, rows=command.rows, tensorboard=command.tensorboard)
+    result = follow(
+        command.config,
+        run_dir,
+        resume=command.resume,
+        rows=command.rows,
+        tensorboard=command.tensorboard,
+    )
     if not result.stopped:
         return report(run_dir)
     return stopped(f"after row {result.position.row}; the state is saved", _again(command, run_dir))
@@ -32,7 +38,11 @@ def stream(command: Stream) -> int:
 
 def _again(command: Stream, run_dir: Path) -> str:
     recorded = read_config_as(run_dir, StreamConfig)
-    given = {name: value for name in MAY_CHANGE if (value := getattr(command.config, name)) != getattr(recorded, name)}
+    given = {
+        name: value
+        for name in MAY_CHANGE
+        if (value := getattr(command.config, name)) != getattr(recorded, name)
+    }
     return again("stream", run_dir, **given, rows=command.rows, tensorboard=command.tensorboard)
 
 
@@ -51,7 +61,8 @@ def predict(command: Predict) -> int:
     try:
         _write(chain(first, rows), sys.stdout)
     except BrokenPipeError:
-        # Who reads the pipe has enough, as `head` has. Nothing more may be written at the end of the process.
+        # Who reads the pipe has enough, as `head` has. Nothing more may be written at the end of
+        # the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

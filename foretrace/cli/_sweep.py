@@ -13,15 +13,22 @@ from foretrace.sweep import _run as sweeps
 def sweep(command: Sweep) -> int:
     """Run a sweep; return the exit code."""
     folder = default_path(f"sweep-{command.task}") if command.run_dir is None else command.run_dir
-    # Workers share the accelerators with this process and with each other: nobody takes all memory at once.
+    # Workers share the accelerators with this process and with each other: nobody takes all memory
+    # at once.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     outcome = sweeps.run(
-        command.config, folder, workers=command.workers, storage=command.storage, resume=command.resume
+        command.config,
+        folder,
+        workers=command.workers,
+        storage=command.storage,
+        resume=command.resume,
     )
     if not outcome.stopped:
         return report(folder)
     done = sum(trial.state in ("finished", "pruned", "failed") for trial in outcome.trials)
-    return stopped(f"after {done} of {len(outcome.trials)} trials; the state is saved", _again(command, folder))
+    return stopped(
+        f"after {done} of {len(outcome.trials)} trials; the state is saved", _again(command, folder)
+    )
 
 
 def _again(command: Sweep, folder: Path) -> str:

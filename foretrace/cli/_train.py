@@ -33,13 +33,17 @@ def _train(command: Train) -> int:
     if command.cluster:
         join()
     with loss_explained():
-        result = experiment.train(_pinned(command.config), run_dir, resume=command.resume, devices=command.devices)
+        result = experiment.train(
+            _pinned(command.config), run_dir, resume=command.resume, devices=command.devices
+        )
     if not is_first():
         return 0 if result.scores is not None else STOPPED
     if result.scores is None:
         saved = f"after step {result.step} of {command.config.steps}; the state is saved"
         place = saved if result.step else "before the first step"
-        return stopped(place, again("train", run_dir, devices=command.devices, cluster=command.cluster))
+        return stopped(
+            place, again("train", run_dir, devices=command.devices, cluster=command.cluster)
+        )
     return report(run_dir)
 
 
@@ -48,7 +52,10 @@ def _rl(command: RL) -> int:
     result = train_agent(_pinned(command.config), run_dir, resume=command.resume)
     if result.scores is not None:
         return report(run_dir)
-    return stopped(f"after step {result.step} of {command.config.steps}; the state is saved", again("rl", run_dir))
+    return stopped(
+        f"after step {result.step} of {command.config.steps}; the state is saved",
+        again("rl", run_dir),
+    )
 
 
 def _align(command: Align) -> int:
@@ -77,11 +84,14 @@ def _align(command: Align) -> int:
 def _network_in(checkpoint: Path, asked: Config) -> Network:
     """Return the network of a checkpoint, read by the learner that wrote it."""
     config = config_in(checkpoint)
-    changed = [*differences(config.task, asked.task, "task"), *differences(config.network, asked.network, "network")]
+    changed = [
+        *differences(config.task, asked.task, "task"),
+        *differences(config.network, asked.network, "network"),
+    ]
     if changed:
         raise ValueError(
-            f"{checkpoint} holds a network of another size or task; recorded and asked for are {'; '.join(changed)}; "
-            "leave these options out"
+            f"{checkpoint} holds a network of another size or task; recorded and asked for are "
+            f"{'; '.join(changed)}; leave these options out"
         )
     return network_in(checkpoint, config)
 
@@ -89,5 +99,7 @@ def _network_in(checkpoint: Path, asked: Config) -> Network:
 def _pinned(config: Pinnable) -> Pinnable:
     """Return a configuration whose own file, if it has one, is named by its whole path and its digest."""
     files = ((name, getattr(config, name, None)) for name in ("task", "environment"))
-    changes: dict[str, Any] = {name: own.pinned() for name, own in files if isinstance(own, OwnSequences | Task)}
+    changes: dict[str, Any] = {
+        name: own.pinned() for name, own in files if isinstance(own, OwnSequences | Task)
+    }
     return dataclasses.replace(config, **changes)

@@ -43,12 +43,15 @@ def build(
     """
     _check(config, scheduled=optimizer is None)
     task, chunked = config.task, config.chunk is not None
-    # Says what is wrong with the sizes before anything is written. A task may read and decode its data here.
+    # Says what is wrong with the sizes before anything is written. A task may read and decode its
+    # data here.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     learner = Learner(
         initial_network(config, task, jax.random.key(config.seed)),
         rule=config.rule,
-        optimizer=adamw(**config.optimizer.settings(config.steps)) if optimizer is None else optimizer,
+        optimizer=adamw(**config.optimizer.settings(config.steps))
+        if optimizer is None
+        else optimizer,
         loss=task.loss,
         batch_size=config.batch_size,
         accumulate=chunked,
@@ -63,19 +66,20 @@ def _check(config: Config, *, scheduled: bool) -> None:
     """Check what needs no data, and so is said at once.
 
     Raises:
-        ValueError: a warm-up that is not shorter than the run, or samples of credit in a run of whole sequences.
+        ValueError: a warm-up that is not shorter than the run, or samples of credit in a run of
+            whole sequences.
     """
     warmup = config.optimizer.warmup_steps
     if scheduled and warmup >= config.steps:
         raise ValueError(
-            f"optimizer.warmup_steps={warmup} must be below steps={config.steps}: a run that is so short needs a "
-            "shorter warm-up, such as --optimizer.warmup-steps 0"
+            f"optimizer.warmup_steps={warmup} must be below steps={config.steps}: a run that is so "
+            "short needs a shorter warm-up, such as --optimizer.warmup-steps 0"
         )
     credit = as_rule(config.rule).credit
     if config.chunk is None and isinstance(credit, Depth) and credit.modules:
         raise ValueError(
-            f"rule={config.rule!r}: modules are for runs in chunks, because whole sequences carry nothing; set chunk, "
-            "or leave modules out"
+            f"rule={config.rule!r}: modules are for runs in chunks, because whole sequences carry "
+            "nothing; set chunk, or leave modules out"
         )
 
 

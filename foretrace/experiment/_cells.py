@@ -51,7 +51,9 @@ def _config_of(cell: type[AbstractCell]) -> type[AbstractCellConfig]:
                 kind = Annotated[kind, ADVANCED]
             fields.append((option.name, kind, dataclasses.field(default=default)))
     own = {"cell": cell, "__module__": __name__, "__doc__": _help(cell)}
-    return dataclasses.make_dataclass(cell.__name__, fields, bases=(AbstractCellConfig,), namespace=own, frozen=True)
+    return dataclasses.make_dataclass(
+        cell.__name__, fields, bases=(AbstractCellConfig,), namespace=own, frozen=True
+    )
 
 
 def _help(cell: type[AbstractCell]) -> str:
@@ -60,7 +62,9 @@ def _help(cell: type[AbstractCell]) -> str:
     return "\n\n".join([summary, *(section for section in sections if section.startswith("Args:"))])
 
 
-CONFIGS: dict[str, type[AbstractCellConfig]] = {name: _config_of(cell) for name, cell in CELLS.items()}
+CONFIGS: dict[str, type[AbstractCellConfig]] = {
+    name: _config_of(cell) for name, cell in CELLS.items()
+}
 """The options of the recurrent layers, by the names of the cells; each is a name of this module, too."""
 
 BY_NAME = {command_name(cell): CONFIGS[name] for name, cell in CELLS.items()}

@@ -1,6 +1,7 @@
 """What an experiment is: typed, frozen dataclasses. `_build` makes the network and learner that they describe.
 
-They are the options of the command line (their docstrings its help), and `config.json` of a run directory.
+They are the options of the command line (their docstrings its help), and `config.json` of a run
+directory.
 """
 
 import dataclasses
@@ -22,7 +23,14 @@ from foretrace.tasks.own import OwnSequences
 from foretrace.tasks.selective_copy import SelectiveCopy
 
 TaskConfig = (
-    Copy | SelectiveCopy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | ReleasedListOps | OwnSequences
+    Copy
+    | SelectiveCopy
+    | SequentialCIFAR10
+    | SequentialMNIST
+    | IMDB
+    | ListOps
+    | ReleasedListOps
+    | OwnSequences
 )
 
 
@@ -39,8 +47,8 @@ class NetworkConfig:
         norm_eps: constant that is added to the variance of the features before the root is taken.
         dropout: probability that a feature is dropped.
         readout_size: number of hidden units of the decoder; default: a linear decoder.
-        cumulative_mean: decode the mean of the features so far instead of the features of the step, with the gradient
-            of the latter; for whole sequences only.
+        cumulative_mean: decode the mean of the features so far instead of the features of the step,
+            with the gradient of the latter; for whole sequences only.
     """
 
     depth: Annotated[int, tyro.conf.arg(aliases=("--depth",))] = 4
@@ -66,11 +74,12 @@ class OptimizerConfig:
 
     Args:
         learning_rate: largest learning rate.
-        schedule: learning rate after the warm-up: it falls to zero at the last step (cosine), or stays (constant).
-            A constant rate does not depend on the number of steps, so that a run can be extended exactly.
+        schedule: learning rate after the warm-up: it falls to zero at the last step (cosine), or
+            stays (constant). A constant rate does not depend on the number of steps, so that a run
+            can be extended exactly.
         warmup_steps: number of steps over which the learning rate rises to its largest value.
-        recurrent_factor: learning rate of the recurrent parameters (LRU: nu_log, theta_log, gamma_log), relative to
-            that of the others.
+        recurrent_factor: learning rate of the recurrent parameters (LRU: nu_log, theta_log,
+            gamma_log), relative to that of the others.
         weight_decay: weight decay of all parameters but the recurrent ones.
         clip: largest global norm of a gradient; None for no clipping.
     """
@@ -99,27 +108,30 @@ class Config:
         task: task that is learned.
         network: network that learns.
         optimizer: optimiser of its parameters.
-        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)" for credit through
-            two higher recurrent layers. In parentheses may stand depth, groups, modules and by_memory; for uoro,
-            sketches.
+        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)"
+            for credit through two higher recurrent layers. In parentheses may stand depth, groups,
+            modules and by_memory; for uoro, sketches.
         steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
-        chunk: number of steps of a chunk; there is one update for each sequence. Default: whole sequences.
-        segment: number of steps whose intermediate values are stored at a time, which saves memory and costs one more
-            forward pass; for whole sequences. Default: all steps.
-        matmul_precision: precision of matrix products on accelerators (CPUs always use float32); states and
-            sensitivities stay float32. Default: that of JAX on the device, tensorfloat32 on NVIDIA GPUs.
+        chunk: number of steps of a chunk; there is one update for each sequence. Default: whole
+            sequences.
+        segment: number of steps whose intermediate values are stored at a time, which saves memory
+            and costs one more forward pass; for whole sequences. Default: all steps.
+        matmul_precision: precision of matrix products on accelerators (CPUs always use float32);
+            states and sensitivities stay float32. Default: that of JAX on the device, tensorfloat32
+            on NVIDIA GPUs.
         seed: seed of the initialisation, the data and dropout.
         log_every: number of steps between lines of metrics, each the mean over these steps.
         evaluate_every: number of steps between evaluations on validation sequences.
-        align_every: number of steps between measurements of the alignment with backpropagation through time; None for
-            never.
+        align_every: number of steps between measurements of the alignment with backpropagation
+            through time; None for never.
         checkpoint_every: number of steps between checkpoints.
         validation_sequences: number of sequences of an evaluation during training.
         final_sequences: number of sequences of the evaluation at the end.
 
     Raises:
-        ValueError: a value of another type, or a number out of range; `build` checks what depends on the task.
+        ValueError: a value of another type, or a number out of range; `build` checks what depends
+            on the task.
     """
 
     task: Annotated[TaskConfig, tyro.conf.AvoidSubcommands] = Copy()
@@ -142,7 +154,14 @@ class Config:
     def __post_init__(self) -> None:
         check_types(self)
         object.__setattr__(self, "rule", rule_text(self.rule))
-        counts = ("steps", "batch_size", "chunk", "segment", "validation_sequences", "final_sequences")
+        counts = (
+            "steps",
+            "batch_size",
+            "chunk",
+            "segment",
+            "validation_sequences",
+            "final_sequences",
+        )
         intervals = ("log_every", "evaluate_every", "align_every", "checkpoint_every")
         for name in (*counts, *intervals):
             if (value := getattr(self, name)) is not None and not 1 <= value < 2**31:
@@ -152,9 +171,16 @@ class Config:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 
 
-TaskName = Literal["copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops", "own"]
+TaskName = Literal[
+    "copy", "selective-copy", "scifar", "smnist", "psmnist", "imdb", "listops", "own"
+]
 _IMAGES = NetworkConfig(model_size=256, cell=LRU(128, 0.9, 0.999), dropout=0.1)
-_STORED: dict[str, Any] = {"batch_size": 32, "steps": 10_000, "align_every": None, "validation_sequences": 1000}
+_STORED: dict[str, Any] = {
+    "batch_size": 32,
+    "steps": 10_000,
+    "align_every": None,
+    "validation_sequences": 1000,
+}
 
 
 _STORED |= {
@@ -170,8 +196,12 @@ TASKS: dict[TaskName, Config] = {
     "smnist": Config(task=SequentialMNIST(), network=_IMAGES, **_STORED),
     "psmnist": Config(task=SequentialMNIST(permuted=True), network=_IMAGES, **_STORED),
     "imdb": Config(task=IMDB(), network=NetworkConfig(model_size=64, dropout=0.1), **_STORED),
-    "listops": Config(task=ListOps(), network=NetworkConfig(model_size=256, cell=LRU(128)), **_STORED),
-    "own": Config(task=OwnSequences(), network=NetworkConfig(depth=2, model_size=64), final_sequences=100_000),
+    "listops": Config(
+        task=ListOps(), network=NetworkConfig(model_size=256, cell=LRU(128)), **_STORED
+    ),
+    "own": Config(
+        task=OwnSequences(), network=NetworkConfig(depth=2, model_size=64), final_sequences=100_000
+    ),
 }
 """The tasks on the command line, with the configuration that each begins with."""
 

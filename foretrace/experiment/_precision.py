@@ -16,11 +16,12 @@ def matrix_products(precision: MatmulPrecision | None) -> contextlib.AbstractCon
         tensorfloat32   10 bits
         bfloat16        7 bits
 
-    Sums are float32 in all. A device that has no such products computes in float32, as CPUs do. From Python,
-    `jax.default_matmul_precision` is the same.
+    Sums are float32 in all. A device that has no such products computes in float32, as CPUs do.
+    From Python, `jax.default_matmul_precision` is the same.
 
     Args:
-        precision: as JAX does by default on the device if None: tensorfloat32 on NVIDIA's GPUs since 2020.
+        precision: as JAX does by default on the device if None: tensorfloat32 on NVIDIA's GPUs
+            since 2020.
 
     Raises:
         ValueError: another name.
@@ -33,6 +34,7 @@ def matrix_products(precision: MatmulPrecision | None) -> contextlib.AbstractCon
         return contextlib.nullcontext()
     if precision not in _NAMES:
         raise ValueError(
-            f"matmul_precision={precision!r} must be one of {', '.join(_NAMES)}, or None for JAX's default"
+            f"matmul_precision={precision!r} must be one of {', '.join(_NAMES)}, or None for JAX's "
+            "default"
         )
     return jax.default_matmul_precision(_NAMES[precision])

@@ -40,9 +40,16 @@ def learn(
     with matrix_products(config.matmul_precision):
         if config.chunk is None:
             state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
-            loss, outputs, norm, accepted = info.loss, info.outputs, info.gradient_norm, info.accepted
+            loss, outputs, norm, accepted = (
+                info.loss,
+                info.outputs,
+                info.gradient_norm,
+                info.accepted,
+            )
         else:
-            state, loss, outputs, norm, accepted = _learn_in_chunks(config.chunk, learner, state, batch)
+            state, loss, outputs, norm, accepted = _learn_in_chunks(
+                config.chunk, learner, state, batch
+            )
     right = jnp.asarray(_tally(task, outputs, batch).scores().accuracy, loss.dtype)
     # In the order of `StepMetrics`.
     return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
@@ -56,7 +63,9 @@ def _learn_in_chunks(
     whole = (length - 1) // chunk
 
     def fold(leaf: Array) -> Array:
-        return jnp.moveaxis(leaf[:, : whole * chunk].reshape(size, whole, chunk, *leaf.shape[2:]), 1, 0)
+        return jnp.moveaxis(
+            leaf[:, : whole * chunk].reshape(size, whole, chunk, *leaf.shape[2:]), 1, 0
+        )
 
     def one(state: LearnerState, part: Batch) -> tuple[LearnerState, Any]:
         return learner.step(state, part.xs, part.ys, mask=part.mask)
@@ -64,7 +73,8 @@ def _learn_in_chunks(
     after, infos = lax.scan(one, state, jax.tree.map(fold, batch))
     xs, ys, mask = jax.tree.map(lambda leaf: leaf[:, whole * chunk :], batch)
     after, last = learner.step(after, xs, ys, mask=mask, end=True)
-    # The end of a sequence leaves the carry that it began with; said in this way, no device asks others for theirs.
+    # The end of a sequence leaves the carry that it began with; said in this way, no device asks
+    # others for theirs.
     after = after._replace(carry=learner.fresh_carry(after.network, after.key))
     state = state._replace(carry=learner.fresh_carry(state.network, state.key))
     accepted = infos.accepted.all() & last.accepted
@@ -113,7 +123,9 @@ def tally_batch(
     batch = shard(task.evaluation(split, seed, index, config.batch_size))
     with matrix_products(config.matmul_precision):
         outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
-    return jax.tree.map(lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch))
+    return jax.tree.map(
+        lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch)
+    )
 
 
 def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, sequences: int) -> int:
@@ -125,6 +137,8 @@ def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, seque
 
 def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
     """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time."""
-    draw = jax.jit(lambda index: task.evaluation("validation", config.seed, index, config.batch_size))
+    draw = jax.jit(
+        lambda index: task.evaluation("validation", config.seed, index, config.batch_size)
+    )
     xs, ys, mask = draw(0)
     return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)

@@ -42,8 +42,17 @@ def published(config: Config) -> float | None:
     """
     net = config.network
     task = config.task
-    same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (20, 7, 7)
-    same_network = net.cell == LRU() and (net.depth, net.model_size) == (4, 128) and net.glu and net.norm == "pre"
+    same_task = isinstance(task, Copy) and (task.pattern_length, task.padding, task.bits) == (
+        20,
+        7,
+        7,
+    )
+    same_network = (
+        net.cell == LRU()
+        and (net.depth, net.model_size) == (4, 128)
+        and net.glu
+        and net.norm == "pre"
+    )
     return TABLE_1.get(config.rule) if same_task and same_network else None
 
 
@@ -64,7 +73,9 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     names = [f"{what} recalled", "whole sequences"] if what else [score]
     grid = Table("", "loss", *names, title=_title(config))
     shares = [f"{last[name]:.2%}" for name in ("accuracy", "sequences")[: len(names)]]
-    grid.add_row(f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares)
+    grid.add_row(
+        f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares
+    )
     if (loss := published(config)) is not None:
         grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
     grid.caption = f"{_caption(config, last)} {_cost(config)}"
@@ -80,21 +91,31 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
     split = "test" if last["kind"] == "result" else "validation"
     sequences = config.final_sequences if split == "test" else config.validation_sequences
     drawn = config.task.recalled is not None
-    on = f"{sequences} new sequences" if drawn else f"at most {sequences} sequences of the {split} split"
+    on = (
+        f"{sequences} new sequences"
+        if drawn
+        else f"at most {sequences} sequences of the {split} split"
+    )
     ours = (
-        f"This run: evaluated on {on}; trained on {config.task.provenance}, "
-        f"{config.steps} steps of {config.batch_size}, seed {config.seed}, {last['seconds']:.0f} s."
+        f"This run: evaluated on {on}; trained on {config.task.provenance}, {config.steps} steps "
+        f"of {config.batch_size}, seed {config.seed}, {last['seconds']:.0f} s."
     )
     theirs = " The paper: training loss, mean of 5 seeds, 20,000 patterns drawn once, 25 epochs."
     return ours + (theirs if published(config) is not None else "")
 
 
 def _cost(config: Config) -> str:
-    network = jax.eval_shape(lambda key: initial_network(config, config.task, key), jax.random.key(0))
+    network = jax.eval_shape(
+        lambda key: initial_network(config, config.task, key), jax.random.key(0)
+    )
     rule, whole = as_rule(config.rule), config.chunk is None
     length = min(config.chunk or config.task.length, config.task.length)
     count = operation_count(network, rule, length, whole_sequences=whole)
-    kept = "whole sequences are kept" if whole else f"{carry_size(network, rule):,} numbers are carried for each"
+    kept = (
+        "whole sequences are kept"
+        if whole
+        else f"{carry_size(network, rule):,} numbers are carried for each"
+    )
     if whole and rule.carried:
         kept += f" (streamed: {carry_size(network, rule):,} numbers for each)"
     return f"One step of one sequence takes about {count / 1e6:.2g} million operations; {kept}."
@@ -123,9 +144,13 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     right.set(title=f"share of {what} recalled" if what else "accuracy")
     aligned = [r for r in records if r["kind"] == "alignment"]
     steps = [r["step"] for r in aligned]
-    for layer, values in enumerate(np.transpose([r["layers"] for r in aligned]) if aligned else [], 1):
+    for layer, values in enumerate(
+        np.transpose([r["layers"] for r in aligned]) if aligned else [], 1
+    ):
         cosine.plot(steps, values, marker=".", label=f"layer {layer}")
-    cosine.set(title="cosine with BPTT, recurrent coefficients", ylim=(min(0.0, *cosine.get_ylim()), 1.03))
+    cosine.set(
+        title="cosine with BPTT, recurrent coefficients", ylim=(min(0.0, *cosine.get_ylim()), 1.03)
+    )
     if aligned:
         cosine.legend()
     for axes in (loss, right, cosine):
@@ -148,22 +173,35 @@ def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> 
 
     ways = "whole sequences" if config.chunk is None else f"chunks of {config.chunk} steps"
     how = (
-        f"The gradient of each rule in {ways}, summed over {config.batch_size} validation sequences of "
-        f"{config.task.length} steps, beside that of BPTT on whole sequences; seed {config.seed}. UORO samples; this "
-        "is one draw."
+        f"The gradient of each rule in {ways}, summed over {config.batch_size} validation "
+        f"sequences of {config.task.length} steps, beside that of BPTT on whole sequences; seed "
+        f"{config.seed}. UORO samples; this is one draw."
     )
     depth = len(found[rule].layer_cosine)
     layers = [f"layer {i + 1}" for i in range(depth)]
-    rules = Table("rule", *layers, "whole gradient", title="cosine with BPTT, recurrent coefficients of each layer")
+    rules = Table(
+        "rule",
+        *layers,
+        "whole gradient",
+        title="cosine with BPTT, recurrent coefficients of each layer",
+    )
     rules.caption = how
     for name, one in found.items():
         rules.add_row(name, *map(_number, one.layer_cosine), _number(one.total))
     one = found[rule]
     title = f"cosine with BPTT under {rule}, and the ratio of norms to BPTT's"
-    parameters = Table(Column("parameter", no_wrap=True), *layers, "outside", "norm\nratio", title=title)
+    parameters = Table(
+        Column("parameter", no_wrap=True), *layers, "outside", "norm\nratio", title=title
+    )
     for name, cosine in one.cosine.items():
-        row = [*[""] * depth, _number(cosine)] if isinstance(cosine, float) else [*map(_number, cosine), ""]
-        parameters.add_row(name.removeprefix("blocks."), *row, _range(np.atleast_1d(one.norm_ratio[name])))
+        row = (
+            [*[""] * depth, _number(cosine)]
+            if isinstance(cosine, float)
+            else [*map(_number, cosine), ""]
+        )
+        parameters.add_row(
+            name.removeprefix("blocks."), *row, _range(np.atleast_1d(one.norm_ratio[name]))
+        )
     return [rules, parameters]
 
 

@@ -15,8 +15,9 @@ class Scores(NamedTuple):
 
     Args:
         loss: the task's loss.
-        accuracy: share of outputs that are right where something is asked, mean over sequences; for a task that
-            classifies sequences, share of these classified rightly by the mean of their logits.
+        accuracy: share of outputs that are right where something is asked, mean over sequences; for
+            a task that classifies sequences, share of these classified rightly by the mean of their
+            logits.
         sequences: share of sequences in which all outputs are right, or the class is.
     """
 
@@ -32,7 +33,8 @@ class StepMetrics(NamedTuple):
         loss: loss of the batch.
         accuracy: its accuracy, as in `Scores`.
         gradient_norm: norm of the gradient; in chunks, the largest of any chunk's gradient.
-        accepted: 1 if the step was accepted, 0 if it was refused because loss or gradient was not finite.
+        accepted: 1 if the step was accepted, 0 if it was refused because loss or gradient was not
+            finite.
     """
 
     loss: float
@@ -69,7 +71,12 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
         right = jnp.where(asked, hits, 0).sum(axis=1) / steps
         whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)
     # All of one type: between devices, these sums then travel together, with the gradient.
-    return _Tally(*(jnp.where(counts, values, 0).sum() for values in (losses, right, whole, jnp.ones_like(losses))))
+    return _Tally(
+        *(
+            jnp.where(counts, values, 0).sum()
+            for values in (losses, right, whole, jnp.ones_like(losses))
+        )
+    )
 
 
 def _mean_logit_hits(

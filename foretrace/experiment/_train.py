@@ -3,7 +3,8 @@
     config = experiment.Config(steps=1000)
     result = experiment.train(config, "runs/first")
 
-Every step is one compiled program that draws its batch, learns and measures; nothing but four numbers leaves it.
+Every step is one compiled program that draws its batch, learns and measures; nothing but four
+numbers leaves it.
 """
 
 import dataclasses
@@ -35,7 +36,9 @@ from foretrace.tasks import EvaluationSplit, Task
 
 KIND = RunKind(Config, may_grow=("steps",))
 
-Level = tuple[float | None, list[float], list[float], float | None, bool, tuple[int, float, float, float]]
+Level = tuple[
+    float | None, list[float], list[float], float | None, bool, tuple[int, float, float, float]
+]
 """State of a `LossWatch`."""
 
 
@@ -47,7 +50,8 @@ class Progress(Saved):
         refused: number of steps in a row that were refused.
         window: metrics of the steps since the last line of the record.
         level: state of the watch over the training loss.
-        measured: whether the evaluation that is due at this step is recorded; if not, it comes first.
+        measured: whether the evaluation that is due at this step is recorded; if not, it comes
+            first.
     """
 
     refused: int = 0
@@ -92,27 +96,30 @@ def train(
 ) -> Result:
     """Train to the last step, or until Ctrl-C or SIGTERM; then the state is saved and `resume` goes on from it.
 
-    A resumed run ends with the same parameters and the same record, bit for bit, as one that was never stopped, on
-    the same machine with the same packages; only `seconds` in the record tells them apart. On another number of
-    devices or processes it ends with the same but for rounding.
+    A resumed run ends with the same parameters and the same record, bit for bit, as one that was
+    never stopped, on the same machine with the same packages; only `seconds` in the record tells
+    them apart. On another number of devices or processes it ends with the same but for rounding.
 
-    A run may be resumed with more steps than before. With a constant learning rate it then ends as if it had had them
-    from the beginning. A rate that falls to zero at the last step rises again, since the last step is another one.
+    A run may be resumed with more steps than before. With a constant learning rate it then ends as
+    if it had had them from the beginning. A rate that falls to zero at the last step rises again,
+    since the last step is another one.
 
-    In several processes (`jax.distributed`) every process calls this in the same way; the first one writes.
+    In several processes (`jax.distributed`) every process calls this in the same way; the first one
+    writes.
 
     Args:
         config: configuration of the run.
-        run_dir: new or empty directory; with `resume`, the directory of the run. Processes share it.
+        run_dir: new or empty directory; with `resume`, the directory of the run. Processes share
+            it.
         resume: continue the run that is there.
         show_progress: show step, loss, accuracy, speed and time left on standard error.
         devices: number of devices that share each batch; default: as many as divide the batch size.
-        watch: function of the step and the scores of every evaluation on validation sequences, called in all
-            processes. If it returns True, the run ends there as if stopped.
+        watch: function of the step and the scores of every evaluation on validation sequences,
+            called in all processes. If it returns True, the run ends there as if stopped.
 
     Raises:
-        ValueError: a configuration that makes no network, devices that cannot share the batch, or (`RunError`) a
-            directory that cannot be used: nothing is written then.
+        ValueError: a configuration that makes no network, devices that cannot share the batch, or
+            (`RunError`) a directory that cannot be used: nothing is written then.
         LockedError: another process trains there.
         CheckpointError: the checkpoint to go on from is damaged.
         DivergenceError: nothing but NaN or infinity for a while.
@@ -148,15 +155,21 @@ def _extension(before: Config, config: Config, step: int) -> str:
     """Return what more steps mean for a run that has done some."""
     text = f"the run is extended from {before.steps} to {config.steps} steps"
     rates = [
-        float(schedule(settings["learning_rate"], steps=settings["steps"], warmup_steps=settings["warmup_steps"])(step))
+        float(
+            schedule(
+                settings["learning_rate"],
+                steps=settings["steps"],
+                warmup_steps=settings["warmup_steps"],
+            )(step)
+        )
         for settings in (each.optimizer.settings(each.steps) for each in (before, config))
     ]
     if config.optimizer.schedule == "constant":
         return f"{text}; it ends as if it had had them from the beginning"
     return (
-        f"{text}; its learning rate falls to zero at the last step: the rate at step {step} was {rates[0]:.2g} and is "
-        f"now {rates[1]:.2g}, so that it does not end as a run of {config.steps} steps; a run with "
-        "--optimizer.schedule constant would"
+        f"{text}; its learning rate falls to zero at the last step: the rate at step {step} was "
+        f"{rates[0]:.2g} and is now {rates[1]:.2g}, so that it does not end as a run of "
+        f"{config.steps} steps; a run with --optimizer.schedule constant would"
     )
 
 
@@ -181,8 +194,8 @@ class _Training:
         config = self.config
         self.schedule, self.pending = Schedule(config.steps), Pending[Array]()
         advice = (
-            f"try a smaller optimizer.learning_rate (now {config.optimizer.learning_rate}) or a smaller optimizer.clip "
-            f"(now {config.optimizer.clip})"
+            f"try a smaller optimizer.learning_rate (now {config.optimizer.learning_rate}) or a "
+            f"smaller optimizer.clip (now {config.optimizer.clip})"
         )
         self.refusals = Refusals(advice, saved.refused)
         self.level = LossWatch()
@@ -190,7 +203,9 @@ class _Training:
             self.level.restore(list(saved.level))
         given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
         self.learn = Steps(devices, partial(learn, config, task, learner, **given), self.stop)
-        self.add_batch = devices.compile(partial(tally_batch, config, task, **given), static_argnames="split")
+        self.add_batch = devices.compile(
+            partial(tally_batch, config, task, **given), static_argnames="split"
+        )
 
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""
@@ -217,7 +232,9 @@ class _Training:
 
     def _finish(self, state: LearnerState) -> Result:
         scores = self._score(state.network, "test", self.config.final_sequences)
-        if scores is None:  # the checkpoint of the last step is written; the evaluation is done again
+        if (
+            scores is None
+        ):  # the checkpoint of the last step is written; the evaluation is done again
             return Result(self.run, self.step, None, self.clock.seconds)
         seconds = self.clock.seconds
         self.log.write("result", self.step, **scores._asdict(), seconds=seconds)
@@ -228,7 +245,12 @@ class _Training:
 
     def _anything_due(self) -> bool:
         config = self.config
-        intervals = (config.log_every, config.evaluate_every, config.align_every, config.checkpoint_every)
+        intervals = (
+            config.log_every,
+            config.evaluate_every,
+            config.align_every,
+            config.checkpoint_every,
+        )
         return any(map(self._due, intervals))
 
     def _read_metrics(self, *, all: bool) -> None:
@@ -239,8 +261,9 @@ class _Training:
             self.show.update(step, metrics.loss, metrics.accuracy)
             if (lost := self.level.add(metrics.loss)) is not None:
                 self.show.say(
-                    f"warning: step {step}: the training loss was {lost[0]:.3g} in the last {BLOCK * HELD:,} steps, "
-                    f"and at most {lost[1]:.3g} for as long before; try a smaller learning rate"
+                    f"warning: step {step}: the training loss was {lost[0]:.3g} in the last "
+                    f"{BLOCK * HELD:,} steps, and at most {lost[1]:.3g} for as long before; try a "
+                    "smaller learning rate"
                 )
 
     def _do_what_is_due(self, state: LearnerState) -> None:
@@ -269,22 +292,29 @@ class _Training:
             self.log.write("validation", self.step, **scores._asdict(), seconds=self.clock.seconds)
             self.enough = self.watch is not None and self.watch(self.step, scores)
         if self._due(self.config.align_every) and self.devices.is_main_process:
-            found = align(self.config, self.task, self.devices.unreplicate(network), self.learner.rule)
+            found = align(
+                self.config, self.task, self.devices.unreplicate(network), self.learner.rule
+            )
             values = {"layers": found.layer_cosine, "total": found.total}
-            self.log.write("alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
+            self.log.write(
+                "alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio
+            )
         return True
 
     def _score(self, network: Network, split: EvaluationSplit, sequences: int) -> Scores | None:
         """Return the scores on a split; None if a stop request came first.
 
-        Several processes evaluate to the end, because they would not agree on the batch to stop after.
+        Several processes evaluate to the end, because they would not agree on the batch to stop
+        after.
         """
         total = empty_tally()
         for index in range(evaluation_batches(self.config, self.task, split, sequences)):
             if self.stop.asked and not self.devices.several:
                 return None
             # Waiting for each batch keeps a device from being asked for all of them at once.
-            total = jax.block_until_ready(self.add_batch(network, total, np.int32(index), split=split))
+            total = jax.block_until_ready(
+                self.add_batch(network, total, np.int32(index), split=split)
+            )
         return Scores(*map(float, total.scores()))
 
     def _save(self, state: LearnerState) -> None:

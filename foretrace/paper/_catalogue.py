@@ -12,8 +12,9 @@ def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experi
     """Return an experiment by its name on the command line.
 
     Raises:
-        ValueError: no such experiment, or not at this scale: `long` is for sequences of the paper's length on real
-            tasks (Tables 2 and 3); the sequences of the copy task have their full length at every scale.
+        ValueError: no such experiment, or not at this scale: `long` is for sequences of the paper's
+            length on real tasks (Tables 2 and 3); the sequences of the copy task have their full
+            length at every scale.
 
     >>> load("table1", "paper").entries[0].published
     0.00844
@@ -41,4 +42,8 @@ def scales(name: str) -> tuple[Scale, ...]:
     >>> scales("table1")
     ('smoke', 'cpu', 'paper')
     """
-    return SCALES if name in ("table2", "table3") else tuple(scale for scale in SCALES if scale != "long")
+    return (
+        SCALES
+        if name in ("table2", "table3")
+        else tuple(scale for scale in SCALES if scale != "long")
+    )

@@ -4,9 +4,10 @@
     table1.py       Table 1: recurrent layers and rules on the copy task
     tables2_3.py    Table 2: sequential CIFAR-10, IMDB, ListOps; Table 3: a linear RNN
 
-Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on two cores, reduced as
-its note says) and `paper`. Where the paper's text and the authors' published runs differ, the settings are those of the
-runs, since the numbers are theirs; `settings="text"` gives the text's.
+Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on
+two cores, reduced as its note says) and `paper`. Where the paper's text and the authors' published
+runs differ, the settings are those of the runs, since the numbers are theirs; `settings="text"`
+gives the text's.
 
 Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
 """
@@ -84,7 +85,9 @@ class Experiment:
         """The validation score by which a learning rate is chosen: the larger accuracy, or the smaller loss."""
         return "accuracy" if self.metric == "accuracy" else "loss"
 
-    def with_options(self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None) -> Self:
+    def with_options(
+        self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None
+    ) -> Self:
         """Return the experiment with other learning rates to choose from, or with its data elsewhere.
 
         Raises:
@@ -92,7 +95,9 @@ class Experiment:
         """
         if rates is not None and (not rates or min(rates) < 0):
             raise ValueError(f"rates={rates}: at least one is needed, and none may be negative")
-        return dataclasses.replace(self, entries=tuple(_changed(entry, rates, data_dir) for entry in self.entries))
+        return dataclasses.replace(
+            self, entries=tuple(_changed(entry, rates, data_dir) for entry in self.entries)
+        )
 
 
 def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
@@ -105,7 +110,9 @@ def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
     return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)
 
 
-def _changed(entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None) -> Entry:
+def _changed(
+    entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None
+) -> Entry:
     config = entry.config
     if data_dir is not None:
         config = dataclasses.replace(config, task=config.task.with_data_dir(str(data_dir)))

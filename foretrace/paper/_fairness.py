@@ -51,13 +51,19 @@ def searches(cells: Sequence[tuple[Entry, list[dict[str, Any]]]]) -> str:
         if records:
             rates = tuple(sorted({record["rate"] for record in records}))
             steps = f"{records[0]['step']:,} of {entry.config.steps:,}"
-            tried.setdefault((rates, steps), []).append(entry.row if len(columns) == 1 else entry.name)
+            tried.setdefault((rates, steps), []).append(
+                entry.row if len(columns) == 1 else entry.name
+            )
     sentences = []
     for (rates, steps), names in tried.items():
         among = ", ".join(f"{rate:g}" for rate in rates)
         whom = "" if len(tried) == 1 else f" ({'; '.join(names)})"
         sentences.append(f"among {among} by runs of {steps} steps with one seed{whom}")
-    return f"Learning rates were chosen on validation sequences {'; '.join(sentences)}." if sentences else ""
+    return (
+        f"Learning rates were chosen on validation sequences {'; '.join(sentences)}."
+        if sentences
+        else ""
+    )
 
 
 def about_test_data(experiment: Experiment, entries: Sequence[Entry]) -> str:
@@ -67,7 +73,11 @@ def about_test_data(experiment: Experiment, entries: Sequence[Entry]) -> str:
     parts = []
     for column in dict.fromkeys(entry.column for entry in entries):
         config = next(entry.config for entry in entries if entry.column == column)
-        everything = config.task.held_out if isinstance(config.task, ListOps) else TEST_SEQUENCES[type(config.task)]
+        everything = (
+            config.task.held_out
+            if isinstance(config.task, ListOps)
+            else TEST_SEQUENCES[type(config.task)]
+        )
         number = min(config.final_sequences, everything)
         share = f"all {number:,}" if number == everything else f"{number:,} of {everything:,}"
         parts.append(f"{column} {share} (at most {50 / math.sqrt(number):.1f} points)")

@@ -30,8 +30,17 @@ def _curves(page: Any, found: ExperimentResults) -> None:
             steps = [point["step"] for point in record["curve"]]
             aligned = [_mean_over_layers(point) for point in record["curve"]]
             cosine.plot(steps, aligned, color=color, label=label)
-            loss.plot(steps, [point["training_loss"] for point in record["curve"]], color=color, label=label)
-    cosine.set(title="cosine with BPTT, mean over layers", xlabel="step", ylim=(min(0.0, *cosine.get_ylim()), 1.03))
+            loss.plot(
+                steps,
+                [point["training_loss"] for point in record["curve"]],
+                color=color,
+                label=label,
+            )
+    cosine.set(
+        title="cosine with BPTT, mean over layers",
+        xlabel="step",
+        ylim=(min(0.0, *cosine.get_ylim()), 1.03),
+    )
     loss.set(title="training loss", xlabel="step", yscale="log")
     for axes in (cosine, loss):
         axes.grid(alpha=0.3)
@@ -47,7 +56,9 @@ def _comparison(page: Any, found: ExperimentResults) -> None:
     columns = list(dict.fromkeys(cell.entry.column for cell in found.cells))
     # Rules that neither we nor the paper ran would be empty lines.
     known = [cell for cell in found.cells if cell.values or cell.entry.published is not None]
-    rows = {row: number for number, row in enumerate(dict.fromkeys(cell.entry.row for cell in known))}
+    rows = {
+        row: number for number, row in enumerate(dict.fromkeys(cell.entry.row for cell in known))
+    }
     page.set_size_inches(12, 1.6 + 0.26 * len(rows))
     losses = found.experiment.metric != "accuracy"
     panels = page.subplots(1, len(columns), sharex=losses, sharey=True, squeeze=False)[0]
@@ -55,7 +66,9 @@ def _comparison(page: Any, found: ExperimentResults) -> None:
         for cell in (cell for cell in known if cell.entry.column == column):
             at, paper = rows[cell.entry.row], cell.entry.published
             place.plot(cell.values, [at] * len(cell.values), "o", color="C0", label="ours")
-            place.plot([] if paper is None else [paper], [] if paper is None else [at], "|", **_PAPER)
+            place.plot(
+                [] if paper is None else [paper], [] if paper is None else [at], "|", **_PAPER
+            )
         place.set(title=column, xscale="log" if losses else "linear")
         place.set_xlabel(found.experiment.metric.replace("_", " "))
         place.grid(alpha=0.3)
@@ -66,4 +79,9 @@ def _comparison(page: Any, found: ExperimentResults) -> None:
     page.legend(once.values(), once.keys(), loc="outside right upper")
 
 
-_PAPER: dict[str, Any] = {"color": "C3", "markersize": 14, "markeredgewidth": 2, "label": "the paper"}
+_PAPER: dict[str, Any] = {
+    "color": "C3",
+    "markersize": 14,
+    "markeredgewidth": 2,
+    "label": "the paper",
+}

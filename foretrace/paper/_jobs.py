@@ -68,7 +68,12 @@ def _search(experiment: Experiment, entry: Entry) -> Job | None:
     steps = max(round(experiment.search_share * entry.config.steps), 1)
     every = min(entry.config.evaluate_every, steps)
     config = dataclasses.replace(entry.config, steps=steps, evaluate_every=every, align_every=None)
-    return Job(entry, "search", config, tuple(SeedAndRate(experiment.search_seed, rate) for rate in entry.rates))
+    return Job(
+        entry,
+        "search",
+        config,
+        tuple(SeedAndRate(experiment.search_seed, rate) for rate in entry.rates),
+    )
 
 
 def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iterator[Job]:
@@ -80,7 +85,9 @@ def _left(experiment: Experiment, job: Job, folder: Path, together: int) -> Iter
 
 def run_identity(experiment: Experiment, job: Job, member: SeedAndRate) -> str:
     """Return what makes a run of a job the same run."""
-    return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config_of(member))
+    return identity(
+        experiment.name, experiment.scale, job.entry.name, job.purpose, job.config_of(member)
+    )
 
 
 def planned_jobs(experiment: Experiment, entry: Entry) -> list[Job]:
@@ -94,7 +101,11 @@ def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> li
     """Return the records in a folder of the runs that the experiment plans, as it plans them now."""
     planned = set()
     for entry in entries:
-        members = tuple(SeedAndRate(seed, rate) for seed in experiment.seeds for rate in entry.rates)
+        members = tuple(
+            SeedAndRate(seed, rate) for seed in experiment.seeds for rate in entry.rates
+        )
         for job in (_search(experiment, entry), Job(entry, "report", entry.config, members)):
-            planned |= {run_identity(experiment, job, member) for member in job.members} if job else set()
+            planned |= (
+                {run_identity(experiment, job, member) for member in job.members} if job else set()
+            )
     return [record for record in read_records(folder) if identity_of(record) in planned]

@@ -40,20 +40,24 @@ def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
     return list({identity_of(record): record for record in reversed(records)}.values())[::-1]
 
 
-def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike[str], *, head: str = "") -> Report:
+def write_report(
+    records: Sequence[dict[str, Any]], out: str | os.PathLike[str], *, head: str = ""
+) -> Report:
     """Write a page of Markdown, and a figure for each experiment.
 
     Args:
         records: records of finished runs.
-        out: folder for `report.md` and the figures, made if it is not there; or a file `NAME.md`, whose figures go
-            into the folder NAME beside it.
+        out: folder for `report.md` and the figures, made if it is not there; or a file `NAME.md`,
+            whose figures go into the folder NAME beside it.
         head: Markdown that the page begins with.
 
     Raises:
         OSError: the folder cannot be written.
     """
     out = Path(out)
-    text_file, folder = (out, out.with_suffix("")) if out.suffix == ".md" else (out / "report.md", out)
+    text_file, folder = (
+        (out, out.with_suffix("")) if out.suffix == ".md" else (out / "report.md", out)
+    )
     folder.mkdir(parents=True, exist_ok=True)
     images: dict[str, str] = {}
     for results in collect(records):

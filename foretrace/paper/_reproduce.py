@@ -2,9 +2,9 @@
 
     outcome = reproduce.run(paper.load("table1", "cpu"), "results/table1-cpu")
 
-A folder of an experiment holds `records.jsonl` (one line for each finished run) and, while it goes on, `work/` with the
-state of the runs in progress. Stopped at any moment, by a budget of time, a signal or a power cut, it goes on from the
-last checkpoint and ends with the same records.
+A folder of an experiment holds `records.jsonl` (one line for each finished run) and, while it goes
+on, `work/` with the state of the runs in progress. Stopped at any moment, by a budget of time, a
+signal or a power cut, it goes on from the last checkpoint and ends with the same records.
 """
 
 import contextlib
@@ -66,7 +66,8 @@ def run(
         folder: folder of its records.
         resume: continue with the records that are there.
         budget: seconds after which to save and stop; default: no limit.
-        together: largest number of runs in one program; default: one on a CPU, all of an entry elsewhere.
+        together: largest number of runs in one program; default: one on a CPU, all of an entry
+            elsewhere.
         only: parts of the names of the entries to run; default: all entries.
         save_every: seconds between checkpoints, which is what a power cut may cost.
         show_progress: show the progress over all runs on standard error.
@@ -80,9 +81,15 @@ def run(
     folder = Path(folder)
     entries = [e for e in experiment.entries if not only or any(text in e.name for text in only)]
     if not entries:
-        raise ValueError(f"no entry of {experiment.name} contains {', '.join(only)}; there are: {_names(experiment)}")
+        raise ValueError(
+            f"no entry of {experiment.name} contains {', '.join(only)}; there are: "
+            f"{_names(experiment)}"
+        )
     if read_records(folder) and not resume:
-        raise RunError(f"{folder} holds records already; go on with --resume, or choose another folder by --out")
+        raise RunError(
+            f"{folder} holds records already; go on with --resume, or choose another folder by "
+            "--out"
+        )
     try:
         (folder / "work").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -96,10 +103,16 @@ def run(
     with (
         locked(folder),
         Stop() as stop,
-        ProgressBar(show_progress, sum(job.config.steps * len(job.members) for job in planned)) as show,
+        ProgressBar(
+            show_progress, sum(job.config.steps * len(job.members) for job in planned)
+        ) as show,
     ):
         runner = _Runner(experiment, folder, deadline, save_every, stop, show, done_steps)
-        complete = all(runner.finish(job) for entry in entries for job in jobs(experiment, entry, folder, together))
+        complete = all(
+            runner.finish(job)
+            for entry in entries
+            for job in jobs(experiment, entry, folder, together)
+        )
     finished = len(records_of(experiment, entries, folder))
     if not complete:
         return ReproductionStatus(finished, planned_runs, "stopped" if stop.asked else "time is up")
@@ -122,7 +135,10 @@ def seconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ValueError(f"a time of {text!r}: expected a positive number of seconds, minutes or hours such as 9m")
+        raise ValueError(
+            f"a time of {text!r}: expected a positive number of seconds, minutes or hours such as "
+            "9m"
+        )
     return value
 
 
@@ -139,7 +155,12 @@ class _Runner:
         show: ProgressBar,
         done_steps: int,
     ):
-        self.experiment, self.folder, self.deadline, self.save_every = experiment, folder, deadline, save_every
+        self.experiment, self.folder, self.deadline, self.save_every = (
+            experiment,
+            folder,
+            deadline,
+            save_every,
+        )
         self.stop, self.show, self.done_steps = stop, show, done_steps
 
     def finish(self, job: Job) -> bool:
@@ -178,22 +199,35 @@ class _Runner:
         remove_temporaries(checkpoint)
         return True
 
-    def _begin(self, group: RunBatch, checkpoint: Path) -> tuple[RunBatchState, int, list[dict[str, Any]], float]:
+    def _begin(
+        self, group: RunBatch, checkpoint: Path
+    ) -> tuple[RunBatchState, int, list[dict[str, Any]], float]:
         if not checkpoint.exists():
             return group.init(), 0, [], 0.0
         kept = read_extra(checkpoint)
         return load(checkpoint, group), kept["step"], kept["curve"], kept["seconds"]
 
-    def _save(self, job: Job, state: RunBatchState, step: int, curve: list[dict[str, Any]], seconds: float) -> None:
+    def _save(
+        self, job: Job, state: RunBatchState, step: int, curve: list[dict[str, Any]], seconds: float
+    ) -> None:
         extra = {"step": step, "curve": curve, "seconds": seconds, "runs": self._identities(job)}
         save(self._checkpoint(job), state, extra=extra)
 
     def _record(
-        self, job: Job, group: RunBatch, state: RunBatchState, curve: list[dict[str, Any]], seconds: float
+        self,
+        job: Job,
+        group: RunBatch,
+        state: RunBatchState,
+        curve: list[dict[str, Any]],
+        seconds: float,
     ) -> None:
         best = self.experiment.best
         validation = group.score(state, "validation", best=best)
-        test = group.score(state, "test", best=best) if job.purpose == "report" else [None] * len(job.members)
+        test = (
+            group.score(state, "test", best=best)
+            if job.purpose == "report"
+            else [None] * len(job.members)
+        )
         records = []
         for number, member in enumerate(job.members):
             config = job.config_of(member)

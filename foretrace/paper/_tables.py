@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 from foretrace._runs.escape import for_markdown
 from foretrace.paper._catalogue import NAMES, load, scales
 from foretrace.paper._experiment import Entry, Experiment
-from foretrace.paper._fairness import about_test_data, beats_guessing, gradient_mode, modified, searches
+from foretrace.paper._fairness import (
+    about_test_data,
+    beats_guessing,
+    gradient_mode,
+    modified,
+    searches,
+)
 
 
 class Cell(NamedTuple):
@@ -66,18 +72,27 @@ def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
             if mine:
                 experiment = load(name, scale)
                 found.append(
-                    ExperimentResults(experiment, [_cell(experiment, entry, mine) for entry in experiment.entries])
+                    ExperimentResults(
+                        experiment, [_cell(experiment, entry, mine) for entry in experiment.entries]
+                    )
                 )
     known = {(f.experiment.name, f.experiment.scale) for f in found}
     for record in records:
         if (record["experiment"], record["scale"]) not in known:
-            raise ValueError(f"a record of {record['experiment']} at scale {record['scale']}, which is not known here")
+            raise ValueError(
+                f"a record of {record['experiment']} at scale {record['scale']}, which is not "
+                "known here"
+            )
     return found
 
 
 def score(experiment: Experiment, record: dict[str, Any]) -> float:
     """Return the score of a run that the paper reports for this experiment."""
-    value = record["training_loss"] if experiment.metric == "training_loss" else record["test"][experiment.metric]
+    value = (
+        record["training_loss"]
+        if experiment.metric == "training_loss"
+        else record["test"][experiment.metric]
+    )
     return math.nan if value is None else float(value)
 
 
@@ -99,7 +114,9 @@ def number(experiment: Experiment, value: float) -> str:
 
 def _cell(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -> Cell:
     mine = [r for r in records if r["entry"] == entry.name]
-    reported = sorted((r for r in mine if r["purpose"] == "report"), key=lambda r: (r["seed"], r["rate"]))
+    reported = sorted(
+        (r for r in mine if r["purpose"] == "report"), key=lambda r: (r["seed"], r["rate"])
+    )
     values = [score(experiment, record) for record in reported]
     return Cell(entry, values, reported, [r for r in mine if r["purpose"] == "search"])
 
@@ -109,14 +126,24 @@ def _section(found: ExperimentResults) -> str:
     columns = list(dict.fromkeys(cell.entry.column for cell in cells))
     rows = list(dict.fromkeys(cell.entry.row for cell in cells))
     at = {(cell.entry.row, cell.entry.column): cell for cell in cells}
-    lines = [f"## {experiment.title}, scale `{experiment.scale}`", "", experiment.note, "", _legend(experiment), ""]
+    lines = [
+        f"## {experiment.title}, scale `{experiment.scale}`",
+        "",
+        experiment.note,
+        "",
+        _legend(experiment),
+        "",
+    ]
     for sentence in (
         searches([(c.entry, c.searched) for c in cells]),
         about_test_data(experiment, [c.entry for c in cells]),
     ):
         lines += [sentence, ""] * bool(sentence)
     lines += [_row(["", *columns]), _row(["---"] * (len(columns) + 1))]
-    lines += [_row([row, *(_text(experiment, at.get((row, column))) for column in columns)]) for row in rows]
+    lines += [
+        _row([row, *(_text(experiment, at.get((row, column))) for column in columns)])
+        for row in rows
+    ]
     lines += ["", _details(experiment, cells)]
     return "\n".join(lines)
 
@@ -128,17 +155,17 @@ def _legend(experiment: Experiment) -> str:
         "accuracy": "test accuracy of the network that was best on validation",
     }[experiment.metric]
     return (
-        f"Each cell: {what}, mean ± standard deviation over seeds (seeds, learning rate, what the gradient was "
-        "computed on); the paper's number."
+        f"Each cell: {what}, mean ± standard deviation over seeds (seeds, learning rate, what the "
+        "gradient was computed on); the paper's number."
     )
 
 
 def verdict(experiment: Experiment, cell: Cell) -> str:
     """Say how a cell at paper scale compares with the paper's number; a reduced run compares with nothing.
 
-    A loss agrees within a factor of two, an accuracy within two points: about the spread of the paper's seeds. Where a
-    network does little better than guessing, both numbers are near that of guessing, and only the order of the rules
-    says something.
+    A loss agrees within a factor of two, an accuracy within two points: about the spread of the
+    paper's seeds. Where a network does little better than guessing, both numbers are near that of
+    guessing, and only the order of the rules says something.
     """
     paper, ours = cell.entry.published, cell.mean
     if experiment.scale != "paper" or paper is None or not cell.values:
@@ -155,7 +182,11 @@ def verdict(experiment: Experiment, cell: Cell) -> str:
 def _text(experiment: Experiment, cell: Cell | None) -> str:
     if cell is None:
         return ""
-    theirs = "" if cell.entry.published is None else f"; paper {number(experiment, cell.entry.published)}"
+    theirs = (
+        ""
+        if cell.entry.published is None
+        else f"; paper {number(experiment, cell.entry.published)}"
+    )
     theirs += f": {found}" if (found := verdict(experiment, cell)) else ""
     if not cell.values:
         return f"not run{theirs}"
@@ -168,21 +199,42 @@ def _text(experiment: Experiment, cell: Cell | None) -> str:
         notes.append(f"{cell.diverged} of {len(cell.values)} runs diverged, not in the mean")
     if changed := sum(map(modified, cell.records)):
         notes.append(f"{changed} of {len(cell.records)} from a modified tree")
-    return f"**{number(experiment, cell.mean)}**{spread} ({seeds}, rate {rates}, {', '.join(notes)}){theirs}"
+    return (
+        f"**{number(experiment, cell.mean)}**{spread} ({seeds}, rate {rates}, "
+        f"{', '.join(notes)}){theirs}"
+    )
 
 
 def _details(experiment: Experiment, cells: list[Cell]) -> str:
-    header = ["entry", "seed", "rate", "training loss", "test loss", "test accuracy", "s", "commit", "hardware"]
+    header = [
+        "entry",
+        "seed",
+        "rate",
+        "training loss",
+        "test loss",
+        "test accuracy",
+        "s",
+        "commit",
+        "hardware",
+    ]
     lines = ["<details><summary>Every run</summary>", "", _row(header), _row(["---"] * len(header))]
     for cell in cells:
         for record in cell.records:
             test, place = record["test"], record["surroundings"]
-            values = [f"{record['training_loss']:.2e}", f"{test['loss']:.2e}", f"{test['accuracy']:.2%}"]
+            values = [
+                f"{record['training_loss']:.2e}",
+                f"{test['loss']:.2e}",
+                f"{test['accuracy']:.2%}",
+            ]
             commit = (place.get("commit") or "")[:8] + ", modified" * modified(record)
             where = [commit, f"{place['cores']} cores, {place['devices']}"]
             run = [cell.entry.name, str(record["seed"]), f"{record['rate']:g}"]
             where = [for_markdown(text) for text in where]  # a record may come from anywhere
-            lines.append(_row([*run, *values, f"{record['seconds'] / record['runs_in_program']:.0f}", *where]))
+            lines.append(
+                _row(
+                    [*run, *values, f"{record['seconds'] / record['runs_in_program']:.0f}", *where]
+                )
+            )
         if cell.searched:
             tried = ", ".join(
                 f"{r['rate']:g}: {r['validation'][experiment.selected_by]:.3g}"
@@ -190,7 +242,10 @@ def _details(experiment: Experiment, cells: list[Cell]) -> str:
             )
             steps = cell.searched[0]["step"]
             lines.append(
-                _row([cell.entry.name, "search", f"{steps} steps", f"validation, by rate: {tried}"] + [""] * 5)
+                _row(
+                    [cell.entry.name, "search", f"{steps} steps", f"validation, by rate: {tried}"]
+                    + [""] * 5
+                )
             )
     return "\n".join([*lines, "", "</details>", ""])
 

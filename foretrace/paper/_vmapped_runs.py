@@ -1,7 +1,8 @@
 """Runs of one configuration that differ in seed and learning rate, trained together in one compiled program.
 
-A small network cannot keep an accelerator busy, so its runs are batched (`vmap`); on a CPU, where batched small
-products are slow, they follow one another inside the program. On several devices the runs are spread over them.
+A small network cannot keep an accelerator busy, so its runs are batched (`vmap`); on a CPU, where
+batched small products are slow, they follow one another inside the program. On several devices the
+runs are spread over them.
 """
 
 import dataclasses
@@ -46,7 +47,8 @@ class RunBatchState(NamedTuple):
     Args:
         learner: state of the learner.
         best: network with the highest validation score so far.
-        score: validation score of `best`: accuracy of sequences, or minus the loss where steps are recalled.
+        score: validation score of `best`: accuracy of sequences, or minus the loss where steps are
+            recalled.
         best_step: step at which `best` was evaluated.
         sums: sums of loss, accuracy and one over the accepted steps since the last evaluation.
     """
@@ -71,7 +73,12 @@ class RunBatch:
         DataError: the task's data are missing.
     """
 
-    def __init__(self, config: Config, members: tuple[SeedAndRate, ...], devices: tuple[jax.Device, ...] | None = None):
+    def __init__(
+        self,
+        config: Config,
+        members: tuple[SeedAndRate, ...],
+        devices: tuple[jax.Device, ...] | None = None,
+    ):
         if not members:
             raise ValueError("a batch of runs needs at least one run")
         for member in members:
@@ -92,7 +99,9 @@ class RunBatch:
         """Learn `count` steps from step `first` on; the state that is passed in is donated."""
         return self._programs.advance(state, self._seeds, np.int32(first), np.int32(count))
 
-    def judge(self, state: RunBatchState, step: int) -> tuple[RunBatchState, list[dict[str, float]]]:
+    def judge(
+        self, state: RunBatchState, step: int
+    ) -> tuple[RunBatchState, list[dict[str, float]]]:
         """Evaluate on the validation split, keep the best networks, and return what each run did since the last time.
 
         The state that is passed in is donated.
@@ -101,7 +110,9 @@ class RunBatch:
         state, rows = self._programs.judge(state, self._seeds, batches, np.int32(step))
         return state, _by_run(rows)
 
-    def score(self, state: RunBatchState, split: EvaluationSplit, *, best: bool) -> list[dict[str, float]]:
+    def score(
+        self, state: RunBatchState, split: EvaluationSplit, *, best: bool
+    ) -> list[dict[str, float]]:
         """Return loss, accuracy and whole sequences of each run on a split, by its last or its best network."""
         networks = state.best if best else state.learner.network
         batches = np.int32(self._batches(split, self.config.final_sequences))
@@ -140,10 +151,14 @@ class _Programs:
         worst = jnp.full((), -jnp.inf)
         return RunBatchState(state, network, worst, jnp.zeros((), jnp.int32), jnp.zeros(3))
 
-    def _advance_one(self, state: RunBatchState, seed: Array, first: Array, count: Array) -> RunBatchState:
+    def _advance_one(
+        self, state: RunBatchState, seed: Array, first: Array, count: Array
+    ) -> RunBatchState:
         def one(i: Array, now: tuple[LearnerState, Array]) -> tuple[LearnerState, Array]:
             learner_state, sums = now
-            learner_state, row = learn(self.config, self.task, self.learner, learner_state, first + i, seed)
+            learner_state, row = learn(
+                self.config, self.task, self.learner, learner_state, first + i, seed
+            )
             loss, accuracy, _, accepted = row
             counted = jnp.where(accepted > 0, jnp.stack([loss, accuracy, jnp.ones_like(loss)]), 0)
             return learner_state, sums + counted
@@ -156,7 +171,8 @@ class _Programs:
     ) -> tuple[RunBatchState, dict[str, Array]]:
         network = state.learner.network
         scores = evaluate(self.config, self.task, network, batches, seed=seed)
-        # What a sequence is classified as is all that counts; recalled bits saturate, their loss does not.
+        # What a sequence is classified as is all that counts; recalled bits saturate, their loss
+        # does not.
         score = scores.accuracy if self.task.labels == "sequence" else -scores.loss
         better = score > state.score
         keep = partial(jnp.where, better)
@@ -175,7 +191,9 @@ class _Programs:
         )
         return after, row
 
-    def _score_one(self, network: Network, seed: Array, batches: Array, split: EvaluationSplit) -> dict[str, Array]:
+    def _score_one(
+        self, network: Network, seed: Array, batches: Array, split: EvaluationSplit
+    ) -> dict[str, Array]:
         return evaluate(self.config, self.task, network, batches, split=split, seed=seed)._asdict()
 
     def _over_runs(self, function: Any, shared: int = 0) -> Any:
@@ -199,9 +217,9 @@ class _Programs:
         def spread(*arguments: Any, **static: Any) -> Any:
             runs, same = PartitionSpec("runs"), PartitionSpec()
             specs = (runs,) * (len(arguments) - shared) + (same,) * shared
-            return jax.shard_map(partial(local, **static), mesh=mesh, in_specs=specs, out_specs=runs, check_vma=False)(
-                *arguments
-            )
+            return jax.shard_map(
+                partial(local, **static), mesh=mesh, in_specs=specs, out_specs=runs, check_vma=False
+            )(*arguments)
 
         return spread
 
@@ -228,5 +246,6 @@ def _build_for_any_rate(config: Config) -> TaskAndLearner:
 def _by_run(rows: dict[str, Array]) -> list[dict[str, float]]:
     table = {name: np.asarray(values, np.float64) for name, values in rows.items()}
     return [
-        {name: float(values[run]) for name, values in table.items()} for run in range(len(next(iter(table.values()))))
+        {name: float(values[run]) for name, values in table.items()}
+        for run in range(len(next(iter(table.values()))))
     ]

@@ -11,8 +11,22 @@ from foretrace.tasks.copy import Copy
 NETWORK = NetworkConfig(depth=4, model_size=128, cell=LRU(64), dropout=0.1)
 
 SCALES: dict[Scale, dict[str, Any]] = {
-    "smoke": {"samples": 40, "epochs": 2, "batch": 20, "seeds": (0, 1), "rates": (1e-3, 4e-3), "search": 0.5},
-    "cpu": {"samples": 20_000, "epochs": 4, "batch": 50, "seeds": (0,), "rates": (2e-3, 4e-3, 8e-3), "search": 0.25},
+    "smoke": {
+        "samples": 40,
+        "epochs": 2,
+        "batch": 20,
+        "seeds": (0, 1),
+        "rates": (1e-3, 4e-3),
+        "search": 0.5,
+    },
+    "cpu": {
+        "samples": 20_000,
+        "epochs": 4,
+        "batch": 50,
+        "seeds": (0,),
+        "rates": (2e-3, 4e-3, 8e-3),
+        "search": 0.25,
+    },
     "paper": {
         "samples": 20_000,
         "epochs": 25,
@@ -34,7 +48,12 @@ def depth(scale: Scale, settings: Settings = "runs") -> Experiment:
     """Return panels A and B: one to four layers, online rule."""
     config = _config(scale)
     entries = [
-        Entry(f"{layers} layer{'s' * (layers > 1)}", "A, B", _with_network(config, depth=layers), rates=(1e-3,))
+        Entry(
+            f"{layers} layer{'s' * (layers > 1)}",
+            "A, B",
+            _with_network(config, depth=layers),
+            rates=(1e-3,),
+        )
         for layers in (1, 2, 3, 4)
     ]
     return _experiment("figure2ab", "Figure 2 A, B: depth", scale, entries)
@@ -46,7 +65,9 @@ def eigenvalues(scale: Scale, settings: Settings = "runs") -> Experiment:
     state = 8 if scale == "smoke" else 64
     rate, decay = (1e-3, 0.05) if settings == "runs" else (2e-3, 0.0)
     config = _config(scale)
-    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, weight_decay=decay))
+    config = dataclasses.replace(
+        config, optimizer=dataclasses.replace(config.optimizer, weight_decay=decay)
+    )
     entries = [
         Entry(
             f"|lam| from {r_min:g}",

@@ -71,7 +71,9 @@ class ActorCritic:
         """Return the number of actions; None for continuous ones."""
         return outputs - 1 if self.action_size is None else None
 
-    def noise(self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype) -> Float[Array, "K"]:
+    def noise(
+        self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
+    ) -> Float[Array, "K"]:
         """Draw the noise of the policy."""
         return self._policy(outputs).noise(key, dtype)
 

@@ -88,14 +88,18 @@ class Agent:
         self.batch_size: int | None = batch_size
         self.discount: float = discount
         self.trace_decay: float = trace_decay
-        self.optimizer: ObGD | optax.GradientTransformation = adam(LEARNING_RATE) if optimizer is None else optimizer
+        self.optimizer: ObGD | optax.GradientTransformation = (
+            adam(LEARNING_RATE) if optimizer is None else optimizer
+        )
         self.normalize_observations: bool = normalize_observations
         self.scale_rewards: bool = scale_rewards
         check_options(self)
         check_rule(network, self.rule, whole_sequences=False)
         self._dtype = network.decoder.linear.weight.dtype
         self._front = () if batch_size is None else (batch_size,)
-        learning = LearningStep(method, self._gradient, self.optimizer, discount, trace_decay, batch_size)
+        learning = LearningStep(
+            method, self._gradient, self.optimizer, discount, trace_decay, batch_size
+        )
         self._step = jax.jit(learning.__call__)
         self._play = jax.jit(partial(play, learning), static_argnums=(0, 1, 2))
         self._final_value = jax.jit(learning.final_value)
@@ -141,7 +145,9 @@ class Agent:
         )
         return jax.tree.map(jnp.copy, state)
 
-    def step(self, state: AgentState, transition: Transition) -> tuple[Array, AgentState, AgentInfo]:
+    def step(
+        self, state: AgentState, transition: Transition
+    ) -> tuple[Array, AgentState, AgentInfo]:
         """Learn from what the last action brought, and choose the next one; one compiled call.
 
         Args:
@@ -227,7 +233,9 @@ class Agent:
 
     def _check_state(self, state: Any) -> None:
         if not isinstance(state, AgentState):
-            raise TypeError(f"state is a {type(state).__name__}, expected what init() or step() returned")
+            raise TypeError(
+                f"state is a {type(state).__name__}, expected what init() or step() returned"
+            )
 
     def _value_if_cut(self, state: AgentState, given: Transition) -> Float[Array, "*B"]:
         """Run the network on last observations if an episode was truncated."""
@@ -239,7 +247,9 @@ class Agent:
             return lax.cond(given.truncated.any(), run, lambda: jnp.asarray(none))
         return run() if given.truncated.any() else none
 
-    def _gradient(self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array, loss: Loss) -> Evaluation:
+    def _gradient(
+        self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array, loss: Loss
+    ) -> Evaluation:
         """Return outputs, gradient of a loss and carry of one stream after one more step."""
         data = Data(x[None], noise[None], reset=reset[None])
         return evaluate(network, carry, data, rule=self.rule, loss=loss)

@@ -15,11 +15,15 @@ def check_options(agent: Any) -> None:
     name, optimizer = type(agent).__name__, agent.optimizer
     check_network(name, agent.network)
     if agent.network.cumulative_mean:
-        raise ValueError(f"{name}: a network with cumulative_mean runs on whole sequences only; leave it out")
+        raise ValueError(
+            f"{name}: a network with cumulative_mean runs on whole sequences only; leave it out"
+        )
     if agent.network.blocks.dropout:
         raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
     if not isinstance(optimizer, ObGD) and not callable(getattr(optimizer, "update", None)):
-        raise TypeError(f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD or an Optax optimiser")
+        raise TypeError(
+            f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD or an Optax optimiser"
+        )
     if not callable(getattr(agent.method, "next_value", None)):
         raise TypeError(
             f"{name}(method={agent.method!r:.80}) must be foretrace.rl.ActorCritic(…), "
@@ -30,7 +34,9 @@ def check_options(agent: Any) -> None:
         if not 0 <= getattr(agent, option) <= 1:
             raise ValueError(f"{name}({option}={getattr(agent, option)}) must lie in [0, 1]")
     if agent.batch_size is not None and agent.batch_size < 1:
-        raise ValueError(f"{name}(batch_size={agent.batch_size}) must be at least 1, or None for one environment")
+        raise ValueError(
+            f"{name}(batch_size={agent.batch_size}) must be at least 1, or None for one environment"
+        )
 
 
 def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> None:
@@ -39,7 +45,10 @@ def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> No
     if size != inputs:
         raise ValueError(f"{name}: observations have {size} elements, the network {inputs} inputs")
     if count != actions:
-        kinds = [f"{n} discrete actions" if n is not None else "continuous ones" for n in (count, actions)]
+        kinds = [
+            f"{n} discrete actions" if n is not None else "continuous ones"
+            for n in (count, actions)
+        ]
         raise ValueError(f"{name}: the environment has {kinds[0]}, the agent {kinds[1]}")
 
 
@@ -47,20 +56,35 @@ def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: An
     """Raise an error that names what does not fit an evaluation, and what would."""
     for name, value in (("episodes", episodes), ("most_steps", most_steps)):
         given = name == "episodes" or value is not None
-        if given and (isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31):
-            raise ValueError(f"evaluate({name}={value!r}) must be an integer of at least 1 and below 2^31")
-    if not callable(getattr(environment, "reset", None)) or not callable(getattr(environment, "step", None)):
+        if given and (
+            isinstance(value, bool)
+            or not isinstance(value, int | np.integer)
+            or not 1 <= value < 2**31
+        ):
+            raise ValueError(
+                f"evaluate({name}={value!r}) must be an integer of at least 1 and below 2^31"
+            )
+    if not callable(getattr(environment, "reset", None)) or not callable(
+        getattr(environment, "step", None)
+    ):
         raise TypeError(
-            f"evaluate(environment={environment!r:.80}) must be a foretrace.rl.Environment, or an environment of "
-            "gymnasium or its id"
+            f"evaluate(environment={environment!r:.80}) must be a foretrace.rl.Environment, or an "
+            "environment of gymnasium or its id"
         )
     if agent.action_count == 1:
-        raise ValueError("evaluate: the agent only predicts, so that no return depends on it; look at its errors")
+        raise ValueError(
+            "evaluate: the agent only predicts, so that no return depends on it; look at its errors"
+        )
     check_fits("evaluate", agent, environment.observation_size, environment.action_count)
 
 
 def check_numbers(
-    name: str, value: Any, shape: tuple[int, ...], dtype: Any, low: float = -np.inf, high: float = np.inf
+    name: str,
+    value: Any,
+    shape: tuple[int, ...],
+    dtype: Any,
+    low: float = -np.inf,
+    high: float = np.inf,
 ) -> Any:
     """Return finite numbers as an array of a shape and dtype; a single number stands for all. Traced arrays pass.
 
@@ -75,12 +99,16 @@ def check_numbers(
             raise TypeError(f"they are {kind}")
         array = np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is a {type(value).__name__} that holds no numbers ({error})") from error
+        raise ValueError(
+            f"{name} is a {type(value).__name__} that holds no numbers ({error})"
+        ) from error
     _check_shape(name, array.shape, shape)
     bad = ~(np.isfinite(array) & (array >= low) & (array <= high))
     if bad.any():
         inside = "finite numbers" if low == -np.inf else f"numbers in [{low}, {high}]"
-        raise ValueError(f"{name} holds {array[bad][0]}, expected {inside}; the state of the agent is as before")
+        raise ValueError(
+            f"{name} holds {array[bad][0]}, expected {inside}; the state of the agent is as before"
+        )
     return np.broadcast_to(array, shape)
 
 
@@ -95,9 +123,16 @@ def check_flags(name: str, value: Any, shape: tuple[int, ...]) -> Any:
     if array.dtype != bool:
         raise TypeError(f"{name} is {array.dtype}, expected booleans")
     _check_shape(name, array.shape, shape)
-    return jnp.broadcast_to(array, shape) if isinstance(array, jax.core.Tracer) else np.broadcast_to(array, shape)
+    return (
+        jnp.broadcast_to(array, shape)
+        if isinstance(array, jax.core.Tracer)
+        else np.broadcast_to(array, shape)
+    )
 
 
 def _check_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if given not in ((), shape):
-        raise ValueError(f"{name} has shape {given}, expected {shape}: environments in front, if there is a batch")
+        raise ValueError(
+            f"{name} has shape {given}, expected {shape}: environments in front, if there is a "
+            "batch"
+        )

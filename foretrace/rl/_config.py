@@ -21,7 +21,8 @@ if typing.TYPE_CHECKING:
     EnvironmentConfig = Task
     TaskName = str
 else:
-    EnvironmentConfig = typing.Union[tuple(type(entry.environment) for entry in ENVIRONMENTS.values())]  # noqa: UP007
+    _TASKS = tuple(type(entry.environment) for entry in ENVIRONMENTS.values())
+    EnvironmentConfig = typing.Union[_TASKS]  # noqa: UP007
     TaskName = Literal[tuple(ENVIRONMENTS)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
 
@@ -31,7 +32,8 @@ class ObservationConfig:
     """What the agent sees of its environment; by default all of it.
 
     Args:
-        hide: positions of elements of the observation that the agent does not see, from 0, such as 1 3.
+        hide: positions of elements of the observation that the agent does not see, from 0, such as
+            1 3.
         noise: standard deviation of Gaussian noise that is added to each element.
         delay: number of steps by which observations arrive late; before, they are zeros.
     """
@@ -45,7 +47,9 @@ class ObservationConfig:
         if self.delay < 0:
             raise ValueError(f"observation.delay={self.delay} must be at least 0")
         if not 0 <= self.noise < float("inf"):
-            raise ValueError(f"observation.noise={self.noise} must be a finite number of at least 0")
+            raise ValueError(
+                f"observation.noise={self.noise} must be a finite number of at least 0"
+            )
 
     def __str__(self) -> str:
         """Describe it, as the end of an environment's name."""
@@ -72,17 +76,20 @@ class AgentConfig:
     """How the agent learns.
 
     Args:
-        method: what is learned: a policy and its value, the values of actions (q-learning or sarsa), or a prediction.
+        method: what is learned: a policy and its value, the values of actions (q-learning or
+            sarsa), or a prediction.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda).
         optimizer: update along the trace: obgd bounds the step by the error, adam does not.
-        learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd, 0.0003 for adam.
+        learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd,
+            0.0003 for adam.
         kappa: how much shorter than its bound a step of obgd is.
         actor_weight: weight of the log-probability of an action, relative to the value.
         entropy: weight of the entropy of the policy.
         epsilon: probability of a random action at the end of its decay, for q-learning and sarsa.
         epsilon_steps: number of steps over which this probability falls from 1.
-        normalize_observations: subtract the running mean of observations and divide by their deviation.
+        normalize_observations: subtract the running mean of observations and divide by their
+            deviation.
         scale_rewards: divide rewards by the running deviation of their discounted sum.
     """
 
@@ -131,22 +138,24 @@ class RLConfig:
         observation: what the agent sees of it.
         network: network of the agent.
         agent: how the agent learns.
-        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)" for credit through
-            two higher recurrent layers.
+        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)"
+            for credit through two higher recurrent layers.
         steps: number of steps of each environment, with one update for each.
         environments: number of environments side by side, which share the network.
         seed: seed of the initialisation, the environments and the actions.
-        evaluation_episodes: number of episodes after the last step in which the agent takes the best actions and does
-            not learn; their mean return is in the report. 0 for none.
+        evaluation_episodes: number of episodes after the last step in which the agent takes the
+            best actions and does not learn; their mean return is in the report. 0 for none.
         log_every: number of steps between lines of metrics, each about these steps.
         checkpoint_every: number of steps between checkpoints, a multiple of log_every.
 
     Raises:
-        ValueError: a value of another type, a number out of range, or options that do not fit each other; `build`
-            checks the rest.
+        ValueError: a value of another type, a number out of range, or options that do not fit each
+            other; `build` checks the rest.
     """
 
-    environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = ENVIRONMENTS["memory-chain"].environment
+    environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = ENVIRONMENTS[
+        "memory-chain"
+    ].environment
     observation: ObservationConfig = ObservationConfig()
     network: NetworkConfig = NetworkConfig(2, 32, LRU(32))
     agent: AgentConfig = AgentConfig()
@@ -167,33 +176,41 @@ class RLConfig:
                 raise ValueError(f"{name}={value} must be {limit}")
         if self.checkpoint_every % self.log_every:
             raise ValueError(
-                f"checkpoint_every={self.checkpoint_every} must be a multiple of log_every={self.log_every}"
+                f"checkpoint_every={self.checkpoint_every} must be a multiple of "
+                f"log_every={self.log_every}"
             )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         if not 0 <= self.evaluation_episodes < 2**31:
-            raise ValueError(f"evaluation_episodes={self.evaluation_episodes} must lie in [0, 2^31)")
+            raise ValueError(
+                f"evaluation_episodes={self.evaluation_episodes} must lie in [0, 2^31)"
+            )
         environment, name = self.environment, type(self.environment).__name__
         predicts = self.agent.method == "prediction"
         if predicts != environment.predicts:
             raise ValueError(
                 f"agent.method={self.agent.method} does not fit {name}: "
-                + ("it has actions to choose" if predicts else "there is nothing to choose; use prediction")
+                + (
+                    "it has actions to choose"
+                    if predicts
+                    else "there is nothing to choose; use prediction"
+                )
             )
         most = environment.most_environments
         if most is not None and self.environments > most:
             raise ValueError(
-                f"environments={self.environments} does not fit {name}: more than {most} would give the same rows"
+                f"environments={self.environments} does not fit {name}: more than {most} would "
+                "give the same rows"
             )
         if predicts and self.evaluation_episodes:
             raise ValueError(
-                f"evaluation_episodes={self.evaluation_episodes} does not fit agent.method=prediction: "
-                "no return depends on a prediction; leave it out"
+                f"evaluation_episodes={self.evaluation_episodes} does not fit "
+                "agent.method=prediction: no return depends on a prediction; leave it out"
             )
         if predicts and self.agent.scale_rewards:
             raise ValueError(
-                "agent.scale_rewards=True does not fit agent.method=prediction: predictions of scaled rewards cannot "
-                "be compared with the values of the environment; leave it out"
+                "agent.scale_rewards=True does not fit agent.method=prediction: predictions of "
+                "scaled rewards cannot be compared with the values of the environment; leave it out"
             )
 
     @property
@@ -201,14 +218,14 @@ class RLConfig:
         """The environment as the agent sees it.
 
         Raises:
-            ValueError: hidden elements that the observation does not have, a file of numbers that cannot be used, or
-                more steps than one pass over it has.
+            ValueError: hidden elements that the observation does not have, a file of numbers that
+                cannot be used, or more steps than one pass over it has.
         """
         most = self.environment.stream_length
         if most is not None and self.steps > most:
             raise ValueError(
-                f"steps={self.steps} is more than one pass over the environment, where every row is predicted before "
-                f"it is learned; use at most {most}"
+                f"steps={self.steps} is more than one pass over the environment, where every row "
+                f"is predicted before it is learned; use at most {most}"
             )
         return self.observation.of(self.environment)
 
@@ -231,4 +248,6 @@ def task_name(environment: EnvironmentConfig) -> TaskName:
     >>> task_name(ENVIRONMENTS["t-maze"].environment)
     't-maze'
     """
-    return next(name for name, config in TASKS.items() if type(config.environment) is type(environment))
+    return next(
+        name for name, config in TASKS.items() if type(config.environment) is type(environment)
+    )

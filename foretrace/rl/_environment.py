@@ -15,10 +15,12 @@ class TimeStep(NamedTuple):
     """What follows an action.
 
     Args:
-        observation: observation of the state that follows; the last one of the episode where it has ended.
+        observation: observation of the state that follows; the last one of the episode where it has
+            ended.
         reward: reward of the action, or the cumulant that is predicted.
         terminated: whether the episode has ended in a state without a future, whose value is zero.
-        truncated: whether the episode was cut, such as by a limit of steps; the state that follows has a value.
+        truncated: whether the episode was cut, such as by a limit of steps; the state that follows
+            has a value.
         discount: factor of the value of the state that follows, beside the agent's own discount.
     """
 
@@ -32,7 +34,8 @@ class TimeStep(NamedTuple):
 class Environment(Protocol):
     """An environment without hidden state: everything that changes is in `state`.
 
-    Functions are of one environment and may be traced; `jax.vmap` makes a batch. A key is used once.
+    Functions are of one environment and may be traced; `jax.vmap` makes a batch. A key is used
+    once.
     """
 
     @property
@@ -66,8 +69,8 @@ def step_or_reset(
         key: PRNG key of the step and of a new episode.
 
     Returns:
-        The state to go on from, what followed the action, and the observation to act on next: that of
-        the time step, or the first one of the new episode.
+        The state to go on from, what followed the action, and the observation to act on next: that
+        of the time step, or the first one of the new episode.
 
     >>> import jax, jax.numpy as jnp
     >>> from foretrace import rl
@@ -83,7 +86,9 @@ def step_or_reset(
     done = step.terminated | step.truncated
     if _in_python(environment):
         # A branch: a reset costs more than the choice of an array.
-        after, observation = lax.cond(done, lambda: environment.reset(reset_key), lambda: (after, step.observation))
+        after, observation = lax.cond(
+            done, lambda: environment.reset(reset_key), lambda: (after, step.observation)
+        )
         return after, step, observation
     fresh, first = environment.reset(reset_key)
     after = optax.tree.where(done, fresh, after)
@@ -104,12 +109,15 @@ def _in_python(environment: Environment) -> bool:
 def check_environment(environment: Environment) -> None:
     """Check that an environment has the interface of `Environment`, by tracing it; nothing is run.
 
-    What its numbers are is not checked here: a run refuses and counts steps whose reward or observation is not finite.
+    What its numbers are is not checked here: a run refuses and counts steps whose reward or
+    observation is not finite.
 
     Raises:
-        TypeError: `step` does not return a `TimeStep`, flags that are not boolean, or numbers that are not real.
-        ValueError: an observation that does not have `observation_size` elements, a reward or discount that is not one
-            number, or a state that `step` returns with other shapes than `reset`.
+        TypeError: `step` does not return a `TimeStep`, flags that are not boolean, or numbers that
+            are not real.
+        ValueError: an observation that does not have `observation_size` elements, a reward or
+            discount that is not one number, or a state that `step` returns with other shapes than
+            `reset`.
 
     >>> from foretrace import rl
     >>> check_environment(rl.MemoryChain(length=1))
@@ -119,7 +127,9 @@ def check_environment(environment: Environment) -> None:
     state, observation = jax.eval_shape(environment.reset, key)
     after, step = jax.eval_shape(environment.step, state, jax.ShapeDtypeStruct((), jnp.int32), key)
     if not isinstance(step, TimeStep):
-        raise TypeError(f"{name}.step returned a {type(step).__name__}, expected (state, foretrace.rl.TimeStep)")
+        raise TypeError(
+            f"{name}.step returned a {type(step).__name__}, expected (state, foretrace.rl.TimeStep)"
+        )
     size = (environment.observation_size,)
     _check_part(f"{name}.reset: observation", observation, size, jnp.floating)
     _check_part(f"{name}.step: observation", step.observation, size, observation.dtype)
@@ -127,17 +137,21 @@ def check_environment(environment: Environment) -> None:
         _check_part(f"{name}.step: {part}", getattr(step, part), (), jnp.floating)
     for part in ("terminated", "truncated"):
         _check_part(f"{name}.step: {part}", getattr(step, part), (), jnp.bool_)
-    before, now = (jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree) for tree in (state, after))
+    before, now = (
+        jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree) for tree in (state, after)
+    )
     if before != now:
         raise ValueError(
-            f"{name}.step returned the state {now}, expected that of reset, {before}: a compiled loop needs the same "
-            "structure, shapes and dtypes at every step"
+            f"{name}.step returned the state {now}, expected that of reset, {before}: a compiled "
+            "loop needs the same structure, shapes and dtypes at every step"
         )
 
 
 def _check_part(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
     if value.shape != shape:
-        raise ValueError(f"{name} has shape {value.shape}, expected {shape}, the same at every step")
+        raise ValueError(
+            f"{name} has shape {value.shape}, expected {shape}, the same at every step"
+        )
     if not jnp.issubdtype(value.dtype, dtype):
         expected = "floating point" if dtype is jnp.floating else jnp.dtype(dtype).name
         raise TypeError(f"{name} is {value.dtype.name}, expected {expected}")
@@ -148,4 +162,7 @@ def check_sizes(environment: object, **least: int) -> None:
     for name, lowest in least.items():
         value = getattr(environment, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-            raise ValueError(f"{type(environment).__name__}({name}={value!r}) must be an integer of at least {lowest}")
+            raise ValueError(
+                f"{type(environment).__name__}({name}={value!r}) must be an integer of at least "
+                f"{lowest}"
+            )

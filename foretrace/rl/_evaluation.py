@@ -61,16 +61,21 @@ def play(
     """Act until each environment has ended as many episodes as are wanted of it, or for `limit` steps."""
     streams = wanted.size
     reset_key, key = jax.random.split(key)
-    environments, observation = each_environment(environment, environment.reset)(jax.random.split(reset_key, streams))
+    environments, observation = each_environment(environment, environment.reset)(
+        jax.random.split(reset_key, streams)
+    )
     act_in = each_environment(environment, partial(step_or_reset, environment))
 
     def step(now: _Play) -> _Play:
         draw, step_key = jax.random.split(jax.random.fold_in(key, now.step))
         action, output, carry = _acted(learning, state, now, draw if not greedy else None)
-        environments, after, observation = act_in(now.environments, action, jax.random.split(step_key, streams))
+        environments, after, observation = act_in(
+            now.environments, action, jax.random.split(step_key, streams)
+        )
         total, length = now.total + after.reward, now.length + 1
         done = after.terminated | after.truncated
-        # Beyond the last place nothing is written: what a finished environment goes on to do is left out.
+        # Beyond the last place nothing is written: what a finished environment goes on to do is
+        # left out.
         place = (jnp.arange(streams), jnp.where(done & (now.ended < wanted), now.ended, most))
         counts = now.ended < wanted
         fine = jnp.isfinite(after.reward) & jnp.isfinite(output).all(-1)
@@ -88,7 +93,10 @@ def play(
             now.finite & (fine | ~counts).all(),
         )
 
-    front, nothing = (streams,) if learning.batch_size is not None else (), jnp.zeros(streams, observation.dtype)
+    front, nothing = (
+        (streams,) if learning.batch_size is not None else (),
+        jnp.zeros(streams, observation.dtype),
+    )
     zeros = jnp.zeros(streams, jnp.int32)
     start = _Play(
         environments,
@@ -103,7 +111,9 @@ def play(
         jnp.zeros((), jnp.int32),
         jnp.array(True),
     )
-    return lax.while_loop(lambda now: (now.ended < wanted).any() & (now.step < limit) & now.finite, step, start)
+    return lax.while_loop(
+        lambda now: (now.ended < wanted).any() & (now.step < limit) & now.finite, step, start
+    )
 
 
 def _acted(
@@ -111,7 +121,9 @@ def _acted(
 ) -> tuple[Array, Array, Carry | None]:
     """Return actions and outputs with an axis of environments in front, and the carry of the network."""
     alone = learning.batch_size is None
-    observation, begins = (now.observation[0], now.begins[0]) if alone else (now.observation, now.begins)
+    observation, begins = (
+        (now.observation[0], now.begins[0]) if alone else (now.observation, now.begins)
+    )
     action, output, carry = learning.act(state, now.carry, observation, begins, draw)
     return (action[None], output[None], carry) if alone else (action, output, carry)
 
@@ -124,13 +136,14 @@ def episodes_of(played: _Play, wanted: np.ndarray, limit: int) -> Episodes:
     """
     if not played.finite:
         raise ValueError(
-            f"evaluate: a reward or an output of the network is NaN or infinite at step {int(played.step)}"
+            "evaluate: a reward or an output of the network is NaN or infinite at step "
+            f"{int(played.step)}"
         )
     ended = np.minimum(played.ended, wanted)
     if (ended < wanted).any():
         raise ValueError(
-            f"evaluate: {ended.sum()} of {wanted.sum()} episodes ended within {limit} steps; give a larger most_steps, "
-            "or an environment whose episodes end"
+            f"evaluate: {ended.sum()} of {wanted.sum()} episodes ended within {limit} steps; give "
+            "a larger most_steps, or an environment whose episodes end"
         )
     counted = np.arange(played.returns.shape[1]) < wanted[:, None]
     return Episodes(np.asarray(played.returns)[counted], np.asarray(played.lengths)[counted])

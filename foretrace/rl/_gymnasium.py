@@ -60,9 +60,13 @@ class AbstractGymnasium(Task):
         live, none = self._live, jnp.zeros((), jnp.int32)
         seed = jax.random.randint(key, (), 0, 2**31 - 1, jnp.int32)
         observation = jax.pure_callback(live.reset, live.seen, seed)
-        return GymnasiumState(seed, none, jnp.zeros((live.limit, *live.action.shape), live.action.dtype)), observation
+        return GymnasiumState(
+            seed, none, jnp.zeros((live.limit, *live.action.shape), live.action.dtype)
+        ), observation
 
-    def step(self, state: GymnasiumState, action: Array, key: PRNGKeyArray) -> tuple[GymnasiumState, TimeStep]:
+    def step(
+        self, state: GymnasiumState, action: Array, key: PRNGKeyArray
+    ) -> tuple[GymnasiumState, TimeStep]:
         """Act; what is random in the environment follows from the seed of the episode."""
         live, flag = self._live, jax.ShapeDtypeStruct((), jnp.bool_)
         number = jax.ShapeDtypeStruct((), live.seen.dtype)
@@ -85,11 +89,14 @@ class Gymnasium(AbstractGymnasium):
     Observations are flattened. Needs gymnasium: `pip install 'foretrace[rl]'`.
 
     Args:
-        id: id of the environment, such as CartPole-v1; module:NAME-v0 imports a module of your own that registers it.
-        limit: number of steps after which an episode is cut. Default: that of the environment; 10,000 if it has none.
+        id: id of the environment, such as CartPole-v1; module:NAME-v0 imports a module of your own
+            that registers it.
+        limit: number of steps after which an episode is cut. Default: that of the environment;
+            10,000 if it has none.
 
     Raises:
-        ValueError: a limit below one; an unknown id and a missing gymnasium are refused at the first use.
+        ValueError: a limit below one; an unknown id and a missing gymnasium are refused at the
+            first use.
     """
 
     id: Annotated[str, tyro.conf.arg(aliases=("--id",))] = "CartPole-v1"

@@ -39,14 +39,20 @@ class Gymnax(Task):
         try:
             import gymnax
         except ImportError as error:
-            raise ValueError("environments of gymnax need it; pip install 'foretrace[rl]'") from error
+            raise ValueError(
+                "environments of gymnax need it; pip install 'foretrace[rl]'"
+            ) from error
         if self.name not in gymnax.registered_envs:
             raise ValueError(
-                f"Gymnax(name={self.name!r}) is unknown; choose one of {', '.join(gymnax.registered_envs)}"
+                f"Gymnax(name={self.name!r}) is unknown; choose one of "
+                f"{', '.join(gymnax.registered_envs)}"
             )
         environment, params = gymnax.make(self.name)
         if not hasattr(environment.action_space(params), "n"):
-            raise ValueError(f"Gymnax(name={self.name!r}) has continuous actions; agents choose among discrete ones")
+            raise ValueError(
+                f"Gymnax(name={self.name!r}) has continuous actions; agents choose among discrete "
+                "ones"
+            )
         return environment, params
 
     @property
@@ -74,7 +80,9 @@ class Gymnax(Task):
         terminated = jnp.asarray(terminated, bool)
         truncated = jnp.asarray(environment.is_truncated(state, params), bool) & ~terminated
         flat = self._flat(observation)
-        return state, TimeStep(flat, jnp.asarray(reward, flat.dtype), terminated, truncated, jnp.ones((), flat.dtype))
+        return state, TimeStep(
+            flat, jnp.asarray(reward, flat.dtype), terminated, truncated, jnp.ones((), flat.dtype)
+        )
 
     def _flat(self, observation: Array) -> Float[Array, "I"]:
         return jnp.ravel(observation).astype(jnp.result_type(float))

@@ -37,8 +37,8 @@ def interact(
         agent: agent of one environment (`batch_size=None`).
         state: state of the agent. If it was kept within an episode, nothing is learned from what
             followed there.
-        environment: environment of gymnasium with actions of the agent's kind, or its id; observations are
-            flattened. Continuous actions are clipped to their bounds.
+        environment: environment of gymnasium with actions of the agent's kind, or its id;
+            observations are flattened. Continuous actions are clipped to their bounds.
         steps: number of steps.
         seed: seed of the environment. Default: the environment's own.
 
@@ -47,11 +47,14 @@ def interact(
 
     Raises:
         TypeError: flags of an end that are not boolean.
-        ValueError: spaces that do not fit the agent, an observation or reward that is NaN, infinite, not real or of
-            another shape than before, or an environment with another interface. The last state is unharmed.
+        ValueError: spaces that do not fit the agent, an observation or reward that is NaN,
+            infinite, not real or of another shape than before, or an environment with another
+            interface. The last state is unharmed.
     """
     if agent.batch_size is not None:
-        raise ValueError(f"interact: the agent has batch_size={agent.batch_size}, expected None: one environment")
+        raise ValueError(
+            f"interact: the agent has batch_size={agent.batch_size}, expected None: one environment"
+        )
     environment = made(environment)
     check_fits("interact", agent, *sizes(environment))
     observation, _ = parts("reset", environment.reset(seed=seed), RESET)

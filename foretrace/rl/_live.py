@@ -45,14 +45,17 @@ class Live:
         size, self.count = sizes(first)
         if size is None:
             raise ValueError(
-                "observations have no shape; wrap the environment in gymnasium.wrappers.FlattenObservation"
+                "observations have no shape; wrap the environment in "
+                "gymnasium.wrappers.FlattenObservation"
             )
         self.size: int = size
         own = getattr(getattr(first, "spec", None), "max_episode_steps", None)
         self.limit = limit or own or MOST_STEPS
         self.seen = jax.ShapeDtypeStruct((self.size,), jnp.result_type(float))
         shape = () if self.count is not None else first.action_space.shape
-        self.action = jax.ShapeDtypeStruct(shape, jnp.int32 if self.count is not None else self.seen.dtype)
+        self.action = jax.ShapeDtypeStruct(
+            shape, jnp.int32 if self.count is not None else self.seen.dtype
+        )
 
     def reset(self, seed: Any) -> np.ndarray:
         """Begin an episode; return its first observation."""
@@ -68,17 +71,27 @@ class Live:
             before.append(action)
             observation, reward, terminated, truncated, _ = given
             terminated, truncated = (
-                check_flags(name, flag, ()) for name, flag in (("terminated", terminated), ("truncated", truncated))
+                check_flags(name, flag, ())
+                for name, flag in (("terminated", terminated), ("truncated", truncated))
             )
             truncated = ~terminated & (truncated | (len(before) >= self.limit))
             if terminated | truncated:
                 self._free.append(self._episodes.pop(int(seed)).environment)
-            return self._flat(observation), self._number(reward), np.asarray(terminated), np.asarray(truncated)
+            return (
+                self._flat(observation),
+                self._number(reward),
+                np.asarray(terminated),
+                np.asarray(truncated),
+            )
 
     def _at(self, seed: int, actions: np.ndarray) -> _Episode:
         """Return an environment at a place of an episode; if none stands there, its actions are repeated."""
         found = self._episodes.get(seed)
-        if found is not None and len(found.actions) == len(actions) and np.array_equal(found.actions, actions):
+        if (
+            found is not None
+            and len(found.actions) == len(actions)
+            and np.array_equal(found.actions, actions)
+        ):
             self._episodes.move_to_end(seed)
             return found
         episode, _ = self._begun(seed)
@@ -100,13 +113,18 @@ class Live:
     def _flat(self, observation: Any) -> np.ndarray:
         flat = np.ravel(_numbers("observation", observation))
         if flat.size != self.size:
-            raise ValueError(f"the environment gave an observation of {flat.size} elements, its space has {self.size}")
+            raise ValueError(
+                f"the environment gave an observation of {flat.size} elements, its space has "
+                f"{self.size}"
+            )
         return flat.astype(self.seen.dtype)
 
     def _number(self, reward: Any) -> np.ndarray:
         number = _numbers("reward", single(reward))
         if number.shape != ():
-            raise ValueError(f"the environment gave a reward of shape {number.shape}, expected one number")
+            raise ValueError(
+                f"the environment gave a reward of shape {number.shape}, expected one number"
+            )
         return number.astype(self.seen.dtype)
 
 
@@ -150,7 +168,9 @@ def made(environment: Any) -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise ValueError("environments of gymnasium need it; pip install 'foretrace[rl]'") from error
+        raise ValueError(
+            "environments of gymnasium need it; pip install 'foretrace[rl]'"
+        ) from error
     try:
         found = gymnasium.make(environment)
     except (gymnasium.error.Error, ImportError) as error:
@@ -171,8 +191,8 @@ def parts(function: str, given: Any, expected: str) -> Any:
     if not isinstance(given, tuple) or len(given) != count:
         what = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
         raise ValueError(
-            f"{function}() returned {what}, expected ({expected}), as gymnasium defines since 0.26; "
-            "wrap an older environment"
+            f"{function}() returned {what}, expected ({expected}), as gymnasium defines since "
+            "0.26; wrap an older environment"
         )
     return given
 

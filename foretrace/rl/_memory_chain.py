@@ -25,7 +25,8 @@ class MemoryChain(Task):
         step          observation          what the action does
         0             (1, 0) or (-1, 0)    nothing
         1 …           (0, 0)               nothing
-        length        (0, 1)               ends the episode: action 1 is right after the cue 1, action 0 after -1
+        length        (0, 1)               ends the episode: action 1 is right after the cue 1,
+        action 0 after -1
 
     The credit is one of memory alone: the reward follows the answer at once.
 
@@ -35,7 +36,8 @@ class MemoryChain(Task):
     Raises:
         ValueError: a length below one.
 
-    Source: the task is that of bsuite's "memory length" (Osband et al., ICLR 2020), without a clock.
+    Source: the task is that of bsuite's "memory length" (Osband et al., ICLR 2020), without a
+        clock.
 
     >>> chain = MemoryChain(length=16)
     >>> chain.observation_size, chain.action_count
@@ -54,7 +56,9 @@ class MemoryChain(Task):
     def reset(self, key: PRNGKeyArray) -> tuple[MemoryChainState, Float[Array, "I"]]:
         """Begin an episode with a random cue."""
         cue = jax.random.rademacher(key, (), jnp.result_type(float))
-        return MemoryChainState(cue, jnp.zeros((), jnp.int32)), jnp.stack([cue, jnp.zeros_like(cue)])
+        return MemoryChainState(cue, jnp.zeros((), jnp.int32)), jnp.stack(
+            [cue, jnp.zeros_like(cue)]
+        )
 
     def step(
         self, state: MemoryChainState, action: Int[Array, ""], key: PRNGKeyArray
@@ -65,4 +69,6 @@ class MemoryChain(Task):
         right = jnp.where(action == 1, cue, -cue)
         observation = jnp.stack([jnp.zeros_like(cue), (now == self.length).astype(cue.dtype)])
         reward, discount = jnp.where(terminated, right, 0.0), jnp.ones_like(cue)
-        return MemoryChainState(cue, now), TimeStep(observation, reward, terminated, jnp.array(False), discount)
+        return MemoryChainState(cue, now), TimeStep(
+            observation, reward, terminated, jnp.array(False), discount
+        )

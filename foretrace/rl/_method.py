@@ -25,7 +25,9 @@ class Method(Protocol):
     def action_count(self, outputs: int) -> int | None:
         """Return the number of actions; 1 if only a prediction is made, None if continuous."""
 
-    def noise(self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype) -> Float[Array, "K"]:
+    def noise(
+        self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
+    ) -> Float[Array, "K"]:
         """Draw what the choice of an action depends on beside the outputs."""
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:

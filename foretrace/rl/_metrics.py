@@ -97,7 +97,10 @@ def empty(dtype: Any) -> Tally:
 
 def counted(tally: Tally, now: Moment) -> Tally:
     """Return the sums with one more step."""
-    return {m.name: tally[m.name] + m.of(now).sum().astype(now.total.dtype) for m in (*METRICS, *_COUNTS)}
+    return {
+        m.name: tally[m.name] + m.of(now).sum().astype(now.total.dtype)
+        for m in (*METRICS, *_COUNTS)
+    }
 
 
 def ended(tally: Tally, block: Block) -> Tally:
@@ -110,17 +113,24 @@ def means(tally: dict[str, float], spread: float | None) -> dict[str, float]:
 
     Args:
         tally: sums over the block, as numbers.
-        spread: error of the best constant prediction; None where there is nothing to compare predictions with.
+        spread: error of the best constant prediction; None where there is nothing to compare
+            predictions with.
     """
     found = {}
     for metric in METRICS:
         share = 1.0 if metric.share is None else tally[metric.share]
         found[metric.name] = tally[metric.name] / share if share else float("nan")
     error = found.pop("error")
-    return found | {name: tally[name] for name in MONITORS} | ({} if spread is None else {"error": error / spread})
+    return (
+        found
+        | {name: tally[name] for name in MONITORS}
+        | ({} if spread is None else {"error": error / spread})
+    )
 
 
 def _radii(block: Block) -> Float[Array, "B"]:
     state = block.after
     inputs = inputs_of(state.observations, block.observation)
-    return jax.vmap(lambda h, x: spectral_radius(state.network, h, x), in_axes=(1, 0))(state.carry.h, inputs)
+    return jax.vmap(lambda h, x: spectral_radius(state.network, h, x), in_axes=(1, 0))(
+        state.carry.h, inputs
+    )

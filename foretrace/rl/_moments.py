@@ -34,13 +34,19 @@ class Moments(NamedTuple):
             mean    <- mean + (m - mean) * b / rows
             squares <- squares + s + (m - mean)^2 * (rows - b) * b / rows
 
-        with number b, mean m and squares s of the new rows. For one row it is the recursion of Welford. Where rows goes
-        beyond a million, it is set back to it, and the squares are reduced in proportion.
+        with number b, mean m and squares s of the new rows. For one row it is the recursion of
+        Welford. Where rows goes beyond a million, it is set back to it, and the squares are reduced
+        in proportion.
 
-        Source: Welford, Technometrics, 1962; Chan, Golub and LeVeque, The American Statistician, 1983.
+        Source: Welford, Technometrics, 1962; Chan, Golub and LeVeque, The American Statistician,
+            1983.
 
         >>> import jax.numpy as jnp
-        >>> moments = Moments.zero((), jnp.float32).including(jnp.array([1.0])).including(jnp.array([3.0, 5.0]))
+        >>> moments = (
+        ...     Moments.zero((), jnp.float32)
+        ...     .including(jnp.array([1.0]))
+        ...     .including(jnp.array([3.0, 5.0]))
+        ... )
         >>> round(float(moments.mean), 3), round(float(moments.variance), 3)
         (3.0, 4.0)
         """

@@ -28,12 +28,18 @@ class Range(NamedTuple):
     def empty(cls, h: State) -> "Range":
         """Return the range of no states."""
         parts = real_parts(h)
-        return cls(tuple(jnp.full_like(p, jnp.inf) for p in parts), tuple(jnp.full_like(p, -jnp.inf) for p in parts))
+        return cls(
+            tuple(jnp.full_like(p, jnp.inf) for p in parts),
+            tuple(jnp.full_like(p, -jnp.inf) for p in parts),
+        )
 
     def including(self, h: State) -> "Range":
         """Return the range with one more state."""
         parts = real_parts(h)
-        return Range(tuple(map(jnp.minimum, self.lowest, parts)), tuple(map(jnp.maximum, self.highest, parts)))
+        return Range(
+            tuple(map(jnp.minimum, self.lowest, parts)),
+            tuple(map(jnp.maximum, self.highest, parts)),
+        )
 
     def dead(self) -> Float[Array, ""]:
         """Return the share of modules whose state did not move in any stream."""
@@ -46,7 +52,10 @@ class Range(NamedTuple):
 
 def untrained(before: Network, after: Network) -> Float[Array, ""]:
     """Return the share of modules of the recurrent layers whose coefficients did not change."""
-    old, new = (jax.vmap(lambda cell: cell.coefficients())(network.blocks.cell) for network in (before, after))
+    old, new = (
+        jax.vmap(lambda cell: cell.coefficients())(network.blocks.cell)
+        for network in (before, after)
+    )
     moved = [
         _per_module((jnp.abs(b - a) > STILL * jnp.abs(a))[:, None])[:, 0]
         for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
@@ -57,8 +66,8 @@ def untrained(before: Network, after: Network) -> Float[Array, ""]:
 def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
     """Return the largest |eigenvalue| of `d h_t / d h_{t-1}` over the recurrent layers, for one stream.
 
-    For a diagonal cell it is the largest |lambda|; at 1 and above, a state does not forget. A dense cell's Jacobian
-    depends on where it is taken: at the next step of the stream.
+    For a diagonal cell it is the largest |lambda|; at 1 and above, a state does not forget. A dense
+    cell's Jacobian depends on where it is taken: at the next step of the stream.
 
         radius = lim ||J^k||^(1/k)        (Gelfand)
 
@@ -77,7 +86,9 @@ def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[A
     return lax.scan(layer, network.encoder(x), (network.blocks, h))[1].max()
 
 
-def _radius(cell: AbstractCell, theta: Coefficients, h: State, z: Float[Array, "H"]) -> Float[Array, ""]:
+def _radius(
+    cell: AbstractCell, theta: Coefficients, h: State, z: Float[Array, "H"]
+) -> Float[Array, ""]:
     if isinstance(cell, AbstractDiagonalCell):
         return jnp.abs(cell.decay_and_drive(theta, z)[0]).max()
     flat, restore = ravel_pytree(real_parts(h))

@@ -16,8 +16,9 @@ class ObGD:
         step     = learning_rate / max(M, 1)
         theta   <- theta + step * delta * z
 
-    One step changes the prediction whose gradient is in the trace z by less than its error delta, where the
-    prediction is smooth enough for kappa. In a batch each stream has a step of its own, and the changes are averaged.
+    One step changes the prediction whose gradient is in the trace z by less than its error delta,
+    where the prediction is smooth enough for kappa. In a batch each stream has a step of its own,
+    and the changes are averaged.
 
     Args:
         learning_rate: largest step size.
@@ -26,7 +27,8 @@ class ObGD:
     Raises:
         ValueError: a value that is not positive.
 
-    Source: Elsayed, Vasan and Mahmood, Streaming deep reinforcement learning finally works, arXiv 2410.14606.
+    Source: Elsayed, Vasan and Mahmood, Streaming deep reinforcement learning finally works, arXiv
+        2410.14606.
 
     >>> import jax.numpy as jnp
     >>> float(ObGD(kappa=2.0).step_size(jnp.array(0.5), [jnp.array([3.0, -1.0])]))

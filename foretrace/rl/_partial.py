@@ -66,7 +66,8 @@ class AbstractPartial:
 class Masked(AbstractPartial):
     """Hide some elements of the observations, such as velocities.
 
-        observation <- the elements of the observation whose positions are not in `hide`, in their order
+        observation <- the elements of the observation whose positions are not in `hide`, in their
+        order
 
     The state is that of the wrapped environment.
 
@@ -75,8 +76,8 @@ class Masked(AbstractPartial):
         hide: positions of the hidden elements, from 0.
 
     Raises:
-        ValueError: a position that is no integer, that the observation does not have, or that comes twice; or all
-            elements are hidden.
+        ValueError: a position that is no integer, that the observation does not have, or that comes
+            twice; or all elements are hidden.
 
     >>> from foretrace import rl
     >>> import jax
@@ -89,15 +90,19 @@ class Masked(AbstractPartial):
 
     def __post_init__(self) -> None:
         size, hide = self.environment.observation_size, self.hide
-        if not isinstance(hide, tuple) or any(isinstance(i, bool) or not isinstance(i, int) for i in hide):
+        if not isinstance(hide, tuple) or any(
+            isinstance(i, bool) or not isinstance(i, int) for i in hide
+        ):
             raise ValueError(f"Masked(hide={hide!r}) must be a tuple of integers, such as (1, 3)")
         if any(not 0 <= i < size for i in hide) or len(set(hide)) < len(hide):
             raise ValueError(
-                f"Masked(hide={hide}) must be different positions from 0 to {size - 1}: the observation has {size} "
-                "elements"
+                f"Masked(hide={hide}) must be different positions from 0 to {size - 1}: the "
+                f"observation has {size} elements"
             )
         if len(hide) == size:
-            raise ValueError(f"Masked(hide={hide}) hides all {size} elements; leave at least one to be seen")
+            raise ValueError(
+                f"Masked(hide={hide}) hides all {size} elements; leave at least one to be seen"
+            )
 
     @property
     def observation_size(self) -> int:
@@ -123,7 +128,8 @@ class Masked(AbstractPartial):
 class Noisy(AbstractPartial):
     """Add Gaussian noise to every element of the observations.
 
-        observation <- observation + deviation * n,   n ~ N(0, 1), drawn anew for each element and step
+        observation <- observation + deviation * n,   n ~ N(0, 1), drawn anew for each element and
+        step
 
     The state is that of the wrapped environment.
 
@@ -139,7 +145,9 @@ class Noisy(AbstractPartial):
 
     def __post_init__(self) -> None:
         if not 0 <= self.deviation < float("inf"):
-            raise ValueError(f"Noisy(deviation={self.deviation}) must be a finite number of at least 0")
+            raise ValueError(
+                f"Noisy(deviation={self.deviation}) must be a finite number of at least 0"
+            )
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
         """Begin an episode."""
@@ -154,7 +162,9 @@ class Noisy(AbstractPartial):
         return state, step._replace(observation=self._heard(step.observation, noise_key))
 
     def _heard(self, observation: Float[Array, "I"], key: PRNGKeyArray) -> Float[Array, "I"]:
-        return observation + self.deviation * jax.random.normal(key, observation.shape, observation.dtype)
+        return observation + self.deviation * jax.random.normal(
+            key, observation.shape, observation.dtype
+        )
 
 
 class DelayedState(NamedTuple):
@@ -168,7 +178,8 @@ class DelayedState(NamedTuple):
 class Delayed(AbstractPartial):
     """Let every observation arrive some steps late; rewards and ends of episodes come at once.
 
-        observation at step t <- observation of step t - steps, or zeros before the first one has arrived
+        observation at step t <- observation of step t - steps, or zeros before the first one has
+        arrived
 
     The last observations of an episode never arrive.
 
@@ -200,7 +211,9 @@ class Delayed(AbstractPartial):
         underway = jnp.stack([nothing] * (self.steps - 1) + [first])
         return DelayedState(inner, underway), nothing
 
-    def step(self, state: DelayedState, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[DelayedState, TimeStep]:
+    def step(
+        self, state: DelayedState, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[DelayedState, TimeStep]:
         """Act; what arrives is the oldest observation underway."""
         inner, step = self.environment.step(state.inner, action, key)
         underway = jnp.concatenate([state.underway[1:], step.observation[None]])

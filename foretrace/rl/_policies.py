@@ -1,7 +1,7 @@
 """Policies over outputs of a network: categorical over discrete actions, Gaussian over continuous ones.
 
-The action is a function of the outputs and of noise that was drawn before; it counts as a constant where the
-log-probability is differentiated.
+The action is a function of the outputs and of noise that was drawn before; it counts as a constant
+where the log-probability is differentiated.
 """
 
 import dataclasses
@@ -63,7 +63,9 @@ class Categorical:
         """Return the action of the largest logit."""
         return jnp.argmax(output).astype(jnp.int32)
 
-    def log_probability(self, output: Float[Array, "A"], action: Int[Array, ""]) -> Float[Array, ""]:
+    def log_probability(
+        self, output: Float[Array, "A"], action: Int[Array, ""]
+    ) -> Float[Array, ""]:
         """Return the logarithm of the softmax at an action."""
         return jax.nn.log_softmax(output)[action]
 
@@ -97,7 +99,9 @@ class Gaussian:
         """Return the mean."""
         return self._parts(output)[0]
 
-    def log_probability(self, output: Float[Array, "O"], action: Float[Array, "K"]) -> Float[Array, ""]:
+    def log_probability(
+        self, output: Float[Array, "O"], action: Float[Array, "K"]
+    ) -> Float[Array, ""]:
         """Return the logarithm of the density."""
         mean, deviation = self._parts(output)
         return jax.scipy.stats.norm.logpdf(action, mean, deviation).sum()

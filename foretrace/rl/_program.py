@@ -14,7 +14,12 @@ from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import AgentConfig, RLConfig
-from foretrace.rl._environment import Environment, check_environment, each_environment, step_or_reset
+from foretrace.rl._environment import (
+    Environment,
+    check_environment,
+    each_environment,
+    step_or_reset,
+)
 from foretrace.rl._method import Method
 from foretrace.rl._metrics import Block, Moment, Tally, counted, empty, ended
 from foretrace.rl._monitors import Range
@@ -57,7 +62,8 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
     actions = environment.action_count
     if actions is None:
         raise ValueError(
-            f"{type(config.environment).__name__} has continuous actions; a run chooses among discrete ones"
+            f"{type(config.environment).__name__} has continuous actions; a run chooses among "
+            "discrete ones"
         )
     outputs = {"prediction": 1, "actor-critic": 1 + actions}
     network = Network(
@@ -116,7 +122,9 @@ def begin(environment: Environment, agent: Agent, key: PRNGKeyArray) -> World:
     return jax.tree.map(jnp.copy, world)
 
 
-def advance(environment: Environment, agent: Agent, world: World, steps: Int[Array, ""] | int) -> tuple[World, Tally]:
+def advance(
+    environment: Environment, agent: Agent, world: World, steps: Int[Array, ""] | int
+) -> tuple[World, Tally]:
     """Act and learn for a number of steps."""
 
     def step(_: Any, now: tuple[World, Tally, Range]) -> tuple[World, Tally, Range]:
@@ -128,7 +136,9 @@ def advance(environment: Environment, agent: Agent, world: World, steps: Int[Arr
     return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, seen))
 
 
-def _step(environment: Environment, agent: Agent, world: World, tally: Tally) -> tuple[World, Tally]:
+def _step(
+    environment: Environment, agent: Agent, world: World, tally: Tally
+) -> tuple[World, Tally]:
     given = world.transition
     if not environment.truncates:
         given = given._replace(truncated=None, final_observation=None)
@@ -153,7 +163,9 @@ def _step(environment: Environment, agent: Agent, world: World, tally: Tally) ->
     return World(state, environments, brought, jnp.where(done, 0, total), key), tally
 
 
-def _prediction_error(environment: Environment, agent: Agent, states: Any, prediction: Array) -> tuple[Array, Array]:
+def _prediction_error(
+    environment: Environment, agent: Agent, states: Any, prediction: Array
+) -> tuple[Array, Array]:
     """Return squared errors, zero where an environment does not say what the value is, and whether it does."""
     value_of = getattr(environment, "value", None)
     if value_of is None:

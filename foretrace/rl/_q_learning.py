@@ -59,13 +59,17 @@ class QLearning:
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""
         if outputs < 2:
-            raise ValueError(f"QLearning: the network has {outputs} output, expected one for each action")
+            raise ValueError(
+                f"QLearning: the network has {outputs} output, expected one for each action"
+            )
 
     def action_count(self, outputs: int) -> int:
         """Return the number of actions."""
         return outputs
 
-    def noise(self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype) -> Float[Array, "2"]:
+    def noise(
+        self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
+    ) -> Float[Array, "2"]:
         """Return the random action, and whether it is taken."""
         which, whether = jax.random.split(key)
         epsilon = self.epsilon(step) if callable(self.epsilon) else self.epsilon

@@ -36,7 +36,9 @@ _SCALED = {"normalize_observations": True, "scale_rewards": True}
 ENVIRONMENTS = {
     "memory-chain": Entry(MemoryChain()),
     "t-maze": Entry(TMaze()),
-    "trace-conditioning": Entry(TraceConditioning(), agent={"method": "prediction", "discount": 0.9}),
+    "trace-conditioning": Entry(
+        TraceConditioning(), agent={"method": "prediction", "discount": 0.9}
+    ),
     "repeat-first": Entry(RepeatFirst(), GRU()),
     "repeat-previous": Entry(RepeatPrevious()),
     "series": Entry(
@@ -45,6 +47,8 @@ ENVIRONMENTS = {
         run={"steps": 10_000, "log_every": 500, "checkpoint_every": 5000},
     ),
     "gymnax": Entry(Gymnax(), agent=_SCALED),
-    "gymnasium": Entry(Gymnasium(), agent=_SCALED, run={"steps": 50_000, "evaluation_episodes": 20}),
+    "gymnasium": Entry(
+        Gymnasium(), agent=_SCALED, run={"steps": 50_000, "evaluation_episodes": 20}
+    ),
 }
 """Every environment of the command line by its name."""

@@ -49,7 +49,9 @@ class _Deck(Task):
         after = state._replace(step=state.step + 1)
         observation = self._seen(after)
         one = jnp.ones((), observation.dtype)
-        return after, TimeStep(observation, reward * one, after.step == self.card_count - 1, jnp.array(False), one)
+        return after, TimeStep(
+            observation, reward * one, after.step == self.card_count - 1, jnp.array(False), one
+        )
 
     def _seen(self, state: DeckState) -> Float[Array, "4"]:
         return jax.nn.one_hot(state.cards[state.step], SUITS, dtype=jnp.result_type(float))
@@ -62,22 +64,26 @@ class RepeatFirst(_Deck):
         observation = suit of the card that is shown, one-hot
         reward      = 1 / steps if the action is the suit of the first card, else -1 / steps
 
-    An episode shows all cards, so it has 52 * decks - 1 steps and a return from -1 to 1; random actions have -0.5.
+    An episode shows all cards, so it has 52 * decks - 1 steps and a return from -1 to 1; random
+    actions have -0.5.
 
     Args:
-        decks: number of decks of 52 cards. POPGym's task has 1 as RepeatFirstEasy, 8 as Medium, 16 as Hard.
+        decks: number of decks of 52 cards. POPGym's task has 1 as RepeatFirstEasy, 8 as Medium, 16
+            as Hard.
 
     Raises:
         ValueError: a number of decks below one.
 
-    Source: Morad et al., POPGym: Benchmarking partially observable reinforcement learning, ICLR 2023; the rules are
-        those of its package 1.0.7.
+    Source: Morad et al., POPGym: Benchmarking partially observable reinforcement learning, ICLR
+        2023; the rules are those of its package 1.0.7.
 
     >>> RepeatFirst().observation_size, RepeatFirst().action_count
     (4, 4)
     """
 
-    def step(self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[DeckState, TimeStep]:
+    def step(
+        self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[DeckState, TimeStep]:
         """Name a suit."""
         right = jnp.where(action == state.cards[0], 1.0, -1.0)
         return self._after(state, right / (self.card_count - 1))
@@ -91,16 +97,18 @@ class RepeatPrevious(_Deck):
         reward      = 1 / n if the action is the suit of the card `back` steps ago, else -1 / n;
                       0 while fewer cards than that have been shown
 
-    n is the number of steps with a reward, so that returns go from -1 to 1; random actions have -0.5.
+    n is the number of steps with a reward, so that returns go from -1 to 1; random actions have
+    -0.5.
 
     Args:
         decks: number of decks of 52 cards.
-        back: number of steps from the card that is asked for to the present one. POPGym counts the present card too:
-            its k is one more. Its task has decks 1 and back 3 as RepeatPreviousEasy, 2 and 31 as Medium, 3 and 63 as
-            Hard.
+        back: number of steps from the card that is asked for to the present one. POPGym counts the
+            present card too: its k is one more. Its task has decks 1 and back 3 as
+            RepeatPreviousEasy, 2 and 31 as Medium, 3 and 63 as Hard.
 
     Raises:
-        ValueError: a number of decks below one, a negative number of steps, or more of them than an episode has.
+        ValueError: a number of decks below one, a negative number of steps, or more of them than an
+            episode has.
 
     Source: as `RepeatFirst`.
     """
@@ -112,12 +120,16 @@ class RepeatPrevious(_Deck):
         check_sizes(self, back=0)
         if self.back > self.card_count - 2:
             raise ValueError(
-                f"RepeatPrevious(back={self.back}) must be at most {self.card_count - 2}: the deck has "
-                f"{self.card_count} cards"
+                f"RepeatPrevious(back={self.back}) must be at most {self.card_count - 2}: the deck "
+                f"has {self.card_count} cards"
             )
 
-    def step(self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[DeckState, TimeStep]:
+    def step(
+        self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[DeckState, TimeStep]:
         """Name a suit."""
         asked = state.step - self.back
         right = jnp.where(action == state.cards[jnp.maximum(asked, 0)], 1.0, -1.0)
-        return self._after(state, jnp.where(asked >= 0, right, 0.0) / (self.card_count - 1 - self.back))
+        return self._after(
+            state, jnp.where(asked >= 0, right, 0.0) / (self.card_count - 1 - self.back)
+        )

@@ -37,10 +37,16 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     scores = result_of(lines, step)
     grid = Table("", score_of(config)[1], "reward of a step", title=_title(config))
     score = scores.get("error", float("nan")) if _predicts(config) else scores["return"]
-    grid.add_row(f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}")
+    grid.add_row(
+        f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}"
+    )
     result = find_result(Run(Path(run_dir)), config) or {}
     if "evaluation" in result:
-        grid.add_row(f"{config.evaluation_episodes} episodes without learning", f"{result['evaluation']:.3g}", "")
+        grid.add_row(
+            f"{config.evaluation_episodes} episodes without learning",
+            f"{result['evaluation']:.3g}",
+            "",
+        )
     for reference, name in _references(config, [line["step"] for line in lines]):
         grid.add_row(name, f"{reference:.3g}", "")
     cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s."
@@ -66,7 +72,10 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         score.axhline(reference, color="0.5", linestyle=":", label=name)
     error.plot(steps, [line["td_error"] for line in lines])
     error.set(title="absolute temporal-difference error")
-    for name, label in {"trace_norm": "in value (gradients)", "sensitivity_norm": "in time (sensitivities)"}.items():
+    for name, label in {
+        "trace_norm": "in value (gradients)",
+        "sensitivity_norm": "in time (sensitivities)",
+    }.items():
         traces.plot(steps, [line[name] for line in lines], label=label)
     traces.set(title="norm of the traces", yscale="log" if lines[-1]["trace_norm"] else "linear")
     _draw_monitors(monitors, config, lines)
@@ -88,12 +97,21 @@ def _draw_monitors(places: Any, config: RLConfig, lines: list[dict[str, Any]]) -
     bounded = config.agent.optimizer == "obgd"
     name = "step_size" if bounded else "update_norm"
     size.plot(steps, [line[name] for line in lines])
-    size.set(title="step size" if bounded else "norm of an update", yscale="log" if last[name] else "linear")
+    size.set(
+        title="step size" if bounded else "norm of an update",
+        yscale="log" if last[name] else "linear",
+    )
     distances = [1 - line["spectral_radius"] for line in lines]
     memory.plot(steps, distances)
     # Below zero a state grows by itself.
-    memory.set(title="1 - largest |eigenvalue| of a layer", yscale="log" if min(distances) > 0 else "linear")
-    for name, label in {"dead_modules": "state unmoved", "untrained_modules": "coefficients unchanged"}.items():
+    memory.set(
+        title="1 - largest |eigenvalue| of a layer",
+        yscale="log" if min(distances) > 0 else "linear",
+    )
+    for name, label in {
+        "dead_modules": "state unmoved",
+        "untrained_modules": "coefficients unchanged",
+    }.items():
         units.plot(steps, [line[name] for line in lines], label=label)
     units.set(title="share of modules", ylim=(-0.02, 1.02))
     units.legend()
@@ -128,22 +146,28 @@ def _cost(config: RLConfig) -> str:
     # The trace, and beside it the gradient of the entropy.
     gradients = 2 if agent.method.entropy else 1
     kept = gradients * parameter_count(agent.network) + carry_size(agent.network, agent.rule)
-    return f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
+    return (
+        f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
+    )
 
 
 def _watched(line: dict[str, Any]) -> str:
     """Say what was watched in the last block of steps."""
     return (
         f"At the end: largest |eigenvalue| of a layer {line['spectral_radius']:.5f}; modules dead "
-        f"{line['dead_modules']:.0%}, untrained {line['untrained_modules']:.0%}; norms of the traces in value "
-        f"{line['trace_norm']:.3g}, in time {line['sensitivity_norm']:.3g}, of an update {line['update_norm']:.2g}; "
-        f"refused steps {line['refused']:.0f}."
+        f"{line['dead_modules']:.0%}, untrained {line['untrained_modules']:.0%}; norms of the "
+        f"traces in value {line['trace_norm']:.3g}, in time {line['sensitivity_norm']:.3g}, of an "
+        f"update {line['update_norm']:.2g}; refused steps {line['refused']:.0f}."
     )
 
 
 def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:
     config, run = read_config_as(run_dir, RLConfig), Run(Path(run_dir))
-    lines = [r for r in read_metrics(run.metrics) if r["kind"] == "train"] if run.metrics.exists() else []
+    lines = (
+        [r for r in read_metrics(run.metrics) if r["kind"] == "train"]
+        if run.metrics.exists()
+        else []
+    )
     if not lines:
         raise RunError(f"{run_dir} has nothing to report yet")
     return config, lines

@@ -52,17 +52,23 @@ class _Loadable(NamedTuple):
 
     def init(self) -> World:
         """Return agent and environments before the first step."""
-        return begin(self.config.seen, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1))
+        return begin(
+            self.config.seen, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1)
+        )
 
 
 def train(
-    config: RLConfig, run_dir: str | os.PathLike[str], *, resume: bool = False, show_progress: bool = True
+    config: RLConfig,
+    run_dir: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    show_progress: bool = True,
 ) -> RLResult:
     """Let an agent act and learn to the last step, or until Ctrl-C or SIGTERM; then the state is saved.
 
-    A resumed run ends with the same state and the same record, bit for bit, as one that was never stopped, on the same
-    machine with the same packages; only `seconds` in the record tells them apart. A run that is resumed with more steps
-    ends as if it had had them from the beginning.
+    A resumed run ends with the same state and the same record, bit for bit, as one that was never
+    stopped, on the same machine with the same packages; only `seconds` in the record tells them
+    apart. A run that is resumed with more steps ends as if it had had them from the beginning.
 
     Args:
         config: configuration of the run.
@@ -71,7 +77,8 @@ def train(
         show_progress: whether step, return and error are shown on standard error.
 
     Raises:
-        ValueError: a configuration that makes no agent, or (`RunError`) a directory that cannot be used.
+        ValueError: a configuration that makes no agent, or (`RunError`) a directory that cannot be
+            used.
         LockedError: another process trains there.
         CheckpointError: the checkpoint to continue from is damaged.
         DivergenceError: every step of a whole block was refused; the last good state is kept.
@@ -121,7 +128,9 @@ class _Training:
         self.log, self.show, self.stop = run.log, run.show, run.stop
         config = self.config
         self.step, self.schedule = max(saved.step, 0), Schedule(config.steps)
-        self.advance = _compiled(dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1))
+        self.advance = _compiled(
+            dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1)
+        )
         spread = getattr(config.seen, "spread", None)
         self.spread = None if spread is None else spread(config.agent.discount)
 
@@ -146,9 +155,9 @@ class _Training:
         if tally["refused"] * self.config.environments >= tally["steps"]:
             self._save(world)
             raise DivergenceError(
-                "learning has diverged: an observation, reward, error or update was NaN or infinite in every step up to"
-                f" step {self.step}; the checkpoint has the last good state; try a smaller agent.learning_rate (now "
-                f"{self.config.agent.step_size})"
+                "learning has diverged: an observation, reward, error or update was NaN or "
+                f"infinite in every step up to step {self.step}; the checkpoint has the last good "
+                f"state; try a smaller agent.learning_rate (now {self.config.agent.step_size})"
             )
         label = "error" if "error" in values else "return"
         self.show.reach(self.step, f"{label} {values[label]:.3g}")
@@ -172,14 +181,22 @@ class _Training:
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
     """Return the mean of a run's last tenth: of returns over its episodes, of the rest over its lines.
 
-    >>> lines = [{"step": s, "return": float(s), "episodes": 2.0, "reward": 0.5} for s in (10, 95, 100)]
+    >>> lines = [
+    ...     {"step": s, "return": float(s), "episodes": 2.0, "reward": 0.5} for s in (10, 95, 100)
+    ... ]
     >>> result_of(lines, 100)
     {'return': 97.5, 'reward': 0.5}
     """
-    last: list[dict[str, Any]] = [line for line in lines if line["step"] > (1 - LAST) * steps] or lines[-1:]
+    last: list[dict[str, Any]] = [
+        line for line in lines if line["step"] > (1 - LAST) * steps
+    ] or lines[-1:]
     ended = [line for line in last if line["episodes"]]
     total = sum(line["episodes"] for line in ended)
-    found = {"return": sum(line["return"] * line["episodes"] for line in ended) / total if total else float("nan")}
+    found = {
+        "return": sum(line["return"] * line["episodes"] for line in ended) / total
+        if total
+        else float("nan")
+    }
     for name in ("reward", "error"):
         values = [line[name] for line in last if name in line and not np.isnan(line[name])]
         if values:

@@ -37,19 +37,21 @@ class Series(Task):
         observation = the numbers of a row
         reward      = (column of the next row - centre) / scale, the cumulant that is predicted
 
-    centre and scale are mean and standard deviation of the column over the first `scaling_rows` rows. Columns that are
-    no numbers in the first row, such as dates, are left out. An episode is one pass over the file, and its end is a
-    truncation.
+    centre and scale are mean and standard deviation of the column over the first `scaling_rows`
+    rows. Columns that are no numbers in the first row, such as dates, are left out. An episode is
+    one pass over the file, and its end is a truncation.
 
     Args:
         path: file with one row for each step: CSV, TSV, JSON lines or parquet, gzip or not.
         column: name of the column whose future is predicted.
         scaling_rows: number of rows at the beginning of the file that the cumulant is scaled by.
-        digest: SHA-256 that the file must have. `foretrace rl` records it, so that a run goes on with the same rows.
+        digest: SHA-256 that the file must have. `foretrace rl` records it, so that a run goes on
+            with the same rows.
             Default: any.
 
     Raises:
-        ValueError: a scaling_rows below two. What is wrong with the file, or its column, is said where it is read.
+        ValueError: a scaling_rows below two. What is wrong with the file, or its column, is said
+            where it is read.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "load.csv"
@@ -92,24 +94,27 @@ class Series(Task):
         """Numbers of the file.
 
         Raises:
-            ValueError: no file or column is named, the file cannot be read, is another one than `digest` says, holds
-                text or gaps in a column of numbers, has fewer than three rows or too many numbers, or lacks the column.
+            ValueError: no file or column is named, the file cannot be read, is another one than
+                `digest` says, holds text or gaps in a column of numbers, has fewer than three rows
+                or too many numbers, or lacks the column.
         """
         if not self.path or not self.column:
             raise ValueError(
-                f"Series(path={self.path!r}, column={self.column!r}) must name a file and one of its columns: "
-                "--environment.path FILE --environment.column NAME"
+                f"Series(path={self.path!r}, column={self.column!r}) must name a file and one of "
+                "its columns: --environment.path FILE --environment.column NAME"
             )
         path = Path(self.path).expanduser()
         try:
             status = path.stat()
         except OSError as error:
-            raise ValueError(f"Series(path={self.path!r}) cannot be read: {error.strerror}") from error
+            raise ValueError(
+                f"Series(path={self.path!r}) cannot be read: {error.strerror}"
+            ) from error
         table = _read(str(path), status.st_mtime_ns, status.st_size, self.digest)
         if self.column not in table.columns:
             raise ValueError(
-                f"Series(column={self.column!r}) is not a column of numbers of {path.name}; choose one of "
-                f"{', '.join(table.columns)}"
+                f"Series(column={self.column!r}) is not a column of numbers of {path.name}; choose "
+                f"one of {', '.join(table.columns)}"
             )
         return table
 
@@ -149,7 +154,9 @@ class Series(Task):
         row = jnp.zeros((), jnp.int32)
         return row, self._seen(row)
 
-    def step(self, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Int[Array, ""], TimeStep]:
+    def step(
+        self, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[Int[Array, ""], TimeStep]:
         """Go on to the next row; the action does nothing."""
         row = state + 1
         observation = self._seen(row)
@@ -157,7 +164,9 @@ class Series(Task):
         one, last = jnp.ones((), observation.dtype), row == self.row_count - 1
         return row, TimeStep(observation, reward, jnp.array(False), last, one)
 
-    def value(self, state: Int[Array, ""], discount: float) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    def value(
+        self, state: Int[Array, ""], discount: float
+    ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
         """Return the discounted sum of what follows a row, and whether it is known."""
         values, known = self.values(discount)
         return jnp.asarray(values, jnp.result_type(float))[state], jnp.asarray(known)[state]
@@ -179,9 +188,13 @@ class Series(Task):
             return found
         errors = {
             "the best constant for these rows": values[chosen].var(),
-            "the last value, as if it went on": np.mean((self.cumulants() / (1 - discount) - values)[chosen] ** 2),
+            "the last value, as if it went on": np.mean(
+                (self.cumulants() / (1 - discount) - values)[chosen] ** 2
+            ),
         }
-        return found | {name: float(error / self.spread(discount)) for name, error in errors.items()}
+        return found | {
+            name: float(error / self.spread(discount)) for name, error in errors.items()
+        }
 
     def _seen(self, row: Int[Array, ""]) -> Float[Array, "I"]:
         return jnp.asarray(self.table.rows, jnp.result_type(float))[row]
@@ -191,7 +204,10 @@ class Series(Task):
 def _read(path: str, modified: int, size: int, digest: str | None) -> Table:
     """Return the numbers of a file; it is read once, and again if it has changed."""
     if digest is not None and sha256(Path(path)) != digest:
-        raise ValueError(f"{path} has changed since the run began; give the run its file back, or begin a new run")
+        raise ValueError(
+            f"{path} has changed since the run began; give the run its file back, or begin a new "
+            "run"
+        )
     columns: tuple[str, ...] = ()
     rows: list[list[float]] = []
     for row, position in _source(path).rows():
@@ -202,13 +218,14 @@ def _read(path: str, modified: int, size: int, digest: str | None) -> Table:
         for name in columns:
             if not _is_number(row.get(name)):
                 raise ValueError(
-                    f"{path}: line {position.line}: {name}={row.get(name)!r} is no finite number, unlike the first "
-                    "row; fill gaps, or leave the column out"
+                    f"{path}: line {position.line}: {name}={row.get(name)!r} is no finite number, "
+                    "unlike the first row; fill gaps, or leave the column out"
                 )
         rows.append([float(row[name]) for name in columns])
         if len(rows) * len(columns) > MOST_NUMBERS:
             raise ValueError(
-                f"{path} has more than {MOST_NUMBERS:,} numbers, which are held in memory; take a part of it"
+                f"{path} has more than {MOST_NUMBERS:,} numbers, which are held in memory; take a "
+                "part of it"
             )
     if len(rows) < 3:
         raise ValueError(f"{path} has {len(rows)} rows, expected at least 3")
@@ -220,7 +237,8 @@ def _source(path: str) -> Source:
         return Source(path)
     except SourceError as error:
         raise ValueError(
-            f"Series(path={path!r}): the name must end with .csv, .tsv, .jsonl or .parquet, also with .gz after it"
+            f"Series(path={path!r}): the name must end with .csv, .tsv, .jsonl or .parquet, also "
+            "with .gz after it"
         ) from error
 
 

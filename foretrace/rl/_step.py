@@ -102,7 +102,9 @@ class LearningStep:
         size = _sensitivity_norm(found.carry, jnp.zeros_like(update.norm))
         tested = (output, td_error, found.carry.h, norm(after.trace), size, update.norm)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
-        accepted = jnp.isfinite(jnp.concatenate([part.ravel() for part in real_parts(tested)])).all()
+        accepted = jnp.isfinite(
+            jnp.concatenate([part.ravel() for part in real_parts(tested)])
+        ).all()
         info = AgentInfo(
             td_error=td_error,
             value=state.value,
@@ -126,7 +128,12 @@ class LearningStep:
         return self._each(self.method.next_value)(outputs, noise)
 
     def act(
-        self, state: AgentState, carry: Carry | None, observation: Array, begins: Array, key: PRNGKeyArray | None
+        self,
+        state: AgentState,
+        carry: Carry | None,
+        observation: Array,
+        begins: Array,
+        key: PRNGKeyArray | None,
     ) -> tuple[Array, Float[Array, "*B O"], Carry | None]:
         """Choose an action, the greedy one without a key, and learn nothing.
 
@@ -162,19 +169,24 @@ class LearningStep:
     def _left(self, state: AgentState, outcome: Outcome) -> AgentState:
         """Return the state after a refused step.
 
-        An end needs no further observation to be learned from; of the rest, the next one is missing.
+        An end needs no further observation to be learned from; of the rest, the next one is
+        missing.
         """
         left = outcome._replace(known=outcome.known & outcome.done)
         return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))
 
-    def _including(self, observations: Moments | None, observation: Array) -> tuple[Moments | None, Array]:
+    def _including(
+        self, observations: Moments | None, observation: Array
+    ) -> tuple[Moments | None, Array]:
         """Return the moments with one more observation of each stream, and the network's input."""
         if observations is None:
             return None, observation
         observations = observations.including(observation.reshape(-1, observation.shape[-1]))
         return observations, observations.normalised(observation)
 
-    def _scaled(self, rewards: RewardScale | None, outcome: Outcome) -> tuple[RewardScale | None, Float[Array, "*B"]]:
+    def _scaled(
+        self, rewards: RewardScale | None, outcome: Outcome
+    ) -> tuple[RewardScale | None, Float[Array, "*B"]]:
         """Return the scale of rewards with one more reward of each stream, and the scaled reward."""
         if rewards is None:
             return None, outcome.reward
@@ -236,14 +248,18 @@ class LearningStep:
         grads, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
         return both._replace(loss=both.loss[0], grads=grads), entropy
 
-    def _with_entropy(self, trace: Network, entropy_grads: Network | None, td_error: Array) -> Network:
+    def _with_entropy(
+        self, trace: Network, entropy_grads: Network | None, td_error: Array
+    ) -> Network:
         """Add the gradient of the entropy with the sign of the error: updates always raise it."""
         if entropy_grads is None:
             return trace
         sign = self.method.entropy * jnp.sign(td_error)
         return jax.tree.map(lambda z, g: z + _along(sign, g) * g, trace, entropy_grads)
 
-    def _decayed(self, trace: Network, grads: Network, outcome: Outcome, output: Array, noise: Array) -> Network:
+    def _decayed(
+        self, trace: Network, grads: Network, outcome: Outcome, output: Array, noise: Array
+    ) -> Network:
         """Return the decayed trace with one more gradient of each stream."""
         keep = outcome.discount * self.trace_decay
         # Where an error is missing, later ones say nothing of what came before it.
@@ -251,7 +267,9 @@ class LearningStep:
         keep = jnp.where(ended | self._each(self.method.cuts_trace)(output, noise), 0.0, keep)
         return jax.tree.map(lambda z, g: _along(keep, z) * z + g, trace, grads)
 
-    def _updated(self, state: AgentState, moves: Bool[Array, ""], td_error: Array, trace: Network) -> Update:
+    def _updated(
+        self, state: AgentState, moves: Bool[Array, ""], td_error: Array, trace: Network
+    ) -> Update:
         """Return the parameters after a step along the trace."""
         step_size = jnp.ones_like(td_error)
         if isinstance(self.optimizer, ObGD):
@@ -270,7 +288,9 @@ class LearningStep:
     def _mean(self, network: Network, weights: Array, trace: Network) -> Network:
         """Return the mean over streams of a weight times the trace."""
         if self.batch_size in (None, 1):
-            return jax.tree.map(lambda z, p: weights.reshape(()) * z.reshape(p.shape), trace, network)
+            return jax.tree.map(
+                lambda z, p: weights.reshape(()) * z.reshape(p.shape), trace, network
+            )
         return jax.tree.map(lambda z: jnp.tensordot(weights, z, 1) / self.batch_size, trace)
 
 

@@ -31,8 +31,9 @@ class TMaze(Task):
         corridor          (1, 0, 1)
         junction          (0, 1, 0)
 
-    Actions are north, east, south and west. At the junction, north and south end the episode with reward 4 at the
-    goal and -0.1 elsewhere. Standing still, which is walking into a wall, has reward -0.1; every other step 0.
+    Actions are north, east, south and west. At the junction, north and south end the episode with
+    reward 4 at the goal and -0.1 elsewhere. Standing still, which is walking into a wall, has
+    reward -0.1; every other step 0.
 
     Args:
         corridor: number of steps from the start to the junction.
@@ -72,7 +73,9 @@ class TMaze(Task):
         state = TMazeState(zero, jax.random.bernoulli(key), zero)
         return state, self._seen(state)
 
-    def step(self, state: TMazeState, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[TMazeState, TimeStep]:
+    def step(
+        self, state: TMazeState, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[TMazeState, TimeStep]:
         """Walk, or turn at the junction."""
         at_junction, turns = state.place == self.corridor, (action == NORTH) | (action == SOUTH)
         move = jnp.where(action == EAST, 1, jnp.where(action == WEST, -1, 0))

@@ -18,12 +18,14 @@ class TraceConditioning(Task):
         observation = (stimulus, event, distractors)
         reward      = event, the cumulant that is predicted
 
-    Between an event and the next stimulus lies a random number of steps, uniform in [pause, 2 pause]. Nothing marks the
-    interval: what tells when the event comes is the memory of the stimulus. The stream has no episodes.
+    Between an event and the next stimulus lies a random number of steps, uniform in [pause, 2
+    pause]. Nothing marks the
+    interval: what tells when the event comes is the memory of the stimulus. The stream has no
+        episodes.
 
     Args:
-        interval: number of steps from the stimulus to the event; at least two, since predictions are compared with the
-            best constant between the two.
+        interval: number of steps from the stimulus to the event; at least two, since predictions
+            are compared with the best constant between the two.
         pause: smallest number of steps from an event to the next stimulus. Default: four intervals.
         distractors: number of inputs that are 1 at random, with probability 0.1 each.
 
@@ -62,25 +64,35 @@ class TraceConditioning(Task):
         """Begin in a pause; the state is the number of steps to the next event."""
         return self._observed(self._drawn(key), key)
 
-    def step(self, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Int[Array, ""], TimeStep]:
+    def step(
+        self, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[Int[Array, ""], TimeStep]:
         """Go on by a step; the action does nothing."""
         state, observation = self._observed(jnp.where(state == 0, self._drawn(key), state - 1), key)
         false, one = jnp.array(False), jnp.ones((), observation.dtype)
         return state, TimeStep(observation, observation[1], false, false, one)
 
-    def value(self, state: Int[Array, ""], discount: float) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    def value(
+        self, state: Int[Array, ""], discount: float
+    ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
         """Return the discounted sum of future events, and whether the past tells it: from a stimulus to its event.
 
-            V(s) = discount^(s - 1) + discount^s V(0) with s steps to the event,   V(0) = g / (1 - discount g)
+            V(s) = discount^(s - 1) + discount^s V(0) with s steps to the event,   V(0) = g / (1 -
+            discount g)
 
         g is the mean of discount^d over the number of steps d that is drawn after an event.
         """
         first = self.least_pause - 1 + self.interval
-        g = (discount ** jnp.arange(first, first + self.least_pause + 1, dtype=jnp.result_type(float))).mean()
+        g = (
+            discount
+            ** jnp.arange(first, first + self.least_pause + 1, dtype=jnp.result_type(float))
+        ).mean()
         after = g / (1 - discount * g)
         known = (state >= 1) & (state <= self.interval)
         steps = jnp.maximum(state, 1).astype(g.dtype)
-        return jnp.where(state == 0, after, discount ** (steps - 1) + discount**steps * after), known
+        return jnp.where(
+            state == 0, after, discount ** (steps - 1) + discount**steps * after
+        ), known
 
     def spread(self, discount: float) -> float:
         """Return the variance of the value between a stimulus and its event: the error of the best constant."""
@@ -92,7 +104,9 @@ class TraceConditioning(Task):
         pause = jax.random.randint(key, (), self.least_pause, 2 * self.least_pause + 1, jnp.int32)
         return pause - 1 + self.interval
 
-    def _observed(self, state: Int[Array, ""], key: PRNGKeyArray) -> tuple[Int[Array, ""], Float[Array, "I"]]:
+    def _observed(
+        self, state: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[Int[Array, ""], Float[Array, "I"]]:
         noise = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.1, (self.distractors,))
         shown = jnp.concatenate([jnp.stack([state == self.interval, state == 0]), noise])
         return state, shown.astype(jnp.result_type(float))

@@ -100,7 +100,9 @@ class Outcome(NamedTuple):
         return optax.tree.where(fine, self, ends)
 
 
-def check_transition(transition: Transition, front: tuple[int, ...], size: int, dtype: Any) -> Transition:
+def check_transition(
+    transition: Transition, front: tuple[int, ...], size: int, dtype: Any
+) -> Transition:
     """Return a transition of arrays.
 
     Raises:
@@ -147,7 +149,9 @@ def _check_cut(transition: Transition) -> None:
     truncated, terminated = transition.truncated, transition.terminated
     if transition.final_observation is not None:
         return
-    if isinstance(truncated, jax.core.Tracer) or (truncated.any() and not np.all(terminated >= truncated)):
+    if isinstance(truncated, jax.core.Tracer) or (
+        truncated.any() and not np.all(terminated >= truncated)
+    ):
         raise ValueError(
             "truncated is True without a final_observation: the value of the last observation "
             "stands for the rest of the episode; give Transition(…, final_observation=observation),"

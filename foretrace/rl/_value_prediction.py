@@ -40,13 +40,17 @@ class ValuePrediction:
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""
         if outputs != 1:
-            raise ValueError(f"ValuePrediction: the network has {outputs} outputs, expected 1, the value")
+            raise ValueError(
+                f"ValuePrediction: the network has {outputs} outputs, expected 1, the value"
+            )
 
     def action_count(self, outputs: int) -> int:
         """Return 1: there is nothing to choose."""
         return 1
 
-    def noise(self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype) -> Float[Array, "1"]:
+    def noise(
+        self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
+    ) -> Float[Array, "1"]:
         """Return zeros."""
         return jnp.zeros(1, dtype)
 

@@ -1,6 +1,7 @@
 """Streams of rows: a whole run, and estimators.
 
-`Classifier`, `Regressor` and `Forecaster` are estimators of river and need it; `SktimeForecaster` is one of sktime.
+`Classifier`, `Regressor` and `Forecaster` are estimators of river and need it; `SktimeForecaster`
+is one of sktime.
 """
 
 import importlib

@@ -15,7 +15,9 @@ def array_rows(X: Any) -> list[dict[Any, Any]]:
         ValueError: it is no array of rows and columns.
     """
     if np.ndim(X) != 2:
-        raise ValueError(f"X has the shape {np.shape(X)}, expected rows and columns; one column is X[:, None]")
+        raise ValueError(
+            f"X has the shape {np.shape(X)}, expected rows and columns; one column is X[:, None]"
+        )
     return [dict(enumerate(row)) for row in _elements(X)]
 
 
@@ -44,7 +46,9 @@ def targets_of(y: Any) -> list[Any]:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y.iloc[:, 0] if hasattr(y, "iloc") else y[:, 0]
     if y.ndim != 1:
-        raise ValueError(f"y has the shape {tuple(y.shape)}, expected one column: one target for each row")
+        raise ValueError(
+            f"y has the shape {tuple(y.shape)}, expected one column: one target for each row"
+        )
     if hasattr(y, "iloc"):
         return y.tolist()
     return _elements(y)
@@ -64,4 +68,6 @@ def check_lengths(rows: Sequence[Any], targets: Sequence[Any]) -> None:
         ValueError: the numbers differ.
     """
     if len(rows) != len(targets):
-        raise ValueError(f"X has {len(rows)} rows and y {len(targets)}; give one row of X for each value of y")
+        raise ValueError(
+            f"X has {len(rows)} rows and y {len(targets)}; give one row of X for each value of y"
+        )

@@ -60,22 +60,26 @@ class StreamConfig:
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
         target: column to predict. Not needed for a text, whose next character is predicted.
-        task: whether the target is a class or a number. Default: a class if it is text or has few whole numbers.
-        horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row itself.
-        delay: number of rows after which a label becomes known. A row is learned when its label comes.
-        chunk: number of rows that are learned in one call. More is faster; the experts learn row by row in any case,
-            but a network takes a chunk to follow a change. Default: 32 for the size fast if rows belong to no members,
-            else 1.
+        task: whether the target is a class or a number. Default: a class if it is text or has few
+            whole numbers.
+        horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
+            itself.
+        delay: number of rows after which a label becomes known. A row is learned when its label
+            comes.
+        chunk: number of rows that are learned in one call. More is faster; the experts learn row by
+            row in any case, but a network takes a chunk to follow a change. Default: 32 for the
+            size fast if rows belong to no members, else 1.
         previous: whether the last known target is an input, of the network and of the experts.
-        member: column that names the sensor, user or place of a row. Each member has its own memory and its own delay,
-            horizon and last known target; all share the network. The column is no input.
+        member: column that names the sensor, user or place of a row. Each member has its own memory
+            and its own delay, horizon and last known target; all share the network. The column is
+            no input.
         members: maximum number of members.
-        when_full: what happens to one member more: it takes the place of the member seen least recently (evict), or
-            the run stops (stop).
-        together: number of rows of distinct members that are learned in one step, by the mean of their gradients. A
-            step has fewer rows if a member comes again before it is full.
-        reset: column that is true or 1 on the first row of an episode. The memory (of that member) then starts anew,
-            and its pending labels are dropped. The column is no input.
+        when_full: what happens to one member more: it takes the place of the member seen least
+            recently (evict), or the run stops (stop).
+        together: number of rows of distinct members that are learned in one step, by the mean of
+            their gradients. A step has fewer rows if a member comes again before it is full.
+        reset: column that is true or 1 on the first row of an episode. The memory (of that member)
+            then starts anew, and its pending labels are dropped. The column is no input.
         numeric: columns that hold numbers, whatever the first rows look like.
         categorical: columns that hold categories.
         time: columns that hold dates and times in ISO format.
@@ -83,15 +87,21 @@ class StreamConfig:
         format: format of the source. Default: what its name tells.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
         encoding: encoding of the text.
-        bad_rows: what happens at a row that cannot be read: the run stops, or the row is skipped and counted.
-        outliers: what happens to a number more than `bound` standard deviations from its mean, in an input or the
-            target: it is moved to the bound (clip), treated as missing (mask), or stops the run. An input that is not
+        bad_rows: what happens at a row that cannot be read: the run stops, or the row is skipped
+            and counted.
+        outliers: what happens to a number more than `bound` standard deviations from its mean, in
+            an input or the
+            target: it is moved to the bound (clip), treated as missing (mask), or stops the run. An
+                input that is not
             a finite number is missing, or stops the run.
         bound: number of standard deviations beyond which a number is an outlier.
-        categories: number of inputs of a categorical column, one of them for missing and unknown categories.
-        classes: maximum number of classes. Default: twice the number in the first rows, at least 16; 256 for a text.
+        categories: number of inputs of a categorical column, one of them for missing and unknown
+            categories.
+        classes: maximum number of classes. Default: twice the number in the first rows, at least
+            16; 256 for a text.
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
-        look_ahead: number of rows that decide the kinds of the columns and the target, before the first is learned.
+        look_ahead: number of rows that decide the kinds of the columns and the target, before the
+            first is learned.
         model: the network, its learning rule and its optimiser.
         log_every: number of rows between lines of metrics.
         checkpoint_every: number of rows between checkpoints.
@@ -144,7 +154,9 @@ class StreamConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name, most in MOST.items():
             if (value := getattr(self, name)) is not None and value > most:
-                raise ValueError(f"{name}={value} must be at most {most}: what it counts is kept in memory")
+                raise ValueError(
+                    f"{name}={value} must be at most {most}: what it counts is kept in memory"
+                )
         for name in ("horizon", "delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
@@ -159,8 +171,9 @@ class StreamConfig:
             return
         if not isinstance(self.source, str | os.PathLike):
             raise TypeError(
-                f"source is a {type(self.source).__name__}, expected the path of a file, or - for standard input; rows "
-                "in memory are learned by ft.stream.Classifier and Regressor, a series by ft.stream.SktimeForecaster"
+                f"source is a {type(self.source).__name__}, expected the path of a file, or - for "
+                "standard input; rows in memory are learned by ft.stream.Classifier and Regressor, "
+                "a series by ft.stream.SktimeForecaster"
             )
         object.__setattr__(self, "source", os.fspath(self.source))
 
@@ -169,22 +182,34 @@ class StreamConfig:
             object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
         for name in self.columns_of_given_kind:
             if self.columns_of_given_kind.count(name) > 1:
-                raise ValueError(f"column {name!r} is named twice among numeric, categorical, time and ignore")
+                raise ValueError(
+                    f"column {name!r} is named twice among numeric, categorical, time and ignore"
+                )
 
     def _check_members(self) -> None:
         if self.together > 1 and self.member is None:
-            raise ValueError(f"together={self.together} learns rows of several members in one step: name --member")
+            raise ValueError(
+                f"together={self.together} learns rows of several members in one step: name "
+                "--member"
+            )
         if self.together > self.members:
-            raise ValueError(f"together={self.together} rows of distinct members need at least as many --members")
+            raise ValueError(
+                f"together={self.together} rows of distinct members need at least as many --members"
+            )
         if self.chunk != 1 and self.has_members:
             raise ValueError(
-                f"chunk={self.chunk} does not go with --member or --reset, whose rows are learned one by one; leave it "
-                "out, or learn rows of several members in one step by --together"
+                f"chunk={self.chunk} does not go with --member or --reset, whose rows are learned "
+                "one by one; leave it out, or learn rows of several members in one step by "
+                "--together"
             )
         special = [name for name in (self.target, self.member, self.reset) if name is not None]
         for name in special:
-            if special.count(name) > 1 or (name != self.target and name in self.columns_of_given_kind):
-                raise ValueError(f"column {name!r} cannot be the --member or the --reset and have another role")
+            if special.count(name) > 1 or (
+                name != self.target and name in self.columns_of_given_kind
+            ):
+                raise ValueError(
+                    f"column {name!r} cannot be the --member or the --reset and have another role"
+                )
 
     def without_effect(self, **of_rows: Any) -> list[NoEffect]:
         """Return the options that were given and have no effect.

@@ -36,13 +36,14 @@ _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1}
 class OnlineEstimator:
     """Learn row by row, from one stream or from many; the model is made when the first row comes.
 
-    A row or target that is refused changes nothing. Several threads may share an estimator: each call is done as a
-    whole, so that the result is that of the calls in some order.
+    A row or target that is refused changes nothing. Several threads may share an estimator: each
+    call is done as a whole, so that the result is that of the calls in some order.
 
     Args:
         size: size of the model; None for that of `model`.
         model: options of the model; None for those of the size.
-        features: number of inputs; None for as many as the first row needs, and some for later features.
+        features: number of inputs; None for as many as the first row needs, and some for later
+            features.
         previous: whether the last known target is an input.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
@@ -87,7 +88,9 @@ class OnlineEstimator:
 
     def _without_effect(self) -> list[NoEffect]:
         known = self._config.known(classes=self._predicts_classes, members=self.member is not None)
-        return without_effect(known, {ModelConfig: vars(self._config), StreamConfig: {"members": self.members}})
+        return without_effect(
+            known, {ModelConfig: vars(self._config), StreamConfig: {"members": self.members}}
+        )
 
     @locked
     def leave(self, name: Hashable) -> None:
@@ -132,7 +135,9 @@ class OnlineEstimator:
     def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
         ignore = () if self.member is None else (self.member,)
         encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
-        encoder.look_at(x)  # earlier values of the numbers of the first row are features of the experts
+        encoder.look_at(
+            x
+        )  # earlier values of the numbers of the first row are features of the experts
         labels = self._new_labels(encoder, known)
         members = None if self.member is None else self.members
         model = resolve(self._config, shape_of(labels, members=members))
@@ -170,7 +175,9 @@ class OnlineEstimator:
             self._intake, self._state = intake, result.state
         return np.asarray(result.mixed.newest)[0]
 
-    def _learn_all(self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()) -> None:
+    def _learn_all(
+        self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()
+    ) -> None:
         """Learn from rows in their order; if one is refused, from none.
 
         Args:
@@ -198,32 +205,46 @@ class OnlineEstimator:
 
     def _members(self, name: Hashable) -> Intake:
         if self._intake is None or self.member is None:
-            raise KeyError(f"{name!r} is no member: none has come yet, or the model was made without `member`")
+            raise KeyError(
+                f"{name!r} is no member: none has come yet, or the model was made without `member`"
+            )
         return self._intake
 
     @locked
     def __getstate__(self) -> dict[str, Any]:
         # A copy: what is pickled later must not change meanwhile in another thread.
-        state = copy.deepcopy({name: value for name, value in self.__dict__.items() if name != "_state"})
-        # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as NumPy's.
+        state = copy.deepcopy(
+            {name: value for name, value in self.__dict__.items() if name != "_state"}
+        )
+        # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as
+        # NumPy's.
         leaves = jax.tree.leaves(self._state)
         state["_state"] = None
         if self._state is not None:
-            state["_state"] = [np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves]
+            state["_state"] = [
+                np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves
+            ]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = dict(state)
         if (intake := self._intake) is not None and state["_state"] is not None:
             like, tree = jax.tree.flatten(jax.eval_shape(lambda: first_state(intake.mixture)))
-            as_saved = [jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like]
-            if [(a.shape, a.dtype) for a in state["_state"]] != [(a.shape, a.dtype) for a in as_saved]:
+            as_saved = [
+                jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like
+            ]
+            if [(a.shape, a.dtype) for a in state["_state"]] != [
+                (a.shape, a.dtype) for a in as_saved
+            ]:
                 raise ValueError(
-                    f"this {type(self).__name__} was pickled by a version of foretrace that kept its state in other "
-                    "arrays, or with another jax_enable_x64; unpickle it as it was pickled, or learn again"
+                    f"this {type(self).__name__} was pickled by a version of foretrace that kept "
+                    "its state in other arrays, or with another jax_enable_x64; unpickle it as it "
+                    "was pickled, or learn again"
                 )
             pairs = zip(state["_state"], like, strict=True)
-            leaves = [jax.random.wrap_key_data(leaf) if is_key(one) else leaf for leaf, one in pairs]
+            leaves = [
+                jax.random.wrap_key_data(leaf) if is_key(one) else leaf for leaf, one in pairs
+            ]
             self._state = copy_state(jax.tree.unflatten(tree, leaves))
 
 
@@ -240,6 +261,6 @@ def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
 def _check_row(x: Any) -> None:
     if not isinstance(x, Mapping):
         raise TypeError(
-            f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an array go to "
-            "partial_fit and predict"
+            f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an "
+            "array go to partial_fit and predict"
         )

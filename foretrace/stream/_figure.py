@@ -9,7 +9,15 @@ from foretrace._runs.escape import for_plot
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._report import BASELINES, OWN_NAME, SCORES, main_score, read, title, typical_parts
+from foretrace.stream._report import (
+    BASELINES,
+    OWN_NAME,
+    SCORES,
+    main_score,
+    read,
+    title,
+    typical_parts,
+)
 
 _CURVES = ("accuracy", "log_loss", "calibration_error", "mae", "rmse", "coverage")
 _OWN, _BASELINE, _EXPERT, _REST = "tab:blue", "tab:orange", "0.65", "0.85"
@@ -20,8 +28,8 @@ _SHOWN = 7
 def figure(run_dir: str | os.PathLike[str]) -> str:
     """Draw a run into its `curves.png`; return the file's path.
 
-    Scores of the lines of the record; if there are experts, their weights and their scores over all rows; the time of a
-    row, part by part, and memory.
+    Scores of the lines of the record; if there are experts, their weights and their scores over all
+    rows; the time of a row, part by part, and memory.
 
     Raises:
         RunError: there is no run, or it has no measurement yet.
@@ -29,7 +37,8 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     """
     run = Run(Path(run_dir))
     config, records = read(run.path)
-    # A stream with fewer rows than --log-every has no line but its result: points instead of curves.
+    # A stream with fewer rows than --log-every has no line but its result: points instead of
+    # curves.
     lines = [record for record in records if record["kind"] == "stream"] or records[-1:]
     total = records[-1].get("total", records[-1])
     names = [name for name in _CURVES if name in total]
@@ -58,7 +67,9 @@ def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: Strea
     for prefix, what in {"": OWN_NAME, **BASELINES}.items():
         points = [(line["step"], line[prefix + name]) for line in lines if prefix + name in line]
         if points:
-            axes.plot(*zip(*points, strict=True), label=what, lw=1.5 if not prefix else 1, marker=marker)
+            axes.plot(
+                *zip(*points, strict=True), label=what, lw=1.5 if not prefix else 1, marker=marker
+            )
     if name == "coverage":
         axes.axhline(config.coverage, color=_BASELINE, lw=1, label="the share asked for")
         axes.set_ylim(min(0.5, *axes.get_ylim()), 1)
@@ -71,7 +82,10 @@ def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: Strea
 def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
     """Draw the weights of the experts over the rows, the heaviest ones in colours of their own."""
     lines = [line for line in lines if line.get("weights")]
-    mean = {name: sum(line["weights"][name] for line in lines) / len(lines) for name in lines[0]["weights"]}
+    mean = {
+        name: sum(line["weights"][name] for line in lines) / len(lines)
+        for name in lines[0]["weights"]
+    }
     heavy = sorted(mean, key=lambda name: mean[name], reverse=True)[:_SHOWN]
     steps = [line["step"] for line in lines]
     areas = [[line["weights"][name] for line in lines] for name in heavy]
@@ -85,14 +99,25 @@ def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
     axes.stackplot(steps, areas, labels=labels, colors=colors)
     handles, found = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], found[::-1], fontsize=7, loc="lower left", framealpha=0.7)
-    axes.set(title="weights: what the stream needed", xlabel="row", ylim=(0, 1), xlim=(steps[0], steps[-1]))
+    axes.set(
+        title="weights: what the stream needed",
+        xlabel="row",
+        ylim=(0, 1),
+        xlim=(steps[0], steps[-1]),
+    )
 
 
-def _draw_ranking(axes: Any, last: dict[str, Any], total: dict[str, float], config: StreamConfig) -> None:
+def _draw_ranking(
+    axes: Any, last: dict[str, Any], total: dict[str, float], config: StreamConfig
+) -> None:
     """Draw the scores of the mixture, of the baselines and of the experts over all rows, the best one on top."""
     score = main_score(total)
     found = [(OWN_NAME, total[score], _OWN)]
-    found += [(what, total[prefix + score], _BASELINE) for prefix, what in BASELINES.items() if prefix + score in total]
+    found += [
+        (what, total[prefix + score], _BASELINE)
+        for prefix, what in BASELINES.items()
+        if prefix + score in total
+    ]
     found += [(name, value, _EXPERT) for name, value in last["experts"].items()]
     found.sort(key=lambda row: row[1], reverse=score != "accuracy")
     names, values, colors = zip(*found, strict=True)

@@ -58,9 +58,9 @@ def reach(rows: int, groups: Sequence[str]) -> str:
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each column of the first rows that looks like a mistake.
 
-    A category with a new value in almost every row may be a number with a unit or a decimal comma, or an identifier. A
-    constant says nothing, and its first change counts as an outlier. Classes that hardly repeat cannot be learned. A
-    class named "NA" may be a missing label.
+    A category with a new value in almost every row may be a number with a unit or a decimal comma,
+    or an identifier. A constant says nothing, and its first change counts as an outlier. Classes
+    that hardly repeat cannot be learned. A class named "NA" may be a missing label.
     """
     lines = []
     for column in plan.columns:
@@ -69,31 +69,42 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
             continue
         if column.kind == "categorical" and _is_mostly_unique(values):
             lines.append(
-                f"column {column.name!r} has {len(set(values))} different texts in {len(values)} rows, such as "
-                f"{values[0][:40]!r}; if they are numbers, write them as 1234.5; if they name rows, --ignore the column"
+                f"column {column.name!r} has {len(set(values))} different texts in {len(values)} "
+                f"rows, such as {values[0][:40]!r}; if they are numbers, write them as 1234.5; if "
+                "they name rows, --ignore the column"
             )
         elif len(set(values)) == 1:
-            lines.append(f"column {column.name!r} is {values[0][:40]!r} in all of the first {len(values)} rows")
+            lines.append(
+                f"column {column.name!r} is {values[0][:40]!r} in all of the first {len(values)} "
+                "rows"
+            )
     if config.target is None:
         return lines
     values = _present(rows, config.target, is_absent if plan.classes else is_missing)
     if unclear := [value for value in values if plan.classes and is_missing(value)]:
         lines.append(
-            f"the target {config.target!r} is {unclear[0]!r} in {unclear.count(unclear[0])} of the first "
-            f"{len(values)} rows, and this is a class of its own; leave the field empty where a label is missing"
+            f"the target {config.target!r} is {unclear[0]!r} in {unclear.count(unclear[0])} of the "
+            f"first {len(values)} rows, and this is a class of its own; leave the field empty "
+            "where a label is missing"
         )
     if len(values) >= MIN_ROWS:
         if len(set(values)) == 1:
-            lines.append(f"the target {config.target!r} is {values[0][:40]!r} in all of the first {len(values)} rows")
+            lines.append(
+                f"the target {config.target!r} is {values[0][:40]!r} in all of the first "
+                f"{len(values)} rows"
+            )
         elif plan.classes and _is_mostly_unique(values):
             lines.append(
-                f"the target {config.target!r} has {len(set(values))} classes in {len(values)} rows, such as "
-                f"{values[0][:40]!r}; if they are numbers, write them as 1234.5 and choose --task regression"
+                f"the target {config.target!r} has {len(set(values))} classes in {len(values)} "
+                f"rows, such as {values[0][:40]!r}; if they are numbers, write them as 1234.5 and "
+                "choose --task regression"
             )
     return lines
 
 
-def _present(rows: Sequence[Mapping[str, Any]], name: str, lacks: Callable[[Any], bool] = is_missing) -> list[str]:
+def _present(
+    rows: Sequence[Mapping[str, Any]], name: str, lacks: Callable[[Any], bool] = is_missing
+) -> list[str]:
     return [str(row[name]) for row in rows if not lacks(row.get(name))]
 
 
@@ -102,4 +113,6 @@ def _is_mostly_unique(values: Sequence[str]) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return ", ".join(names[:_SHOWN]) + (
+        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    )

@@ -65,10 +65,12 @@ class Intake:
         labels: inputs and pending labels of a member before its first row.
         config: options of the model that learns, as `resolve` returns them.
         shape: shape of the stream, as `resolve` returns it.
-        member: column that names the member of a row; None if all rows belong to one member, named None.
+        member: column that names the member of a row; None if all rows belong to one member, named
+            None.
         reset: column that is true where a member starts anew.
         when_full: what happens to one member more than there are slots.
-        as_text: whether names are compared by their text, as a checkpoint holds them; a missing name is then "".
+        as_text: whether names are compared by their text, as a checkpoint holds them; a missing
+            name is then "".
     """
 
     def __init__(
@@ -129,7 +131,9 @@ class Intake:
         """Learn from rows with their targets, at most `size`; there may be fewer. `state` is donated."""
         # All names and flags first: a bad one raises an error before anything has changed.
         arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
-        found = [self.labels.push(name, row, value, reset=reset) for name, row, value, reset in arrivals]
+        found = [
+            self.labels.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
+        ]
         resolved = [row.resolved for row in found]
         packed = self._packed(found, resolved, self._for_network(resolved), size=self.size)
         self.newest_slot = found[-1].slot.number
@@ -141,7 +145,9 @@ class Intake:
     def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next of its member; nothing changes."""
         found = self.labels.encode(self.name(row), row)
-        return np.asarray(self.mixture.predict(state, self._packed([found], size=self.shape.together)))[0]
+        return np.asarray(
+            self.mixture.predict(state, self._packed([found], size=self.shape.together))
+        )[0]
 
     def advance(self, state: State, row: Row, value: Any) -> tuple[np.ndarray, State, Context]:
         """Return the outputs for the next row, the state behind it, and what was known of the target before it.
@@ -161,7 +167,10 @@ class Intake:
         if self.shape.members is None:
             return {}
         table = self.labels.table
-        return {"members": {"present": len(table), "joins": 0, "evictions": 0, "resets": 0} | dict(table.counts)}
+        return {
+            "members": {"present": len(table), "joins": 0, "evictions": 0, "resets": 0}
+            | dict(table.counts)
+        }
 
     def pop_news(self) -> list[str]:
         """Return what encoder and target could not use for the first time, a sentence each, and forget it."""
@@ -187,7 +196,9 @@ class Intake:
         self.for_network = deque(map(self.labels.shared.labelled_row, saved.for_network))
         self.newest_slot, self.num_steps = saved.newest_slot, saved.num_steps
 
-    def _packed(self, found: Sequence[MemberRow], *labels: Sequence[LabelledRow | None], size: int) -> np.ndarray:
+    def _packed(
+        self, found: Sequence[MemberRow], *labels: Sequence[LabelledRow | None], size: int
+    ) -> np.ndarray:
         """Return rows, those whose labels came, and those whose labels the network learns, as one array."""
         xs, contexts = np.stack([row.inputs for row in found]), [row.context for row in found]
         slots, is_new = [row.slot.number for row in found], [row.slot.is_new for row in found]
@@ -220,8 +231,8 @@ class Intake:
         value = row.get(self.reset)
         if (flag := as_flag(value)) is None:
             raise ValueError(
-                f"column {self.reset!r} holds {str(value)[:80]!r}; the column of --reset must be true or 1 where an "
-                "episode starts, and false, 0 or empty elsewhere"
+                f"column {self.reset!r} holds {str(value)[:80]!r}; the column of --reset must be "
+                "true or 1 where an episode starts, and false, 0 or empty elsewhere"
             )
         return flag
 

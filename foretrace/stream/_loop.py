@@ -100,9 +100,11 @@ class StreamLoop:
             f"try a smaller --learning-rate (now {config.model.learning_rate}) or a smaller --clip "
             f"(now {config.model.clip})"
         )
-        # Names, flags and a full table are refused before anything changes, but for a later row of the same step.
-        # Each of these errors is a ValueError.
-        self.may_refuse = config.outliers == "stop" or (config.when_full == "stop" and config.together > 1)
+        # Names, flags and a full table are refused before anything changes, but for a later row of
+        # the same step. Each of these errors is a ValueError.
+        self.may_refuse = config.outliers == "stop" or (
+            config.when_full == "stop" and config.together > 1
+        )
         self.behind_checkpoint = False
         self.is_resumed = saved is not None
         self.clock = Clock()
@@ -114,8 +116,9 @@ class StreamLoop:
     def follow(self, stream: Rows, rows: int | None) -> StreamResult:
         """Learn from the rows of a stream, or from the first `rows`; an error saves the state before it is raised."""
         if not self.is_resumed or self.pipe is not None:
-            # The first rows of a pipe would be lost with a process that is killed. From here on, the
-            # checkpoint of a resumed run does not know of all bytes that were taken out of its pipe.
+            # The first rows of a pipe would be lost with a process that is killed. From here on,
+            # the checkpoint of a resumed run does not know of all bytes that were taken out of its
+            # pipe.
             self._save()
         if self.pipe is not None:
             self.pipe.meanwhile = self._save_while_waiting
@@ -149,13 +152,15 @@ class StreamLoop:
         self._save(end=True)
         self.behind_checkpoint = True
         if chunk and not self.stop.asked:
-            # After the checkpoint, so that a file that has grown continues as if its end had never been there: neither
-            # the short chunk nor a last line that was not complete.
+            # After the checkpoint, so that a file that has grown continues as if its end had never
+            # been there: neither the short chunk nor a last line that was not complete.
             self._learn(chunk, last=True)
             self._record_steps(all=True)
         if not self.stop.asked and not self._has_result():
             self._write("result", self.scores.total(), not_better_than=self.gains.not_better())
-        return StreamResult(self.run, self.position, self.scores.total(), self.stop.asked, **self._of_experts())
+        return StreamResult(
+            self.run, self.position, self.scores.total(), self.stop.asked, **self._of_experts()
+        )
 
     def _has_result(self) -> bool:
         """Return whether the record ends with the result of this row, of a run that was finished before."""
@@ -227,7 +232,8 @@ class StreamLoop:
             if before is not None:
                 self.intake.restore(json.loads(before))
             elif not isinstance(error, ValueError):
-                # Nobody knows how far it came: the last checkpoint is better than a state between two rows.
+                # Nobody knows how far it came: the last checkpoint is better than a state between
+                # two rows.
                 self.behind_checkpoint = True
             raise
 
@@ -238,7 +244,10 @@ class StreamLoop:
 
     def _record(self, at: int, mixed: Mixed, resolved: Sequence[LabelledRow | None]) -> None:
         """Score the predictions of a step and count whether the network accepted it."""
-        outputs, errors = np.asarray(mixed.resolved), np.asarray(mixed.errors)  # waits for the mixture
+        outputs, errors = (
+            np.asarray(mixed.resolved),
+            np.asarray(mixed.errors),
+        )  # waits for the mixture
         self.parts.end("mixture")
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:
@@ -281,7 +290,11 @@ class StreamLoop:
         self.time_of_last_log = now
         memory = resident_mib()
         steps = self.steps.window()
-        values: dict[str, Any] = {"rows_per_second": round(speed, 1), "resident_mib": memory, "microseconds": parts}
+        values: dict[str, Any] = {
+            "rows_per_second": round(speed, 1),
+            "resident_mib": memory,
+            "microseconds": parts,
+        }
         health: dict[str, float] = {}
         network, config = self.mixture.network, self.intake.config
         if network is not None:
@@ -300,9 +313,19 @@ class StreamLoop:
         self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
 
     def _write(self, kind: str, scores: dict[str, float], **more: Any) -> None:
-        counts = {**self.intake.encoder.counts, **self.intake.target.counts, "bad rows": self.position.bad}
+        counts = {
+            **self.intake.encoder.counts,
+            **self.intake.target.counts,
+            "bad rows": self.position.bad,
+        }
         counts = {name: count for name, count in counts.items() if count}
-        values = {**scores, **more, "scored": self.scores.rows, "refused": self.refused, "counts": counts}
+        values = {
+            **scores,
+            **more,
+            "scored": self.scores.rows,
+            "refused": self.refused,
+            "counts": counts,
+        }
         values |= self.intake.counts() | self._of_experts() | self.monitors.recent_coverage()
         if self.mixture.reach or self.mixture.network is None:
             values["reach"] = self.mixture.reach
@@ -346,7 +369,9 @@ class StreamLoop:
         except Exception as error:  # the first error is the one to tell
             self.show.say(f"the state could not be saved: {error}")
         else:
-            self.show.say(f"the state after row {self.position.row} is saved; --resume continues from there")
+            self.show.say(
+                f"the state after row {self.position.row} is saved; --resume continues from there"
+            )
 
     def _restore(self, saved: dict[str, Any]) -> State:
         self.position = Position(*saved["position"])

@@ -62,9 +62,9 @@ def shape_of(
 def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
     """Return the options of a model, with none left open, and the shape with the network in it.
 
-    Row by row, credit goes through all layers if memory allows: that is the exact gradient. What stands before the
-    recurrent layers is trained if its errors are known through time: by credit through all layers, or within chunks by
-    a rule that sends them back through time there.
+    Row by row, credit goes through all layers if memory allows: that is the exact gradient. What
+    stands before the recurrent layers is trained if its errors are known through time: by credit
+    through all layers, or within chunks by a rule that sends them back through time there.
     """
     if not config.has_network:
         return config, shape
@@ -85,9 +85,14 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
 def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     """Return whether sensitivities through all layers stay within the limits."""
     rule = as_rule(config.rule).with_depth(config.sizes()[0])
-    carry = jax.eval_shape(lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), rule))
-    # Each member and the spare slot keep a carry; with a delay also those of a ring, one more than there are steps.
-    num_carries = (1 if shape.members is None else shape.members + 1) * (2 + shape.delay if shape.delay else 1)
+    carry = jax.eval_shape(
+        lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), rule)
+    )
+    # Each member and the spare slot keep a carry; with a delay also those of a ring, one more than
+    # there are steps.
+    num_carries = (1 if shape.members is None else shape.members + 1) * (
+        2 + shape.delay if shape.delay else 1
+    )
     elements = real_numbers(carry)
     itemsize = jnp.dtype(config.sensitivity_dtype or jnp.result_type(float)).itemsize
     return elements <= MAX_EXACT_ELEMENTS and elements * itemsize * num_carries <= MAX_EXACT_BYTES
@@ -139,7 +144,9 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
     return Learner(
         _with_features(config, shape) if shape.network_features else _network(config, shape),
         rule=as_rule(config.rule).with_depth(config.credit_depth),
-        optimizer=adamw(config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor),
+        optimizer=adamw(
+            config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor
+        ),
         train_encoder=config.train_encoder,
         loss=_OfFirst(loss, shape.network_outputs) if shape.network_features else loss,
         sensitivity_dtype=config.sensitivity_dtype,

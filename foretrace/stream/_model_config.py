@@ -67,41 +67,50 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto); the same mixture without `events`, `memory`, `reservoir`
-            and `distant`, in chunks of 32 rows (fast); or a network beside the baselines, by a preset of depth, model
-            size and state size: tiny 1, 16, 16; small 2, 32, 32; medium 3, 64, 64; paper 4, 128, 64.
-        experts: experts of the mixture: last value, mean, season, majority (baselines); counts of labels that followed
-            the last ones (contexts, classes alone); least squares on the row, on few or many earlier rows and labels
-            (row, short, lags), on random features of these (wide) and of the row (waves); nearest neighbours;
-            stochastic gradient descent (gradient); least squares on the last unusual rows, however long ago (events);
-            modules that learn what to remember (memory); modules that are not trained (reservoir); single values of up
-            to 1,000 rows ago (distant); the recurrent network, and least squares on the row and the network's features
-            (network). The baselines always take part. Default: all but the network for auto, those before events for
-            fast, the network for the other sizes.
-        cell: recurrent layer of the network, by the names of `foretrace train`. The cells linear-rnn and gru are dense:
-            only the rule rtrl gives them the exact gradient through time. Default: lru.
+        size: what learns: a mixture of cheap experts (auto); the same mixture without `events`,
+            `memory`, `reservoir` and `distant`, in chunks of 32 rows (fast); or a network beside
+            the baselines, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2,
+            32, 32; medium 3, 64, 64; paper 4, 128, 64.
+        experts: experts of the mixture: last value, mean, season, majority (baselines); counts of
+            labels that followed the last ones (contexts, classes alone); least squares on the row,
+            on few or many earlier rows and labels (row, short, lags), on random features of these
+            (wide) and of the row (waves); nearest neighbours; stochastic gradient descent
+            (gradient); least squares on the last unusual rows, however long ago (events); modules
+            that learn what to remember (memory); modules that are not trained (reservoir); single
+            values of up to 1,000 rows ago (distant); the recurrent network, and least squares on
+            the row and the network's features (network). The baselines always take part. Default:
+            all but the network for auto, those before events for fast, the network for the other
+            sizes.
+        cell: recurrent layer of the network, by the names of `foretrace train`. The cells
+            linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
+            time. Default: lru.
         depth: number of recurrent layers. Default: that of the size.
         model_size: number of features between the layers. Default: that of the size.
-        state_size: number of recurrent units in each layer. Default: that of the size; the number of features for
-            cells that put out their state, such as gru.
-        rule: learning rule: which gradients are computed through time. Row by row, hybrid is the online rule. In
-            chunks, it sends errors back through time within the chunk, and uses sensitivities for the rows before it.
-        credit_depth: number of recurrent layers through whose memory an error travels on its way down; 0 is the
-            paper's rule, and the number of layers gives the exact gradient. Time and memory grow steeply with it.
-            Default: all layers if rows are learned one by one and the network is small (at most a million carried
+        state_size: number of recurrent units in each layer. Default: that of the size; the number
+            of features for cells that put out their state, such as gru.
+        rule: learning rule: which gradients are computed through time. Row by row, hybrid is the
+            online rule. In chunks, it sends errors back through time within the chunk, and uses
+            sensitivities for the rows before it.
+        credit_depth: number of recurrent layers through whose memory an error travels on its way
+            down; 0 is the paper's rule, and the number of layers gives the exact gradient. Time and
+            memory grow steeply with it.
+            Default: all layers if rows are learned one by one and the network is small (at most a
+                million carried
             elements for a stream, and 256 MiB for all), else 0; the run prints which.
-        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but was seen to lose what
-            it had learned after some thousand rows.
+        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but was
+            seen to lose what it had learned after some thousand rows.
         clip: maximum norm of a gradient; None for no clipping.
-        sensitivity_dtype: number format in which sensitivities are stored; bfloat16 halves their memory and rounds
-            them at random. Default: the format of the network.
-        train_encoder: whether the encoder and the norms before the recurrent layers are trained. Default: yes if their
-            errors are known through time (credit through all layers, or hybrid and bptt in chunks, or uoro), else no,
-            because training them on errors of the present row alone was seen to undo what was learned.
-        r_min: smallest modulus of the initial eigenvalues of the cell lru; closer to 1 remembers longer.
+        sensitivity_dtype: number format in which sensitivities are stored; bfloat16 halves their
+            memory and rounds them at random. Default: the format of the network.
+        train_encoder: whether the encoder and the norms before the recurrent layers are trained.
+            Default: yes if their errors are known through time (credit through all layers, or
+            hybrid and bptt in chunks, or uoro), else no, because training them on errors of the
+            present row alone was seen to undo what was learned.
+        r_min: smallest modulus of the initial eigenvalues of the cell lru; closer to 1 remembers
+            longer.
         r_max: largest modulus of the initial eigenvalues of the cell lru.
-        recurrent_factor: learning rate of eigenvalues and input gains, as a multiple of the learning rate. To remember
-            k rows, take about 1/k.
+        recurrent_factor: learning rate of eigenvalues and input gains, as a multiple of the
+            learning rate. To remember k rows, take about 1/k.
         seed: seed of the initial network.
 
     Raises:
@@ -126,9 +135,14 @@ class ModelConfig:
     seed: Annotated[int, NETWORK] = 0
 
     def __post_init__(self) -> None:
-        for name, value, names in (("size", self.size, get_args(Size)), ("cell", self.cell, (None, *BY_NAME))):
+        for name, value, names in (
+            ("size", self.size, get_args(Size)),
+            ("cell", self.cell, (None, *BY_NAME)),
+        ):
             if value not in names:
-                raise ValueError(f"{name}={value!r} must be one of {', '.join(filter(None, names))}")
+                raise ValueError(
+                    f"{name}={value!r} must be one of {', '.join(filter(None, names))}"
+                )
         for name in ("depth", "model_size", "state_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -138,20 +152,28 @@ class ModelConfig:
             unknown = [name for name in self.experts if name not in EXPERTS]
             if unknown or not self.experts:
                 raise ValueError(f"experts={self.experts} must name some of {', '.join(EXPERTS)}")
-        as_rule(self.rule).with_depth(self.credit_depth or 0)  # not every rule carries sensitivities
+        as_rule(self.rule).with_depth(
+            self.credit_depth or 0
+        )  # not every rule carries sensitivities
         if not self.has_network:
             given = [name for name in _chosen_by_default() if getattr(self, name) is not None]
             if given:
                 raise ValueError(
-                    f"{given[0]}={getattr(self, given[0])} is an option of the network, which takes no part: choose a "
-                    "size other than auto and fast, or name the network among the experts"
+                    f"{given[0]}={getattr(self, given[0])} is an option of the network, which "
+                    "takes no part: choose a size other than auto and fast, or name the network "
+                    "among the experts"
                 )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
         if not 0 <= self.r_min < self.r_max <= 1:
-            raise ValueError(f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1")
+            raise ValueError(
+                f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1"
+            )
         if not self.recurrent_factor >= 0:
-            raise ValueError(f"recurrent_factor={self.recurrent_factor} must not be negative; 0 keeps the eigenvalues")
+            raise ValueError(
+                f"recurrent_factor={self.recurrent_factor} must not be negative; 0 keeps the "
+                "eigenvalues"
+            )
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the experts that take part, in the order of `EXPERTS`; the baselines always do."""
@@ -186,7 +208,8 @@ class ModelConfig:
         taken = inspect.signature(self.cell_class).parameters
         options = {"state_size": self.state_size, "r_min": self.r_min, "r_max": self.r_max}
         if self.state_size is None and "state_size" in taken:
-            # A cell with a default of its own puts out its state, which has to be as wide as the features.
+            # A cell with a default of its own puts out its state, which has to be as wide as the
+            # features.
             needs_one = taken["state_size"].default is inspect.Parameter.empty
             options["state_size"] = self.sizes()[2] if needs_one else None
         return {name: value for name, value in options.items() if name in taken}

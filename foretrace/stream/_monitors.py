@@ -9,7 +9,8 @@
 | `dead_units` | share of features to which a layer adds the same, whatever comes | up to 0.5: half the width is lost |
 | `recent_coverage` | share of the last `LABELS` labels in their intervals | at most ten standard errors too small |
 
-A unit is dead if what its block adds to it had a standard deviation below 10^-6 over the last `PROBE` inputs.
+A unit is dead if what its block adds to it had a standard deviation below 10^-6 over the last
+`PROBE` inputs.
 """
 
 import math
@@ -48,8 +49,9 @@ LABELS = 1000
 
 _ERRORS = 10.0
 """Standard errors, of as many independent labels, by which this coverage may be too small: errors of
-forecasts follow each other, so a few are common. Too large is no fault: around exact predictions, an
-interval holds every label."""
+forecasts follow each other, so a few are common. Too large is no fault: around exact predictions,
+an interval holds every label.
+"""
 
 _DEAD = 1e-6
 
@@ -85,12 +87,19 @@ class Monitors:
         """Count the scores of a row: its coverage, and log loss, or error relative to that of the last known number."""
         if "coverage" in scores:
             self.inside.append(float(scores["coverage"]))
-        name, weight = ("log_loss", 1.0) if "log_loss" in scores else ("mae", scores["no_change_mae"])
+        name, weight = (
+            ("log_loss", 1.0) if "log_loss" in scores else ("mae", scores["no_change_mae"])
+        )
         if (lost := self.watch.add(scores[name], weight)) is not None:
-            what = "log loss" if name == "log_loss" else "error, relative to that of the last known number,"
+            what = (
+                "log loss"
+                if name == "log_loss"
+                else "error, relative to that of the last known number,"
+            )
             self.lost.append(
-                f"the {what} was {lost[0]:.3g} in the last {BLOCK * HELD:,} rows with a label, and at most "
-                f"{lost[1]:.3g} for as long before: the stream has changed, or what was learned is lost"
+                f"the {what} was {lost[0]:.3g} in the last {BLOCK * HELD:,} rows with a label, and "
+                f"at most {lost[1]:.3g} for as long before: the stream has changed, or what was "
+                "learned is lost"
             )
 
     def recent_coverage(self) -> dict[str, float]:
@@ -99,7 +108,9 @@ class Monitors:
             return {}
         return {"recent_coverage": round(math.fsum(self.inside) / LABELS, 6)}
 
-    def measure(self, network: Network, carry: Carry, update_norm: float | None) -> dict[str, float]:
+    def measure(
+        self, network: Network, carry: Carry, update_norm: float | None
+    ) -> dict[str, float]:
         """Return the present values of the monitors that exist for this network.
 
         Args:
@@ -121,9 +132,14 @@ class Monitors:
     def warnings(self, values: dict[str, float]) -> list[str]:
         """Return a line for each monitor that has left its range since the last call, and for a lost level."""
         ranges = self.ranges
-        out = {name for name, (low, high) in ranges.items() if name in values and not low <= values[name] <= high}
+        out = {
+            name
+            for name, (low, high) in ranges.items()
+            if name in values and not low <= values[name] <= high
+        }
         lines = [
-            f"{name} is {values[name]:.4g}, outside its range of {ranges[name][0]:.4g} to {ranges[name][1]:g}"
+            f"{name} is {values[name]:.4g}, outside its range of {ranges[name][0]:.4g} to "
+            f"{ranges[name][1]:g}"
             for name in sorted(out - self.outside)
         ]
         self.outside = out | (self.outside - values.keys())
@@ -132,18 +148,31 @@ class Monitors:
 
     def to_json(self) -> list[Any]:
         """Return the state."""
-        return [list(self.inputs), sorted(self.outside), self.watch.to_json(), self.lost, list(self.inside)]
+        return [
+            list(self.inputs),
+            sorted(self.outside),
+            self.watch.to_json(),
+            self.lost,
+            list(self.inside),
+        ]
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
-        self.inputs, self.outside, self.lost = deque(state[0], maxlen=PROBE), set(state[1]), list(state[3])
+        self.inputs, self.outside, self.lost = (
+            deque(state[0], maxlen=PROBE),
+            set(state[1]),
+            list(state[3]),
+        )
         self.watch.restore(state[2])
         self.inside = deque(state[4], maxlen=LABELS)
 
 
 @jax.jit
 def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
-    values = {"sensitivity_norm": sensitivity_norm(carry.e), "parameter_norm": optax.tree.norm(network)}
+    values = {
+        "sensitivity_norm": sensitivity_norm(carry.e),
+        "parameter_norm": optax.tree.norm(network),
+    }
     if isinstance(network.blocks.cell, AbstractDiagonalCell):
         decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)
         # A coefficient for each module of each layer; what has more axes is no decay.
@@ -156,7 +185,9 @@ def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[s
         block, h = now
         zs = jax.vmap(block.before)(x)
         emitted, _ = unroll(block.cell, block.cell.coefficients(), h, zs, BPTT)
-        after = jax.vmap(lambda x, y: block.after(x, y, None))(x, jax.vmap(block.cell.readout)(emitted, zs))
+        after = jax.vmap(lambda x, y: block.after(x, y, None))(
+            x, jax.vmap(block.cell.readout)(emitted, zs)
+        )
         return after, jnp.std(after - x, axis=0) < _DEAD
 
     xs = jnp.asarray(xs, network.dtype)

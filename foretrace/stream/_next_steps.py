@@ -70,7 +70,8 @@ class NextSteps(OnlineEstimator):
 
         Raises:
             TypeError: x is no dictionary.
-            ValueError: y is neither a number nor missing, or x names no member; nothing has changed.
+            ValueError: y is neither a number nor missing, or x names no member; nothing has
+                changed.
         """
         x = {} if x is None else x
         self._check([x], [y])
@@ -86,17 +87,23 @@ class NextSteps(OnlineEstimator):
 
     @locked
     def forecast(
-        self, horizon: int, xs: list[dict[Any, Any]] | None = None, *, member: Hashable | None = None
+        self,
+        horizon: int,
+        xs: list[dict[Any, Any]] | None = None,
+        *,
+        member: Hashable | None = None,
     ) -> list[float]:
         """Return the next values; 0 before anything was learned.
 
         Args:
             horizon: number of values, at most as many as are learned.
-            xs: features of the steps ahead; they are not used: a forecast is made from the rows before it.
+            xs: features of the steps ahead; they are not used: a forecast is made from the rows
+                before it.
             member: name of the member. Default: the one that was learned last.
 
         Raises:
-            ValueError: more values are asked for than are learned, or none, or a member of a model without members.
+            ValueError: more values are asked for than are learned, or none, or a member of a model
+                without members.
         """
         found = self._newest_ahead(horizon, member)
         return [0.0] * horizon if found is None else found[0].describe(*found[1:])[:horizon]
@@ -107,7 +114,8 @@ class NextSteps(OnlineEstimator):
     ) -> list[tuple[float, float]]:
         """Return for each of the next values the ends of an interval that holds it with this probability.
 
-        The intervals are calibrated by the errors of the forecasts so far, of all members, for each step ahead.
+        The intervals are calibrated by the errors of the forecasts so far, of all members, for each
+        step ahead.
 
         Args:
             horizon: number of values, at most as many as are learned.
@@ -133,8 +141,8 @@ class NextSteps(OnlineEstimator):
         """Return target, outputs and context of the newest row of a member; None before anything was learned."""
         if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= self.horizon:
             raise ValueError(
-                f"forecast(horizon={horizon!r}): steps 1 to {self.horizon} are learned; choose a whole "
-                "number among these, or make the model with a greater `horizon`"
+                f"forecast(horizon={horizon!r}): steps 1 to {self.horizon} are learned; choose a "
+                "whole number among these, or make the model with a greater `horizon`"
             )
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")

@@ -24,6 +24,8 @@ class Parts:
 
     def microseconds(self, rows: int) -> dict[str, float]:
         """Return the microseconds a row of each part since the last call, and begin again."""
-        found = {part: round(1e6 * value / max(rows, 1), 1) for part, value in self._seconds.items()}
+        found = {
+            part: round(1e6 * value / max(rows, 1), 1) for part, value in self._seconds.items()
+        }
         self._seconds = {}
         return found

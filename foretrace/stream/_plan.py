@@ -43,7 +43,11 @@ class Plan(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON."""
-        return {"columns": [list(c) for c in self.columns], "names": self.names, "classes": self.classes}
+        return {
+            "columns": [list(c) for c in self.columns],
+            "names": self.names,
+            "classes": self.classes,
+        }
 
     @property
     def inputs(self) -> list[str]:
@@ -79,13 +83,20 @@ def open_source(config: StreamConfig) -> Source:
     source = Source(config.source, config.format, hand_on=True, **options)
     if source.format == "text":
         if config.target is not None or config.horizon or config.task == "regression":
-            raise ValueError("the target of a text is its next character: leave out --target, --horizon and --task")
+            raise ValueError(
+                "the target of a text is its next character: leave out --target, --horizon and "
+                "--task"
+            )
         if config.has_members:
             raise ValueError("a text has no columns: leave out --member and --reset")
         if not config.previous:
-            raise ValueError("--no-previous leaves no input: the last character is the only input of a text")
+            raise ValueError(
+                "--no-previous leaves no input: the last character is the only input of a text"
+            )
     elif config.target is None:
-        raise ValueError(f"no target is given: name the column of {source.name} to predict by --target COLUMN")
+        raise ValueError(
+            f"no target is given: name the column of {source.name} to predict by --target COLUMN"
+        )
     if config.horizon and config.task == "classification":
         raise ValueError("--horizon predicts numbers; classes are predicted for the row itself")
     return source
@@ -114,8 +125,9 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     if missing and (source.format != "jsonl" or len(missing) == len(needed)):
         others = [name for name in names if name not in needed]
         raise OtherColumnsError(
-            f"{source.name} has other columns than the run has learned from: it lacks {_listed(missing)}, and "
-            f"{_listed(others) if others else 'nothing'} is new; give it the columns of the run, or begin a new run"
+            f"{source.name} has other columns than the run has learned from: it lacks "
+            f"{_listed(missing)}, and {_listed(others) if others else 'nothing'} is new; give it "
+            "the columns of the run, or begin a new run"
         )
     return chain([first], rows)
 
@@ -139,8 +151,8 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     names = list(dict.fromkeys(name for row in rows for name in row))
     if len(names) > MAX_COLUMNS:
         raise ValueError(
-            f"{source.name}: the first {len(rows)} rows have {len(names)} columns together, but at most {MAX_COLUMNS} "
-            "are read; give every row the same columns"
+            f"{source.name}: the first {len(rows)} rows have {len(names)} columns together, but at "
+            f"most {MAX_COLUMNS} are read; give every row the same columns"
         )
     assert config.target is not None
     check_column(config.target, names)
@@ -151,7 +163,8 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     columns = [column for column in infer_columns(rows, overrides) if column.name != config.target]
     if not columns and not config.previous:
         raise ValueError(
-            "there is no input: no columns are left, and --no-previous leaves out the target; ignore fewer columns"
+            "there is no input: no columns are left, and --no-previous leaves out the target; "
+            "ignore fewer columns"
         )
     return Plan(columns, names, _classes(config, [row.get(config.target) for row in rows]))
 
@@ -160,14 +173,20 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     """Return the maximum number of classes; 0 if the target is a number.
 
     Raises:
-        ValueError: no row has a label that tells, or none is a number where numbers are to be predicted.
+        ValueError: no row has a label that tells, or none is a number where numbers are to be
+            predicted.
     """
     if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
         raise ValueError(
-            f"the first {len(values)} rows have no value of {config.target!r} and do not tell whether it is a class "
-            "or a number: say --task classification or --task regression, or raise --look-ahead"
+            f"the first {len(values)} rows have no value of {config.target!r} and do not tell "
+            "whether it is a class or a number: say --task classification or --task regression, or "
+            "raise --look-ahead"
         )
-    if config.task == "regression" or config.horizon or (config.task == "auto" and not is_classes(values)):
+    if (
+        config.task == "regression"
+        or config.horizon
+        or (config.task == "auto" and not is_classes(values))
+    ):
         _check_numbers(config, values)
         return 0
     return config.classes or min(class_room(values), MOST["classes"])
@@ -179,8 +198,8 @@ def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
     if present and all(as_number(value) is None for value in present):
         raise ValueError(
             f"the first {len(values)} rows have no number in {config.target!r}, but texts such as "
-            f"{as_label(present[0])[:40]!r}; write numbers as 1234.5, or say --task classification and "
-            "leave out --horizon"
+            f"{as_label(present[0])[:40]!r}; write numbers as 1234.5, or say --task classification "
+            "and leave out --horizon"
         )
 
 
@@ -192,14 +211,22 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     """
     _check_sizes(config, plan)
     assert config.chunk is not None
-    encoder = Encoder(plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound)
+    encoder = Encoder(
+        plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound
+    )
     labels = DelayedLabels(
-        encoder, _target(config, plan), delay=config.delay, horizon=config.horizon, previous=config.previous
+        encoder,
+        _target(config, plan),
+        delay=config.delay,
+        horizon=config.horizon,
+        previous=config.previous,
     )
     members = None if not config.has_members else 1 if config.member is None else config.members
     shape = shape_of(labels, chunk=config.chunk, members=members, together=config.together)
     model = resolve(config.model, shape)
-    return Intake(labels, *model, member=config.member, reset=config.reset, when_full=config.when_full)
+    return Intake(
+        labels, *model, member=config.member, reset=config.reset, when_full=config.when_full
+    )
 
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:
@@ -207,16 +234,23 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
     categorical = sum(column.kind in ("categorical", "undecided") for column in plan.columns)
     if categorical * config.categories > MAX_INPUTS:
         raise ValueError(
-            f"categories={config.categories} for each of {categorical} columns are more than {MAX_INPUTS} inputs; "
-            "choose fewer --categories, or --ignore columns"
+            f"categories={config.categories} for each of {categorical} columns are more than "
+            f"{MAX_INPUTS} inputs; choose fewer --categories, or --ignore columns"
         )
-    # A forecast waits with two margins and more for each step ahead; its labels are as many rows behind.
-    waiting = (config.horizon + config.delay) * 4 * config.horizon * (config.members if config.member else 1)
+    # A forecast waits with two margins and more for each step ahead; its labels are as many rows
+    # behind.
+    waiting = (
+        (config.horizon + config.delay)
+        * 4
+        * config.horizon
+        * (config.members if config.member else 1)
+    )
     if waiting > MAX_WAITING:
         members = f", members={config.members}" if config.member else ""
         raise ValueError(
-            f"horizon={config.horizon}, delay={config.delay}{members}: forecasts that wait for their labels would hold "
-            f"{waiting} numbers, but at most {MAX_WAITING} are allowed; choose a shorter --horizon or fewer --members"
+            f"horizon={config.horizon}, delay={config.delay}{members}: forecasts that wait for "
+            f"their labels would hold {waiting} numbers, but at most {MAX_WAITING} are allowed; "
+            "choose a shorter --horizon or fewer --members"
         )
 
 
@@ -224,4 +258,6 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
         return ClassTarget(plan.classes)
     steps = max(config.horizon, 1)
-    return NumberTarget(steps, bound=config.bound, outliers=config.outliers, coverage=config.coverage)
+    return NumberTarget(
+        steps, bound=config.bound, outliers=config.outliers, coverage=config.coverage
+    )

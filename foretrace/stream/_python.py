@@ -23,14 +23,16 @@ def run(
 
     Args:
         config: the stream and the model that learns; its fields are the options of the command.
-        run_dir: new or empty directory; with `resume`, the directory of the run. Default: a new one in `runs`.
+        run_dir: new or empty directory; with `resume`, the directory of the run. Default: a new one
+            in `runs`.
         resume: whether to continue the run in the directory.
         rows: total number of rows after which to stop, including those before the resumption.
         tensorboard: whether the metrics are also written for TensorBoard.
         show_progress: whether rows, scores and speed are shown on standard error.
 
     Raises:
-        ValueError: the source cannot be read, settings do not fit it, or the directory cannot be used.
+        ValueError: the source cannot be read, settings do not fit it, or the directory cannot be
+            used.
         CheckpointError: the checkpoint to continue from is damaged.
         DivergenceError: the network's loss or gradient was not finite for many steps in a row.
     """
@@ -38,4 +40,11 @@ def run(
         if resume:
             raise ValueError("resume=True needs the run to continue: name its directory as run_dir")
         run_dir = default_path("stream")
-    return follow(config, run_dir, resume=resume, rows=rows, tensorboard=tensorboard, show_progress=show_progress)
+    return follow(
+        config,
+        run_dir,
+        resume=resume,
+        rows=rows,
+        tensorboard=tensorboard,
+        show_progress=show_progress,
+    )

@@ -48,27 +48,33 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     last = records[-1]
     total = last.get("total", last)
     names = [name for name in SCORES if name in total]
-    narrow = len(names) > 3  # words of the titles one below the other leave room for the names of experts
+    narrow = (
+        len(names) > 3
+    )  # words of the titles one below the other leave room for the names of experts
     columns = (SCORES[name].replace(" ", "\n") if narrow else SCORES[name] for name in names)
     grid = Table("", *columns, title=for_rich(title(config)))
     grid.add_row(f"this run, {OWN_NAME}", *(_shown(name, total[name]) for name in names))
     for prefix, what in BASELINES.items():
         if any(prefix + name in total for name in names):
-            cells = [_shown(name, total[prefix + name]) if prefix + name in total else "" for name in names]
+            cells = [
+                _shown(name, total[prefix + name]) if prefix + name in total else ""
+                for name in names
+            ]
             grid.add_row(what, *cells)
     score = main_score(total)
     experts = last.get("experts", {})
     for name in sorted(experts, key=lambda name: experts[name], reverse=score == "accuracy"):
         weight = f"expert {name}, weight {last['weights'][name]:.2f}"
-        grid.add_row(weight, *(_shown(score, experts[name]) if other == score else "" for other in names))
+        grid.add_row(
+            weight, *(_shown(score, experts[name]) if other == score else "" for other in names)
+        )
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     intervals = _intervals(config, last) if "coverage" in total else ""
     grid.caption = (
-        f"{_not_better(last, total)}"
-        f"Each of {last['scored']} rows was predicted before its label was used. {intervals}"
-        f"Missing, masked or clipped: {counts}; steps refused: {last['refused']}. {_members(last)}"
-        f"{_reach(last)}"
-        f"{last['seconds']:.0f} s. {_parts(records)}"
+        f"{_not_better(last, total)}Each of {last['scored']} rows was predicted before its label "
+        f"was used. {intervals}Missing, masked or clipped: {counts}; steps refused: "
+        f"{last['refused']}. {_members(last)}{_reach(last)}{last['seconds']:.0f} s. "
+        f"{_parts(records)}"
     )
     return grid
 
@@ -109,8 +115,15 @@ def typical_parts(records: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
-    asked, recent = f"The intervals are to hold {config.coverage:.0%} of the labels", record.get("recent_coverage")
-    return f"{asked}. " if recent is None else f"{asked}; they held {recent:.1%} of the last {LABELS:,}. "
+    asked, recent = (
+        f"The intervals are to hold {config.coverage:.0%} of the labels",
+        record.get("recent_coverage"),
+    )
+    return (
+        f"{asked}. "
+        if recent is None
+        else f"{asked}; they held {recent:.1%} of the last {LABELS:,}. "
+    )
 
 
 def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
@@ -119,10 +132,13 @@ def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
     if not names:
         return ""
     score = main_score(total)
-    others = " and ".join(f"{BASELINES[name]} ({_shown(score, total[name + score])})" for name in names)
+    others = " and ".join(
+        f"{BASELINES[name]} ({_shown(score, total[name + score])})" for name in names
+    )
     return (
-        f"The {SCORES[score]}, {_shown(score, total[score])}, is not better than {others} by two standard errors: "
-        "the inputs may not tell the target; try more rows, other inputs, or --size small for rows further back. "
+        f"The {SCORES[score]}, {_shown(score, total[score])}, is not better than {others} by two "
+        "standard errors: the inputs may not tell the target; try more rows, other inputs, or "
+        "--size small for rows further back. "
     )
 
 
@@ -139,7 +155,11 @@ def _reach(record: dict[str, Any]) -> str:
 def _members(record: dict[str, Any]) -> str:
     if "members" not in record:
         return ""
-    return "Members: " + ", ".join(f"{count} {what}" for what, count in record["members"].items()) + ". "
+    return (
+        "Members: "
+        + ", ".join(f"{count} {what}" for what, count in record["members"].items())
+        + ". "
+    )
 
 
 def _shown(name: str, value: float) -> str:

@@ -1,7 +1,9 @@
 """River estimators on top of the online learner: `ft.stream.Classifier`, `Regressor`, `Forecaster`.
 
-They learn row by row like every other model of river and remember the rows before. They work wherever river's models
-do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with drift detectors. They need river:
+They learn row by row like every other model of river and remember the rows before. They work
+wherever river's models
+do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with drift detectors. They need
+    river:
 `pip install 'foretrace[river]'`.
 
     model = ft.stream.Classifier(size="small")
@@ -9,10 +11,11 @@ do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with drift 
         y_hat = model.predict_one(x)
         model.learn_one(x, y)
 
-`learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if this row came next,
-and changes nothing. The first row decides how many inputs there are; features that appear later take the room that is
-left (`features`), and a warning names the first one without room. A feature's first value decides whether it is a
-number, a date or a category. What is refused changes nothing, and threads may share a model.
+`learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if
+this row came next, and changes nothing. The first row decides how many inputs there are; features
+that appear later take the room that is left (`features`), and a warning names the first one without
+room. A feature's first value decides whether it is a number, a date or a category. What is refused
+changes nothing, and threads may share a model.
 """
 
 import math
@@ -48,13 +51,16 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
-            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
-        classes: maximum number of classes. A warning names the first label without room. Default: 16, or twice the
-            number of labels in the first call of `learn_many` or `partial_fit`, if that is more.
+        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
+            room is left out, and a warning says so. Default: what the first row needs, and room for
+            later features, at least 64 in all.
+        classes: maximum number of classes. A warning names the first label without room. Default:
+            16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
+            that is more.
         previous: whether the last known label is an input.
-        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
-            network. The feature is no input. None if all rows belong to one stream.
+        member: feature that names the sensor, user or place of a row. Each member has its own
+            memory, all share the network. The feature is no input. None if all rows belong to one
+            stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
@@ -103,8 +109,8 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
     def learn_one(self, x: Row, y: Any) -> None:
         """Learn from the next row and its label.
 
-        Every label is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal labels are one class,
-        which is predicted as it came first: 1, 1.0 and True.
+        Every label is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
+        labels are one class, which is predicted as it came first: 1, 1.0 and True.
 
         Raises:
             TypeError: the row is no dictionary, or the label cannot be hashed; nothing has changed.
@@ -115,7 +121,11 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
     def predict_proba_one(self, x: Row, **_: Any) -> dict[Any, float]:
         """Return the probability of every label seen so far, if this row came next."""
         outputs = self._outputs(x)
-        if outputs is None or self._intake is None or not isinstance(target := self._intake.target, ClassTarget):
+        if (
+            outputs is None
+            or self._intake is None
+            or not isinstance(target := self._intake.target, ClassTarget)
+        ):
             return {}
         return dict(zip(target.classes.values, target.probabilities(outputs).tolist(), strict=True))
 
@@ -134,7 +144,9 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         """Return the probabilities for rows, each as if it came next."""
         import pandas as pd
 
-        return pd.DataFrame([self.predict_proba_one(x) for x in X.to_dict("records")], index=X.index)
+        return pd.DataFrame(
+            [self.predict_proba_one(x) for x in X.to_dict("records")], index=X.index
+        )
 
     @locked
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -164,11 +176,13 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
-            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
+        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
+            room is left out, and a warning says so. Default: what the first row needs, and room for
+            later features, at least 64 in all.
         previous: whether the last known target is an input.
-        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
-            network. The feature is no input. None if all rows belong to one stream.
+        member: feature that names the sensor, user or place of a row. Each member has its own
+            memory, all share the network. The feature is no input. None if all rows belong to one
+            stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
 
     >>> model = Regressor(size="tiny", features=4)
@@ -218,13 +232,18 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
     def predict_one(self, x: Row) -> float:
         """Return the prediction if this row came next; 0 before anything was learned."""
         outputs = self._outputs(x)
-        return 0.0 if outputs is None or self._intake is None else float(self._intake.target.describe(outputs)[0])
+        return (
+            0.0
+            if outputs is None or self._intake is None
+            else float(self._intake.target.describe(outputs)[0])
+        )
 
     @locked
     def predict_interval_one(self, x: Row, coverage: float = 0.9) -> tuple[float, float]:
         """Return the ends of an interval that holds the target with this probability, if this row came next.
 
-        The intervals are calibrated by the errors of the predictions so far, without any assumption on the data.
+        The intervals are calibrated by the errors of the predictions so far, without any assumption
+        on the data.
 
         Args:
             x: features of the row.
@@ -238,7 +257,11 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         """
         check_coverage(coverage)
         outputs = self._outputs(x)
-        if outputs is None or self._intake is None or not isinstance(target := self._intake.target, NumberTarget):
+        if (
+            outputs is None
+            or self._intake is None
+            or not isinstance(target := self._intake.target, NumberTarget)
+        ):
             return -math.inf, math.inf
         low, high = target.interval(outputs, coverage=coverage)[:, 0].tolist()
         return low, high
@@ -257,7 +280,9 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         """Return the predictions for rows, each as if it came next."""
         import pandas as pd
 
-        return pd.Series([self.predict_one(x) for x in X.to_dict("records")], index=X.index, dtype="float64")
+        return pd.Series(
+            [self.predict_one(x) for x in X.to_dict("records")], index=X.index, dtype="float64"
+        )
 
     @locked
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -284,10 +309,12 @@ class Forecaster(NextSteps, RiverForecaster):
         horizon: number of steps ahead that are learned; no more can be asked for.
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no room is left out,
-            and a warning says so. Default: what the first row needs, and room for later features, at least 64 in all.
-        member: feature that names the sensor, user or place of a row. Each member has its own memory, all share the
-            network. The feature is no input. None if all rows belong to one stream.
+        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
+            room is left out, and a warning says so. Default: what the first row needs, and room for
+            later features, at least 64 in all.
+        member: feature that names the sensor, user or place of a row. Each member has its own
+            memory, all share the network. The feature is no input. None if all rows belong to one
+            stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)

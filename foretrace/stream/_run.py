@@ -37,8 +37,9 @@ def follow(
 ) -> StreamResult:
     """Learn from a stream until it ends, or until Ctrl-C or SIGTERM; the state is saved, and `resume` continues.
 
-    A resumed run on a file ends with the same state and record, bit for bit, as one that was never stopped; only times
-    and memory in the record differ. On standard input it continues with the next row that comes.
+    A resumed run on a file ends with the same state and record, bit for bit, as one that was never
+    stopped; only times and memory in the record differ. On standard input it continues with the
+    next row that comes.
 
     Args:
         config: the stream and the model that learns.
@@ -48,11 +49,12 @@ def follow(
         tensorboard: whether the metrics are also written for TensorBoard.
         show_progress: whether rows, scores and speed are shown on standard error.
 
-    An error in the middle of the run, in the data or of learning, also saves the state before it is raised.
+    An error in the middle of the run, in the data or of learning, also saves the state before it is
+    raised.
 
     Raises:
-        ValueError: the source cannot be read (`SourceError`), settings do not fit it, or the directory cannot be used
-            (`RunError`) or is in use (`LockedError`).
+        ValueError: the source cannot be read (`SourceError`), settings do not fit it, or the
+            directory cannot be used (`RunError`) or is in use (`LockedError`).
         CheckpointError: the checkpoint to continue from is damaged.
         DivergenceError: loss or gradient was NaN or infinite for many steps in a row.
         OSError: a file could not be written in the middle of the run.
@@ -64,7 +66,11 @@ def follow(
         plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
         _ = intake.mixture  # says what is wrong with the settings before anything is written
-        at = Saved() if saved is None else Saved(record=RecordMark(*saved["record"]), step=saved["position"][0])
+        at = (
+            Saved()
+            if saved is None
+            else Saved(record=RecordMark(*saved["record"]), step=saved["position"][0])
+        )
         run.begin(at, plan.to_json())
         for line in (*describe(config, plan), *_describe_model(intake)):
             run.show.say(line)
@@ -73,9 +79,13 @@ def follow(
         without = config.without_effect(**found)
         for line in (*(options.on_command_line() for options in without), *warnings):
             run.show.say(f"warning: {line}")
-        with closing(Board(run.run.path / "tensorboard")) if tensorboard else nullcontext() as board:
+        with (
+            closing(Board(run.run.path / "tensorboard")) if tensorboard else nullcontext() as board
+        ):
             with restoring(run.run.checkpoint) if saved is not None else nullcontext():
-                loop = StreamLoop(config, plan, intake, source, saved, run.run, run.log, board, run.stop, run.show)
+                loop = StreamLoop(
+                    config, plan, intake, source, saved, run.run, run.log, board, run.stop, run.show
+                )
             return loop.follow(stream, rows)
 
 
@@ -110,7 +120,9 @@ def _needed(config: StreamConfig, plan: Plan) -> list[str]:
     return [*plan.inputs, *roles]
 
 
-def _go_on(config: StreamConfig, source: Source, saved: dict[str, Any], stop: Stop) -> tuple[Plan, Rows, list[str]]:
+def _go_on(
+    config: StreamConfig, source: Source, saved: dict[str, Any], stop: Stop
+) -> tuple[Plan, Rows, list[str]]:
     """Return the plan of a checkpoint, the rows behind it, and what was lost of standard input."""
     plan = Plan.from_json(saved["plan"])
     needed = _needed(config, plan)
@@ -141,7 +153,10 @@ def _describe_model(intake: Intake) -> list[str]:
         lines.append(reach(mixture.reach, mixture.groups))
     if mixture.left_out:
         left_out = ", ".join(mixture.left_out)
-        lines.append(f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: {left_out}")
+        lines.append(
+            f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: "
+            f"{left_out}"
+        )
     return [*lines, _describe_network(config)] if config.has_network else lines
 
 

@@ -51,7 +51,9 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
             from_json(kind, saved[name])
         Plan.from_json(saved["plan"])
         if min(saved["position"][:4]) < 0:
-            raise CheckpointError(f"{path} has the position {saved['position']}, which cannot be negative")
+            raise CheckpointError(
+                f"{path} has the position {saved['position']}, which cannot be negative"
+            )
     return saved
 
 
@@ -60,7 +62,9 @@ def first_state(mixture: Mixture) -> State:
     return mixture.packing.pack(mixture.init())
 
 
-def save_state(path: str | os.PathLike[str], mixture: Mixture, state: State, *, extra: dict[str, Any]) -> None:
+def save_state(
+    path: str | os.PathLike[str], mixture: Mixture, state: State, *, extra: dict[str, Any]
+) -> None:
     """Write a packed state to a file, as `save` does."""
     save(path, mixture.packing.unpack(state), extra=extra)
 
@@ -80,8 +84,8 @@ def read_saved(run: Run) -> dict[str, Any] | None:
     # The first checkpoint is written before the first line of the record.
     if run.metrics.exists() and run.metrics.stat().st_size:
         raise RunError(
-            f"{run.path} has a record but no {run.checkpoint.name}: its parameters are lost. Put this "
-            "file back; or begin a new run in another --run-dir; or remove "
+            f"{run.path} has a record but no {run.checkpoint.name}: its parameters are lost. Put "
+            "this file back; or begin a new run in another --run-dir; or remove "
             f"{run.metrics.name}, and the run learns from the first row again"
         )
     return None

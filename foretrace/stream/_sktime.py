@@ -17,23 +17,26 @@ if TYPE_CHECKING:
 try:
     from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 except ImportError as error:
-    raise ImportError("foretrace.stream.SktimeForecaster needs sktime: pip install 'foretrace[sktime]'") from error
+    raise ImportError(
+        "foretrace.stream.SktimeForecaster needs sktime: pip install 'foretrace[sktime]'"
+    ) from error
 
 
 class SktimeForecaster(BaseForecaster):
     """Forecaster of sktime that learns value by value: a mixture of experts, or a recurrent network.
 
-    `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once: `update` passes over values
-    up to the last one that was learned, so windows may overlap. Exogenous variables X are learned with their row;
-    those of the steps to come are not used. Several columns of y, and hierarchical series, get a model each by
-    sktime.
+    `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once: `update`
+    passes over values up to the last one that was learned, so windows may overlap. Exogenous
+    variables X are learned with their row; those of the steps to come are not used. Several columns
+    of y, and hierarchical series, get a model each by sktime.
 
     Args:
-        horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`, which has to be
-            given then.
+        horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`,
+            which has to be given then.
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs for X. Default: what the first row needs, and room for later features.
+        features: number of inputs for X. Default: what the first row needs, and room for later
+            features.
 
     Raises:
         ValueError: an option is out of range; or, by `fit` and `update`, the index of y repeats.
@@ -94,21 +97,26 @@ class SktimeForecaster(BaseForecaster):
     ) -> "SktimeForecaster":
         if not update_params:
             warnings.warn(
-                "SktimeForecaster: update_params=False has no effect: a value cannot be remembered without being "
-                "learned",
+                "SktimeForecaster: update_params=False has no effect: a value cannot be remembered "
+                "without being learned",
                 stacklevel=3,
             )
         if not y.index.is_unique:
             again = y.index[y.index.duplicated()][0]
             if self._last is not None:  # sktime has moved it on already
                 self._set_cutoff(self._learned_to)
-            raise ValueError(f"the index of y repeats {again}; each value is learned once: leave out what is repeated")
+            raise ValueError(
+                f"the index of y repeats {again}; each value is learned once: leave out what is "
+                "repeated"
+            )
         if self._last is not None:
             y = y[y.index > self._last]
             X = None if X is None else X.loc[y.index]
         rows = [{}] * len(y) if X is None else frame_rows(X)
         for value, x, index in zip(y, rows, y.index, strict=True):
-            with Uninterrupted():  # whatever ends this early, what was learned once is not learned again
+            with (
+                Uninterrupted()
+            ):  # whatever ends this early, what was learned once is not learned again
                 self._learner.learn_one(value, x)
                 self._last = index
         self._learned_to = self.cutoff
@@ -121,7 +129,9 @@ class SktimeForecaster(BaseForecaster):
         values = np.array(self._learner.forecast(self._learner.horizon))[steps]
         return pd.Series(values, index=index, name=self._name)
 
-    def _predict_interval(self, fh: Any, X: "pd.DataFrame | None", coverage: Sequence[float]) -> "pd.DataFrame":
+    def _predict_interval(
+        self, fh: Any, X: "pd.DataFrame | None", coverage: Sequence[float]
+    ) -> "pd.DataFrame":
         import pandas as pd
 
         steps, index = self._steps(fh)
@@ -131,7 +141,9 @@ class SktimeForecaster(BaseForecaster):
 
     def _ends(self, share: float) -> np.ndarray:
         if share == 0:  # the median
-            return np.repeat(np.array(self._learner.forecast(self._learner.horizon))[:, None], 2, axis=1)
+            return np.repeat(
+                np.array(self._learner.forecast(self._learner.horizon))[:, None], 2, axis=1
+            )
         return np.array(self._learner.forecast_interval(self._learner.horizon, share))
 
     def _steps(self, fh: ForecastingHorizon) -> tuple[np.ndarray, "pd.Index"]:
@@ -145,8 +157,8 @@ class SktimeForecaster(BaseForecaster):
         bad = steps[(steps < 1) | (steps > last)]
         if len(bad):
             raise ValueError(
-                f"fh={bad[0]}: steps 1 to {last} after the last value are learned; choose among these, or make the "
-                "model with a greater `horizon`"
+                f"fh={bad[0]}: steps 1 to {last} after the last value are learned; choose among "
+                "these, or make the model with a greater `horizon`"
             )
         return steps - 1, fh.to_absolute_index(self.cutoff)
 
@@ -154,4 +166,7 @@ class SktimeForecaster(BaseForecaster):
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Return options for the checks of sktime."""
         few = ModelConfig(experts=("baselines", "short"))
-        return [{"model": few}, {"horizon": 30, "model": ModelConfig(experts=("baselines",)), "features": 8}]
+        return [
+            {"model": few},
+            {"horizon": 30, "model": ModelConfig(experts=("baselines",)), "features": 8},
+        ]

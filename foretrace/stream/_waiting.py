@@ -12,7 +12,9 @@ PATIENCE = 2.0
 """Seconds of waiting for the first rows of a pipe after which a run says what it waits for."""
 
 
-def first_rows(count: int, source: Source, stream: Rows, stop: Stop, show: ProgressBar) -> list[tuple[Row, Position]]:
+def first_rows(
+    count: int, source: Source, stream: Rows, stop: Stop, show: ProgressBar
+) -> list[tuple[Row, Position]]:
     """Return the first rows of a stream, fewer at its end.
 
     Args:
@@ -57,8 +59,9 @@ class _Notice:
             return left
         self._due = None
         self._show.say(
-            f"waiting for the first {self._count} rows of {self._name}, of which {len(self._found)} have come; they "
-            "decide the kinds of the columns and of the target, and are then learned like all later "
-            "rows; a smaller --look-ahead begins earlier"
+            f"waiting for the first {self._count} rows of {self._name}, of which "
+            f"{len(self._found)} have come; they decide the kinds of the columns and of the "
+            "target, and are then learned like all later rows; a smaller --look-ahead begins "
+            "earlier"
         )
         return None

@@ -23,17 +23,17 @@ class Sweep:
 
     Args:
         config: configuration of the trials, but for the options that are searched.
-        grid: option and its values, such as optimizer.learning-rate=1e-3,2e-3. Give it again for more options: every
-            combination is a trial.
-        search: option and a range LOW:HIGH or log:LOW:HIGH, or values. Give it again for more options: the next trial
-            depends on the scores so far (TPE).
+        grid: option and its values, such as optimizer.learning-rate=1e-3,2e-3. Give it again for
+            more options: every combination is a trial.
+        search: option and a range LOW:HIGH or log:LOW:HIGH, or values. Give it again for more
+            options: the next trial depends on the scores so far (TPE).
         trials: number of trials of a search; default: 20.
-        score: score by which trials are compared. Of train, on validation sequences at the last step: loss, accuracy,
-            or sequences, the share of whole ones. Of rl: return, reward or error. Of stream: accuracy, log_loss,
-            calibration_error, mae or rmse. Default: loss; error of a prediction, else return; accuracy of a class, mae
-            of a number.
-        prune: whether to stop trials of train early that score worse than the median of the others, or than the best
-            third of them (successive halving).
+        score: score by which trials are compared. Of train, on validation sequences at the last
+            step: loss, accuracy, or sequences, the share of whole ones. Of rl: return, reward or
+            error. Of stream: accuracy, log_loss, calibration_error, mae or rmse. Default: loss;
+            error of a prediction, else return; accuracy of a class, mae of a number.
+        prune: whether to stop trials of train early that score worse than the median of the others,
+            or than the best third of them (successive halving).
 
     Raises:
         ValueError: an option or value that there is not.
@@ -42,7 +42,9 @@ class Sweep:
     4
     """
 
-    config: Advanced[Annotated[SweptConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]] = Config()
+    config: Advanced[Annotated[SweptConfig, tyro.conf.arg(name=""), tyro.conf.AvoidSubcommands]] = (
+        Config()
+    )
     grid: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     search: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     trials: int | None = None
@@ -50,11 +52,15 @@ class Sweep:
     prune: Advanced[Literal["none", "median", "halving"]] = "none"
 
     def __post_init__(self) -> None:
-        # JSON has lists. Whoever goes on may give the same command again, and what it says comes on top.
+        # JSON has lists. Whoever goes on may give the same command again, and what it says comes on
+        # top.
         for name in ("grid", "search"):
             object.__setattr__(self, name, tuple(dict.fromkeys(getattr(self, name))))
         if self.grid and self.search:
-            raise ValueError("--grid and --search exclude each other; a search takes values as well: OPTION=A,B,C")
+            raise ValueError(
+                "--grid and --search exclude each other; a search takes values as well: "
+                "OPTION=A,B,C"
+            )
         if self.trials is not None and self.grid:
             raise ValueError("--trials is for --search; a grid has as many trials as combinations")
         if self.trials is not None and self.trials < 1:
@@ -64,7 +70,8 @@ class Sweep:
             raise ValueError(f"score={self.score!r} must be one of {', '.join(kind.scores)}")
         if self.prune != "none" and not kind.prunes:
             raise ValueError(
-                f"prune={self.prune!r} is for sweeps of train, whose runs have evaluations before their end"
+                f"prune={self.prune!r} is for sweeps of train, whose runs have evaluations before "
+                "their end"
             )
         _ = self.dimensions  # says what is wrong with them
 
@@ -104,7 +111,10 @@ class Sweep:
         """
         kind = swept(self.config)
         if (found := self.score or kind.default(self.config)) is None:
-            raise ValueError("which score counts depends on the target: name its kind by --task, or a score by --score")
+            raise ValueError(
+                "which score counts depends on the target: name its kind by --task, or a score by "
+                "--score"
+            )
         return found
 
     def of(self, values: dict[str, Value]) -> SweptConfig:
@@ -118,7 +128,9 @@ class Sweep:
             ValueError: nothing to search, or a value that makes no network.
         """
         if not self.dimensions:
-            raise ValueError("nothing to search: name an option and its values by --grid or --search")
+            raise ValueError(
+                "nothing to search: name an option and its values by --grid or --search"
+            )
         _ = self.measure
         for values in self._probes():
             try:

@@ -30,9 +30,10 @@ class Swept(NamedTuple):
         config: class of its configurations.
         scores: scores of a run; 1 where a smaller one is better, else -1.
         default: function of a configuration: the score that counts if none is named, or None.
-        check: function of a configuration; it raises ValueError for one that cannot run, and computes nothing.
-        run: function of a configuration, a directory, whether to resume, and what notes the scores of a trial. It
-            returns whether the trial is finished.
+        check: function of a configuration; it raises ValueError for one that cannot run, and
+            computes nothing.
+        run: function of a configuration, a directory, whether to resume, and what notes the scores
+            of a trial. It returns whether the trial is finished.
         curve: kind of the lines of a record that have the scores.
         prunes: whether runs have evaluations before their end.
     """
@@ -73,7 +74,9 @@ def _act(config: RLConfig, path: Path, resume: bool, watch: Any) -> bool:
 
 def _check_stream(config: StreamConfig) -> None:
     if config.source == "-":
-        raise ValueError("every trial reads the source from its first row: name a file, not standard input")
+        raise ValueError(
+            "every trial reads the source from its first row: name a file, not standard input"
+        )
     open_source(config)
 
 

@@ -37,7 +37,9 @@ def table(folder: str | os.PathLike[str]) -> Any:
     columns = [Column(option, overflow="fold") for option in options]
     grid = Table("trial", *columns, _label(sweep), "step", "", title=_title(sweep, trials))
     for trial in ranked(trials, sweep.sign):
-        values = [shown(trial.values[option]) if option in trial.values else "" for option in options]
+        values = [
+            shown(trial.values[option]) if option in trial.values else "" for option in options
+        ]
         score = "" if trial.score is None else f"{trial.score:.4g}"
         state = f"{trial.state}: {trial.reason}" if trial.reason else trial.state
         grid.add_row(str(trial.number), *values, score, str(trial.step), state)
@@ -57,15 +59,24 @@ def _repeats(sweep: Sweep, trials: Sequence[Trial]) -> list[Any]:
     seeds = list(dict.fromkeys(seed for found in groups.values() for seed in found))
     if len(seeds) < 2:
         return []
-    table = Table(Column("options", overflow="fold"), "mean", *(f"seed {seed}" for seed in seeds), title=_label(sweep))
-    for name, found in sorted(groups.items(), key=lambda item: sweep.sign * statistics.mean(item[1].values())):
+    table = Table(
+        Column("options", overflow="fold"),
+        "mean",
+        *(f"seed {seed}" for seed in seeds),
+        title=_label(sweep),
+    )
+    for name, found in sorted(
+        groups.items(), key=lambda item: sweep.sign * statistics.mean(item[1].values())
+    ):
         shares = [f"{found[seed]:.4g}" if seed in found else "" for seed in seeds]
         table.add_row(name, f"{statistics.mean(found.values()):.4g}", *shares)
     return [table]
 
 
 def _but_seed(trial: Trial) -> str:
-    return assignments({option: value for option, value in trial.values.items() if option != "seed"})
+    return assignments(
+        {option: value for option, value in trial.values.items() if option != "seed"}
+    )
 
 
 def figure(folder: str | os.PathLike[str]) -> Path:
@@ -105,9 +116,13 @@ def _panel(axes: Any, dimension: Dimension, trials: Sequence[Trial], leader: Tri
         found = [t for t in trials if t.state == state and t.score is not None]
         if found or state == "finished":
             scores = [t.score for t in found]
-            axes.plot([place(t) for t in found], scores, mark, color=colour, linestyle="", label=state)
+            axes.plot(
+                [place(t) for t in found], scores, mark, color=colour, linestyle="", label=state
+            )
     if leader is not None:
-        axes.plot([place(leader)], [leader.score], "*", color="C3", markersize=13, label="best", zorder=3)
+        axes.plot(
+            [place(leader)], [leader.score], "*", color="C3", markersize=13, label="best", zorder=3
+        )
     if numbers is None:
         axes.set_xticks(list(positions.values()), [str(value) for value in positions])
         axes.set_xlim(-0.5, len(positions) - 0.5)
@@ -122,7 +137,11 @@ def _curves(axes: Any, folder: Path, sweep: Sweep, trials: Sequence[Trial]) -> N
     kind, colours = swept(sweep.config).curve, dict[str, str]()
     for trial in trials:
         metrics = Run(run_dir(folder, trial.number)).metrics
-        lines = [line for line in read_metrics(metrics) if line["kind"] == kind] if metrics.exists() else []
+        lines = (
+            [line for line in read_metrics(metrics) if line["kind"] == kind]
+            if metrics.exists()
+            else []
+        )
         lines = [line for line in lines if sweep.measure in line]
         name = _but_seed(trial)
         label = None if name in colours else name
@@ -148,7 +167,10 @@ def _numbers(dimension: Dimension) -> list[float] | None:
 
 
 def _title(sweep: Sweep, trials: Sequence[Trial]) -> str:
-    counts = [f"{sum(t.state == state for t in trials)} {state}" for state in ("finished", "pruned", "failed")]
+    counts = [
+        f"{sum(t.state == state for t in trials)} {state}"
+        for state in ("finished", "pruned", "failed")
+    ]
     told = ", ".join(count for count in counts if not count.startswith("0 "))
     return f"{_subject(sweep.config)}: {len(trials)} trials" + (f", {told}" if told else "")
 

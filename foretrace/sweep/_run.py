@@ -1,10 +1,12 @@
 """A sweep: many runs that differ in some options, on one machine or many; stop it at any moment and go on.
 
-    outcome = sweep.run(sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2")), "runs/rules", workers=2)
+    outcome = sweep.run(sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2")),
+    "runs/rules", workers=2)
 
-A folder of a sweep holds `config.json`, the database `sweep.db` if there is no other, a run directory `trials/<number>`
-for every trial, and `sweep.jsonl`, how they stand. Workers are processes of their own, each with one trial at a time:
-one that is lost takes nothing with it, for its trial goes on from its checkpoint in another.
+A folder of a sweep holds `config.json`, the database `sweep.db` if there is no other, a run
+directory `trials/<number>` for every trial, and `sweep.jsonl`, how they stand. Workers are
+processes of their own, each with one trial at a time: one that is lost takes nothing with it, for
+its trial goes on from its checkpoint in another.
 """
 
 import os
@@ -60,7 +62,8 @@ class SweepResult(NamedTuple):
 
     Args:
         trials: all trials.
-        best: finished trial with the best score on validation sequences; None if no trial is finished.
+        best: finished trial with the best score on validation sequences; None if no trial is
+            finished.
         stopped: whether the sweep was stopped before its end.
     """
 
@@ -81,19 +84,24 @@ def run(
 ) -> SweepResult:
     """Run the trials of a sweep until none is left, or until Ctrl-C or SIGTERM; `resume` goes on from there.
 
-    Whoever calls this with the same sweep, folder and storage takes part, from this or another machine.
+    Whoever calls this with the same sweep, folder and storage takes part, from this or another
+    machine.
 
     Args:
         sweep: configuration of the sweep.
         folder: new or empty directory, or the directory of the sweep to continue or to join.
         workers: number of processes on this machine, each with one trial at a time.
-        storage: address of a database for workers on several machines; default: a file in the folder.
+        storage: address of a database for workers on several machines; default: a file in the
+            folder.
         resume: continue the sweep that is there. More `trials` than before make a search longer.
-        heartbeat: seconds between signs of life of a worker; after six times as long without one it is lost.
-        show_progress: show the number of finished trials, the best score and the time left on standard error.
+        heartbeat: seconds between signs of life of a worker; after six times as long without one it
+            is lost.
+        show_progress: show the number of finished trials, the best score and the time left on
+            standard error.
 
     Raises:
-        ValueError: nothing to search, a value that makes no network, no Optuna, or no such database.
+        ValueError: nothing to search, a value that makes no network, no Optuna, or no such
+            database.
         RunError: a folder that cannot be used.
         WorkerError: a worker failed, and not by its trial; what is done is recorded.
     """
@@ -106,7 +114,11 @@ def run(
     address = default_storage(folder) if storage is None else storage
     study = connect(folder, address, sweep, heartbeat)
     plan(study, folder, sweep)
-    with Stop() as stop, ProgressBar(show_progress) as show, _worker_pool(folder, address, heartbeat, workers) as pool:
+    with (
+        Stop() as stop,
+        ProgressBar(show_progress) as show,
+        _worker_pool(folder, address, heartbeat, workers) as pool,
+    ):
         display = _Display(folder, sweep, show)
         while pool.poll(study):
             if stop.asked:
@@ -129,7 +141,10 @@ def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
             if not join or not Run(folder).config.exists():
                 raise
     elif there and not resume and not join:
-        raise RunError(f"{folder} holds a run already; go on with a sweep by --resume, or choose another directory")
+        raise RunError(
+            f"{folder} holds a run already; go on with a sweep by --resume, or choose another "
+            "directory"
+        )
     return reopen(folder, sweep, may_change=KIND.may_change)
 
 
@@ -156,12 +171,16 @@ class WorkerPool:
                 continue
             del self._processes[name]
             left = give_up(study, name)
-            # One that had no trial was lost by chance, not by what it ran; but a machine may kill all of them.
+            # One that had no trial was lost by chance, not by what it ran; but a machine may kill
+            # all of them.
             self._lost_idle += code < 0 and not left
             if code < 0 and not self._stopping and (left or self._lost_idle <= _LOST_IDLE):
                 self._start()
             elif code not in (0, STOPPED) and not self._stopping:
-                raise WorkerError(f"a worker ended with code {code}; what is done is recorded: go on with --resume")
+                raise WorkerError(
+                    f"a worker ended with code {code}; what is done is recorded: go on with "
+                    "--resume"
+                )
         return bool(self._processes)
 
     def stop(self) -> None:
@@ -184,8 +203,11 @@ class WorkerPool:
         folder, heartbeat = self._arguments
         name = uuid.uuid4().hex
         command = [sys.executable, "-m", "foretrace.sweep._worker", folder, name, heartbeat]
-        # In a session of its own, for Ctrl-C of the terminal comes to all processes, and a second signal ends them.
-        self._processes[name] = subprocess.Popen(command, env=self._environment, start_new_session=True)
+        # In a session of its own, for Ctrl-C of the terminal comes to all processes, and a second
+        # signal ends them.
+        self._processes[name] = subprocess.Popen(
+            command, env=self._environment, start_new_session=True
+        )
 
 
 @contextmanager
@@ -224,16 +246,27 @@ class _Display:
             write_trials(self.folder, trials)
             self._written = trials
         for trial in trials:
-            over = trial.state in ("finished", "pruned") or (trial.state == "failed" and trial.reason != LOST)
+            over = trial.state in ("finished", "pruned") or (
+                trial.state == "failed" and trial.reason != LOST
+            )
             if over and trial.number not in self._seen:
                 self._seen.add(trial.number)
                 self.show.say(described(trial, self.sweep.measure))
         self.show.tick(self._summary(trials))
 
     def _summary(self, trials: list[Trial]) -> str:
-        counts = {state: sum(t.state == state for t in trials) for state in ("finished", "pruned", "failed")}
-        more = ", ".join(f"{number} {state}" for state, number in counts.items() if number and state != "finished")
-        parts = [f"trials: {sum(counts.values())} of {len(trials)} done" + (f" ({more})" if more else "")]
+        counts = {
+            state: sum(t.state == state for t in trials)
+            for state in ("finished", "pruned", "failed")
+        }
+        more = ", ".join(
+            f"{number} {state}"
+            for state, number in counts.items()
+            if number and state != "finished"
+        )
+        parts = [
+            f"trials: {sum(counts.values())} of {len(trials)} done" + (f" ({more})" if more else "")
+        ]
         running = [t for t in trials if t.state == "running" and t.values]
         for trial in running:
             total = steps_of(self.sweep.of(trial.values))

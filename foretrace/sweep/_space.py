@@ -60,7 +60,8 @@ def grid(texts: Sequence[str], config: Any) -> tuple[Choice, ...]:
 
     >>> from foretrace.experiment import Config
     >>> grid(["rule=online,bptt", "network.depth=1,2"], Config())
-    (Choice(option='rule', values=('online', 'bptt')), Choice(option='network.depth', values=('1', '2')))
+    (Choice(option='rule', values=('online', 'bptt')), Choice(option='network.depth', values=('1',
+    '2')))
     """
     return tuple(_each("--grid", texts, config, _choice))
 
@@ -85,7 +86,10 @@ def combinations(dimensions: Sequence[Choice]) -> list[dict[str, str]]:
     {'rule': 'online', 'network.depth': '2'}
     """
     names = [dimension.option for dimension in dimensions]
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*(d.values for d in dimensions))]
+    return [
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*(d.values for d in dimensions))
+    ]
 
 
 def applied(config: Any, values: Mapping[str, Value]) -> Any:
@@ -104,7 +108,11 @@ def applied(config: Any, values: Mapping[str, Value]) -> Any:
             arguments.insert(0, f"{option}:{value}")
         else:
             text = str(value)
-            words = [text.capitalize()] if text.lower() in ("true", "false", "none") else shlex.split(text)
+            words = (
+                [text.capitalize()]
+                if text.lower() in ("true", "false", "none")
+                else shlex.split(text)
+            )
             arguments += [f"--{option}", *words]
     return _parsed(config, tuple(arguments))
 
@@ -123,7 +131,11 @@ def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             options = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagConversionOff)
             return tyro.cli(
-                type(config), prog=f"foretrace {swept(config).name}", args=arguments, default=config, config=options
+                type(config),
+                prog=f"foretrace {swept(config).name}",
+                args=arguments,
+                default=config,
+                config=options,
             )
     except SystemExit:
         raise ValueError(_complaint(said.getvalue())) from None
@@ -132,7 +144,11 @@ def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
 def _complaint(said: str) -> str:
     """Return what tyro says about an option without its frame, and without the help that it adds."""
     _, *parts = (" ".join(part.split()).strip("│ ") for part in re.split(r"[-─]{9,}", said))
-    shown = [part for part in parts if part and not part.startswith(("For full helptext", "Argument helptext"))]
+    shown = [
+        part
+        for part in parts
+        if part and not part.startswith(("For full helptext", "Argument helptext"))
+    ]
     if any(part.startswith("Perhaps") for part in shown):
         shown = [part for part in shown if not part.startswith("Available subcommands")]
     # What a suggested option means stands behind it; its names are enough here.
@@ -160,7 +176,11 @@ def _options(config: Any, place: str = "") -> Iterator[tuple[str, Any, list[str]
         yield (
             option,
             value,
-            [name.removeprefix("--") for mark in marks for name in getattr(mark, "aliases", None) or ()],
+            [
+                name.removeprefix("--")
+                for mark in marks
+                for name in getattr(mark, "aliases", None) or ()
+            ],
         )
         if dataclasses.is_dataclass(value):
             is_nameless = any(getattr(mark, "name", None) == "" for mark in marks)
@@ -230,7 +250,9 @@ def _value(config: Any, option: str, text: str) -> Any:
     >>> _value(Config(), "network.cell.timescales", "1 100")
     (1.0, 100.0)
     """
-    value = next(value for name, value, _ in _options(applied(config, {option: text})) if name == option)
+    value = next(
+        value for name, value, _ in _options(applied(config, {option: text})) if name == option
+    )
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{text!r} is not a finite number")
     return value

@@ -1,7 +1,8 @@
 """The trials of a sweep in a database, by Optuna: planned at once, each taken by one worker, run again if it is lost.
 
-Whoever opens a sweep puts all its trials into the queue; a worker takes the next one. So a grid is exactly its
-combinations and a search exactly its number of trials, however many workers there are and whenever they come and go.
+Whoever opens a sweep puts all its trials into the queue; a worker takes the next one. So a grid is
+exactly its combinations and a search exactly its number of trials, however many workers there are
+and whenever they come and go.
 """
 
 import contextlib
@@ -58,7 +59,8 @@ def library() -> Any:
         import optuna
     except ImportError as error:
         raise ValueError("a sweep needs optuna; pip install 'foretrace[sweep]'") from error
-    # What it says of a trial stands in the record; that heartbeats are experimental, nobody can act on.
+    # What it says of a trial stands in the record; that heartbeats are experimental, nobody can act
+    # on.
     optuna.logging.set_verbosity(logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
@@ -86,7 +88,11 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
 
     lost = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)
     # Workers wait for each other instead of giving up at once.
-    patience = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {"pool_pre_ping": True}
+    patience = (
+        {"connect_args": {"timeout": 60}}
+        if storage.startswith("sqlite")
+        else {"pool_pre_ping": True}
+    )
     try:
         database = optuna.storages.RDBStorage(
             storage,
@@ -103,7 +109,8 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
             load_if_exists=True,
         )
     except (SQLAlchemyError, ImportError, optuna.exceptions.StorageInternalError) as error:
-        # A driver may say the address in words of its own, so that its secrets are looked for by themselves.
+        # A driver may say the address in words of its own, so that its secrets are looked for by
+        # themselves.
         text = without_secrets(" ".join(str(error).split()), storage)
         raise ValueError(f"--storage: no database there: {text[:300]}") from error
 
@@ -114,7 +121,9 @@ def plan(study: "optuna.Study", folder: Path, sweep: Sweep) -> None:
         latest = _latest(study)
         for number in range(sweep.planned):
             if number not in latest:
-                study.enqueue_trial(sweep.combinations[number] if sweep.grid else {}, user_attrs={_NUMBER: number})
+                study.enqueue_trial(
+                    sweep.combinations[number] if sweep.grid else {}, user_attrs={_NUMBER: number}
+                )
             elif _state(latest[number]) == "failed" and not latest[number].user_attrs.get(_REASON):
                 put_back(study, latest[number])
 
@@ -129,9 +138,12 @@ def take(trial: "optuna.Trial", sweep: Sweep, owner: str) -> tuple[int, dict[str
     """
     number = trial.user_attrs.get(_NUMBER)
     if number is None:
-        return None  # another worker took the last one between a look at the queue and a grasp into it
+        return (
+            None  # another worker took the last one between a look at the queue and a grasp into it
+        )
     trial.set_user_attr(_OWNER, owner)
-    # A seed for each trial: with one for each worker, those that go on would draw again what was drawn before.
+    # A seed for each trial: with one for each worker, those that go on would draw again what was
+    # drawn before.
     seed = int(np.random.SeedSequence([sweep.seed, number]).generate_state(1)[0])
     trial.study.sampler = library().samplers.TPESampler(seed=seed)
     return number, {dimension.option: _drawn(trial, dimension) for dimension in sweep.dimensions}
@@ -147,7 +159,9 @@ def put_back(study: "optuna.Study", trial: Any) -> None:
     known = study.get_trials(deepcopy=False)[trial.number]
     # What was planned for it counts even if it ended before it asked for its values.
     values = {**known.system_attrs.get("fixed_params", {}), **known.params}
-    study.enqueue_trial(values, user_attrs={k: v for k, v in known.user_attrs.items() if k != _OWNER})
+    study.enqueue_trial(
+        values, user_attrs={k: v for k, v in known.user_attrs.items() if k != _OWNER}
+    )
 
 
 def is_over(study: "optuna.Study", number: int) -> bool:
@@ -162,13 +176,18 @@ def recover(study: "optuna.Study", heartbeat: int) -> None:
     for trial in _planned(study):
         # A worker that was lost before its first sign of life, which Optuna does not miss.
         nameless = _state(trial) == "running" and trial.user_attrs.get(_OWNER) is None
-        if nameless and abs(datetime.now() - trial.datetime_start).total_seconds() > SILENT * heartbeat:
+        if (
+            nameless
+            and abs(datetime.now() - trial.datetime_start).total_seconds() > SILENT * heartbeat
+        ):
             _run_again(study, trial)
 
 
 def give_up(study: "optuna.Study", owner: str) -> bool:
     """Run again, at once, what a worker that is known to be gone has left; False if there is nothing."""
-    left = [t for t in _planned(study) if t.user_attrs.get(_OWNER) == owner and _state(t) == "running"]
+    left = [
+        t for t in _planned(study) if t.user_attrs.get(_OWNER) == owner and _state(t) == "running"
+    ]
     for trial in left:
         _run_again(study, trial)
     return bool(left)
@@ -193,7 +212,9 @@ def _drawn(trial: "optuna.Trial", dimension: Dimension) -> Value:
     if isinstance(dimension, Choice):
         return trial.suggest_categorical(dimension.option, dimension.values)
     if dimension.whole:
-        return trial.suggest_int(dimension.option, int(dimension.low), int(dimension.high), log=dimension.log)
+        return trial.suggest_int(
+            dimension.option, int(dimension.low), int(dimension.high), log=dimension.log
+        )
     return trial.suggest_float(dimension.option, dimension.low, dimension.high, log=dimension.log)
 
 
@@ -230,7 +251,9 @@ def _pruner(sweep: Sweep) -> Any:
     if sweep.prune == "median":
         return pruners.MedianPruner(n_startup_trials=max(1, min(_PRUNED_AFTER, sweep.planned // 4)))
     if sweep.prune == "halving" and isinstance(sweep.config, Config):
-        return pruners.SuccessiveHalvingPruner(min_resource=sweep.config.evaluate_every, reduction_factor=3)
+        return pruners.SuccessiveHalvingPruner(
+            min_resource=sweep.config.evaluate_every, reduction_factor=3
+        )
     return pruners.NopPruner()
 
 

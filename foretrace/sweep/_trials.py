@@ -51,12 +51,21 @@ def ranked(trials: Sequence[Trial], sign: int) -> list[Trial]:
         trials: trials of a sweep.
         sign: 1 where a smaller score is better, -1 where a larger one is.
 
-    >>> [trial.number for trial in ranked([Trial(0, "finished", {}, 9, 0.3), Trial(1, "finished", {}, 9, 0.2)], 1)]
+    >>> [
+    ...     trial.number
+    ...     for trial in ranked(
+    ...         [Trial(0, "finished", {}, 9, 0.3), Trial(1, "finished", {}, 9, 0.2)], 1
+    ...     )
+    ... ]
     [1, 0]
     """
 
     def key(trial: Trial) -> tuple[int, float, int]:
-        return _ORDER.index(trial.state), math.inf if trial.score is None else sign * trial.score, trial.number
+        return (
+            _ORDER.index(trial.state),
+            math.inf if trial.score is None else sign * trial.score,
+            trial.number,
+        )
 
     return sorted(trials, key=key)
 
@@ -106,6 +115,10 @@ def read_trials(folder: str | os.PathLike[str]) -> list[Trial]:
     """
     path = Path(folder) / TRIALS_FILE
     try:
-        return [Trial(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        return (
+            [Trial(**json.loads(line)) for line in path.read_text().splitlines()]
+            if path.exists()
+            else []
+        )
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} does not hold the trials of a sweep: {error}") from error

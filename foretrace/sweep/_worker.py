@@ -1,7 +1,7 @@
 """A worker of a sweep: a process that takes one trial after another, until none is left.
 
-It runs as `python -m foretrace.sweep._worker FOLDER NAME HEARTBEAT`, the database's address in its environment, where
-other users of the machine do not see it.
+It runs as `python -m foretrace.sweep._worker FOLDER NAME HEARTBEAT`, the database's address in its
+environment, where other users of the machine do not see it.
 """
 
 import contextlib
@@ -27,7 +27,17 @@ from foretrace._runs.signals import STOPPED, Stop
 from foretrace.experiment._scores import Scores
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._kinds import swept
-from foretrace.sweep._study import STORAGE, connect, explain, is_over, library, put_back, recover, standing, take
+from foretrace.sweep._study import (
+    STORAGE,
+    connect,
+    explain,
+    is_over,
+    library,
+    put_back,
+    recover,
+    standing,
+    take,
+)
 from foretrace.sweep._trials import run_dir
 
 if TYPE_CHECKING:
@@ -94,7 +104,8 @@ class Worker:
         try:
             self.study.optimize(self._score, n_trials=1, catch=(_Unfinished, _Failed))
         except ValueError:
-            # This machine slept, and the others took its trial for lost: one of them goes on with it.
+            # This machine slept, and the others took its trial for lost: one of them goes on with
+            # it.
             if self._taken is None or not is_over(self.study, self._taken):
                 raise
         jax.clear_caches()
@@ -146,7 +157,8 @@ class _TrialReporter:
 
     def __call__(self, step: int, scores: Scores) -> bool:
         self.note(step, scores._asdict())
-        # What nothing was learned from says nothing; and at the last step there is nothing to be spared.
+        # What nothing was learned from says nothing; and at the last step there is nothing to be
+        # spared.
         self.pruned = 0 < step < (self.steps or step) and self.trial.should_prune()
         return self.pruned or self.worker.stop.asked
 
@@ -171,7 +183,9 @@ def main(arguments: list[str]) -> int:
     # What a rule leaves untrained, the sweep has said once.
     warnings.simplefilter("ignore", UntrainedParameters)
     try:
-        return 0 if Worker(Path(folder), os.environ[STORAGE], name, int(heartbeat)).work() else STOPPED
+        return (
+            0 if Worker(Path(folder), os.environ[STORAGE], name, int(heartbeat)).work() else STOPPED
+        )
     except Exception as error:
         _explain(error)
         return 1
@@ -180,7 +194,9 @@ def main(arguments: list[str]) -> int:
 def _explain(error: Any) -> None:
     if os.environ.get("FORETRACE_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
-    print(f"foretrace: a worker failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    print(
+        f"foretrace: a worker failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True
+    )
 
 
 if __name__ == "__main__":

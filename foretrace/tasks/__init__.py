@@ -70,7 +70,11 @@ class Task(Protocol):
         """Return the training sequences of a step."""
 
     def evaluation(
-        self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
+        self,
+        split: EvaluationSplit,
+        seed: int | Int[Array, ""],
+        index: int | Int[Array, ""],
+        size: int,
     ) -> Batch:
         """Return batch `index` of a split; rows without any valid step only fill it up."""
 

@@ -29,7 +29,8 @@ def cache_root() -> Path:
 def cached(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return arrays from the cache, memory-mapped and read-only; make and keep them if they are not there.
 
-    Several processes may ask at once: each entry appears whole or not at all, and the first one stays.
+    Several processes may ask at once: each entry appears whole or not at all, and the first one
+    stays.
 
     Args:
         name: of the entry; must change with everything that the arrays depend on.

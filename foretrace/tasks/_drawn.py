@@ -59,7 +59,10 @@ class AbstractDrawnTask(abc.ABC):
         """
         most = size if self.samples is None else self.samples
         if not 1 <= size <= most:
-            raise ValueError(f"a batch of {size} sequences: at least 1 and at most samples={self.samples} are needed")
+            raise ValueError(
+                f"a batch of {size} sequences: at least 1 and at most samples={self.samples} are "
+                "needed"
+            )
         if self.samples is None:
             return self.draw(jax.random.fold_in(_key(seed, _FRESH), step), size)
         epoch, position = jnp.divmod(jnp.asarray(step), self.samples // size)
@@ -69,7 +72,11 @@ class AbstractDrawnTask(abc.ABC):
         return jax.tree.map(lambda leaf: leaf[:, 0], jax.vmap(lambda key: self.draw(key, 1))(keys))
 
     def evaluation(
-        self, split: EvaluationSplit, seed: int | Int[Array, ""], index: int | Int[Array, ""], size: int
+        self,
+        split: EvaluationSplit,
+        seed: int | Int[Array, ""],
+        index: int | Int[Array, ""],
+        size: int,
     ) -> Batch:
         """Return batch `index` of sequences that `batch` does not draw, nor the other split; always fresh.
 
@@ -92,7 +99,9 @@ class AbstractDrawnTask(abc.ABC):
             if getattr(self, field) < value:
                 raise ValueError(f"{name}({field}={getattr(self, field)}) must be at least {value}")
         if self.samples is not None and self.samples < 1:
-            raise ValueError(f"{name}(samples={self.samples}) must be at least 1, or None for fresh sequences")
+            raise ValueError(
+                f"{name}(samples={self.samples}) must be at least 1, or None for fresh sequences"
+            )
 
 
 def _key(seed: int | Int[Array, ""], purpose: int) -> PRNGKeyArray:

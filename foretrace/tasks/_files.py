@@ -42,14 +42,15 @@ class DataError(ValueError):
 class Source:
     """A public data set that the user has put into the data directory.
 
-    A file counts as right if its own checksum is known, or else if what is read from it is: the same pixels or texts
-    are around in several compressions.
+    A file counts as right if its own checksum is known, or else if what is read from it is: the
+    same pixels or texts are around in several compressions.
 
     Args:
         name: what it is called.
         folder: where it belongs in the data directory.
         origin: where it can be got.
-        find: files of a split in that folder; raises `FileNotFoundError` with the name of a file that is missing.
+        find: files of a split in that folder; raises `FileNotFoundError` with the name of a file
+            that is missing.
         decode: arrays of a split from these files.
         files: SHA-256 of known files, by name.
         contents: digest of the arrays of each split.
@@ -73,8 +74,8 @@ class Source:
             verify: refuse files that are not the public ones.
 
         Raises:
-            DataError: a file is missing or damaged, or (if verified) not the public one; or the package that reads
-                it is missing, or the cache cannot be written.
+            DataError: a file is missing or damaged, or (if verified) not the public one; or the
+                package that reads it is missing, or the cache cannot be written.
         """
         folder = root / self.folder
         try:
@@ -85,13 +86,21 @@ class Source:
         known = all(self.files.get(name) == total for name, total in sums.items())
         key = hashlib.sha256(" ".join([_FORMAT, *sums.values()]).encode()).hexdigest()[:16]
         # A cache of unverified arrays must not be taken for one of verified ones.
-        name = f"{Path(self.folder).parts[0]}-{split}-{key}" + ("" if known or verify else "-unverified")
+        name = f"{Path(self.folder).parts[0]}-{split}-{key}" + (
+            "" if known or verify else "-unverified"
+        )
         try:
-            return cached(name, lambda: self._decode(split, paths, sums, check=verify and not known))
+            return cached(
+                name, lambda: self._decode(split, paths, sums, check=verify and not known)
+            )
         except OSError as error:
-            raise DataError(f"the decoded {self.name} data could not be cached: {error}; {CACHE_HINT}") from error
+            raise DataError(
+                f"the decoded {self.name} data could not be cached: {error}; {CACHE_HINT}"
+            ) from error
 
-    def _decode(self, split: str, paths: list[Path], sums: Mapping[str, str], *, check: bool) -> Arrays:
+    def _decode(
+        self, split: str, paths: list[Path], sums: Mapping[str, str], *, check: bool
+    ) -> Arrays:
         _log.info("decoding %s, %s (once; kept in the cache)", self.name, split)
         try:
             arrays = self.decode(paths)
@@ -99,19 +108,24 @@ class Source:
             raise
         except Exception as error:  # whatever a decoder says to a damaged file
             names = ", ".join(str(path) for path in paths)
-            raise DataError(f"{self.name}: cannot read {names}: {type(error).__name__}: {error}") from error
+            raise DataError(
+                f"{self.name}: cannot read {names}: {type(error).__name__}: {error}"
+            ) from error
         if check and digest(arrays) != self.contents[split]:
             raise DataError(self._wrong(paths, sums))
         return arrays
 
     def _missing(self, folder: Path, split: str, error: OSError) -> str:
         return (
-            f"{self.name}: no {split} data, {error}. Get {self.origin}, and put the files into {folder}; the data "
-            f"directory is chosen by {HOW} (see docs/data.md)"
+            f"{self.name}: no {split} data, {error}. Get {self.origin}, and put the files into "
+            f"{folder}; the data directory is chosen by {HOW} (see docs/data.md)"
         )
 
     def _wrong(self, paths: list[Path], sums: Mapping[str, str]) -> str:
-        lines = [f"{self.name}: these files are not the public ones (verify=False reads them all the same):"]
+        lines = [
+            f"{self.name}: these files are not the public ones (verify=False reads them all the "
+            "same):"
+        ]
         for path in paths:
             expected = self.files.get(path.name, "none known")
             if sums[path.name] != expected:
@@ -130,7 +144,9 @@ def data_root(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """
     chosen = data_dir if data_dir is not None else os.environ.get(VARIABLE)
     if not chosen:
-        raise DataError(f"no data directory: name it by {HOW}; docs/data.md says what belongs into it")
+        raise DataError(
+            f"no data directory: name it by {HOW}; docs/data.md says what belongs into it"
+        )
     root = Path(chosen).expanduser().resolve()
     if not root.is_dir():
         raise DataError(f"the data directory {root} does not exist; name another by {HOW}")

@@ -27,7 +27,9 @@ def parquet_files(folder: Path, split: str) -> list[Path]:
         raise FileNotFoundError(f"{folder / split}-*.parquet does not exist")
     counts = {match[1] for path in paths if (match := re.search(r"-of-(\d+)\.parquet$", path.name))}
     if len(counts) > 1:
-        raise FileNotFoundError(f"{folder} holds shards of different copies: {', '.join(p.name for p in paths)}")
+        raise FileNotFoundError(
+            f"{folder} holds shards of different copies: {', '.join(p.name for p in paths)}"
+        )
     shards = int(counts.pop()) if counts else 0
     for number in range(shards):
         path = folder / f"{split}-{number:05d}-of-{shards:05d}.parquet"
@@ -59,7 +61,9 @@ def mnist_files(folder: Path, split: str) -> list[Path]:
     found = []
     for what in ("images-idx3", "labels-idx1"):
         plain = folder / f"{_MNIST_STEMS[split]}-{what}-ubyte"
-        present = [path for suffix in _OPENERS if (path := plain.with_name(plain.name + suffix)).exists()]
+        present = [
+            path for suffix in _OPENERS if (path := plain.with_name(plain.name + suffix)).exists()
+        ]
         if not present:
             raise FileNotFoundError(f"{plain} (or .xz, .gz) does not exist")
         found.append(present[0])
@@ -89,4 +93,6 @@ def import_extra(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise DataError(f"{error}: real data need the extra `data`; pip install 'foretrace[data]'") from error
+        raise DataError(
+            f"{error}: real data need the extra `data`; pip install 'foretrace[data]'"
+        ) from error

@@ -1,8 +1,9 @@
 """ListOps as the Long Range Arena specifies it: random trees of operators on lists of digits, and their values.
 
-Trees are grown many at a time, level by level: a level is an array with the number of arguments of each of its nodes
-(0 for a digit), and the children of a level's operators are the next level, in order. Trees of a wrong length are
-dropped before their digits and operators are drawn, which leaves the distribution as it is.
+Trees are grown many at a time, level by level: a level is an array with the number of arguments of
+each of its nodes (0 for a digit), and the children of a level's operators are the next level, in
+order. Trees of a wrong length are dropped before their digits and operators are drawn, which leaves
+the distribution as it is.
 """
 
 import dataclasses
@@ -45,7 +46,8 @@ class Grammar:
     def __post_init__(self) -> None:
         if not 3 <= self.min_length < self.max_length - 1:
             raise ValueError(
-                f"min_length={self.min_length} must be at least 3 and max_length={self.max_length} above it"
+                f"min_length={self.min_length} must be at least 3 and max_length={self.max_length} "
+                "above it"
             )
         if self.max_depth < 2 or self.max_arguments < 2 or not 0 < self.operator_probability <= 1:
             raise ValueError(f"no operator can grow by {self}")
@@ -62,7 +64,8 @@ def generate(grammar: Grammar, rows: int, seed: int) -> dict[str, np.ndarray]:
         seed: in [0, 2^32).
 
     Returns:
-        `symbols`, `offsets` of each sequence and of the end, and `labels`, the values of the sequences.
+        `symbols`, `offsets` of each sequence and of the end, and `labels`, the values of the
+        sequences.
 
     Raises:
         ValueError: the grammar has too few different sequences.
@@ -84,7 +87,11 @@ def generate(grammar: Grammar, rows: int, seed: int) -> dict[str, np.ndarray]:
         if fruitless == _FRUITLESS_ROUNDS:
             raise ValueError(f"only {before} of {rows} different sequences found for {grammar}")
     offsets = np.concatenate([[0], np.cumsum([len(symbols) for symbols in kept])])
-    return {"symbols": np.concatenate(kept), "offsets": offsets, "labels": np.array(labels, np.uint8)}
+    return {
+        "symbols": np.concatenate(kept),
+        "offsets": offsets,
+        "labels": np.array(labels, np.uint8),
+    }
 
 
 def _round(grammar: Grammar, random: np.random.RandomState) -> Iterator[tuple[np.ndarray, int]]:
@@ -119,7 +126,9 @@ def _grow(grammar: Grammar, random: np.random.RandomState) -> tuple[list[np.ndar
     return [level[keep[tree]] for level, tree in zip(levels, trees, strict=True)], lengths[keep]
 
 
-def _draw_arguments(grammar: Grammar, depth: int, nodes: int, random: np.random.RandomState) -> np.ndarray:
+def _draw_arguments(
+    grammar: Grammar, depth: int, nodes: int, random: np.random.RandomState
+) -> np.ndarray:
     arguments = np.zeros(nodes, np.int8)
     if depth < grammar.max_depth:
         operators = np.flatnonzero(random.random_sample(nodes) < grammar.operator_probability)

@@ -1,7 +1,7 @@
 """The files in which the Long Range Arena released ListOps: a header, then a tree and its value on each line.
 
-A tree is written binary and nested to the left, `( ( ( [MAX 2 ) 9 ) ] )`; its tokens are what is left without the
-parentheses.
+A tree is written binary and nested to the left, `( ( ( [MAX 2 ) 9 ) ] )`; its tokens are what is
+left without the parentheses.
 """
 
 import os
@@ -33,11 +33,17 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
                 rows.append(np.array(tokens(source), np.uint8))
                 labels.append(int(target))
             except (ValueError, KeyError) as error:
-                raise DataError(f"{path}, line {number}: {error!r} is no ListOps sequence and value") from error
+                raise DataError(
+                    f"{path}, line {number}: {error!r} is no ListOps sequence and value"
+                ) from error
     if not rows or not set(labels) <= set(range(10)):
         raise DataError(f"{path} has no rows, or values other than 0 to 9")
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    return {"symbols": np.concatenate(rows), "offsets": offsets, "labels": np.array(labels, np.uint8)}
+    return {
+        "symbols": np.concatenate(rows),
+        "offsets": offsets,
+        "labels": np.array(labels, np.uint8),
+    }
 
 
 def tokens(source: bytes) -> list[int]:
@@ -52,7 +58,9 @@ def tokens(source: bytes) -> list[int]:
     return [_NUMBER[token] for token in source.translate(None, b"()").split()]
 
 
-def write(path: str | os.PathLike[str], sequences: Iterable[np.ndarray], labels: Iterable[int]) -> None:
+def write(
+    path: str | os.PathLike[str], sequences: Iterable[np.ndarray], labels: Iterable[int]
+) -> None:
     """Write sequences and their values; the file appears whole or not at all.
 
     Raises:
@@ -83,7 +91,10 @@ def nested(symbols: Iterable[int]) -> str:
     for symbol in symbols:
         if symbol == CLOSE and len(stack) > 1:
             parts = stack.pop()
-            stack[-1].append("( " * len(parts) + " ".join([parts[0], *(f"{part} )" for part in parts[1:]), "] )"]))
+            stack[-1].append(
+                "( " * len(parts)
+                + " ".join([parts[0], *(f"{part} )" for part in parts[1:]), "] )"])
+            )
         elif MIN <= symbol < CLOSE:
             stack.append([SYMBOLS[symbol]])
         else:

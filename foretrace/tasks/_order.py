@@ -14,8 +14,9 @@ _ROUNDS = 6
 def shuffled_at(key: PRNGKeyArray, positions: Int[Array, "K"], count: int) -> Int[Array, "K"]:
     """Return what stands at some positions of a random order of `range(count)`, in time proportional to K.
 
-    A Feistel network over pairs of digits is a bijection of slightly more numbers than `count`; what falls outside is
-    sent through again until it falls inside. Sorting 20,000 keys for each batch of 50 took a sixth of a training step.
+    A Feistel network over pairs of digits is a bijection of slightly more numbers than `count`;
+    what falls outside is sent through again until it falls inside. Sorting 20,000 keys for each
+    batch of 50 took a sixth of a training step.
 
     Args:
         key: which order.

@@ -1,8 +1,9 @@
 """Tasks that classify stored sequences: splits, epochs, and batches of bytes that become inputs on the device.
 
-A batch is made in two parts. *Rows* are bytes as they are stored, found on the host; *expanding* them to inputs,
-targets and mask is traced, so that a 4,000-step sequence of one-hot vectors crosses no bus and fills no host memory.
-`batch` does both. It may be traced: then the host is asked for the rows by a callback.
+A batch is made in two parts. *Rows* are bytes as they are stored, found on the host; *expanding*
+them to inputs, targets and mask is traced, so that a 4,000-step sequence of one-hot vectors crosses
+no bus and fills no host memory. `batch` does both. It may be traced: then the host is asked for the
+rows by a callback.
 """
 
 import abc
@@ -25,7 +26,8 @@ SplitName = Literal["training", "validation", "test"]
 Index = int | np.integer | Int[Array, ""] | Int[np.ndarray, ""]
 """A number that may be traced."""
 
-# RandomState, because NumPy promises that its numbers never change. What they are for tells the orders apart.
+# RandomState, because NumPy promises that its numbers never change. What they are for tells the
+# orders apart.
 _HOLD_OUT, _ORDER = 0x5EED, 1
 
 
@@ -49,7 +51,8 @@ class Split(NamedTuple):
     """Some of the stored sequences, in order.
 
     Args:
-        symbols: one row for each stored sequence, or all of them one after another if there are offsets.
+        symbols: one row for each stored sequence, or all of them one after another if there are
+            offsets.
         labels: class of each stored sequence.
         members: which stored sequences belong to the split.
         offsets: where each stored sequence begins, and where the last one ends.
@@ -68,10 +71,17 @@ class Split(NamedTuple):
         fill = size - len(stored)
         if self.offsets is None:
             symbols = np.asarray(self.symbols[stored])
-            lengths = np.full(len(stored), length, np.int32) if self.lengths is None else self.lengths[stored]
+            lengths = (
+                np.full(len(stored), length, np.int32)
+                if self.lengths is None
+                else self.lengths[stored]
+            )
         else:
             symbols, lengths = self._ragged(stored, length)
-        padded = [np.pad(a, [(0, fill)] + [(0, 0)] * (a.ndim - 1)) for a in (symbols, lengths, self.labels[stored])]
+        padded = [
+            np.pad(a, [(0, fill)] + [(0, 0)] * (a.ndim - 1))
+            for a in (symbols, lengths, self.labels[stored])
+        ]
         counts = np.pad(np.ones(len(stored), np.float32), (0, fill))
         return Rows(padded[0], padded[1], padded[2].astype(self.label_type), counts)
 
@@ -97,8 +107,8 @@ class Split(NamedTuple):
 class AbstractStoredTask(abc.ABC):
     """Classify stored sequences: the class is the target at every valid step, and each counts 1 / their number.
 
-    So the loss of a sequence is the mean over its valid steps. A prediction is the class with the largest mean of the
-    logits over valid steps.
+    So the loss of a sequence is the mean over its valid steps. A prediction is the class with the
+    largest mean of the logits over valid steps.
     """
 
     recalled: ClassVar[None] = None
@@ -178,7 +188,8 @@ class AbstractStoredTask(abc.ABC):
     def evaluation(self, split: EvaluationSplit, seed: Index, index: Index, size: int) -> Batch:
         """Return consecutive batch `index` of the validation or test split, the same for every seed.
 
-        The last one is filled up with rows whose mask is zero, and beyond it there is nothing but such rows.
+        The last one is filled up with rows whose mask is zero, and beyond it there is nothing but
+        such rows.
         """
         return self.expand(self.rows(split, seed, index, size))
 
@@ -189,7 +200,9 @@ class AbstractStoredTask(abc.ABC):
 
         def on_host(seed: Index, index: Index) -> Rows:
             choose = _of_epoch if name == "training" else _consecutive
-            return split.rows(choose(len(split.members), int(seed), int(index), size), size, self.length)
+            return split.rows(
+                choose(len(split.members), int(seed), int(index), size), size, self.length
+            )
 
         if not isinstance(seed, jax.core.Tracer) and not isinstance(index, jax.core.Tracer):
             return on_host(seed, index)
@@ -213,12 +226,20 @@ class AbstractStoredTask(abc.ABC):
 def one_hot(rows: Rows, classes: int) -> Float[Array, "B T I"]:
     """Return symbols as unit vectors, and zero vectors where a sequence has ended."""
     symbols = jnp.asarray(rows.symbols).astype(jnp.int32)
-    ended = jnp.arange(symbols.shape[1], dtype=jnp.int32)[None] >= jnp.asarray(rows.lengths)[:, None]
+    ended = (
+        jnp.arange(symbols.shape[1], dtype=jnp.int32)[None] >= jnp.asarray(rows.lengths)[:, None]
+    )
     return jax.nn.one_hot(jnp.where(ended, -1, symbols), classes, dtype=jnp.float32)
 
 
 def split_of(
-    source: Source, name: SplitName, samples: int | None, data_dir: str | None, verify: bool, *, classes: int
+    source: Source,
+    name: SplitName,
+    samples: int | None,
+    data_dir: str | None,
+    verify: bool,
+    *,
+    classes: int,
 ) -> Split:
     """Return a split of a data set whose training files are divided by `hold_out`.
 
@@ -230,7 +251,10 @@ def split_of(
     count = len(arrays["labels"])
     largest = int(arrays["labels"].max(initial=0))
     if largest >= classes:
-        raise DataError(f"{source.name}: a label is {largest}, expected 0 to {classes - 1}; are these other data?")
+        raise DataError(
+            f"{source.name}: a label is {largest}, expected 0 to {classes - 1}; are these other "
+            "data?"
+        )
     members = shuffled(count) if name == "test" else hold_out(count, samples)[name]
     return Split(arrays["symbols"], arrays["labels"], members, arrays.get("offsets"))
 
@@ -248,7 +272,9 @@ def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndar
     order = shuffled(stored)
     count = stored - stored // 10
     if samples is not None and not 1 <= samples <= count:
-        raise ValueError(f"samples={samples}: at least 1 and at most {count}, what validation leaves, are needed")
+        raise ValueError(
+            f"samples={samples}: at least 1 and at most {count}, what validation leaves, are needed"
+        )
     return {"training": order[: samples or count], "validation": order[count:]}
 
 

@@ -21,15 +21,16 @@ class Copy(AbstractDrawnTask):
         1                      the token: 1 on the last input
         pattern_length         silent, and the targets are the pattern
 
-    Each recalled step counts 1 / pattern_length, so that the loss of a sequence is the mean cross-entropy of its
+    Each recalled step counts 1 / pattern_length, so that the loss of a sequence is the mean
+    cross-entropy of its
     bits: ln 2 for a network that knows nothing.
 
     Args:
         pattern_length: number of steps of the pattern.
         padding: number of silent steps between the pattern and the token.
         bits: number of bits of each step of the pattern.
-        samples: number of sequences of a data set that is drawn once and used for every epoch. Default: fresh
-            sequences at every step.
+        samples: number of sequences of a data set that is drawn once and used for every epoch.
+            Default: fresh sequences at every step.
 
     Raises:
         ValueError: a length below one, or negative padding.
@@ -71,7 +72,10 @@ class Copy(AbstractDrawnTask):
 
     def draw(self, key: PRNGKeyArray, size: int) -> Batch:
         """Return sequences with random patterns."""
-        patterns, length = jax.random.bernoulli(key, 0.5, (size, self.pattern_length, self.bits)), self.pattern_length
+        patterns, length = (
+            jax.random.bernoulli(key, 0.5, (size, self.pattern_length, self.bits)),
+            self.pattern_length,
+        )
         xs = jnp.zeros((size, self.length, self.input_size))
         xs = xs.at[:, :length, : self.bits].set(patterns.astype(xs.dtype))
         xs = xs.at[:, length + self.padding, self.bits].set(1.0)

@@ -11,7 +11,13 @@ import numpy as np
 
 from foretrace._types import Array, Float
 from foretrace.tasks._files import Arrays, DataDir, DataError, Pool, Source, Verify
-from foretrace.tasks._formats import import_extra, mnist_files, parquet_files, read_idx, read_parquet
+from foretrace.tasks._formats import (
+    import_extra,
+    mnist_files,
+    parquet_files,
+    read_idx,
+    read_parquet,
+)
 from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, split_of
 
 # Of all public training images, in units of the largest value.
@@ -58,7 +64,9 @@ class AbstractImages(AbstractStoredTask):
             DataError: they are missing or wrong.
             ValueError: more samples than there are.
         """
-        return split_of(self.source, name, self.samples, self.data_dir, self.verify, classes=self.output_size)
+        return split_of(
+            self.source, name, self.samples, self.data_dir, self.verify, classes=self.output_size
+        )
 
     def __post_init__(self) -> None:
         if self.pool < 1 or self.side % self.pool:
@@ -75,8 +83,10 @@ class SequentialCIFAR10(AbstractImages):
     """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel, or of its grey value.
 
     Args:
-        grey: whether to use one input, the luma 0.299 R + 0.587 G + 0.114 B, instead of three colours.
-        pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool² steps.
+        grey: whether to use one input, the luma 0.299 R + 0.587 G + 0.114 B, instead of three
+            colours.
+        pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
+            steps.
         samples: number of training images; default: all 45,000 that validation leaves.
         data_dir: directory of the data; default: the one that `FORETRACE_DATA` names.
         verify: whether to refuse files that are not the public ones.
@@ -114,7 +124,9 @@ class SequentialCIFAR10(AbstractImages):
         images = jnp.asarray(rows.symbols).astype(jnp.float32) / 255
         mean, std = jnp.array(_CIFAR_MEAN, jnp.float32), jnp.array(_CIFAR_STD, jnp.float32)
         if self.grey:
-            images = (images * jnp.array(_LUMA, jnp.float32)[None, None, None]).sum(axis=-1, keepdims=True)
+            images = (images * jnp.array(_LUMA, jnp.float32)[None, None, None]).sum(
+                axis=-1, keepdims=True
+            )
             mean, std = jnp.full(1, _GREY_MEAN, jnp.float32), jnp.full(1, _GREY_STD, jnp.float32)
         return self._pooled((images - mean[None, None, None]) / std[None, None, None])
 
@@ -124,9 +136,10 @@ class SequentialMNIST(AbstractImages):
     """Sequential MNIST: 784 steps of one pixel, row by row or in one fixed random order.
 
     Args:
-        permuted: whether to use the fixed random order `numpy.random.RandomState(92916).permutation(784)`, which is
-            common in the literature.
-        pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool² steps.
+        permuted: whether to use the fixed random order
+            `numpy.random.RandomState(92916).permutation(784)`, which is common in the literature.
+        pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool²
+            steps.
         samples: number of training images; default: all 54,000 that validation leaves.
         data_dir: directory of the data; default: the one that `FORETRACE_DATA` names.
         verify: whether to refuse files that are not the public ones.
@@ -134,7 +147,8 @@ class SequentialMNIST(AbstractImages):
     Raises:
         ValueError: a side of blocks that does not divide 28.
 
-    Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a sequence, Le et al.,
+    Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a
+        sequence, Le et al.,
     A simple way to initialize recurrent networks of rectified linear units, 2015.
 
     >>> task = SequentialMNIST(permuted=True)
@@ -164,7 +178,11 @@ class SequentialMNIST(AbstractImages):
         """Return normalised pixels."""
         images = jnp.asarray(rows.symbols).astype(jnp.float32)[..., None] / 255
         xs = self._pooled((images - _MNIST_MEAN) / _MNIST_STD)
-        return xs[:, np.random.RandomState(_PERMUTATION).permutation(self.length)] if self.permuted else xs
+        return (
+            xs[:, np.random.RandomState(_PERMUTATION).permutation(self.length)]
+            if self.permuted
+            else xs
+        )
 
 
 def _decode_cifar(paths: list[Path]) -> Arrays:
@@ -185,7 +203,9 @@ def _decode_cifar(paths: list[Path]) -> Arrays:
 def _decode_mnist(paths: list[Path]) -> Arrays:
     images, labels = map(read_idx, paths)
     if images.shape[1:] != (28, 28) or labels.shape != images.shape[:1]:
-        raise DataError(f"MNIST: images of shape {images.shape} and labels of shape {labels.shape} do not fit")
+        raise DataError(
+            f"MNIST: images of shape {images.shape} and labels of shape {labels.shape} do not fit"
+        )
     return {"symbols": images, "labels": labels}
 
 
@@ -212,7 +232,8 @@ _CIFAR = Source(
 _MNIST = Source(
     name="MNIST",
     folder="mnist",
-    origin="the four original idx files (train-images-idx3-ubyte and so on; .gz and .xz will do) of MNIST",
+    origin="the four original idx files (train-images-idx3-ubyte and so on; .gz and .xz will do) "
+    "of MNIST",
     find=mnist_files,
     decode=_decode_mnist,
     files={

@@ -24,7 +24,8 @@ class IMDB(AbstractStoredTask):
     Raises:
         ValueError: a length below one.
 
-    Source: Maas et al., Learning word vectors for sentiment analysis, 2011; as bytes, Tay et al., Long Range Arena,
+    Source: Maas et al., Learning word vectors for sentiment analysis, 2011; as bytes, Tay et al.,
+        Long Range Arena,
     2021. The paper's section 4.4.
 
     >>> task = IMDB()
@@ -68,7 +69,9 @@ class IMDB(AbstractStoredTask):
             DataError: they are missing or wrong.
             ValueError: more samples than there are.
         """
-        return split_of(_SOURCE, name, self.samples, self.data_dir, self.verify, classes=self.output_size)
+        return split_of(
+            _SOURCE, name, self.samples, self.data_dir, self.verify, classes=self.output_size
+        )
 
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
         """Return bytes as unit vectors."""
@@ -90,7 +93,8 @@ def _decode(paths: list[Path]) -> Arrays:
 _SOURCE = Source(
     name="IMDB",
     folder="imdb/plain_text",
-    origin="the parquet files (plain_text, train and test) of the data set stanfordnlp/imdb on the Hugging Face hub",
+    origin="the parquet files (plain_text, train and test) of the data set stanfordnlp/imdb on the "
+    "Hugging Face hub",
     find=parquet_files,
     decode=_decode,
     files={

@@ -41,8 +41,8 @@ class AbstractListOps(AbstractStoredTask):
 class ListOps(AbstractListOps):
     """ListOps, regenerated with the specification of the Long Range Arena: not the released rows, the same law.
 
-    Rows are drawn once and kept in the cache. The held-out rows come first, so that they are the same for any number
-    of training samples.
+    Rows are drawn once and kept in the cache. The held-out rows come first, so that they are the
+    same for any number of training samples.
 
     Args:
         samples: number of training sequences.
@@ -54,7 +54,8 @@ class ListOps(AbstractListOps):
     Raises:
         ValueError: lengths that leave nothing, or sizes below one.
 
-    Source: Nangia and Bowman, ListOps, 2018; Tay et al., Long Range Arena, 2021. The paper's section 4.4.
+    Source: Nangia and Bowman, ListOps, 2018; Tay et al., Long Range Arena, 2021. The paper's
+        section 4.4.
 
     >>> task = ListOps()
     >>> task.input_size, task.output_size, task.length
@@ -69,7 +70,9 @@ class ListOps(AbstractListOps):
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.held_out < 1:
-            raise ValueError(f"samples={self.samples} and held_out={self.held_out} must be at least 1")
+            raise ValueError(
+                f"samples={self.samples} and held_out={self.held_out} must be at least 1"
+            )
         if not 0 <= self.data_seed < 2**32:
             raise ValueError(f"data_seed={self.data_seed} must lie in [0, 2^32)")
         self.grammar  # noqa: B018 - checks the lengths
@@ -102,7 +105,9 @@ class ListOps(AbstractListOps):
             "test": (count, 2 * count),
             "training": (2 * count, 2 * count + self.samples),
         }
-        return Split(arrays["symbols"], arrays["labels"], np.arange(*bounds[name]), arrays["offsets"])
+        return Split(
+            arrays["symbols"], arrays["labels"], np.arange(*bounds[name]), arrays["offsets"]
+        )
 
     def export(self, folder: Path) -> list[Path]:
         """Write the splits as `basic_train.tsv`, `basic_val.tsv`, `basic_test.tsv`, in the released format."""
@@ -123,8 +128,8 @@ class ReleasedListOps(AbstractListOps):
 
     Args:
         samples: number of training sequences, from the first on; default: all.
-        data_dir: directory that contains the folder `listops` with these files; default: the one that
-            `FORETRACE_DATA` names.
+        data_dir: directory that contains the folder `listops` with these files; default: the one
+            that `FORETRACE_DATA` names.
 
     Source: Tay et al., Long Range Arena, 2021.
     """
@@ -152,11 +157,16 @@ class ReleasedListOps(AbstractListOps):
         # There is no checksum to verify: the archive is not among the data that were at hand.
         arrays = _SOURCE.load(_RELEASED[name], data_root(self.data_dir), False)
         if (longest := np.diff(arrays["offsets"]).max()) > self.length:
-            raise DataError(f"{_SOURCE.name}: a sequence of {longest} tokens, at most {self.length} are expected")
+            raise DataError(
+                f"{_SOURCE.name}: a sequence of {longest} tokens, at most {self.length} are "
+                "expected"
+            )
         count = len(arrays["labels"])
         if name == "training" and self.samples is not None:
             if not 1 <= self.samples <= count:
-                raise ValueError(f"samples={self.samples}: at least 1 and at most {count} are needed")
+                raise ValueError(
+                    f"samples={self.samples}: at least 1 and at most {count} are needed"
+                )
             count = self.samples
         return Split(arrays["symbols"], arrays["labels"], np.arange(count), arrays["offsets"])
 
@@ -172,7 +182,9 @@ def _generated(grammar: Grammar, rows: int, seed: int) -> Arrays:
     try:
         return cached(f"listops-{key}", make)
     except OSError as error:
-        raise DataError(f"the generated ListOps data could not be cached: {error}; {CACHE_HINT}") from error
+        raise DataError(
+            f"the generated ListOps data could not be cached: {error}; {CACHE_HINT}"
+        ) from error
 
 
 _RELEASED: dict[SplitName, str] = {"training": "train", "validation": "val", "test": "test"}
@@ -188,7 +200,8 @@ def _find(folder: Path, split: str) -> list[Path]:
 _SOURCE = Source(
     name="ListOps, as released by LRA",
     folder="listops",
-    origin="basic_train.tsv, basic_val.tsv and basic_test.tsv (listops-1000) of the Long Range Arena release",
+    origin="basic_train.tsv, basic_val.tsv and basic_test.tsv (listops-1000) of the Long Range "
+    "Arena release",
     find=_find,
     decode=lambda paths: _lra.read(paths[0]),
     files={},

@@ -37,21 +37,24 @@ class OwnSequences(AbstractStoredTask):
     """Sequences of your own.
 
         xs        (N, T, F) numbers; (N, T) for one feature
-        ys        (N,) or (N, T) classes as integers from 0, or (N,), (N, K), (N, T) or (N, T, K) real numbers;
+        ys        (N,) or (N, T) classes as integers from 0, or (N,), (N, K), (N, T) or (N, T, K)
+        real numbers;
                   -1 or NaN where nothing is asked
         lengths   (N,) number of steps of each sequence, if some are padded
 
-    In parquet, `xs` and `ys` are columns with a sequence in each row, of any length. A tenth of the sequences is held
-    out for validation and a tenth for the test, unless the file has test sequences of its own (`xs_test`, `ys_test`,
-    `lengths_test`). A class of a sequence is the target at every step, and predicted by the mean of the logits; a
-    number of a sequence is the target of its last step.
+    In parquet, `xs` and `ys` are columns with a sequence in each row, of any length. A tenth of the
+    sequences is held out for validation and a tenth for the test, unless the file has test
+    sequences of its own (`xs_test`, `ys_test`, `lengths_test`). A class of a sequence is the target
+    at every step, and predicted by the mean of the logits; a number of a sequence is the target of
+    its last step.
 
     Args:
         data: file, .npz or .parquet.
-        digest: SHA-256 that the file must have. `foretrace train` records it, so that a run goes on with the same data.
+        digest: SHA-256 that the file must have. `foretrace train` records it, so that a run goes on
+            with the same data.
             Default: any.
-        standardise: whether the features, and targets that are numbers, are scaled to mean 0 and variance 1 by the
-            training sequences.
+        standardise: whether the features, and targets that are numbers, are scaled to mean 0 and
+            variance 1 by the training sequences.
 
     >>> import tempfile, os, numpy as np
     >>> path = os.path.join(tempfile.mkdtemp(), "my.npz")
@@ -104,7 +107,9 @@ class OwnSequences(AbstractStoredTask):
         """Return the share of classes that are right, or the share of the targets' variance that is explained."""
         if self._stored.is_class:
             return _loss.accuracy(output, y.astype(int))
-        return 1 - 2 * _loss.squared_error(output, y) / self._stored.scale(self.standardise).variance
+        return (
+            1 - 2 * _loss.squared_error(output, y) / self._stored.scale(self.standardise).variance
+        )
 
     def pinned(self) -> Self:
         """Return the task with the whole path of its file and the digest that it has now, or keeps.
@@ -128,7 +133,9 @@ class OwnSequences(AbstractStoredTask):
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
         """Return features, scaled."""
         scale = self._stored.scale(self.standardise)
-        xs = (jnp.asarray(rows.symbols) - scale.xs_mean[None, None]) / scale.xs_deviation[None, None]
+        xs = (jnp.asarray(rows.symbols) - scale.xs_mean[None, None]) / scale.xs_deviation[
+            None, None
+        ]
         steps = jnp.arange(self.length, dtype=jnp.int32)[None]
         return jnp.where((steps < jnp.asarray(rows.lengths)[:, None])[..., None], xs, 0.0)
 
@@ -149,7 +156,9 @@ class OwnSequences(AbstractStoredTask):
             scale = stored.scale(self.standardise)
             ys = (ys - scale.ys_mean[None, None]) / scale.ys_deviation[None, None]
         ys = jnp.where(asked.reshape(*asked.shape, *[1] * (ys.ndim - 2)), ys, jnp.zeros_like(ys))
-        share = asked.astype(jnp.float32) / jnp.maximum(asked.sum(1, keepdims=True), 1).astype(jnp.float32)
+        share = asked.astype(jnp.float32) / jnp.maximum(asked.sum(1, keepdims=True), 1).astype(
+            jnp.float32
+        )
         return Batch(xs, ys, share * jnp.asarray(rows.counts)[:, None])
 
     @property
@@ -199,14 +208,19 @@ class _Stored:
         if standardise:
             return _Scale(*_moments(self.xs[chosen][there]), ys_mean, ys_deviation, 1.0)
         variance = float(np.mean(ys_deviation.astype(np.float64) ** 2))
-        zeros, ones = np.zeros(self.xs.shape[-1], np.float32), np.ones(self.xs.shape[-1], np.float32)
+        zeros, ones = (
+            np.zeros(self.xs.shape[-1], np.float32),
+            np.ones(self.xs.shape[-1], np.float32),
+        )
         return _Scale(zeros, ones, np.zeros_like(ys_mean), np.ones_like(ys_mean), variance)
 
 
 def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     wide = rows.astype(np.float64)
     deviation = np.nanstd(wide, axis=0).astype(np.float32)
-    return np.nanmean(wide, axis=0).astype(np.float32), np.where(deviation > 0, deviation, np.float32(1))
+    return np.nanmean(wide, axis=0).astype(np.float32), np.where(
+        deviation > 0, deviation, np.float32(1)
+    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -219,11 +233,14 @@ def _read(path: Path, modified: int, size: int, digest: str | None) -> _Stored:
     arrays = _npz(path) if path.suffix == ".npz" else _parquet(path)
     xs, ys, lengths, each_step = _checked(path, arrays, "")
     count = len(xs)
-    if test := {name: arrays[f"{name}_test"] for name in ("xs", "ys", "lengths") if f"{name}_test" in arrays}:
+    if test := {
+        name: arrays[f"{name}_test"] for name in ("xs", "ys", "lengths") if f"{name}_test" in arrays
+    }:
         more_xs, more_ys, more_lengths, also = _checked(path, test, "_test")
         if more_xs.shape[1:] != xs.shape[1:] or also != each_step or more_ys.dtype != ys.dtype:
             raise DataError(
-                f"{path}: xs_test and ys_test must have the steps, features and kind of targets of xs and ys"
+                f"{path}: xs_test and ys_test must have the steps, features and kind of targets of "
+                "xs and ys"
             )
         xs, ys = np.concatenate([xs, more_xs]), np.concatenate([ys, more_ys])
         lengths = np.concatenate([lengths, more_lengths])
@@ -243,7 +260,9 @@ def _read(path: Path, modified: int, size: int, digest: str | None) -> _Stored:
     classes = int(ys.max(initial=0)) + 1 if is_class else 0
     if is_class and classes < 2:
         raise DataError(f"{path}: every label is {classes - 1}; at least two classes are needed")
-    return _Stored(xs, ys, lengths, members, each * max(classes, 2) if is_class else each, each_step, is_class)
+    return _Stored(
+        xs, ys, lengths, members, each * max(classes, 2) if is_class else each, each_step, is_class
+    )
 
 
 def _check_targets(path: Path, ys: np.ndarray, is_class: bool) -> None:
@@ -256,26 +275,41 @@ def _check_targets(path: Path, ys: np.ndarray, is_class: bool) -> None:
     outputs = known if is_class else known.reshape(-1, ys.shape[-1])
     if not (outputs.any() if is_class else outputs.any(axis=0).all()):
         missing = "-1" if is_class else "NaN"
-        raise DataError(f"{path}: the targets of all training sequences are {missing}, so that nothing is asked")
+        raise DataError(
+            f"{path}: the targets of all training sequences are {missing}, so that nothing is asked"
+        )
 
 
-def _checked(path: Path, arrays: dict[str, Any], end: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+def _checked(
+    path: Path, arrays: dict[str, Any], end: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     for name in ("xs", "ys"):
         if name not in arrays:
             raise DataError(
-                f"{path} has no array {name}{end}, only {', '.join(sorted(arrays))}; expected {_PADDED}, and ys"
+                f"{path} has no array {name}{end}, only {', '.join(sorted(arrays))}; expected "
+                f"{_PADDED}, and ys"
             )
     xs, ys = np.asarray(arrays["xs"]), np.asarray(arrays["ys"])
-    if not (np.issubdtype(xs.dtype, np.number) or xs.dtype == bool) or np.iscomplexobj(xs) or xs.ndim not in (2, 3):
+    if (
+        not (np.issubdtype(xs.dtype, np.number) or xs.dtype == bool)
+        or np.iscomplexobj(xs)
+        or xs.ndim not in (2, 3)
+    ):
         raise DataError(f"{path}: xs{end} is {xs.dtype}{list(xs.shape)}, expected {_PADDED}")
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
         xs = (xs[..., None] if xs.ndim == 2 else xs).astype(np.float32)
     count, length = xs.shape[:2]
     lengths = np.asarray(arrays.get("lengths", np.full(count, length)))
     if lengths.shape != (count,) or not np.issubdtype(lengths.dtype, np.integer):
-        raise DataError(f"{path}: lengths{end} is {lengths.dtype}{list(lengths.shape)}, expected {count} whole numbers")
+        raise DataError(
+            f"{path}: lengths{end} is {lengths.dtype}{list(lengths.shape)}, expected {count} whole "
+            "numbers"
+        )
     if count and (lengths.min() < 1 or lengths.max() > length):
-        raise DataError(f"{path}: lengths{end} reach from {lengths.min()} to {lengths.max()}, expected 1 to {length}")
+        raise DataError(
+            f"{path}: lengths{end} reach from {lengths.min()} to {lengths.max()}, expected 1 to "
+            f"{length}"
+        )
     wrong = ~(np.abs(xs) <= MOST_NUMBER).all(-1) & (np.arange(length)[None] < lengths[:, None])
     if wrong.any():
         raise DataError(
@@ -286,33 +320,48 @@ def _checked(path: Path, arrays: dict[str, Any], end: str) -> tuple[np.ndarray, 
     return xs, ys, lengths.astype(np.int32), each_step
 
 
-def _targets(path: Path, ys: np.ndarray, end: str, count: int, length: int) -> tuple[np.ndarray, bool]:
+def _targets(
+    path: Path, ys: np.ndarray, end: str, count: int, length: int
+) -> tuple[np.ndarray, bool]:
     each_step = ys.ndim >= 2 and ys.shape[1] == length and length > 1
     ys = ys.astype(np.int32) if ys.dtype == bool else ys
     is_class = np.issubdtype(ys.dtype, np.integer)
-    if not (is_class or np.issubdtype(ys.dtype, np.floating)) or ys.ndim not in (1, 2, 3) or len(ys) != count:
+    if (
+        not (is_class or np.issubdtype(ys.dtype, np.floating))
+        or ys.ndim not in (1, 2, 3)
+        or len(ys) != count
+    ):
         raise DataError(
-            f"{path}: ys{end} is {ys.dtype}{list(ys.shape)}, expected {count} targets, or {count} x {length} targets"
+            f"{path}: ys{end} is {ys.dtype}{list(ys.shape)}, expected {count} targets, or {count} "
+            f"x {length} targets"
         )
     if ys.ndim == 3 and not each_step:
-        raise DataError(f"{path}: ys{end} has shape {list(ys.shape)}, expected {length} steps on its second axis")
+        raise DataError(
+            f"{path}: ys{end} has shape {list(ys.shape)}, expected {length} steps on its second "
+            "axis"
+        )
     if is_class and int(ys.min(initial=0)) < -each_step:
         raise DataError(f"{path}: ys{end} holds the label {ys.min()}; classes are counted from 0")
     if is_class and int(ys.max(initial=0)) >= MOST_CLASSES:
         raise DataError(
-            f"{path}: ys{end} holds the label {ys.max()}, but at most {MOST_CLASSES} classes are learned, counted from "
-            "0; number the classes one after another, or give real numbers to predict a number"
+            f"{path}: ys{end} holds the label {ys.max()}, but at most {MOST_CLASSES} classes are "
+            "learned, counted from 0; number the classes one after another, or give real numbers "
+            "to predict a number"
         )
     if is_class and not each_step:
         if ys.ndim == 2 and ys.shape[1] > 1:
-            raise DataError(f"{path}: ys{end} has shape {list(ys.shape)}: one class for each sequence is expected")
+            raise DataError(
+                f"{path}: ys{end} has shape {list(ys.shape)}: one class for each sequence is "
+                "expected"
+            )
         return ys.reshape(count).astype(np.int32), False
     if is_class:
         return ys.astype(np.int32), True
     if (np.abs(ys) > MOST_NUMBER).any():
         raise DataError(
             f"{path}: ys{end} holds infinity or a number beyond {MOST_NUMBER:g} in sequence "
-            f"{np.argwhere(np.abs(ys) > MOST_NUMBER)[0][0]}; clean it first, with NaN where nothing is known"
+            f"{np.argwhere(np.abs(ys) > MOST_NUMBER)[0][0]}; clean it first, with NaN where "
+            "nothing is known"
         )
     # A number needs an axis of outputs.
     return (ys if ys.ndim == 2 + each_step else ys[..., None]).astype(np.float32), each_step
@@ -321,22 +370,34 @@ def _targets(path: Path, ys: np.ndarray, end: str, count: int, length: int) -> t
 def _npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            _check_expansion(path, sum(_bytes_of(file.zip, f"{name}.npy") for name in _NAMES if name in file.files))
+            _check_expansion(
+                path,
+                sum(_bytes_of(file.zip, f"{name}.npy") for name in _NAMES if name in file.files),
+            )
             # Of the others, the names alone are told.
             return {name: file[name] if name in _NAMES else np.empty(0) for name in file.files}
     except DataError:
         raise
-    except Exception as error:  # whatever NumPy says to a damaged file, or to one that holds objects
-        raise DataError(f"cannot read {path}: {error}; write it with numpy.savez(path, xs=…, ys=…)") from error
+    except (
+        Exception
+    ) as error:  # whatever NumPy says to a damaged file, or to one that holds objects
+        raise DataError(
+            f"cannot read {path}: {error}; write it with numpy.savez(path, xs=…, ys=…)"
+        ) from error
 
 
 def _bytes_of(archive: zipfile.ZipFile, name: str) -> int:
     """Return the number of bytes of an array in an archive, by its header alone."""
     with archive.open(name) as file:
         version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
         shape, _, dtype = read[version](file)
-    return math.prod(shape) * max(dtype.itemsize, 4)  # inputs become float32, targets int32 or float32
+    return math.prod(shape) * max(
+        dtype.itemsize, 4
+    )  # inputs become float32, targets int32 or float32
 
 
 def _check_expansion(path: Path, needed: int) -> None:
@@ -348,19 +409,23 @@ def _check_expansion(path: Path, needed: int) -> None:
     size = path.stat().st_size
     if needed > max(SMALL, EXPANSION * size):
         raise DataError(
-            f"{path} has {size:,} bytes and would take {needed:,} in memory, more than {EXPANSION} times as many; if "
-            "that is right, write it without compression, with numpy.savez"
+            f"{path} has {size:,} bytes and would take {needed:,} in memory, more than {EXPANSION} "
+            "times as many; if that is right, write it without compression, with numpy.savez"
         )
 
 
 def _parquet(path: Path) -> dict[str, np.ndarray]:
     if path.suffix != ".parquet":
-        raise DataError(f"{path} is neither .npz nor .parquet; for rows of a table, use foretrace stream")
+        raise DataError(
+            f"{path} is neither .npz nor .parquet; for rows of a table, use foretrace stream"
+        )
     try:
         parquet = import_extra("pyarrow.parquet")
         about = parquet.read_metadata(path)
         groups = [about.row_group(i) for i in range(about.num_row_groups)]
-        _check_expansion(path, 8 * sum(g.column(j).num_values for g in groups for j in range(g.num_columns)))
+        _check_expansion(
+            path, 8 * sum(g.column(j).num_values for g in groups for j in range(g.num_columns))
+        )
         table = parquet.read_table(path).to_pydict()
     except DataError:
         raise
@@ -372,14 +437,20 @@ def _parquet(path: Path) -> dict[str, np.ndarray]:
         rows = [np.asarray(x, np.float32) for x in table["xs"]]
         lengths = np.array([len(row) for row in rows], np.int32)
         longest = int(lengths.max(initial=0))
-        xs = np.stack([np.pad(row, [(0, longest - len(row))] + [(0, 0)] * (row.ndim - 1)) for row in rows])
+        xs = np.stack(
+            [np.pad(row, [(0, longest - len(row))] + [(0, 0)] * (row.ndim - 1)) for row in rows]
+        )
         ys = table["ys"]
         if isinstance(ys[0], list) and [len(y) for y in ys] == lengths.tolist():
             targets = [np.asarray(y) for y in ys]
             fill = -1 if np.issubdtype(targets[0].dtype, np.integer) else np.nan
             wide = [(0, 0)] * (targets[0].ndim - 1)
-            padded = [np.pad(y, [(0, longest - len(y)), *wide], constant_values=fill) for y in targets]
+            padded = [
+                np.pad(y, [(0, longest - len(y)), *wide], constant_values=fill) for y in targets
+            ]
             return {"xs": xs, "ys": np.stack(padded), "lengths": lengths}
         return {"xs": xs, "ys": np.asarray(ys), "lengths": lengths}
     except (ValueError, TypeError, IndexError) as error:
-        raise DataError(f"{path}: xs and ys cannot be made arrays ({error}); each row holds one sequence") from error
+        raise DataError(
+            f"{path}: xs and ys cannot be made arrays ({error}); each row holds one sequence"
+        ) from error

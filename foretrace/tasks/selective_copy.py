@@ -16,27 +16,31 @@ class SelectiveCopy(AbstractDrawnTask):
     """Copy random symbols that stand at random places, in the order in which they came.
 
         steps                  inputs
-        span                   `count` symbols at random places, one of the first `symbols` inputs is 1; blanks between
+        span                   `count` symbols at random places, one of the first `symbols` inputs
+        is 1; blanks between
                                them: the last but one input is 1
         count                  the mark: the last input is 1, and the targets are the symbols
 
-    Where a symbol stands says nothing about where it is asked for, so that a layer with fixed time constants cannot
-    shift it there: what to keep, and for how long, has to depend on what is read. Each recalled step counts
-    1 / count, so that the loss of a sequence is the mean cross-entropy of its symbols: ln `symbols` for a network that
-    knows nothing.
+    Where a symbol stands says nothing about where it is asked for, so that a layer with fixed time
+    constants cannot shift it there: what to keep, and for how long, has to depend on what is read.
+    Each recalled step counts 1 / count, so that the loss of a sequence is the mean cross-entropy of
+    its symbols: ln `symbols` for a network that knows nothing.
 
     Args:
         span: number of steps among which the symbols are scattered.
         count: number of symbols to remember.
         symbols: number of different symbols.
-        samples: number of sequences of a data set that is drawn once and used for every epoch. Default: fresh
-            sequences at every step.
+        samples: number of sequences of a data set that is drawn once and used for every epoch.
+            Default: fresh sequences at every step.
 
     Raises:
-        ValueError: a number below one, fewer than two symbols, or more to remember than the span has places.
+        ValueError: a number below one, fewer than two symbols, or more to remember than the span
+            has places.
 
-    Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023 (section 3.1; there a
-    span of 4,096, 16 of 16 symbols); before as the denoise task of Jing et al., Gated orthogonal recurrent units, 2019.
+    Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
+        (section 3.1; there a
+    span of 4,096, 16 of 16 symbols); before as the denoise task of Jing et al., Gated orthogonal
+    recurrent units, 2019.
 
     >>> task = SelectiveCopy(span=6, count=2, symbols=4)
     >>> task.input_size, task.output_size, task.length
@@ -59,8 +63,8 @@ class SelectiveCopy(AbstractDrawnTask):
         self._check(span=1, count=1, symbols=2)
         if self.count > self.span:
             raise ValueError(
-                f"SelectiveCopy(count={self.count}, span={self.span}): there are more symbols to remember than places "
-                "for them; choose count at most span"
+                f"SelectiveCopy(count={self.count}, span={self.span}): there are more symbols to "
+                "remember than places for them; choose count at most span"
             )
 
     @property
@@ -82,10 +86,15 @@ class SelectiveCopy(AbstractDrawnTask):
         """Return sequences with random symbols at random places."""
         which, where = jax.random.split(key)
         targets = jax.random.randint(which, (size, self.count), 0, self.symbols, jnp.int32)
-        # The places of a random choice, in order: those of the `count` smallest of as many numbers as places.
+        # The places of a random choice, in order: those of the `count` smallest of as many numbers
+        # as places.
         numbers = jax.random.uniform(where, (size, self.span))
         places = jnp.sort(jnp.argsort(numbers, axis=1)[:, : self.count], axis=1)
-        read = jnp.full((size, self.length), self.symbols, jnp.int32).at[:, self.span :].set(self.symbols + 1)
+        read = (
+            jnp.full((size, self.length), self.symbols, jnp.int32)
+            .at[:, self.span :]
+            .set(self.symbols + 1)
+        )
         read = jax.vmap(lambda row, at, symbols: row.at[at].set(symbols))(read, places, targets)
         ys = jnp.zeros((size, self.length), jnp.int32).at[:, self.span :].set(targets)
         mask = jnp.zeros((size, self.length)).at[:, self.span :].set(1 / self.count)

@@ -1,7 +1,8 @@
 """Laws that every cell obeys under every rule, as one public check for a cell of your own, and the oracles behind it.
 
-A derivative that is nearly right trains nearly as well, so these errors hide: four public codes of this field shipped
-wrong sensitivities that no test could see. Here every law is an equality in float64.
+A derivative that is nearly right trains nearly as well, so these errors hide: four public codes of
+this field shipped wrong sensitivities that no test could see. Here every law is an equality in
+float64.
 """
 
 from functools import partial
@@ -64,7 +65,9 @@ class Report(NamedTuple):
     laws: list[Law]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.cell} obeys:", *(f"  {law:<60} {error:.1e}" for law, error in self.laws)])
+        return "\n".join(
+            [f"{self.cell} obeys:", *(f"  {law:<60} {error:.1e}" for law, error in self.laws)]
+        )
 
 
 def check_cell(
@@ -79,27 +82,29 @@ def check_cell(
 ) -> Report:
     """Assert every law that a cell must obey, in float64, whatever the precision of the session.
 
-    Interface; `own` and `others` used as declared; one module a coefficient; holomorphic; scan = step; values and
-    gradients equal to the definition of each rule; any partition into chunks gives the same gradient and carry;
-    ONLINE = RTRL exactly on independent modules; RTRL = BPTT in the layer; HYBRID between ONLINE and BPTT; a reset
-    equals two sequences; sensitivities and gradients equal to finite differences; every parameter learns.
+    Interface; `own` and `others` used as declared; one module a coefficient; holomorphic; scan =
+    step; values and gradients equal to the definition of each rule; any partition into chunks gives
+    the same gradient and carry; ONLINE = RTRL exactly on independent modules; RTRL = BPTT in the
+    layer; HYBRID between ONLINE and BPTT; a reset equals two sequences; sensitivities and gradients
+    equal to finite differences; every parameter learns.
 
     Args:
         cell: an instance, small: a few inputs and modules.
         key: PRNG key of inputs, targets, partitions and noise.
         length: steps of the sequences, at least 2.
         tolerance: largest error allowed.
-        noise: standard deviation of what is added to the parameters, so that no law holds by the accident of a zero
-            bias or an identity matrix.
+        noise: standard deviation of what is added to the parameters, so that no law holds by the
+            accident of a zero bias or an identity matrix.
         frozen: names of parameters that are meant to have no gradient.
-        surrogate: the readout has a derivative that is not that of its value, as a spike has: the gradient is then not
-            compared with finite differences of the loss. That of the state is.
+        surrogate: the readout has a derivative that is not that of its value, as a spike has: the
+            gradient is then not compared with finite differences of the loss. That of the state is.
 
     Returns:
         The laws with their errors; printed, a table.
 
     Raises:
-        AssertionError: a law is broken; the message names it, the rule, the parameter, the error and what to look at.
+        AssertionError: a law is broken; the message names it, the rule, the parameter, the error
+            and what to look at.
         ValueError: length below 2.
 
     >>> import foretrace as ft, jax
@@ -129,9 +134,13 @@ class _Book(NamedTuple):
 
     def equal(self, law: str, got: Any, want: Any, hint: str = "") -> None:
         """Note the largest difference of two trees, or raise."""
-        errors = [_error(g, w) for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)]
+        errors = [
+            _error(g, w) for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
+        ]
         worst = int(np.argmax(errors))  # a NaN, if there is one
-        self.require(law, errors[worst] <= self.tolerance, errors[worst], _named(got)[worst][0], hint)
+        self.require(
+            law, errors[worst] <= self.tolerance, errors[worst], _named(got)[worst][0], hint
+        )
 
     def require(self, law: str, holds: bool, error: float, where: str = "", hint: str = "") -> None:
         """Note a law that holds, or raise."""
@@ -143,7 +152,9 @@ class _Book(NamedTuple):
 
 
 def _error(got: Any, want: Any) -> float:
-    return float(np.max(np.abs(got - want), initial=0.0) / max(1.0, np.max(np.abs(want), initial=0.0)))
+    return float(
+        np.max(np.abs(got - want), initial=0.0) / max(1.0, np.max(np.abs(want), initial=0.0))
+    )
 
 
 def _named(tree: Any) -> list[tuple[str, Any]]:
@@ -152,27 +163,39 @@ def _named(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _check_interface(cell: AbstractCell, book: _Book) -> None:
-    wrong = [name for name, a in _named(cell) if not (eqx.is_array(a) and jnp.issubdtype(a.dtype, jnp.floating))]
+    wrong = [
+        name
+        for name, a in _named(cell)
+        if not (eqx.is_array(a) and jnp.issubdtype(a.dtype, jnp.floating))
+    ]
     hint = "Parameters are real floating-point arrays; mark other fields eqx.field(static=True)"
     book.require("interface, parameters", not wrong, 0.0, ", ".join(wrong), hint)
     try:
         check_interface(cell)
     except (TypeError, ValueError) as error:
         raise AssertionError(f"{book.cell} breaks the law 'interface': {error}") from error
-    h, theta, x = jax.eval_shape(lambda: (cell.init_state(), cell.coefficients(), jnp.zeros(cell.input_size)))
+    h, theta, x = jax.eval_shape(
+        lambda: (cell.init_state(), cell.coefficients(), jnp.zeros(cell.input_size))
+    )
     dtypes = sorted({str(leaf.dtype) for leaf in jax.tree.leaves((h, theta))})
-    hint = f"State and coefficients mix {dtypes}: take the dtype from the parameters, and one for all"
+    hint = (
+        f"State and coefficients mix {dtypes}: take the dtype from the parameters, and one for all"
+    )
     book.require("interface, one dtype", len(dtypes) == 1, 0.0, "coefficients", hint)
     y = jax.eval_shape(cell.readout, h, x)
     real = jnp.issubdtype(y.dtype, jnp.floating)
     hint = f"It returned {y}, expected real numbers of shape ({cell.output_size},)"
-    book.require("interface, readout", real and y.shape == (cell.output_size,), 0.0, "readout", hint)
+    book.require(
+        "interface, readout", real and y.shape == (cell.output_size,), 0.0, "readout", hint
+    )
 
 
 def _generic(cell: AbstractCell, noise: float, random: np.random.Generator) -> AbstractCell:
     """Return the cell in double precision, moved a little."""
     double = jax.tree.map(lambda a: np.asarray(a, np.float64), cell)
-    return jax.tree.map(lambda a, z: jnp.asarray(a + noise * np.asarray(z)), double, normal_like(random, double))
+    return jax.tree.map(
+        lambda a, z: jnp.asarray(a + noise * np.asarray(z)), double, normal_like(random, double)
+    )
 
 
 def _check_step(cell: AbstractCell, random: np.random.Generator, book: _Book) -> None:
@@ -181,31 +204,52 @@ def _check_step(cell: AbstractCell, random: np.random.Generator, book: _Book) ->
     xs = jnp.asarray(random.normal(size=(3, cell.input_size)))
     offset, *states = normal_like(random, (theta, h, h))
     got = measure(differentiate_step, cell, offset, states, xs)
-    for name, (real, imaginary) in {"own": got.own, "others": got.others, "theta": got.theta}.items():
+    for name, (real, imaginary) in {
+        "own": got.own,
+        "others": got.others,
+        "theta": got.theta,
+    }.items():
         if np.iscomplexobj(real):
-            hint = "The derivative along i is not i times the one along 1: no conj, abs, real or imag in a step"
+            hint = (
+                "The derivative along i is not i times the one along 1: no conj, abs, real or "
+                "imag in a step"
+            )
             book.equal(f"step is holomorphic in {name}", imaginary, 1j * real, hint)
     modules, theta_modules = modules_of(h), modules_of(theta)
     same = modules[:, None] == modules[None]
     hint = "A module reads the past of another one from `own`; it belongs to `others`"
-    book.equal("own is the past of each module", np.where(same, 0, got.own[0]), 0 * got.own[0], hint)
+    book.equal(
+        "own is the past of each module", np.where(same, 0, got.own[0]), 0 * got.own[0], hint
+    )
     hint = "A module reads its own past from `others`; write w @ others + diag(w) * (own - others)"
-    book.equal("others are the other modules", np.where(same, got.others[0], 0), 0 * got.others[0], hint)
-    hint = "theta[n, ...] acts on another module than n: its module's axis must be in front, what is shared broadcast"
+    book.equal(
+        "others are the other modules", np.where(same, got.others[0], 0), 0 * got.others[0], hint
+    )
+    hint = (
+        "theta[n, ...] acts on another module than n: its module's axis must be in front, what "
+        "is shared broadcast"
+    )
     foreign = np.where(modules[:, None] == theta_modules[None], 0, got.theta[0])
     book.equal("a coefficient acts on one module", foreign, 0 * foreign, hint)
     coupling = float(np.max(np.abs(got.others[0])))
-    hint = f"It is {cell.independent}, but the largest derivative with respect to `others` is {coupling:.1e}"
+    hint = (
+        f"It is {cell.independent}, but the largest derivative with respect to `others` is "
+        f"{coupling:.1e}"
+    )
     as_declared = (coupling > book.tolerance) != cell.independent
     book.require("independent as declared", as_declared, 0.0, "independent", hint)
     learnt = [name for name, leaf in _named(got.initial) if np.any(leaf)]
     hint = "init_state depends on a parameter, but a sequence starts from a constant"
     book.require("the initial state is a constant", not learnt, 0.0, ", ".join(learnt), hint)
     for name, hs in got.scans.items():
-        book.equal(f"step = a * own + b, {name} scan", hs, got.steps, "decay_and_drive and step differ")
+        book.equal(
+            f"step = a * own + b, {name} scan", hs, got.steps, "decay_and_drive and step differ"
+        )
 
 
-def _check_gradients(cell: AbstractCell, random: np.random.Generator, length: int, book: _Book) -> None:
+def _check_gradients(
+    cell: AbstractCell, random: np.random.Generator, length: int, book: _Book
+) -> None:
     """Check that finite differences = the definition of a rule = the rule in all its ways, as a network's one layer."""
     network = Alone(cell, random)
     xs, ys = (jnp.asarray(random.normal(size=(length, 2))) for _ in range(2))
@@ -216,10 +260,21 @@ def _check_gradients(cell: AbstractCell, random: np.random.Generator, length: in
     _check_differences(cell, (network, xs, ys), random, want, book)
     snap1, rtrl = (want.gradients[name][1].blocks.cell for name in ("ONLINE", "RTRL"))
     apart = max(map(_error, jax.tree.leaves(snap1), jax.tree.leaves(rtrl)))
-    hint = f"Gradients differ by {apart:.1e}; modules that do not read `others` are independent, and only they"
-    book.require("ONLINE = RTRL iff independent", (apart <= book.tolerance) == cell.independent, 0.0, "", hint)
+    hint = (
+        f"Gradients differ by {apart:.1e}; modules that do not read `others` are independent, "
+        "and only they"
+    )
+    book.require(
+        "ONLINE = RTRL iff independent",
+        (apart <= book.tolerance) == cell.independent,
+        0.0,
+        "",
+        hint,
+    )
     silent = [name for name, leaf in _named(snap1) if not np.any(leaf) and name not in book.frozen]
-    hint = "Nothing reaches it under ONLINE: use it, do not stop its gradient, or name it in `frozen`"
+    hint = (
+        "Nothing reaches it under ONLINE: use it, do not stop its gradient, or name it in `frozen`"
+    )
     hint += "; if its units may be shut, as a ReLU, draw other inputs with `key`"
     book.require("every parameter learns", not silent, 0.0, ", ".join(silent), hint)
     runs = {}
@@ -231,7 +286,12 @@ def _check_gradients(cell: AbstractCell, random: np.random.Generator, length: in
 
 
 def _check_rule(
-    cell: AbstractCell, rule: LearningRule, ways: dict[str, Run], want: Definitions, cut: int, book: _Book
+    cell: AbstractCell,
+    rule: LearningRule,
+    ways: dict[str, Run],
+    want: Definitions,
+    cut: int,
+    book: _Book,
 ) -> None:
     whole, singly = ways["whole"], ways.get("singly")
     book.equal(f"values do not depend on the rule, {rule}", whole.loss, want.gradients["BPTT"][0])
@@ -240,17 +300,23 @@ def _check_rule(
         definition = want.gradients["BPTT" if rule == HYBRID else rule.name][1]
         book.equal(f"definition, {rule} on a whole sequence", whole.grads, definition)
         pairs = zip(jax.tree.leaves(whole.grads), jax.tree.leaves(definition), strict=True)
-        closed = max((float(np.max(np.abs(got))) for got, want in pairs if not np.any(want)), default=0.0)
+        closed = max(
+            (float(np.max(np.abs(got))) for got, want in pairs if not np.any(want)), default=0.0
+        )
         book.require(f"closed parameters have exactly no gradient, {rule}", closed == 0, closed)
     if rule.name in want.e:
-        book.equal(f"definition of the sensitivity, {rule}", _only_layer(whole.carry.e), want.e[rule.name])
+        book.equal(
+            f"definition of the sensitivity, {rule}", _only_layer(whole.carry.e), want.e[rule.name]
+        )
     if singly and rule.inputs:
         definition = want.gradients["ONLINE" if rule == HYBRID else "TRUNCATED"][1]
         book.equal(f"definition, {rule} in chunks of one step", singly.grads, definition)
     elif singly:
         book.equal(f"chunk invariance, {rule} in chunks of one step", singly, whole)
     if "chunks" in ways:
-        handed_on, apart = (jax.tree.map(lambda leaf, s=s: leaf[s], ways["chunks"]) for s in (slice(3), 3))
+        handed_on, apart = (
+            jax.tree.map(lambda leaf, s=s: leaf[s], ways["chunks"]) for s in (slice(3), 3)
+        )
         first, cut_off = (jax.tree.map(lambda leaf, s=s: leaf[s], whole) for s in (slice(3), 1))
         book.equal(f"chunk invariance, {rule} in chunks cut at {cut}", handed_on, first)
         book.equal(f"a reset makes two sequences, {rule}", cut_off, apart)
@@ -260,14 +326,20 @@ def _check_between_rules(cell: AbstractCell, runs: dict[str, dict[str, Run]], bo
     whole = {name: ways["whole"].grads for name, ways in runs.items()}
     inside = {name: (grads.blocks, grads.decoder) for name, grads in whole.items()}
     book.equal("RTRL = BPTT in the layer and above", inside["RTRL"], inside["BPTT"])
-    book.equal("HYBRID in chunks of one step = ONLINE", runs["HYBRID"]["singly"].grads, whole["ONLINE"])
+    book.equal(
+        "HYBRID in chunks of one step = ONLINE", runs["HYBRID"]["singly"].grads, whole["ONLINE"]
+    )
     if cell.independent:
         book.equal("ONLINE = RTRL on independent modules", whole["ONLINE"], whole["RTRL"])
         book.equal("HYBRID on a whole sequence = BPTT", whole["HYBRID"], whole["BPTT"])
 
 
 def _check_differences(
-    cell: AbstractCell, data: tuple[Alone, Array, Array], random: np.random.Generator, want: Definitions, book: _Book
+    cell: AbstractCell,
+    data: tuple[Alone, Array, Array],
+    random: np.random.Generator,
+    want: Definitions,
+    book: _Book,
 ) -> None:
     network, xs, ys = data
     directions = normal_like(random, network)
@@ -279,11 +351,19 @@ def _check_differences(
     for part, unit in enumerate(units):
         state = jax.tree.map(lambda leaf, part=part: leaf[part], found.state)
         moved = jax.tree.map(lambda _, j, unit=unit: unit * _apply(j, along), state, e)
-        hint = "The sensitivity is not the derivative of the state; one that is not holomorphic fails here"
+        hint = (
+            "The sensitivity is not the derivative of the state; one that is not holomorphic "
+            "fails here"
+        )
         book.equal(f"finite differences of the state along {unit}, RTRL", moved, state, hint)
     if not book.surrogate:
         slopes = jax.tree.map(lambda g, d: np.sum(g * np.asarray(d)), grads, directions)
-        book.equal("finite differences of the loss, BPTT", slopes, found.loss, "Is a gradient stopped inside the step?")
+        book.equal(
+            "finite differences of the loss, BPTT",
+            slopes,
+            found.loss,
+            "Is a gradient stopped inside the step?",
+        )
 
 
 def _apply(jacobian: Coefficients, along: Coefficients) -> np.ndarray:

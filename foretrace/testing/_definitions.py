@@ -1,7 +1,7 @@
 """The definitions, written to be read and compared against: full Jacobians, plain loops, the paper's recursions.
 
-Nothing here uses the package's unrolling, scans or sensitivities, and nothing in the package uses what is here. Costs
-grow with N * |theta| * T: for small sizes only.
+Nothing here uses the package's unrolling, scans or sensitivities, and nothing in the package uses
+what is here. Costs grow with N * |theta| * T: for small sizes only.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,10 @@ from foretrace._types import Array, Bool, Float, Inexact, Sensitivity, States
 
 
 def plain_states(
-    cell: AbstractCell, theta: Coefficients, xs: Float[Array, "T I"], reset: Bool[Array, "T"] | None = None
+    cell: AbstractCell,
+    theta: Coefficients,
+    xs: Float[Array, "T I"],
+    reset: Bool[Array, "T"] | None = None,
 ) -> States:
     """Run `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)` from the initial state, one step after the other."""
     initial = cell.init_state()
@@ -52,10 +55,11 @@ def snap1_by_definition(
         reset: steps that start an episode.
 
     Returns:
-        For each leaf of the state one `Coefficients` with leaves (T, N, ...): [t, n, ...] is the derivative of module
-        n's state after step t with respect to its own coefficient [n, ...].
+        For each leaf of the state one `Coefficients` with leaves (T, N, ...): [t, n, ...] is the
+        derivative of module n's state after step t with respect to its own coefficient [n, ...].
 
-    Source: Menick et al., Practical real time recurrent learning with a sparse approximation, ICLR 2021, Eq. 4.
+    Source: Menick et al., Practical real time recurrent learning with a sparse approximation, ICLR
+        2021, Eq. 4.
     """
     n = np.arange(cell.state_size)
     full = _unflatten(cell, sensitivities_by_definition(cell, xs, SNAP1, reset))
@@ -73,8 +77,8 @@ def rtrl_by_definition(
         reset: steps that start an episode.
 
     Returns:
-        For each leaf of the state one `Coefficients` with leaves (T, N, N, ...): [t, m, n, ...] is the derivative of
-        module m's state after step t with respect to the coefficient [n, ...].
+        For each leaf of the state one `Coefficients` with leaves (T, N, N, ...): [t, m, n, ...] is
+        the derivative of module m's state after step t with respect to the coefficient [n, ...].
 
     Source: Williams and Zipser, Neural Computation 1, 1989.
     """
@@ -82,7 +86,10 @@ def rtrl_by_definition(
 
 
 def sensitivities_by_definition(
-    cell: AbstractCell, xs: Float[Array, "T I"], rule: LearningRule, reset: Bool[Array, "T"] | None = None
+    cell: AbstractCell,
+    xs: Float[Array, "T I"],
+    rule: LearningRule,
+    reset: Bool[Array, "T"] | None = None,
 ) -> Inexact[Array, "T K P"]:
     """Return the sensitivities under a rule, flat: of K state numbers (leaf by leaf) to P coefficients."""
     reset = jnp.zeros(len(xs), bool) if reset is None else reset
@@ -96,7 +103,9 @@ def sensitivities_by_definition(
     immediate, D = jax.vmap(jacobian, in_axes=(None, 0, 0))(theta, before, xs)
     if not rule.recurrent:
         immediate = jnp.where(jnp.asarray(_is_recurrent(cell)), 0, immediate)
-    own = jnp.asarray(modules_of(cell.init_state())[:, None] == modules_of(cell.coefficients())[None])
+    own = jnp.asarray(
+        modules_of(cell.init_state())[:, None] == modules_of(cell.coefficients())[None]
+    )
 
     def advance(J: Array, now: tuple) -> tuple[Array, Array]:
         immediate, D, start = now
@@ -121,14 +130,16 @@ def gradient_by_definition(
 
         dL/dtheta = sum_t delta_t S_t,  delta_t = dL_t/dh_t through the layers above at step t alone
 
-    `BPTT` is plain autodiff of the plain recurrence. `HYBRID` has no definition of its own here: with chunks of one
-    step it is `SNAP1`, and over a whole sequence of independent modules `BPTT`.
+    `BPTT` is plain autodiff of the plain recurrence. `HYBRID` has no definition of its own here:
+    with chunks of one step it is `SNAP1`, and over a whole sequence of independent modules `BPTT`.
 
     Raises:
         ValueError: a rule with credit in depth, which this definition does not cover.
     """
     if rule.credit is not None:
-        raise ValueError(f"{rule}: errors here go up at the present step alone; give a rule without credit")
+        raise ValueError(
+            f"{rule}: errors here go up at the present step alone; give a rule without credit"
+        )
     states = plain_states if rule == BPTT else partial(_states_in_space, rule)
 
     def total(network: Network) -> Array:
@@ -169,24 +180,26 @@ def paper_recursions(
     r"""Run Eq. 12-17 of the paper by hand for one layer of linear recurrent units.
 
         h_{t+1} = lam * h_t + gamma * (B x_{t+1})
-        e_lam_{t+1} = lam * e_lam_t + h_t                                                      (Eq. 12)
-        e_gamma_{t+1} = lam * e_gamma_t + B x_{t+1}                                            (Eq. 13)
-        e_B_{t+1} = diag(lam) e_B_t + gamma x_{t+1}^T                                          (Eq. 14)
-        d_lam = sum_t delta_t * e_lam_t                                                        (Eq. 15)
-        d_gamma = sum_t Re[delta_t * e_gamma_t]                                                (Eq. 16)
-        d_B = sum_t diag(delta_t) e_B_t                                                        (Eq. 17)
+        e_lam_{t+1} = lam * e_lam_t + h_t                                                      (Eq.
+        12) e_gamma_{t+1} = lam * e_gamma_t + B x_{t+1}
+        (Eq. 13) e_B_{t+1} = diag(lam) e_B_t + gamma x_{t+1}^T
+        (Eq. 14) d_lam = sum_t delta_t * e_lam_t
+        (Eq. 15) d_gamma = sum_t Re[delta_t * e_gamma_t]
+        (Eq. 16) d_B = sum_t diag(delta_t) e_B_t
+        (Eq. 17)
 
     Args:
         lam: (N,), complex.
         gamma: (N,), real.
         B: (N, H), complex.
         xs: (T, H).
-        delta: `delta(t, h_t)`, the error (N,) of step t as the complex row vector with dL_t = Re[delta_t dh_t], which
-            is twice the complex derivative of the paper.
+        delta: `delta(t, h_t)`, the error (N,) of step t as the complex row vector with dL_t =
+            Re[delta_t dh_t], which is twice the complex derivative of the paper.
         reset: (T,), steps before which state and sensitivities are zero.
 
     Returns:
-        hs (T, N), the last sensitivities e_lam (N,), e_gamma (N,), e_B (N, H), and the sums lam, gamma, B.
+        hs (T, N), the last sensitivities e_lam (N,), e_gamma (N,), e_B (N, H), and the sums lam,
+        gamma, B.
     """
     (n, size), steps = B.shape, len(xs)
     h, e_lam, e_gamma = np.zeros(n, complex), np.zeros(n, complex), np.zeros(n, complex)
@@ -223,7 +236,9 @@ def finite_difference(f: Callable[[Any], Any], at: Any, direction: Any, step: fl
     def moved(amount: Array) -> Any:
         return f(jax.tree.map(lambda leaf, d: leaf + amount.astype(d.dtype) * d, at, direction))
 
-    return jax.tree.map(lambda v: jnp.tensordot(weights.astype(v.dtype), v, 1), jax.vmap(moved)(amounts))
+    return jax.tree.map(
+        lambda v: jnp.tensordot(weights.astype(v.dtype), v, 1), jax.vmap(moved)(amounts)
+    )
 
 
 def _states_in_space(
@@ -241,7 +256,9 @@ def _states_in_space(
     return jax.vmap(now)(before, J, xs)
 
 
-def _states_before(cell: AbstractCell, xs: Array, reset: Array | None) -> tuple[Array, Callable[[Array], Any]]:
+def _states_before(
+    cell: AbstractCell, xs: Array, reset: Array | None
+) -> tuple[Array, Callable[[Array], Any]]:
     """Return the flat state that each step starts from, and how to unflatten one."""
     initial, unravel = ravel_pytree(cell.init_state())
     hs = jax.vmap(lambda h: ravel_pytree(h)[0])(plain_states(cell, cell.coefficients(), xs, reset))
@@ -258,10 +275,14 @@ def _unflatten(cell: AbstractCell, J: Inexact[Array, "T K P"]) -> Sensitivity:
 
 def modules_of(tree: Any) -> np.ndarray:
     """Number the module to which every entry of the flattened tree belongs."""
-    return np.concatenate([np.repeat(np.arange(len(a)), a.size // len(a)) for a in jax.tree.leaves(tree)])
+    return np.concatenate(
+        [np.repeat(np.arange(len(a)), a.size // len(a)) for a in jax.tree.leaves(tree)]
+    )
 
 
 def _is_recurrent(cell: AbstractCell) -> np.ndarray:
     theta = cell.coefficients()
     groups = (theta.recurrent, True), (theta.feedforward, False)
-    return np.concatenate([np.full(leaf.size, yes) for group, yes in groups for leaf in jax.tree.leaves(group)])
+    return np.concatenate(
+        [np.full(leaf.size, yes) for group, yes in groups for leaf in jax.tree.leaves(group)]
+    )

@@ -28,7 +28,8 @@ from foretrace.testing._definitions import (
     snap1_by_definition,
 )
 
-# Time spent on optimising a program that runs once would be lost. Versions after these do not have the second option.
+# Time spent on optimising a program that runs once would be lost. Versions after these do not have
+# the second option.
 _QUICK = {"xla_backend_optimization_level": 0} | (
     {"xla_cpu_use_fusion_emitters": False} if __version_info__ < (0, 11) else {}
 )
@@ -40,7 +41,13 @@ class Bare(Block):
     """A block that is nothing but its cell, padded so that input and output have the same size."""
 
     def __init__(self, cell: AbstractCell):
-        self.norm, self.cell, self.glu, self.dropout, self.norm_place = None, cell, None, 0.0, "none"
+        self.norm, self.cell, self.glu, self.dropout, self.norm_place = (
+            None,
+            cell,
+            None,
+            0.0,
+            "none",
+        )
 
     def before(self, x: Float[Array, "H"]) -> Float[Array, "I"]:
         """Return the features that the cell reads."""
@@ -76,13 +83,19 @@ class Step(NamedTuple):
     scans: dict[str, Any]
 
 
-def differentiate_step(cell: AbstractCell, offset: Coefficients, states: list[Any], xs: Array) -> Step:
+def differentiate_step(
+    cell: AbstractCell, offset: Coefficients, states: list[Any], xs: Array
+) -> Step:
     """Differentiate one step by each of its arguments, along the real and the imaginary axis of every number."""
     (own, unravel), (others, _) = (ravel_pytree(h) for h in states)
-    theta, unravel_theta = ravel_pytree(jax.tree.map(lambda c, z: c + 0.1 * z, cell.coefficients(), offset))
+    theta, unravel_theta = ravel_pytree(
+        jax.tree.map(lambda c, z: c + 0.1 * z, cell.coefficients(), offset)
+    )
 
     def step(own: Array, others: Array, theta: Array) -> Array:
-        return ravel_pytree(cell.step(unravel_theta(theta), unravel(own), unravel(others), xs[0]))[0]
+        return ravel_pytree(cell.step(unravel_theta(theta), unravel(own), unravel(others), xs[0]))[
+            0
+        ]
 
     def jacobians(f: Callable[[Array], Array], at: Array) -> tuple[Array, Array]:
         basis = jnp.eye(at.size, dtype=at.dtype)
@@ -99,7 +112,9 @@ def differentiate_step(cell: AbstractCell, offset: Coefficients, states: list[An
         jacobians(lambda own: step(own, others, theta), own),
         jacobians(lambda others: step(own, others, theta), others),
         jacobians(lambda theta: step(own, others, theta), theta),
-        jax.grad(lambda cell: sum(jnp.sum(h.real + h.imag) for h in jax.tree.leaves(cell.init_state())))(cell),
+        jax.grad(
+            lambda cell: sum(jnp.sum(h.real + h.imag) for h in jax.tree.leaves(cell.init_state()))
+        )(cell),
         steps,
         scans,
     )
@@ -114,7 +129,13 @@ class Run(NamedTuple):
 
 
 def every_way(
-    network: Network, xs: Array, ys: Array, resets: Array, fresh: Array, rule: LearningRule, cut: int
+    network: Network,
+    xs: Array,
+    ys: Array,
+    resets: Array,
+    fresh: Array,
+    rule: LearningRule,
+    cut: int,
 ) -> dict[str, Run]:
     """Run a rule over a sequence in several ways, for several patterns of resets: the axis in front of the results.
 
@@ -123,13 +144,15 @@ def every_way(
         xs: inputs.
         ys: targets.
         resets: patterns of resets.
-        fresh: patterns for which "chunks" does not hand the carry on: the two chunks are sequences of their own.
+        fresh: patterns for which "chunks" does not hand the carry on: the two chunks are sequences
+            of their own.
         rule: the rule.
         cut: where the second chunk begins.
 
     Returns:
-        "whole": at once; "singly": in chunks of one step; "chunks": in two, for rules that carry a sensitivity and do
-        not depend on the chunk. `RTRL` of independent modules is `SNAP1`, and only run at once.
+        "whole": at once; "singly": in chunks of one step; "chunks": in two, for rules that carry a
+        sensitivity and do not depend on the chunk. `RTRL` of independent modules is `SNAP1`, and
+        only run at once.
     """
 
     def run(carry: Any, xs: Array, ys: Array, reset: Array) -> Run:
@@ -198,7 +221,9 @@ class Differences(NamedTuple):
     state: Any
 
 
-def differences(network: Network, directions: Network, along: Any, xs: Array, ys: Array) -> Differences:
+def differences(
+    network: Network, directions: Network, along: Any, xs: Array, ys: Array
+) -> Differences:
     """Measure derivatives of the plain recurrence without autodiff.
 
     Args:
@@ -212,15 +237,22 @@ def differences(network: Network, directions: Network, along: Any, xs: Array, ys
 
     def loss(amounts: Array) -> Array:
         moved = structure.unflatten(
-            [a + s * d for a, s, d in zip(leaves, amounts, jax.tree.leaves(directions), strict=True)]
+            [
+                a + s * d
+                for a, s, d in zip(leaves, amounts, jax.tree.leaves(directions), strict=True)
+            ]
         )
         cell, zs = layer_of(moved, xs)
         outputs = jax.vmap(cell.readout)(plain_states(cell, cell.coefficients(), zs), zs)
-        outputs = jax.vmap(lambda y: moved.decoder(moved.block(0).after(jnp.zeros(moved.model_size), y, None)))(outputs)
+        outputs = jax.vmap(
+            lambda y: moved.decoder(moved.block(0).after(jnp.zeros(moved.model_size), y, None))
+        )(outputs)
         return jax.vmap(squared_error)(outputs, ys).sum()
 
     cell, zs = layer_of(network, xs)
-    last = partial(finite_difference, lambda theta: _last(plain_states(cell, theta, zs)), cell.coefficients())
+    last = partial(
+        finite_difference, lambda theta: _last(plain_states(cell, theta, zs)), cell.coefficients()
+    )
     one_parameter = partial(finite_difference, loss, jnp.zeros(len(leaves)))
     slopes = structure.unflatten(list(lax.map(one_parameter, jnp.eye(len(leaves)))))
     return Differences(slopes, lax.map(last, along))
@@ -237,7 +269,9 @@ def normal_like(random: np.random.Generator, tree: Any) -> Any:
 
     def draw(leaf: Any) -> Array:
         parts = random.normal(size=(2, *leaf.shape))
-        return jnp.asarray(parts[0] + 1j * parts[1] if jnp.iscomplexobj(leaf) else parts[0], leaf.dtype)
+        return jnp.asarray(
+            parts[0] + 1j * parts[1] if jnp.iscomplexobj(leaf) else parts[0], leaf.dtype
+        )
 
     return jax.tree.map(draw, tree)
 

@@ -45,7 +45,8 @@ CASES = {
     "another delimiter.csv": Case(b"x;y\n1;2\n", "no column 'y'"),
     "two columns of one name.csv": Case(b"y,y\n1,2\n", "two columns named 'y'"),
     "column without a name.csv": Case(b"x,,y\n1,2,3\n", "a column without a name"),
-    "100,000 columns.csv": Case(b",".join(b"c%d" % i for i in range(100_000)), "100000 columns, but at most 1024"),
+    "100,000 columns.csv": Case(b",".join(b"c%d" % i for i in range(100_000)), "100000 columns, "
+                                                                               "but at most 1024"),
     "row of more than a mebibyte.csv": Case(CSV + b"x" * (MAX_LINE + 10), "a row of more than"),
     "open quote.csv": Case(CSV + b'"1,2\n' + b"1,2\n" * 9, "not a row of csv|more than"),
     "open quote, skipped.csv": Case(CSV + b'"1,2\n' + b"1,2\n" * 9, 11, ("--bad-rows", "skip")),
@@ -107,11 +108,13 @@ CASES = {
     "empty.parquet": Case(b"", "cannot be read as parquet"),
     "junk.parquet": Case(b"PAR1" + bytes(100) + b"PAR1", "cannot be read as parquet"),
     "cut.parquet": Case(PARQUET[:-30], "cannot be read as parquet"),
-    "flipped bits.parquet": Case(PARQUET[:-60] + bytes(52) + PARQUET[-8:], "cannot be read as parquet"),
+    "flipped bits.parquet": Case(PARQUET[:-60] + bytes(52) + PARQUET[-8:], "cannot be read as "
+                                                                           "parquet"),
     "CSV.parquet": Case(CSV, "cannot be read as parquet"),
     "without rows.parquet": Case(table(x=NOTHING, y=NOTHING), "has no rows"),
     "nested.parquet": Case(table(x=[{"a": 1}], y=[1]), "flatten it into columns"),
-    "wide.parquet": Case(table(**{f"c{i}": [1] for i in range(1100)}), "1100 columns, but at most 1024"),
+    "wide.parquet": Case(table(**{f"c{i}": [1] for i in range(1100)}), "1100 columns, but at most "
+                                                                       "1024"),
     "text of a mebibyte.parquet": Case(table(x=["a" * (MAX_LINE + 1)], y=[1]), "holds a text of"),
     "bytes, decimals and times.parquet": Case(table(x=[b"\xff", None], y=[1, 2], z=TIMES), 2),
     # no tables
@@ -124,7 +127,9 @@ CASES = {
 
 def row_of(name, case):
     """Return the row of the page: the source, its options, and what becomes of it."""
-    kind = " ".join(["`." + name.split(".", 1)[1] + "`", *(f"`{option}`" for option in case.options)])
+    kind = " ".join(
+        ["`." + name.split(".", 1)[1] + "`", *(f"`{option}`" for option in case.options)]
+    )
     what = f"{case.outcome} rows" if isinstance(case.outcome, int) else "refused"
     return f"| {name.split('.', 1)[0]} | {kind} | {what} |"
 

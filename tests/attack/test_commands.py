@@ -31,7 +31,9 @@ MODEL = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
 @pytest.fixture
 def config(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2}\n" for i in range(60)))
-    return StreamConfig(str(tmp_path / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30)
+    return StreamConfig(
+        str(tmp_path / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30
+    )
 
 
 @pytest.fixture
@@ -60,7 +62,10 @@ def test_predictions_that_fail_leave_no_file(run, tmp_path, capsys):
     (tmp_path / "b.csv").write_text("x,y\n1,2\n")
     assert cli.main(arguments) == 0 and len(out.read_text().splitlines()) == 2
     capsys.readouterr()
-    assert cli.main(arguments) == 1 and "out.csv exists already; choose another" in capsys.readouterr().err
+    assert (
+        cli.main(arguments) == 1
+        and "out.csv exists already; choose another" in capsys.readouterr().err
+    )
 
 
 def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):
@@ -83,10 +88,14 @@ def test_what_a_message_about_a_row_advises_is_an_option_of_predict(run, tmp_pat
     assert cli.main([*arguments, "--delimiter", ";", "--encoding", "latin-1"]) == 0
 
 
-def test_a_terminal_gets_no_escape_sequences_of_labels_and_a_file_gets_the_labels(tmp_path, monkeypatch):
+def test_a_terminal_gets_no_escape_sequences_of_labels_and_a_file_gets_the_labels(
+    tmp_path, monkeypatch
+):
     label = "a\x1b[2Jb"
     (tmp_path / "a.csv").write_text("x,y\n" + f"1,{label}\n" * 30)
-    config = StreamConfig(str(tmp_path / "a.csv"), target="y", member="x", model=ModelConfig(experts=("baselines",)))
+    config = StreamConfig(
+        str(tmp_path / "a.csv"), target="y", member="x", model=ModelConfig(experts=("baselines",))
+    )
     follow(config, tmp_path / "run", show_progress=False)
 
     def predicted(is_terminal):
@@ -94,7 +103,10 @@ def test_a_terminal_gets_no_escape_sequences_of_labels_and_a_file_gets_the_label
         file.isatty = lambda: is_terminal
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", file)
-            assert cli.main(["predict", str(tmp_path / "run"), str(tmp_path / "a.csv"), "--rows", "3"]) == 0
+            assert (
+                cli.main(["predict", str(tmp_path / "run"), str(tmp_path / "a.csv"), "--rows", "3"])
+                == 0
+            )
         return file.getvalue()
 
     assert label in predicted(is_terminal=False)
@@ -105,7 +117,9 @@ def test_a_terminal_gets_no_escape_sequences_of_labels_and_a_file_gets_the_label
 def test_predicting_refuses_the_checkpoint_of_another_run(config, run, tmp_path, capsys):
     other = dataclasses.replace(config, bound=5.0)  # whose arrays have the same names and shapes
     follow(other, tmp_path / "other", show_progress=False)
-    (run / "checkpoint.safetensors").write_bytes((tmp_path / "other" / "checkpoint.safetensors").read_bytes())
+    (run / "checkpoint.safetensors").write_bytes(
+        (tmp_path / "other" / "checkpoint.safetensors").read_bytes()
+    )
     assert cli.main(["predict", str(run), config.source]) == 2
     assert "it and the checkpoint differ in bound: 10.0, 5.0" in capsys.readouterr().err
 
@@ -115,13 +129,19 @@ def test_a_negative_number_of_rows_is_refused(config, tmp_path, capsys, command)
     words = {"stream": [config.source, "--target", "y", "--run-dir", str(tmp_path / "new")]}
     words |= {"predict": [str(tmp_path / "new"), config.source]}
     assert cli.main([command, *words[command], "--rows", "-1"]) == 2
-    assert "rows=-1 must not be negative" in capsys.readouterr().err and not (tmp_path / "new").exists()
+    assert (
+        "rows=-1 must not be negative" in capsys.readouterr().err
+        and not (tmp_path / "new").exists()
+    )
 
 
 @pytest.mark.program
 def test_predictions_into_head_end_well(run, tmp_path):
     (tmp_path / "b.csv").write_text("x,y\n" + "1,1\n" * 20_000)
-    command = f"set -o pipefail; {sys.executable} -m foretrace predict {run} {tmp_path / 'b.csv'} | head -n 3"
+    command = (
+        f"set -o pipefail; {sys.executable} -m foretrace predict {run} {tmp_path / 'b.csv'} "
+        "| head -n 3"
+    )
     environment = os.environ | {"JAX_ENABLE_X64": "1"}  # as here
     options = {"capture_output": True, "text": True, "timeout": 120, "env": environment}
     done = subprocess.run(["bash", "-c", command], check=False, **options)
@@ -145,8 +165,13 @@ def test_no_password_is_printed():
     assert "p%40ss" not in shown and "user=me" in shown and "connect_timeout=3" in shown
     said = "no route: host=host user=me password=p@ss"
     assert without_secrets(said, in_query) == "no route: host=host user=me password=***"
-    assert "word" not in without_secrets("invalid dsn: ss:word", address.replace("p@ss:word", "ss:word"))
-    assert without_password("sqlite:///a:b.db and http://host/a") == "sqlite:///a:b.db and http://host/a"
+    assert "word" not in without_secrets(
+        "invalid dsn: ss:word", address.replace("p@ss:word", "ss:word")
+    )
+    assert (
+        without_password("sqlite:///a:b.db and http://host/a")
+        == "sqlite:///a:b.db and http://host/a"
+    )
 
 
 def test_an_empty_value_of_a_single_column_is_a_row(tmp_path):
@@ -157,7 +182,9 @@ def test_an_empty_value_of_a_single_column_is_a_row(tmp_path):
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError])
-def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(config, tmp_path, monkeypatch, error):
+def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(
+    config, tmp_path, monkeypatch, error
+):
     push, seen = _intake.DelayedLabels.push, []
 
     def fail(self, row, value):
@@ -177,7 +204,9 @@ def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(config,
     assert saved["position"][0] == {TypeError: 30, ValueError: 49}[error]
     follow(config, tmp_path / "cut", resume=True, show_progress=False)
     follow(config, tmp_path / "whole", show_progress=False)
-    cut, whole = (read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole"))
+    cut, whole = (
+        read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole")
+    )
     assert cut["intake"] == whole["intake"] and cut["scores"] == whole["scores"]
 
 
@@ -191,7 +220,9 @@ def pipe(monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, 25])
-def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(config, tmp_path, pipe, monkeypatch, first):
+def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
+    config, tmp_path, pipe, monkeypatch, first
+):
     data, run = Path(config.source).read_bytes(), tmp_path / "cut"
     whole = data.index(b"\n", 100) + 1  # behind the 25th row
     piped = dataclasses.replace(config, source="-", format="csv", look_ahead=20)
@@ -214,13 +245,18 @@ def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(config, tmp
     pipe.close()
     follow(piped, run, resume=True, show_progress=False)
     follow(dataclasses.replace(config, look_ahead=20), tmp_path / "whole", show_progress=False)
-    cut, undisturbed = (read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole"))
+    cut, undisturbed = (
+        read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole")
+    )
     assert cut["position"][0] == undisturbed["position"][0] == 60
     assert cut["intake"] == undisturbed["intake"] and cut["scores"] == undisturbed["scores"]
 
 
 def test_a_pipe_of_other_columns_does_not_get_into_the_checkpoint(config, tmp_path, monkeypatch):
-    piped, run = dataclasses.replace(config, source="-", format="jsonl", look_ahead=20), tmp_path / "run"
+    piped, run = (
+        dataclasses.replace(config, source="-", format="jsonl", look_ahead=20),
+        tmp_path / "run",
+    )
     rows = [f'{{"x": {i % 3}, "y": {i % 2}}}\n' for i in range(60)]
 
     def follow_text(text, **options):

@@ -26,7 +26,12 @@ def test_it_is_refused_in_one_line_and_nothing_is_written(tmp_path, capsys, name
     arguments = ["stream", str(tmp_path / name), "--target", "y", "--size", "tiny", *case.options]
     assert cli.main([*arguments, "--run-dir", str(tmp_path / "run")]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("foretrace: error: ") and len(err) < 1000
+    assert (
+        out == ""
+        and err.count("\n") == 1
+        and err.startswith("foretrace: error: ")
+        and len(err) < 1000
+    )
     assert re.search(case.outcome, err), err
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", err)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -56,4 +61,6 @@ def test_the_page_has_a_row_for_every_source():
     assert len(rows) >= 60
     page = PAGE.read_text().split("## Bounds of memory")[0]
     assert [row for row in rows if row not in page] == []
-    assert page.count("| refused |") == len(REFUSED) and len(re.findall(r"\| \d+ rows \|", page)) == len(READ)
+    assert page.count("| refused |") == len(REFUSED) and len(
+        re.findall(r"\| \d+ rows \|", page)
+    ) == len(READ)

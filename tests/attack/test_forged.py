@@ -1,6 +1,7 @@
 """Checkpoints and configurations that are forged, with a digest that is right: one error, nothing is allocated.
 
-A real file is taken, one value of it is replaced or removed at a drawn place, and the digest is computed anew.
+A real file is taken, one value of it is replaced or removed at a drawn place, and the digest is
+computed anew.
 """
 
 import copy
@@ -57,7 +58,25 @@ TRAINED = experiment.Config(
 AGENT = RLConfig(environment=MemoryChain(2), network=TINY, steps=4, log_every=2, checkpoint_every=2)
 MODEL = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
 DEEP = "a text in whose place a list of 100,000 lists comes"
-VALUES = (None, True, -1, 0, 1, 2, 10**9, 10**30, 1e308, float("nan"), "", "x", DEEP, [], [[]], {}, {"a": 1})
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2,
+    10**9,
+    10**30,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    DEEP,
+    [],
+    [[]],
+    {},
+    {"a": 1},
+)
 MOST_BYTES = 5e8
 
 
@@ -71,8 +90,12 @@ def as_a_user():
 def runs(tmp_path_factory):
     """Return the folder of three finished runs and of the file of the stream."""
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "a.csv").write_text("x,c,y\n" + "".join(f"{i % 3},{'ab'[i % 2]},{i % 2}\n" for i in range(40)))
-    stream = StreamConfig(str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=20)
+    (folder / "a.csv").write_text(
+        "x,c,y\n" + "".join(f"{i % 3},{'ab'[i % 2]},{i % 2}\n" for i in range(40))
+    )
+    stream = StreamConfig(
+        str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=20
+    )
     experiment.train(TRAINED, folder / "train", show_progress=False)
     agents.train(AGENT, folder / "rl", show_progress=False)
     follow(stream, folder / "stream", show_progress=False)
@@ -82,7 +105,13 @@ def runs(tmp_path_factory):
 def places(value, place=()):
     """Yield the place of every value in a tree of JSON."""
     yield place
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, part in parts:
         yield from places(part, (*place, name))
 
@@ -249,7 +278,9 @@ INTAKES = {
 @functools.cache
 def learned(file, name):
     """Return an intake, its state and what is saved of it, after the rows of a file."""
-    config = StreamConfig(file, target="y", model=MODEL, log_every=20, checkpoint_every=20, **INTAKES[name])
+    config = StreamConfig(
+        file, target="y", model=MODEL, log_every=20, checkpoint_every=20, **INTAKES[name]
+    )
     run = follow(config, f"{file}-{name}", show_progress=False).run
     saved = read_saved(run)
     intake = build(config, Plan.from_json(saved["plan"]))
@@ -279,9 +310,13 @@ def test_what_an_intake_restores_can_be_learned_from(runs, name, value):
 
 def test_arrays_of_types_that_numpy_does_not_have_are_refused(tmp_path):
     for name in ("BF16", "F8_E4M3"):
-        header = {"a": {"dtype": name, "shape": [4], "data_offsets": [0, 8 if name == "BF16" else 4]}}
+        header = {
+            "a": {"dtype": name, "shape": [4], "data_offsets": [0, 8 if name == "BF16" else 4]}
+        }
         text = json.dumps(header | {"__metadata__": {_HEADER: "{}"}}).encode()
-        (tmp_path / name).write_bytes(struct.pack("<Q", len(text)) + text + bytes(8 if name == "BF16" else 4))
+        (tmp_path / name).write_bytes(
+            struct.pack("<Q", len(text)) + text + bytes(8 if name == "BF16" else 4)
+        )
         with pytest.raises(ft.CheckpointError):
             ft.read_extra(tmp_path / name)
 
@@ -306,12 +341,16 @@ CONFIGS += [{"config": {"type": "Config", "steps": value}} for value in (DEEP, 1
 @pytest.mark.parametrize("data", CONFIGS)
 def test_a_configuration_that_is_forged_is_a_run_error(runs, tmp_path, data):
     run = shutil.copytree(runs / "train", tmp_path / "run")
-    (run / "config.json").write_text(data if isinstance(data, str) and data != DEEP else text_of(data))
+    (run / "config.json").write_text(
+        data if isinstance(data, str) and data != DEEP else text_of(data)
+    )
     with pytest.raises(RunError):
         experiment.read_config(run)
     recorded = json.loads((runs / "train" / "config.json").read_text())
     for packages in (3, [1], {"jax": 3}):
-        (run / "config.json").write_text(json.dumps(recorded | {"surroundings": {"packages": packages}}))
+        (run / "config.json").write_text(
+            json.dumps(recorded | {"surroundings": {"packages": packages}})
+        )
         with pytest.raises(RunError, match="is damaged"):
             experiment.read_config(run)
 

@@ -1,7 +1,7 @@
 """A disk that is full from some write on: one line, what was there stays whole, and `--resume` ends as if undisturbed.
 
-Every file of a run is written by `foretrace._runs.files` and `metrics`. Here, from the k-th write, sync, rename or link
-on, each of them fails, and a write leaves half of its bytes behind.
+Every file of a run is written by `foretrace._runs.files` and `metrics`. Here, from the k-th write,
+sync, rename or link on, each of them fails, and a write leaves half of its bytes behind.
 """
 
 import errno
@@ -19,10 +19,12 @@ from foretrace.cli import _main as cli
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 COMMANDS = {
-    "stream": "stream a.csv --target y --size tiny --depth 1 --model-size 4 --state-size 3 --log-every 20 "
+    "stream": "stream a.csv --target y --size tiny --depth 1 --model-size 4 --state-size 3 "
+    "--log-every 20 "
     "--checkpoint-every 30",
     "train": "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
-    "--network.model-size 4 --network.cell.state-size 3 --batch-size 2 --steps 40 --log-every 10 --evaluate-every 20 "
+    "--network.model-size 4 --network.cell.state-size 3 --batch-size 2 --steps 40 --log-every 10 "
+    "--evaluate-every 20 "
     "--align-every None --checkpoint-every 20 --validation-sequences 2 --final-sequences 2",
 }
 
@@ -105,7 +107,11 @@ def assert_survives(monkeypatch, capsys, tmp_path, name, whole, full_at):
     code, _ = run(monkeypatch, name, folder, full_at)
     err = capsys.readouterr().err
     last = err.splitlines()[-1]
-    assert code in (1, 2) and last.startswith("foretrace: error: ") and "No space left on device" in last, err
+    assert (
+        code in (1, 2)
+        and last.startswith("foretrace: error: ")
+        and "No space left on device" in last
+    ), err
     assert err.count("error:") == 1 and "Traceback" not in err, err
     resume = ["--resume"] if (folder / "config.json").exists() else []
     if resume:

@@ -34,9 +34,13 @@ KINDS = {
 
 def bomb(path, kind="string", size=700_000):
     """Write a short file whose rows hold one long text each, all the same."""
-    text = pyarrow.array(["a" * size]).cast(pyarrow.binary() if kind == "binary" else pyarrow.string())
+    text = pyarrow.array(["a" * size]).cast(
+        pyarrow.binary() if kind == "binary" else pyarrow.string()
+    )
     texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * ROWS, pyarrow.int32()), text)
-    parquet.write_table(pyarrow.table({"x": texts, "y": [1] * ROWS}), path, compression="zstd", **KINDS[kind])
+    parquet.write_table(
+        pyarrow.table({"x": texts, "y": [1] * ROWS}), path, compression="zstd", **KINDS[kind]
+    )
     assert path.stat().st_size < 3000
 
 
@@ -60,20 +64,27 @@ def test_a_parquet_file_of_repeated_texts_is_read_in_bounded_memory(tmp_path, ki
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_of_a_parquet_file_have_a_largest_length(tmp_path, kind, monkeypatch):
     bomb(tmp_path / "a.parquet", kind, MAX_LINE + 1)
-    with pytest.raises(SourceError, match=f"column 'x' holds a text of {MAX_LINE + 1} bytes, but at most"):
+    with pytest.raises(
+        SourceError, match=f"column 'x' holds a text of {MAX_LINE + 1} bytes, but at most"
+    ):
         next(Source(str(tmp_path / "a.parquet")).rows())
     monkeypatch.setattr(own, "MAX_TEXTS", 1000)
-    with pytest.raises(SourceError, match="column 'x' has .* bytes of texts in one group of rows, but at most 1000"):
+    with pytest.raises(
+        SourceError, match="column 'x' has .* bytes of texts in one group of rows, but at most 1000"
+    ):
         next(Source(str(tmp_path / "a.parquet")).rows())
 
 
 @pytest.mark.parametrize(
-    ("name", "data"), [("a.csv", b"x,y\n" + b"\n" * 2000), ("a.jsonl", b'{"x": 1}\n' + b"\n" * 2000)]
+    ("name", "data"),
+    [("a.csv", b"x,y\n" + b"\n" * 2000), ("a.jsonl", b'{"x": 1}\n' + b"\n" * 2000)],
 )
 def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, name, data):
     monkeypatch.setattr(sources, "MAX_IN_A_ROW", 1000)
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(SourceError, match="more than 1000 blank lines one after another; is this the right source"):
+    with pytest.raises(
+        SourceError, match="more than 1000 blank lines one after another; is this the right source"
+    ):
         list(Source(str(tmp_path / name)).rows())
     few = data[:-1500] + {"a.csv": b"1,2\n", "a.jsonl": b'{"x": 2}\n'}[name]
     (tmp_path / name).write_bytes(few)
@@ -85,7 +96,9 @@ def test_bad_rows_without_end_are_refused_even_if_they_are_skipped(tmp_path, mon
     (tmp_path / "a.csv").write_bytes(b"x,y\n" + b"1\n" * 990 + b"1,2\n" + b"1\n" * 1100)
     rows = Source(str(tmp_path / "a.csv"), bad_rows="skip").rows()
     assert next(rows)[1].bad == 990
-    with pytest.raises(SourceError, match="1 fields.*1001 rows one after another could not be read"):
+    with pytest.raises(
+        SourceError, match="1 fields.*1001 rows one after another could not be read"
+    ):
         next(rows)
 
 
@@ -94,7 +107,10 @@ def test_new_keys_in_every_row_are_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     config = StreamConfig(str(tmp_path / "a.jsonl"), target="0-0")
     source = Source(config.source)
-    with pytest.raises(ValueError, match=f"the first 3 rows have {3 * MAX_COLUMNS // 2} columns together, but at most"):
+    with pytest.raises(
+        ValueError,
+        match=f"the first 3 rows have {3 * MAX_COLUMNS // 2} columns together, but at most",
+    ):
         make_plan(config, source, [row for row, _ in source.rows()])
 
 
@@ -106,16 +122,28 @@ MANY = [Column(f"c{i}", "categorical") for i in range(100)]
     ("options", "columns", "message"),
     [
         pytest.param(
-            *({"member": "m", "members": 300_000_000}, [], "members=300000000: their memory would take"),
+            *(
+                {"member": "m", "members": 300_000_000},
+                [],
+                "members=300000000: their memory would take",
+            ),
             marks=pytest.mark.full,
         ),
-        ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers, but at most"),
+        (
+            {"horizon": 2500},
+            [],
+            "horizon=2500, delay=0: forecasts that wait.*25000000 numbers, but at most",
+        ),
         ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
         pytest.param(
             *({"delay": 10**9}, [], "delay=1000000000: their memory would take"),
             marks=pytest.mark.full,
         ),
-        ({"categories": 1000}, MANY, "categories=1000 for each of 100 columns are more than 65536 inputs"),
+        (
+            {"categories": 1000},
+            MANY,
+            "categories=1000 for each of 100 columns are more than 65536 inputs",
+        ),
     ],
 )
 def test_large_options_are_refused_before_they_fill_the_memory(options, columns, message):

@@ -69,7 +69,15 @@ OTHER_MODEL = {
     "seed": 1,
 }
 
-NOT_ABOUT_SCORES = {"source", "target", "format", "together", "model", "log_every", "checkpoint_every"}
+NOT_ABOUT_SCORES = {
+    "source",
+    "target",
+    "format",
+    "together",
+    "model",
+    "log_every",
+    "checkpoint_every",
+}
 NOT_ABOUT_SCORES |= {"encoding", "bad_rows", "checkpoint_seconds"}
 """What is read or predicted, when something is written, what needs members, and what other data would need."""
 
@@ -105,7 +113,9 @@ def scores(config, folder):
     """Return all that a run says of its predictions."""
     follow(config, folder)
     last = read_metrics(folder / "metrics.jsonl")[-1]
-    return json.dumps({key: value for key, value in last.items() if key != "seconds"}, sort_keys=True)
+    return json.dumps(
+        {key: value for key, value in last.items() if key != "seconds"}, sort_keys=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +125,16 @@ def usual(source, tmp_path_factory):
 
     def usual(base):
         if base not in known:
-            known[base] = scores(StreamConfig(str(source), **BASES[base]), tmp_path_factory.mktemp("usual") / "run")
+            known[base] = scores(
+                StreamConfig(str(source), **BASES[base]), tmp_path_factory.mktemp("usual") / "run"
+            )
         return known[base]
 
     return usual
 
 
-# The experts learn row by row whatever the chunk is: it changes the time that they take, and no prediction of a class.
+# The experts learn row by row whatever the chunk is: it changes the time that they take, and no
+# prediction of a class.
 CASES = [
     (base, name)
     for base in BASES
@@ -132,7 +145,9 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("base", "name"), CASES)
-def test_an_option_does_something_or_is_said_to_do_nothing(source, tmp_path, capsys, usual, base, name):
+def test_an_option_does_something_or_is_said_to_do_nothing(
+    source, tmp_path, capsys, usual, base, name
+):
     expected, given = usual(base), dict(BASES[base])
     try:
         if name in OTHER:
@@ -140,12 +155,17 @@ def test_an_option_does_something_or_is_said_to_do_nothing(source, tmp_path, cap
         else:
             other = OTHER_MODEL[name]
             if name == "size" and given["model"] is NETWORK:
-                other = "auto"  # beside depth and both sizes, a name only says that the network is alone
+                # beside depth and both sizes, a name only says that the network is alone
+                other = "auto"
             given["model"] = dataclasses.replace(given["model"], **{name: other})
             config = StreamConfig(str(source), **given)
         found = scores(config, tmp_path / "run")
     except ValueError as error:
-        assert name in str(error) or name.replace("_", "-") in str(error) or name in ("delimiter", "numeric"), error
+        assert (
+            name in str(error)
+            or name.replace("_", "-") in str(error)
+            or name in ("delimiter", "numeric")
+        ), error
         return
     err = " ".join(capsys.readouterr().err.split())
     said = f"--{name.replace('_', '-')}" in err and "no effect" in err
@@ -168,11 +188,15 @@ def test_an_option_alone_is_named_at_most_once(source, base):
 def test_whatever_is_given_each_option_without_effect_is_named_once(source, data):
     """Drawn together: the lines are those of each option alone, and no default is ever named."""
     base = data.draw(st.sampled_from(list(BASES)))
-    chosen = data.draw(st.sets(st.sampled_from([name for name in OTHER if name not in ("delimiter", "numeric")])))
+    chosen = data.draw(
+        st.sets(st.sampled_from([name for name in OTHER if name not in ("delimiter", "numeric")]))
+    )
     of_model = data.draw(st.sets(st.sampled_from(list(OTHER_MODEL))))
     given = dict(BASES[base])
     try:
-        given["model"] = dataclasses.replace(given["model"], **{name: OTHER_MODEL[name] for name in of_model})
+        given["model"] = dataclasses.replace(
+            given["model"], **{name: OTHER_MODEL[name] for name in of_model}
+        )
         config = StreamConfig(str(source), **given | {name: OTHER[name] for name in chosen})
         reader = open_source(config)
         plan = make_plan(config, reader, [row for row, _ in reader.rows()])
@@ -181,7 +205,10 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
     found = without_effect(config, reader, plan)
     assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= chosen | of_model
     if "network" not in config.model.expert_names():
-        assert (of_model & {"rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}) <= {*found}
+        assert (
+            of_model
+            & {"rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}
+        ) <= {*found}
 
 
 @pytest.mark.parametrize(
@@ -207,5 +234,7 @@ def test_estimators_warn_of_options_without_effect(kind, options, named):
         warnings.simplefilter("always")
         model = getattr(stream, kind)(**options)
     assert isinstance(model, OnlineEstimator) and model.clone is not None
-    assert [str(warning.message).split(" ha")[0] for warning in caught] == [f"{kind}: {names}" for names in named]
+    assert [str(warning.message).split(" ha")[0] for warning in caught] == [
+        f"{kind}: {names}" for names in named
+    ]
     assert all(warning.filename == __file__ for warning in caught)

@@ -1,7 +1,7 @@
 """Stops at random moments of the five long commands, by random signals: the same result, and no litter.
 
-`FORETRACE_STOPS=20 python -m pytest -n0 tests/attack/test_random_stops.py::test_…` stops each command that often;
-`FORETRACE_SEED` draws other moments.
+`FORETRACE_STOPS=20 python -m pytest -n0 tests/attack/test_random_stops.py::test_…` stops each
+command that often; `FORETRACE_SEED` draws other moments.
 """
 
 import json
@@ -25,22 +25,35 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TIMEOUT = 600
 
 TINY = (
-    "--task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 --network.model-size 4 "
-    "--network.cell.state-size 3 --batch-size 2 --align-every None --validation-sequences 4 --final-sequences 4"
+    "--task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 --network.model-size "
+    "4 --network.cell.state-size 3 --batch-size 2 --align-every None --validation-sequences 4 "
+    "--final-sequences 4"
 )
 COMMANDS = {
-    "train": f"train copy {TINY} --steps 2000 --log-every 100 --evaluate-every 500 --checkpoint-every 200 --run-dir",
-    "stream": "stream a.csv --target y --experts row network --depth 1 --model-size 4 --state-size 3 --log-every 200 "
+    "train": f"train copy {TINY} --steps 2000 --log-every 100 --evaluate-every 500 "
+    "--checkpoint-every 200 --run-dir",
+    "stream": "stream a.csv --target y --experts row network --depth 1 --model-size 4 --state-size "
+    "3 --log-every 200 "
     "--checkpoint-every 300 --run-dir",
-    "rl": "rl memory-chain network.cell:lru --network.cell.state-size 3 --network.depth 1 --network.model-size 4 "
+    "rl": "rl memory-chain network.cell:lru --network.cell.state-size 3 --network.depth 1 "
+    "--network.model-size 4 "
     "--steps 60000 --log-every 500 --checkpoint-every 1000 --run-dir",
-    "sweep": f"sweep copy {TINY} --steps 800 --log-every 100 --evaluate-every 400 --checkpoint-every 100 --workers 2 "
+    "sweep": f"sweep copy {TINY} --steps 800 --log-every 100 --evaluate-every 400 "
+    "--checkpoint-every 100 --workers 2 "
     "--grid optimizer.learning-rate=1e-3,1e-2 --run-dir",
     "reproduce": "reproduce table1 --scale smoke --only|online, LRU x 4|--rates 2e-3 --out",
 }
-NOT_COMPARED = {"seconds", "rows_per_second", "resident_mib", "microseconds", "peak_memory_mib", "surroundings"}
+NOT_COMPARED = {
+    "seconds",
+    "rows_per_second",
+    "resident_mib",
+    "microseconds",
+    "peak_memory_mib",
+    "surroundings",
+}
 
-# What a shell or nohup may have set for everything that it starts is undone: signals that are ignored stay ignored.
+# What a shell or nohup may have set for everything that it starts is undone: signals that are
+# ignored stay ignored.
 HEAR_SIGNALS = """
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -107,11 +120,15 @@ def test_it_ends_as_if_it_had_never_been_stopped(command, tmp_path):
         if draw.random() < 0.25:  # soon a second one, while it saves
             signals.append(SIGNALS[draw.integers(4)])
             moments.append(draw.uniform(0, 0.3))
-        told = f"seed {SEED}, stop {number}: {[each.name for each in signals]} after {moments} of {seconds:.1f} s"
+        told = (
+            f"seed {SEED}, stop {number}: {[each.name for each in signals]} after {moments} of "
+            f"{seconds:.1f} s"
+        )
         code, err = stop(start(folder), signals, moments)
         ended.append(code)
-        # 0: it was done before; -n: the signal came before Python heard it, or was the second one. Interrupted while
-        # compiled libraries are being imported, before anything is written, Python may also end by a fault of theirs.
+        # 0: it was done before; -n: the signal came before Python heard it, or was the second one.
+        # Interrupted while compiled libraries are being imported, before anything is written,
+        # Python may also end by a fault of theirs.
         early = set() if began(folder) else {-signal.SIGSEGV, -signal.SIGABRT}
         assert code in {0, 130, *(-each for each in signals), *early}, f"{told}: {code} {err}"
         if code == 130:
@@ -143,4 +160,6 @@ def names(folder):
 
 def lines(path: Path):
     found = map(json.loads, path.read_text().splitlines())
-    return [{key: value for key, value in line.items() if key not in NOT_COMPARED} for line in found]
+    return [
+        {key: value for key, value in line.items() if key not in NOT_COMPARED} for line in found
+    ]

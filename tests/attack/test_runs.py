@@ -33,7 +33,9 @@ def finished(tmp_path_factory):
     """Return the configuration and the run directory of a finished run on a stream."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2}\n" for i in range(60)))
-    config = StreamConfig(str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30)
+    config = StreamConfig(
+        str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30
+    )
     from jax import numpy_dtype_promotion
 
     with numpy_dtype_promotion("standard"):
@@ -50,7 +52,9 @@ def run(finished, tmp_path):
 def checked(run, capsys):
     code = cli.main(["check", str(run)])
     out = capsys.readouterr().out
-    return code, dict(line.removeprefix(f"{run}/").split(": ", 1) for line in out.splitlines() if str(run) in line)
+    return code, dict(
+        line.removeprefix(f"{run}/").split(": ", 1) for line in out.splitlines() if str(run) in line
+    )
 
 
 def test_a_whole_run_is_whole(run, capsys):
@@ -91,12 +95,16 @@ DAMAGES = {
         lambda run: flipped(run, FILES[1], b'"classes": 16', b'"classes": 17'),
         "differ in plan",
     ),
-    "unknown setting": ("config.json", lambda run: edited(run, other=3), "is not a setting of StreamConfig"),
-    "record emptied": ("metrics.jsonl", lambda run: cut(run, FILES[2], 0), "is cut: it has 0 bytes, but"),
-    "record cut": ("metrics.jsonl", lambda run: cut(run, FILES[2], 300), "is cut: it has 300 bytes, but"),
+    "unknown setting": ("config.json", lambda run: edited(run, other=3), "is not a setting of "
+                                                                         "StreamConfig"),
+    "record emptied": ("metrics.jsonl", lambda run: cut(run, FILES[2], 0), "is cut: it has 0 "
+                                                                           "bytes, but"),
+    "record cut": ("metrics.jsonl", lambda run: cut(run, FILES[2], 300), "is cut: it has 300 "
+                                                                         "bytes, but"),
     "record edited": ("metrics.jsonl", lambda run: flipped(run, FILES[2], b'"step": 20', b'"step": 21'), "was changed"),
     "record lost": ("metrics.jsonl", lambda run: (run / FILES[2]).unlink(), "is missing"),
-    "no record": ("metrics.jsonl", lambda run: flipped(run, FILES[2], b"{", b"["), "line 1 is not a line of metrics"),
+    "no record": ("metrics.jsonl", lambda run: flipped(run, FILES[2], b"{", b"["), "line 1 is not "
+                                                                                   "a line of metrics"),
 }  # fmt: skip
 
 
@@ -121,7 +129,10 @@ def test_resuming_refuses_an_edited_configuration_and_warns_of_a_cut_record(fini
     config, _ = finished
     cut(run, "metrics.jsonl", 0)
     follow(config, run, resume=True)
-    assert "warning" in (err := capsys.readouterr().err) and "metrics.jsonl is cut: it has 0 bytes" in err
+    assert (
+        "warning" in (err := capsys.readouterr().err)
+        and "metrics.jsonl is cut: it has 0 bytes" in err
+    )
     edited(run, delay=1)
     before = (run / "checkpoint.safetensors").read_bytes()
     with pytest.raises(RunError, match=r"was changed since the run began.*delay: 1, 0; put"):
@@ -169,7 +180,9 @@ def test_a_stream_shorter_than_log_every_is_drawn_as_points(finished, run, monke
     (run / "metrics.jsonl").write_text(lines[-1] + "\n")
     _figure.figure(run)
     scored = [axes for axes in pages[0].axes if axes.lines]
-    assert len(scored) == 3 and all(line.get_marker() == "o" for axes in scored for line in axes.lines)
+    assert len(scored) == 3 and all(
+        line.get_marker() == "o" for axes in scored for line in axes.lines
+    )
     assert any("fewer rows" in text.get_text() for axes in pages[0].axes for text in axes.texts)
 
 
@@ -183,7 +196,11 @@ def test_a_checkpoint_cut_anywhere_is_refused(run, tmp_path):
 
 def test_a_checkpoint_with_a_flipped_bit_is_refused(run, tmp_path):
     data = (run / "checkpoint.safetensors").read_bytes()
-    expected, rng, unnoticed = read_extra(run / "checkpoint.safetensors"), np.random.default_rng(0), 0
+    expected, rng, unnoticed = (
+        read_extra(run / "checkpoint.safetensors"),
+        np.random.default_rng(0),
+        0,
+    )
     for at in rng.integers(0, 8 * len(data), 400):
         flipped = bytearray(data)
         flipped[at // 8] ^= 1 << (at % 8)

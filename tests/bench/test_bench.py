@@ -24,7 +24,8 @@ def tiny(monkeypatch):
 
 
 def test_products_are_those_of_the_step():
-    # One layer has B (H to 2N), C (2N to H) and the gated unit (H to 2H): counted by hand for 3 rows.
+    # One layer has B (H to 2N), C (2N to H) and the gated unit (H to 2H): counted by hand for 3
+    # rows.
     shape = Shape(batch=1, length=3, state=2, model=5, inputs=7, outputs=11)
     layer = 5 * 4 + 4 * 5 + 5 * 10
     forward = 4 * layer + 7 * 5 + 5 * 11
@@ -35,7 +36,8 @@ def test_products_are_those_of_the_step():
 def test_calls_are_timed_in_turn_and_ratios_are_of_rounds():
     order = []
     calls = {
-        name: lambda name=name: (order.append(name), time.sleep(0.002 * (name == "slow"))) for name in ("slow", "b")
+        name: lambda name=name: (order.append(name), time.sleep(0.002 * (name == "slow")))
+        for name in ("slow", "b")
     }
     seconds = timed(calls, 3)
     assert order == ["slow", "b"] + ["slow", "b"] * 3
@@ -46,8 +48,23 @@ def test_calls_are_timed_in_turn_and_ratios_are_of_rounds():
 @pytest.mark.program
 def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
     out = tmp_path / "bench"
-    arguments = ["--shapes", "copy", "--rounds", "2", "--chunks", "1", "4", "--streams", "2", "--lengths", "64", "1024"]
-    code = cli.main(["bench", "--parts", "whole", "streaming", "memory", *arguments, "--out", str(out)])
+    arguments = [
+        "--shapes",
+        "copy",
+        "--rounds",
+        "2",
+        "--chunks",
+        "1",
+        "4",
+        "--streams",
+        "2",
+        "--lengths",
+        "64",
+        "1024",
+    ]
+    code = cli.main(
+        ["bench", "--parts", "whole", "streaming", "memory", *arguments, "--out", str(out)]
+    )
     assert code == 0
     record = json.loads((out / "bench.json").read_text())
     whole = {row["rule"]: row for row in record["parts"]["whole"]}
@@ -65,7 +82,10 @@ def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
         short, long = row["T=64_mib"], row["T=1024_mib"]
         if "segment" not in way:
             assert (long > 4 * short) if "whole" in way else (long == short), row
-    assert memory["BPTT, in segments of 512"]["T=1024_mib"] < memory["BPTT, whole sequences"]["T=1024_mib"]
+    assert (
+        memory["BPTT, in segments of 512"]["T=1024_mib"]
+        < memory["BPTT, whole sequences"]["T=1024_mib"]
+    )
     assert (out / "bench.md").read_text() == markdown(record)
     assert (out / "bench.png").read_bytes().startswith(b"\x89PNG")
     assert "| copy | online |" in capsys.readouterr().out
@@ -90,7 +110,13 @@ def test_bad_input_names_what_is_wrong(tmp_path):
 
 
 def test_the_figure_of_every_part_that_was_measured():
-    about = {"devices": "1 x cpu", "cores": 2, "packages": {"jax": "0"}, "python": "3", "started": "2026-01-01T00:00"}
+    about = {
+        "devices": "1 x cpu",
+        "cores": 2,
+        "packages": {"jax": "0"},
+        "python": "3",
+        "started": "2026-01-01T00:00",
+    }
     memory = [{"way": "BPTT", "carry_kib": 0, "T=8_mib": 1.5, "T=16_mib": 3.0}]
     record = {"surroundings": about, "load": 0.1, "rounds": 1, "about": {}, "parts": {}}
     assert png(record) is None  # an empty figure says nothing

@@ -19,7 +19,9 @@ def states_and_outputs(cell, xs=XS):
 
 
 def parameters(cell):
-    return {name: np.asarray(leaf) for name, leaf in vars(cell).items() if isinstance(leaf, jax.Array)}
+    return {
+        name: np.asarray(leaf) for name, leaf in vars(cell).items() if isinstance(leaf, jax.Array)
+    }
 
 
 def sigmoid(x):
@@ -191,13 +193,18 @@ def time_constants(cell):
         decay = np.hypot(u, v) / np.sqrt(2)
     else:
         zeros = jax.tree.map(jnp.zeros_like, ones)
-        decay = np.abs(cell.step(cell.coefficients(), ones, ones, x) - cell.step(cell.coefficients(), zeros, zeros, x))
+        decay = np.abs(
+            cell.step(cell.coefficients(), ones, ones, x)
+            - cell.step(cell.coefficients(), zeros, zeros, x)
+        )
     assert decay.shape == (cell.state_size,)
     return -1 / np.log(decay)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("make", [ft.LRU, ft.S5, ft.RTU, ft.MinGRU, ft.LIF], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [ft.LRU, ft.S5, ft.RTU, ft.MinGRU, ft.LIF], ids=lambda make: make.__name__
+)
 def test_time_constants_cover_their_range(make):
     """As many modules in each factor of ten."""
     taus = time_constants(make(1, 3000, timescales=(1.0, 1000.0), key=KEY))
@@ -216,7 +223,9 @@ def test_the_gain_of_an_lru_with_time_constants_is_that_of_its_decay():
 
 @pytest.mark.parametrize("timescales", [(0, 10), (10, 1), (1, np.inf), (1, np.nan), (5,)])
 def test_time_constants_out_of_order(timescales, without_shape_checks):
-    with pytest.raises(ValueError, match="MinGRU.timescales=.*shortest and the longest time constant"):
+    with pytest.raises(
+        ValueError, match="MinGRU.timescales=.*shortest and the longest time constant"
+    ):
         ft.MinGRU(3, timescales=timescales, key=KEY)
 
 

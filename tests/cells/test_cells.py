@@ -35,7 +35,9 @@ class GatedDiagonal(ft.AbstractDiagonalCell):
     state_size: int = eqx.field(static=True, default=N)
 
     def coefficients(self):
-        return ft.Coefficients({"rate": jnp.broadcast_to(self.rate, (N,)), "W": self.W}, {"B": self.B})
+        return ft.Coefficients(
+            {"rate": jnp.broadcast_to(self.rate, (N,)), "W": self.W}, {"B": self.B}
+        )
 
     def init_state(self):
         return jnp.full((N,), 0.3, self.B.dtype)
@@ -171,7 +173,10 @@ class SharesACoefficient(Dense):
 
     def step(self, theta, own, others, x):
         shared = jnp.sum(theta.feedforward["B"] * x)
-        return super().step(theta._replace(feedforward={"B": jnp.zeros((N, N))}), own, others, x) + shared
+        return (
+            super().step(theta._replace(feedforward={"B": jnp.zeros((N, N))}), own, others, x)
+            + shared
+        )
 
 
 class HasNoModuleAxis(Dense):
@@ -263,13 +268,17 @@ def test_the_right_dense_cell_passes_in_float32_with_a_parameter_declared_frozen
         (HasNoModuleAxis, "interface.*module axis"),
         (StopsAGradient, "finite differences|every parameter learns"),
         (LearnsItsInitialState, "initial state is a constant' at B"),
-        pytest.param(HasAnUnusedParameter, "every parameter learns' at unused", marks=pytest.mark.full),
+        pytest.param(
+            HasAnUnusedParameter, "every parameter learns' at unused", marks=pytest.mark.full
+        ),
         (HasAComplexParameter, "interface, parameters' at A"),
         (HasAnIntegerArray, "interface, parameters' at steps"),
         (FixesThePrecision, "interface"),
         (lambda: DecaysOtherwiseThanItSteps(*jax.tree.leaves(gated_diagonal())), "a \\* own \\+ b"),
         pytest.param(HasAWrongDerivative, "finite differences", marks=pytest.mark.full),
-        pytest.param(lambda: ft.LIF(2, key=KEY), "finite differences of the loss", marks=pytest.mark.full),
+        pytest.param(
+            lambda: ft.LIF(2, key=KEY), "finite differences of the loss", marks=pytest.mark.full
+        ),
     ],
 )
 def test_a_wrong_cell_fails(make, law):

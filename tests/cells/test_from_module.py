@@ -17,7 +17,9 @@ def call(module, h, x):
 
 
 def gru_cell(size, units, key=KEY):
-    return ft.FromModule(eqx.nn.GRUCell(size, units, key=key), call, input_size=size, state_size=units)
+    return ft.FromModule(
+        eqx.nn.GRUCell(size, units, key=key), call, input_size=size, state_size=units
+    )
 
 
 class Leaky(eqx.Module):
@@ -35,7 +37,9 @@ class Leaky(eqx.Module):
 
 def leaky():
     kernel, decay = jax.random.normal(KEY, (3, 2)), jax.random.uniform(KEY, (3, 2))
-    return ft.FromModule(Leaky(kernel, decay, jnp.ones(())), call, input_size=3, state_size=2, state_dims=2)
+    return ft.FromModule(
+        Leaky(kernel, decay, jnp.ones(())), call, input_size=3, state_size=2, state_dims=2
+    )
 
 
 @pytest.mark.full
@@ -53,7 +57,12 @@ def test_parameters_are_split_by_unit_where_they_can_be():
     dense, independent = gru_cell(3, 4), leaky()
     assert (dense.independent, independent.independent) == (False, True)
     shapes = jax.tree.map(jnp.shape, dense.coefficients().recurrent)
-    assert shapes == {"bias": (4, 3), "bias_n": (4, 1), "weight_hh": (4, 3, 4), "weight_ih": (4, 3, 3)}
+    assert shapes == {
+        "bias": (4, 3),
+        "bias_n": (4, 1),
+        "weight_hh": (4, 3, 4),
+        "weight_ih": (4, 3, 3),
+    }
     shapes = jax.tree.map(jnp.shape, independent.coefficients().recurrent)
     assert shapes == {"kernel": (2, 3, 1), "decay": (2, 3, 1), "gain": (2,)}
 
@@ -68,10 +77,12 @@ def test_a_state_of_as_many_units_as_inputs_is_not_confused():
     """A square kernel is split along the axis of the units, whichever it is."""
     cells = [gru_cell(3, 3)]
     cells += [
-        ft.FromModule(w, lambda w, h, x: jnp.tanh(h + w @ x), input_size=3, state_size=3) for w in (jnp.eye(3) + 0.1,)
+        ft.FromModule(w, lambda w, h, x: jnp.tanh(h + w @ x), input_size=3, state_size=3)
+        for w in (jnp.eye(3) + 0.1,)
     ]
     cells += [
-        ft.FromModule(w, lambda w, h, x: jnp.tanh(h + x @ w), input_size=3, state_size=3) for w in (jnp.eye(3) + 0.1,)
+        ft.FromModule(w, lambda w, h, x: jnp.tanh(h + x @ w), input_size=3, state_size=3)
+        for w in (jnp.eye(3) + 0.1,)
     ]
     assert [dict(cell.axes) for cell in cells[1:]] == [{"": 0}, {"": 1}]
     assert set(dict(cells[0].axes).values()) == {0}
@@ -90,10 +101,14 @@ def make_gru(input_size, *, key):
 
 @pytest.mark.full
 def test_a_network_of_modules_learns(standard_promotion):
-    make = ft.FromModule.factory(module=make_gru, call=call, state_size=4, feedforward=("weight_ih", "bias"))
+    make = ft.FromModule.factory(
+        module=make_gru, call=call, state_size=4, feedforward=("weight_ih", "bias")
+    )
     network = ft.Network(2, 2, model_size=4, depth=2, cell=make, key=KEY)
     assert network.block(0).cell.coefficients().feedforward.keys() == {"weight_ih", "bias"}
-    learner = ft.Learner(network, rule=ft.SNAP1, optimizer=ft.adamw(1e-2), loss=ft.losses.squared_error)
+    learner = ft.Learner(
+        network, rule=ft.SNAP1, optimizer=ft.adamw(1e-2), loss=ft.losses.squared_error
+    )
     state, xs = learner.init(), jax.random.normal(KEY, (8, 2))
     first = None
     for _ in range(5):
@@ -106,7 +121,9 @@ def test_flax_linen():
     linen = pytest.importorskip("flax.linen", reason="needs flax: pip install flax")
     module = linen.GRUCell(4, param_dtype=float)
     variables = module.init(KEY, jnp.zeros(4), jnp.zeros(3))
-    cell = ft.FromModule(variables, lambda v, h, x: module.apply(v, h, x)[0], input_size=3, state_size=4)
+    cell = ft.FromModule(
+        variables, lambda v, h, x: module.apply(v, h, x)[0], input_size=3, state_size=4
+    )
     assert not cell.independent
     assert {name: axis for name, axis in cell.axes if "kernel" in name} == {
         f"params.{gate}.kernel": 1 for gate in ("hn", "hr", "hz", "in", "ir", "iz")
@@ -117,7 +134,9 @@ def test_flax_linen():
 
 def test_flax_nnx():
     nnx = pytest.importorskip("flax.nnx", reason="needs flax: pip install flax")
-    definition, state, rest = nnx.split(nnx.GRUCell(3, 4, param_dtype=float, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    definition, state, rest = nnx.split(
+        nnx.GRUCell(3, 4, param_dtype=float, rngs=nnx.Rngs(0)), nnx.Param, ...
+    )
 
     def step(state, h, x):
         return nnx.merge(definition, state, rest)(h, x)[0]
@@ -139,7 +158,11 @@ def agrees_with_bptt(cell, xs):
             h = cell._call(parameters, h, x)
         return h.sum()
 
-    want = eqx.tree_at(lambda c: c.parameters, cell, jax.grad(last)(cell.parameters)).coefficients().recurrent
+    want = (
+        eqx.tree_at(lambda c: c.parameters, cell, jax.grad(last)(cell.parameters))
+        .coefficients()
+        .recurrent
+    )
     for name, leaf in want.items():
         np.testing.assert_allclose(online[name], leaf, atol=1e-10)
 

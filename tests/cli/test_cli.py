@@ -66,7 +66,9 @@ def wait_for_step(process, run_dir, step):
     """Wait until the run has recorded a step and written a checkpoint."""
     record = run_dir / "metrics.jsonl"
     for _ in range(2400):
-        if (run_dir / "checkpoint.safetensors").exists() and f'"step": {step}' in record.read_text():
+        if (
+            run_dir / "checkpoint.safetensors"
+        ).exists() and f'"step": {step}' in record.read_text():
             return
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
@@ -76,7 +78,9 @@ def wait_for_step(process, run_dir, step):
 def assert_same_run(a, b):
     def records(path):
         lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+        return [
+            {name: value for name, value in line.items() if name != "seconds"} for line in lines
+        ]
 
     assert records(a) == records(b)
     first, second = (load_file(path / "checkpoint.safetensors") for path in (a, b))
@@ -134,8 +138,13 @@ def test_export_writes_the_network_of_a_run(start, whole):
     code, out, err = finish(start("export", "whole", "--out", "step.stablehlo", "--learn"))
     assert code == 0
     assert out.count("kB") == 3
-    state, trained = load_file(start.folder / "step.state.safetensors"), load_file(whole[0] / "checkpoint.safetensors")
-    np.testing.assert_array_equal(state["network.encoder.weight"], trained["network.encoder.weight"])
+    state, trained = (
+        load_file(start.folder / "step.state.safetensors"),
+        load_file(whole[0] / "checkpoint.safetensors"),
+    )
+    np.testing.assert_array_equal(
+        state["network.encoder.weight"], trained["network.encoder.weight"]
+    )
 
 
 @pytest.mark.program
@@ -146,7 +155,11 @@ def test_report_and_align_read_a_run(start, whole):
     assert code == 0 and f"{STEPS} of {STEPS}" in out
     code, out, _ = finish(align)
     assert code == 0 and "cell.nu_log" in out
-    rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in out.splitlines() if line.count("│") > 3}
+    rows = {
+        line.split("│")[1].strip(): line.split("│")[2:-1]
+        for line in out.splitlines()
+        if line.count("│") > 3
+    }
     assert [float(x) for x in rows["reservoir"]][:2] == [0, 0]
     assert float(rows["online"][1]) == pytest.approx(1, abs=1e-3)  # the last layer is exact
 
@@ -160,7 +173,9 @@ def run(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-@pytest.mark.parametrize(("words", "chunk", "said"), [("", 8, "chunks of 8 steps"), ("--chunk None", None, "whole")])
+@pytest.mark.parametrize(
+    ("words", "chunk", "said"), [("", 8, "chunks of 8 steps"), ("--chunk None", None, "whole")]
+)
 def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
     """Whole sequences show the rules that use the chunk, among them UORO, as exact."""
     from foretrace._engine.alignment import Alignment
@@ -169,7 +184,11 @@ def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
 
     command = cli._parse(f"align copy {words}".split())
     assert command.chunk == chunk
-    found = {"online": Alignment({"decoder.linear.weight": 1.0}, {"decoder.linear.weight": 1.0}, np.ones(2), 1.0)}
+    found = {
+        "online": Alignment(
+            {"decoder.linear.weight": 1.0}, {"decoder.linear.weight": 1.0}, np.ones(2), 1.0
+        )
+    }
     caption = str(alignment_tables(found, "online", Config(chunk=command.chunk))[0].caption)
     assert f"in {said}" in caption and "20 validation sequences" in caption
 
@@ -187,7 +206,9 @@ def test_help_explains(capsys, command):
     expected = {"": "align", "train": "--optimizer.clip", "align": "--checkpoint", "report": "PATH"}
     assert expected[command[0] if command else ""] in text
     if command[:1] == ["train"]:
-        assert "largest global norm of a gradient" in text and "network.cell:elementwise-lstm" in text
+        assert (
+            "largest global norm of a gradient" in text and "network.cell:elementwise-lstm" in text
+        )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +217,9 @@ def test_help_explains(capsys, command):
 def test_help_fits_two_screens_and_names_types_plainly(capsys, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run(capsys, *command.split(), "--help")
-    text = [line for line in out.splitlines() if line.strip(" -")]  # on a terminal, frames add a quarter
+    text = [
+        line for line in out.splitlines() if line.strip(" -")
+    ]  # on a terminal, frames add a quarter
     assert code == 0 and len(text) <= 66 and "{None}" not in out and "(default: None)" not in out
     code, everything, _ = run(capsys, *command.split(), "--help-all")
     assert code == 0 and "{None" not in everything and "(default: None)" not in everything
@@ -207,9 +230,14 @@ def test_help_fits_two_screens_and_names_types_plainly(capsys, monkeypatch, comm
 
 def test_options_that_may_be_none(capsys):
     parsed = [
-        cli._parse(f"train copy {words}".split()) for words in ("--chunk None", "--chunk 3", "--optimizer.clip None")
+        cli._parse(f"train copy {words}".split())
+        for words in ("--chunk None", "--chunk 3", "--optimizer.clip None")
     ]
-    assert [(p.config.chunk, p.config.optimizer.clip) for p in parsed] == [(None, 1.0), (3, 1.0), (None, None)]
+    assert [(p.config.chunk, p.config.optimizer.clip) for p in parsed] == [
+        (None, 1.0),
+        (3, 1.0),
+        (None, None),
+    ]
     cell = "train copy network.cell:s5 --network.cell.timescales"
     assert cli._parse([*cell.split(), "1", "9.5"]).config.network.cell.timescales == (1.0, 9.5)
     code, _, err = run(capsys, *cell.replace("s5", "lru").split(), "1")
@@ -247,7 +275,9 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
     code, out, err = run(capsys, *arguments.split())
     assert code == 2
     assert message in err and "Traceback" not in err and out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (
+        tmp_path / "file"
+    ).read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +289,9 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
         ("train scifar --rule bptt(depth=1)", "BPTT(depth=1)"),
     ],
 )
-def test_what_needs_no_data_is_refused_before_any_are_read(capsys, tmp_path, monkeypatch, arguments, message):
+def test_what_needs_no_data_is_refused_before_any_are_read(
+    capsys, tmp_path, monkeypatch, arguments, message
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FORETRACE_DATA", "absent")  # data that are asked for would be the error
     (tmp_path / "file").write_text("mine")
@@ -268,7 +300,9 @@ def test_what_needs_no_data_is_refused_before_any_are_read(capsys, tmp_path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("command", ["train copy --lerning-rate 1", "stream x --horison 3", "bench --round 3"])
+@pytest.mark.parametrize(
+    "command", ["train copy --lerning-rate 1", "stream x --horison 3", "bench --round 3"]
+)
 def test_a_wrong_option_is_compared_with_those_of_its_command_alone(capsys, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     code, _, err = run(capsys, *command.split())
@@ -282,9 +316,10 @@ def test_short_names_are_those_of_the_long_ones():
     parsed = [
         cli._parse(cli._spelled_out(f"train copy --steps 7 {words}".split())).config
         for words in (
-            "--lr 0.1 --depth 3 --model-size 16 --dropout 0.2 --cell=min-gru --network.cell.timescales 1 9",
-            "network.cell:min-gru --optimizer.learning-rate 0.1 --network.depth 3 --network.model-size 16 "
-            "--network.dropout 0.2 --network.cell.timescales 1 9",
+            "--lr 0.1 --depth 3 --model-size 16 --dropout 0.2 --cell=min-gru "
+            "--network.cell.timescales 1 9",
+            "network.cell:min-gru --optimizer.learning-rate 0.1 --network.depth 3 "
+            "--network.model-size 16 --network.dropout 0.2 --network.cell.timescales 1 9",
         )
     ]
     assert parsed[0] == parsed[1]
@@ -296,7 +331,9 @@ def test_short_names_are_those_of_the_long_ones():
 
 def test_another_configuration_cannot_be_resumed(capsys, tmp_path):
     _run.create(tmp_path / "run", Config(seed=7))
-    code, _, err = run(capsys, "train", "copy", "--run-dir", str(tmp_path / "run"), "--resume", "--seed", "3")
+    code, _, err = run(
+        capsys, "train", "copy", "--run-dir", str(tmp_path / "run"), "--resume", "--seed", "3"
+    )
     assert code == 2 and "seed: 7, 3" in err
     code, _, err = run(capsys, "train", "copy", "--run-dir", str(tmp_path / "run"))
     assert code == 2 and "holds a run already; go on with a run by --resume" in err
@@ -305,9 +342,24 @@ def test_another_configuration_cannot_be_resumed(capsys, tmp_path):
 @pytest.mark.full
 @pytest.mark.usefixtures("standard_promotion")
 def test_a_rule_that_leaves_parameters_untrained_says_so(capsys, tmp_path):
-    short = ["--steps=1", "--optimizer.warmup-steps=0", "--validation-sequences=4", "--final-sequences=4"]
+    short = [
+        "--steps=1",
+        "--optimizer.warmup-steps=0",
+        "--validation-sequences=4",
+        "--final-sequences=4",
+    ]
     where = ["--run-dir", str(tmp_path / "run")]
-    code, _, err = run(capsys, "train", "copy", "--rule", "spatial", *NETWORK.split(), *TASK.split(), *short, *where)
+    code, _, err = run(
+        capsys,
+        "train",
+        "copy",
+        "--rule",
+        "spatial",
+        *NETWORK.split(),
+        *TASK.split(),
+        *short,
+        *where,
+    )
     assert code == 0
     assert "foretrace: warning: " in err and "nu_log" in err
 
@@ -318,7 +370,12 @@ def test_unexpected_errors_are_one_line_too_unless_asked(capsys, monkeypatch):
 
     monkeypatch.setattr(cli, "_run", fail)
     code, _, err = run(capsys, "report", ".")
-    assert code == 1 and err.count("\n") == 1 and "RuntimeError: a bug" in err and "FORETRACE_DEBUG=1" in err
+    assert (
+        code == 1
+        and err.count("\n") == 1
+        and "RuntimeError: a bug" in err
+        and "FORETRACE_DEBUG=1" in err
+    )
     monkeypatch.setenv("FORETRACE_DEBUG", "1")
     code, _, err = run(capsys, "report", ".")
     assert code == 1 and "Traceback" in err

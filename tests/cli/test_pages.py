@@ -17,13 +17,25 @@ def commands(page):
     """Return the words after `foretrace` of each command of a page, where none of them stands for something else."""
     text = (ROOT / page).read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
-    shown = [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if "results/" not in line]
+    shown = [
+        line
+        for block in blocks
+        for line in block.replace("\\\n", " ").splitlines()
+        if "results/" not in line
+    ]
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     # In a sentence, a command without its source or task is a fragment.
-    shown += [code.replace("\n", " ") for code in re.findall(r"`(foretrace \w+ [^-`][^`]* --[^`]*)`", prose)]
+    shown += [
+        code.replace("\n", " ")
+        for code in re.findall(r"`(foretrace \w+ [^-`][^`]* --[^`]*)`", prose)
+    ]
     found = [re.search(r"(?:^|[\s/])foretrace (\w+ .*)", line) for line in shown if "…" not in line]
     words = [shlex.split(match[1], comments=True) for match in found if match]
-    return [line for line in words if line[0] in cli.COMMANDS and "--resume" not in line and "--help" not in line]
+    return [
+        line
+        for line in words
+        if line[0] in cli.COMMANDS and "--resume" not in line and "--help" not in line
+    ]
 
 
 @pytest.mark.full

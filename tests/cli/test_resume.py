@@ -19,8 +19,16 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 RUNS = {
     "train": (Train, dataclasses.replace(TASKS["psmnist"], seed=7, steps=60), "psmnist"),
     "sweep": (Sweep, sweep.Sweep(TASKS["listops"], grid=("seed=1,2",)), "listops"),
-    "sweep rl": (Sweep, sweep.Sweep(RL_TASKS["memory-chain"], grid=("rule=online,spatial",)), "memory-chain"),
-    "sweep stream": (Sweep, sweep.Sweep(StreamConfig("a.csv", target="y"), grid=("delay=1,2",)), "stream"),
+    "sweep rl": (
+        Sweep,
+        sweep.Sweep(RL_TASKS["memory-chain"], grid=("rule=online,spatial",)),
+        "memory-chain",
+    ),
+    "sweep stream": (
+        Sweep,
+        sweep.Sweep(StreamConfig("a.csv", target="y"), grid=("delay=1,2",)),
+        "stream",
+    ),
     "rl": (RL, dataclasses.replace(RL_TASKS["t-maze"], seed=7), "t-maze"),
     "stream": (Stream, StreamConfig("a.csv", target="y", delay=3), None),
 }
@@ -31,12 +39,19 @@ def parsed(line):
 
 
 @pytest.mark.parametrize("command", RUNS)
-@pytest.mark.parametrize("words", ["--resume {}", "--run-dir {} --resume", "--resume --run-dir={}", "--resume={}"])
+@pytest.mark.parametrize(
+    "words", ["--resume {}", "--run-dir {} --resume", "--resume --run-dir={}", "--resume={}"]
+)
 def test_a_run_is_resumed_by_its_directory_alone(tmp_path, command, words):
     kind, config, task = RUNS[command]
     create(tmp_path / "run", config)
     found = parsed(f"{command} {words.format(tmp_path / 'run')}")
-    assert isinstance(found, kind) and found.config == config and found.resume and found.run_dir == tmp_path / "run"
+    assert (
+        isinstance(found, kind)
+        and found.config == config
+        and found.resume
+        and found.run_dir == tmp_path / "run"
+    )
     assert getattr(found, "task", None) == task
 
 
@@ -45,8 +60,14 @@ def test_a_run_is_resumed_by_its_directory_alone(tmp_path, command, words):
     [
         ("train copy --resume {}", "holds a run of psmnist, not of copy; leave the task out"),
         ("train smnist --resume {}", "holds a run of psmnist, not of smnist; leave the task out"),
-        ("train --resume {} --seed 3", "recorded and asked for are seed: 7, 3; leave these options out"),
-        ("train --resume {} --steps 59 --optimizer.warmup-steps 0", "optimizer.warmup_steps: 1000, 0"),
+        (
+            "train --resume {} --seed 3",
+            "recorded and asked for are seed: 7, 3; leave these options out",
+        ),
+        (
+            "train --resume {} --steps 59 --optimizer.warmup-steps 0",
+            "optimizer.warmup_steps: 1000, 0",
+        ),
         ("train --resume {} --cell gru", "network.cell: LRU("),
         ("train psmnist --resume", "--resume needs the run to go on with: --resume PATH"),
         ("rl --resume {}", "holds a run of another command"),
@@ -63,7 +84,9 @@ def test_a_given_option_that_differs_is_refused(tmp_path, capsys, line, message)
 
 
 def test_every_task_has_its_name():
-    assert {name: task_name(config.task) for name, config in TASKS.items()} == {name: name for name in TASKS}
+    assert {name: task_name(config.task) for name, config in TASKS.items()} == {
+        name: name for name in TASKS
+    }
     names = {name: rl_task_name(config.environment) for name, config in RL_TASKS.items()}
     assert names == {name: name for name in RL_TASKS}
 
@@ -73,21 +96,32 @@ def own(tmp_path, monkeypatch):
     """Return the run directory of a training on a file, beside the file."""
     monkeypatch.chdir(tmp_path)
     np.savez("my.npz", xs=np.random.default_rng(0).normal(size=(20, 5, 2)), ys=np.arange(20) % 3)
-    line = "train --data my.npz --steps 2 --batch-size 4 --depth 1 --model-size 4 --network.cell.state-size 3"
+    line = (
+        "train --data my.npz --steps 2 --batch-size 4 --depth 1 --model-size 4 "
+        "--network.cell.state-size 3"
+    )
     assert cli.main([*line.split(), "--run-dir", "run", "--final-sequences", "4"]) == 0
     return tmp_path / "run"
 
 
 def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys):
-    for line in ("align --checkpoint run", "align own --data my.npz --checkpoint run", "align --data my.npz"):
+    for line in (
+        "align --checkpoint run",
+        "align own --data my.npz --checkpoint run",
+        "align --data my.npz",
+    ):
         line += "" if "run" in line else " --checkpoint run"
         assert cli.main(line.split()) == 0
         assert "cell.nu_log" in capsys.readouterr().out
     np.savez("other.npz", xs=np.ones((20, 5, 2)), ys=np.arange(20) % 3)
     assert cli.main(["align", "--data", "other.npz", "--checkpoint", "run"]) == 2
-    assert "other.npz has changed since the run began, or is another file" in capsys.readouterr().err
+    assert (
+        "other.npz has changed since the run began, or is another file" in capsys.readouterr().err
+    )
     assert cli.main(["align", "copy", "--checkpoint", "run"]) == 2
-    assert "run holds a run of own, not of copy; leave the task out" in " ".join(capsys.readouterr().err.split())
+    assert "run holds a run of own, not of copy; leave the task out" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert cli.main(["train", "--data", "my.npz", "--resume", "run", "--steps", "3"]) == 0
     assert experiment.read_config(own).steps == 3
 

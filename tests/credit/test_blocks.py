@@ -26,12 +26,21 @@ def in_chunks(network, rule, batched):
     def loss(output, y):
         return ft.losses.softmax_cross_entropy(output, y)
 
-    carry, found, streams = ft.init_carry(network, rule, 2 if batched else None), [], slice(None) if batched else 0
-    arrays = [a[streams] for a in (XS, YS, np.broadcast_to(WEIGHTS, YS.shape), np.broadcast_to(RESET, YS.shape))]
+    carry, found, streams = (
+        ft.init_carry(network, rule, 2 if batched else None),
+        [],
+        slice(None) if batched else 0,
+    )
+    arrays = [
+        a[streams]
+        for a in (XS, YS, np.broadcast_to(WEIGHTS, YS.shape), np.broadcast_to(RESET, YS.shape))
+    ]
     for start in (0, 2, 4):
         part = (slice(None), slice(start, start + 2)) if batched else slice(start, start + 2)
         xs, ys, mask, reset = (jnp.asarray(a[part]) for a in arrays)
-        *values, carry = ft.gradient(network, carry, xs, ys, rule=rule, loss=loss, mask=mask, reset=reset)
+        *values, carry = ft.gradient(
+            network, carry, xs, ys, rule=rule, loss=loss, mask=mask, reset=reset
+        )
         found.append(values)
     return jax.tree.map(np.asarray, (found, carry))
 
@@ -58,14 +67,21 @@ def test_no_memory_for_a_second_copy(small_blocks):
     cell = ft.LRU.factory(state_size=32)
     network = ft.Network(2, 3, model_size=48, depth=2, cell=cell, key=jax.random.key(0))
     rule, xs, ys = ft.ONLINE.with_depth(1), jnp.ones((4, 2)), jnp.zeros(4, int)
-    learner = ft.Learner(network, rule=rule, optimizer=optax.sgd(1e-3), loss=ft.losses.softmax_cross_entropy)
+    learner = ft.Learner(
+        network, rule=rule, optimizer=optax.sgd(1e-3), loss=ft.losses.softmax_cross_entropy
+    )
 
     def learn(carry):
-        return ft.gradient(network, carry, xs, ys, rule=rule, loss=ft.losses.softmax_cross_entropy)[1:]
+        return ft.gradient(network, carry, xs, ys, rule=rule, loss=ft.losses.softmax_cross_entropy)[
+            1:
+        ]
 
     carry = ft.init_carry(network, rule)
     carried = sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
-    for function, state in ((learn, carry), (lambda state: learner.step(state, xs, ys), learner.init())):
+    for function, state in (
+        (learn, carry),
+        (lambda state: learner.step(state, xs, ys), learner.init()),
+    ):
         memory = jax.jit(function, donate_argnums=0).lower(state).compile().memory_analysis()
         assert memory.alias_size_in_bytes >= carried
         assert memory.temp_size_in_bytes < carried / 3
@@ -75,7 +91,10 @@ def test_no_memory_for_a_second_copy(small_blocks):
 def test_a_refused_call_advances_nothing(small_blocks):
     network = make_network()
     learner = ft.Learner(
-        network, rule=ft.ONLINE.with_depth(1), optimizer=optax.sgd(1e-3), loss=ft.losses.softmax_cross_entropy
+        network,
+        rule=ft.ONLINE.with_depth(1),
+        optimizer=optax.sgd(1e-3),
+        loss=ft.losses.softmax_cross_entropy,
     )
     xs, ys = jnp.asarray(XS[0]), jnp.asarray(YS[0])
     state, info = learner.step(learner.init(), xs, ys)
@@ -85,5 +104,7 @@ def test_a_refused_call_advances_nothing(small_blocks):
     after, info = learner.step(broken, xs, ys)
     assert not info.accepted
     assert_equal(after.carry, state.carry, 0)
-    plain = ft.gradient(network, ft.init_carry(network, learner.rule), xs, ys, rule=learner.rule, loss=learner.loss)[2]
+    plain = ft.gradient(
+        network, ft.init_carry(network, learner.rule), xs, ys, rule=learner.rule, loss=learner.loss
+    )[2]
     assert_equal(state.carry, plain)

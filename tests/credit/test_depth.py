@@ -45,9 +45,9 @@ def group_of(path, rows, norm):
 def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
     """Return loss and gradient of the sequence: one pass for each group, with all other parameters constants.
 
-    In the pass of group j a recurrence differentiates its past if it is one of j … j + depth, and takes it as a
-    constant otherwise. `own_only` leaves a module's past through other modules out, as SnAp-1 does. Only the first
-    `groups` have the depth.
+    In the pass of group j a recurrence differentiates its past if it is one of j … j + depth, and
+    takes it as a constant otherwise. `own_only` leaves a module's past through other modules out,
+    as SnAp-1 does. Only the first `groups` have the depth.
     """
 
     def total(network, j):
@@ -61,7 +61,9 @@ def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
         for m in range(1, D + 1):
             block = network.block(m - 1)
             z = jax.vmap(block.before)(x)
-            hs = states(block.cell, z, through_time=(j <= m) & (m <= j + jnp.where(j < groups, depth, 0)))
+            hs = states(
+                block.cell, z, through_time=(j <= m) & (m <= j + jnp.where(j < groups, depth, 0))
+            )
             y = jax.vmap(block.cell.readout)(hs, z)
             x = jax.vmap(lambda x, y, block=block: block.after(x, y, None))(x, y)
         return jnp.sum(jax.vmap(LOSS)(jax.vmap(network.decoder)(x), jnp.asarray(YS[0])) * WEIGHTS)
@@ -81,7 +83,8 @@ def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
 
         return lax.scan(step, initial, (zs, jnp.asarray(RESET)))[1]
 
-    # One program for every depth and number of groups: they are values, and so is the group of a pass.
+    # One program for every depth and number of groups: they are values, and so is the group of a
+    # pass.
     values, grads = lax.map(lambda j: jax.value_and_grad(total)(network, j), jnp.arange(D + 1))
     return values[0], jax.tree.map(lambda leaf: leaf.sum(0), grads)
 
@@ -101,14 +104,21 @@ def test_without_depth_the_definition_is_the_papers_rule(cell):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("cell", "depth"), fast([("lru", D), ("lstm", D), ("gru", D), slow("lru", D + 2)]))
+@pytest.mark.parametrize(
+    ("cell", "depth"), fast([("lru", D), ("lstm", D), ("gru", D), slow("lru", D + 2)])
+)
 @given(data=st.data())
 def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, data):
-    network, lengths = make_network(cell), data.draw(st.sampled_from([(T,), *partitions((3, 2, 1))]), label="lengths")
+    network, lengths = (
+        make_network(cell),
+        data.draw(st.sampled_from([(T,), *partitions((3, 2, 1))]), label="lengths"),
+    )
     reset = np.array(data.draw(st.lists(st.booleans(), min_size=T, max_size=T), label="reset"))
     mask = np.array(data.draw(st.lists(st.floats(0, 2), min_size=T, max_size=T), label="mask"))
     exact = run(network, ft.BPTT, mask=mask, reset=reset)[:2]
-    got = run_in_chunks(network, exact_rule(network).with_depth(depth), lengths, mask=mask, reset=reset)[:2]
+    got = run_in_chunks(
+        network, exact_rule(network).with_depth(depth), lengths, mask=mask, reset=reset
+    )[:2]
     assert_equal(got, exact)
 
 
@@ -138,7 +148,9 @@ def test_every_partition_is_the_definition(cell, rule, depth, chunkings):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", fast([{"norm": "post"}, {"norm": "none", "glu": False}]), ids=str)
+@pytest.mark.parametrize(
+    "options", fast([{"norm": "post"}, {"norm": "none", "glu": False}]), ids=str
+)
 def test_groups_follow_the_norm(options):
     network = make_network(**options)
     got = run_in_chunks(network, DEEP, (3, 2, 1))[:2]
@@ -164,9 +176,13 @@ def test_what_is_carried_is_the_whole_derivative_of_the_states():
     want = jax.jit(jax.jacfwd(last_states))(network)
     assert [pair.encoder.weight.shape for pair in e.below] == [(3, 4, 2)] * 2
     for m in (1, 2):
-        assert_equal(e.to(m, 0), (want.encoder.weight[m - 1], want.encoder.bias[m - 1], *norm_of(want, m, 0)))
+        assert_equal(
+            e.to(m, 0), (want.encoder.weight[m - 1], want.encoder.bias[m - 1], *norm_of(want, m, 0))
+        )
     for m, j in ((2, 1), (3, 1), (3, 2)):
-        block = jax.tree.map(lambda leaf, m=m, j=j: leaf[m - 1, :, j - 1], (want.blocks.cell, want.blocks.glu))
+        block = jax.tree.map(
+            lambda leaf, m=m, j=j: leaf[m - 1, :, j - 1], (want.blocks.cell, want.blocks.glu)
+        )
         assert_equal(e.to(m, j), (*block, *norm_of(want, m, j)))
 
 
@@ -191,7 +207,9 @@ def test_depth_is_what_hybrid_misses_between_chunks():
 @pytest.mark.full
 def test_dropout_masks_are_those_of_the_other_rules():
     network, key = make_network(dropout=0.5), jax.random.key(3)
-    assert_equal(run(network, ft.ONLINE.with_depth(D), key=key)[:2], run(network, ft.BPTT, key=key)[:2])
+    assert_equal(
+        run(network, ft.ONLINE.with_depth(D), key=key)[:2], run(network, ft.BPTT, key=key)[:2]
+    )
     xs, keys = jnp.asarray(XS), {"keep_carry": False, "key": key}
     outputs = [ft.forward(network, None, xs, rule=rule, **keys)[0] for rule in (DEEP, ft.BPTT)]
     assert_equal(*outputs)
@@ -211,7 +229,14 @@ def test_a_rule_that_trains_no_cell_has_credit_in_depth_elsewhere():
 
 @pytest.mark.full
 def test_the_carry_is_counted_and_does_not_grow():
-    network, n, lru, glu, norm, encoder = make_network(), 3, 3 * 3 + 2 * 3 * 4 + 2 * 4 * 3 + 4, 8 * 5, 8, 4 * 3
+    network, n, lru, glu, norm, encoder = (
+        make_network(),
+        3,
+        3 * 3 + 2 * 3 * 4 + 2 * 4 * 3 + 4,
+        8 * 5,
+        8,
+        4 * 3,
+    )
     own = 2 * D * (n + n + n * 4)
     group, below = 2 * n * (lru + glu + norm), 2 * n * (encoder + norm)
     assert ft.carry_size(network, ft.BPTT) == 2 * D * n
@@ -219,7 +244,9 @@ def test_the_carry_is_counted_and_does_not_grow():
     assert ft.carry_size(network, "online") == own
     assert ft.carry_size(network, DEEP) == own + below + 2 * group
     assert ft.carry_size(network, ft.ONLINE.with_depth(2)) == own + 2 * below + 3 * group
-    assert ft.carry_size(network, ft.ONLINE.with_depth(9)) == ft.carry_size(network, ft.ONLINE.with_depth(D))
+    assert ft.carry_size(network, ft.ONLINE.with_depth(9)) == ft.carry_size(
+        network, ft.ONLINE.with_depth(D)
+    )
     carry = run_in_chunks(network, DEEP, (1, 2, 3))[2]
     sizes = [leaf.size * (2 if np.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(carry)]
     assert sum(sizes) == ft.carry_size(network, DEEP)

@@ -17,7 +17,9 @@ T, D = 6, 3
 LOSS = ft.losses.softmax_cross_entropy
 RANDOM = np.random.default_rng(0)
 XS, YS = jnp.asarray(RANDOM.normal(size=(T, 2))), jnp.asarray(RANDOM.integers(0, 3, size=T))
-NETWORK = ft.Network(2, 3, model_size=4, depth=D, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+NETWORK = ft.Network(
+    2, 3, model_size=4, depth=D, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+)
 DEEP = ft.ONLINE.with_depth(1)
 
 
@@ -84,7 +86,10 @@ def test_more_depth_is_closer_to_backpropagation_through_time():
     cell = ft.LRU.factory(state_size=8, r_min=0.9)
     network = ft.Network(2, 3, model_size=8, depth=D, cell=cell, key=jax.random.key(1))
     random = np.random.default_rng(1)
-    xs, ys = jnp.asarray(random.normal(size=(4, 30, 2))), jnp.asarray(random.integers(0, 3, size=(4, 30)))
+    xs, ys = (
+        jnp.asarray(random.normal(size=(4, 30, 2))),
+        jnp.asarray(random.integers(0, 3, size=(4, 30))),
+    )
     rules = [ft.ONLINE.with_depth(d) for d in range(D + 1)]
     cosines = [ft.alignment(network, xs, ys, rule=rule, loss=LOSS).total for rule in rules]
     assert np.all(np.diff(cosines) > 0), cosines

@@ -8,7 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gradients import LOSS, RESET, WEIGHTS, XS, YS, apart, assert_equal, make_network, run, run_in_chunks
+from gradients import (
+    LOSS,
+    RESET,
+    WEIGHTS,
+    XS,
+    YS,
+    apart,
+    assert_equal,
+    make_network,
+    run,
+    run_in_chunks,
+)
 from jax import lax
 from tiers import fast
 
@@ -61,11 +72,17 @@ def test_some_modules_stand_for_all():
         some = e if modules is None else [e[0][modules.chosen]]
         return jax.jacobian(lambda theta: groups_.attach_subset(h, some, theta, modules))(theta)[0]
 
-    pairs = [Modules(jnp.asarray(pair), jnp.full(2, 1.5)) for pair in itertools.combinations(range(3), 2)]
+    pairs = [
+        Modules(jnp.asarray(pair), jnp.full(2, 1.5)) for pair in itertools.combinations(range(3), 2)
+    ]
     assert_equal(np.mean([slope(pair) for pair in pairs], axis=0), slope(None))
     assert_equal(slope(None), e[0])
-    # Modules 0 and 1, or 0 and 2, with probabilities 1/4 and 3/4: each weighs one over its own probability.
-    unequal = [slope(Modules(jnp.array([0, n]), jnp.array([1, 1 / p]))) * p for n, p in ((1, 0.25), (2, 0.75))]
+    # Modules 0 and 1, or 0 and 2, with probabilities 1/4 and 3/4: each weighs one over its own
+    # probability.
+    unequal = [
+        slope(Modules(jnp.array([0, n]), jnp.array([1, 1 / p]))) * p
+        for n, p in ((1, 0.25), (2, 0.75))
+    ]
     assert_equal(sum(unequal), slope(None))
 
 
@@ -98,11 +115,15 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, keys):
 
     keys = jax.random.split(jax.random.key(1), keys)
     h = ft.init_carry(network, rule).h
-    weights = jnp.asarray(weights_of(np.asarray(jax.vmap(partial(indicators, network, rule, h))(keys))))
+    weights = jnp.asarray(
+        weights_of(np.asarray(jax.vmap(partial(indicators, network, rule, h))(keys)))
+    )
     each = jax.jit(lambda keys: lax.map(partial(total, rule), keys, batch_size=100))(keys)
     mean = jax.tree.map(lambda leaf: np.asarray(jnp.tensordot(weights, leaf, 1)), each)
     depth = dataclasses.replace(rule.credit, modules=0, by_memory=False)
-    want = jax.tree.map(np.asarray, jax.jit(partial(total, dataclasses.replace(rule, credit=depth)))(keys[0]))
+    want = jax.tree.map(
+        np.asarray, jax.jit(partial(total, dataclasses.replace(rule, credit=depth)))(keys[0])
+    )
     assert apart(jax.tree.map(lambda leaf: np.asarray(leaf[0]), each), want) > 1e-3
     assert_equal(mean, want)
 
@@ -119,8 +140,13 @@ def test_a_start_in_a_chunk_begins_a_sequence_with_a_key_of_its_own(cell, rule):
             total = now if total is None else jax.tree.map(np.add, total, now)
         return total
 
-    first, second = summed(key, (0, 2), (2, 3)), summed(jax.random.fold_in(key, NEXT_EPISODE), (3, 4), (4, 6))
-    assert_equal(summed(key, (0, 2), (2, 4), (4, 6), reset=ODD), jax.tree.map(np.add, first, second))
+    first, second = (
+        summed(key, (0, 2), (2, 3)),
+        summed(jax.random.fold_in(key, NEXT_EPISODE), (3, 4), (4, 6)),
+    )
+    assert_equal(
+        summed(key, (0, 2), (2, 4), (4, 6), reset=ODD), jax.tree.map(np.add, first, second)
+    )
 
 
 @pytest.mark.full
@@ -140,7 +166,9 @@ def test_what_some_modules_carry_is_exact_above_those_that_are_whole(cell, reset
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rule", fast([ft.rule(f"online(depth=1, modules={number})") for number in (9, 3)]))
+@pytest.mark.parametrize(
+    "rule", fast([ft.rule(f"online(depth=1, modules={number})") for number in (9, 3)])
+)
 def test_enough_are_all(rule):
     want, got = (run_in_chunks(make_network(), each, (3, 3)) for each in (ALL, rule))
     assert_equal(got[:2], want[:2])
@@ -167,7 +195,12 @@ def test_each_sequence_and_each_stream_draws_its_own(rule):
     *_, unattached = ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)
     assert (unattached.key == after.key).all()
     *_, other = ft.gradient(
-        network, ft.init_carry(network, rule, 2, key=jax.random.key(3)), xs, ys, rule=rule, loss=LOSS
+        network,
+        ft.init_carry(network, rule, 2, key=jax.random.key(3)),
+        xs,
+        ys,
+        rule=rule,
+        loss=LOSS,
     )
     assert (other.key != after.key).any()
 
@@ -179,7 +212,10 @@ def test_it_is_closer_to_backpropagation_than_without_depth():
 
     def error(rule):
         got = run_in_chunks(network, rule, (2, 2, 2), reset=NEVER)[1]
-        return sum(float(((a - b) ** 2).sum()) for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True))
+        return sum(
+            float(((a - b) ** 2).sum())
+            for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True)
+        )
 
     assert error(ALL) < error(TWO) < error(ft.ONLINE)
 
@@ -233,7 +269,9 @@ def test_bad_numbers_are_named():
 @pytest.mark.full
 def test_a_prediction_in_between_keeps_the_sample(standard_promotion):
     network = make_network()
-    learner = ft.Learner(network, rule=ONE, optimizer=ft.adamw(1e-2, steps=9), loss=LOSS, warn=False)
+    learner = ft.Learner(
+        network, rule=ONE, optimizer=ft.adamw(1e-2, steps=9), loss=LOSS, warn=False
+    )
     state, _ = learner.step(learner.init(), jnp.asarray(XS[0, :3]), jnp.asarray(YS[0, :3]))
     _, after = learner.predict(state, jnp.asarray(XS[0, 3:]), sensitivity=False)
     assert (after.carry.key == state.carry.key).all()
@@ -244,7 +282,9 @@ def test_a_configuration_has_them_for_runs_in_chunks():
     task = experiment.Copy(pattern_length=3, padding=1, bits=2)
     plain = experiment.Config(task=task, rule="online(depth=1)", chunk=4)
     config = dataclasses.replace(plain, rule="ONLINE(depth=1, modules=3, by_memory=True)")
-    assert experiment.build(config).learner.rule == ft.rule("online(depth=1, modules=3, by_memory=True)")
+    assert experiment.build(config).learner.rule == ft.rule(
+        "online(depth=1, modules=3, by_memory=True)"
+    )
     assert config.rule == "online(depth=1, modules=3, by_memory=true)"
     assert from_json(experiment.Config, to_json(config)) == config
     of = partial(identity, "table1", "smoke", "an entry", "report")

@@ -31,7 +31,10 @@ CASES = [
 @pytest.mark.parametrize(("cell", "rule", "chunkings"), fast(CASES), ids=str)
 def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule, chunkings):
     credit = rule.credit
-    network, part = make_network(cell), {"depth": credit.depth, "groups": credit.groups, "own_only": not rule.others}
+    network, part = (
+        make_network(cell),
+        {"depth": credit.depth, "groups": credit.groups, "own_only": not rule.others},
+    )
     want = by_definition(network, **part)
     *whole, carry = run(network, rule)
     assert_equal(whole, want)
@@ -46,7 +49,10 @@ def test_some_groups_have_the_depth_and_the_others_the_rule_itself(cell, rule, c
 @pytest.mark.full
 def test_groups_follow_the_norm():
     network, rule = make_network(norm="post"), ft.rule("online(depth=2, groups=2)")
-    assert_equal(run_in_chunks(network, rule, (3, 2, 1))[:2], by_definition(network, 2, norm="post", groups=2))
+    assert_equal(
+        run_in_chunks(network, rule, (3, 2, 1))[:2],
+        by_definition(network, 2, norm="post", groups=2),
+    )
 
 
 @pytest.mark.full
@@ -75,7 +81,9 @@ def test_groups_are_counted_and_refused():
         ft.rule("online(groups=1)")
 
 
-@pytest.mark.parametrize("cell_name", fast(["lstm", *(name for name in CELLS if name != "lstm")]), indirect=True)
+@pytest.mark.parametrize(
+    "cell_name", fast(["lstm", *(name for name in CELLS if name != "lstm")]), indirect=True
+)
 def test_every_cell_has_the_gradient_of_its_past_at_the_full_depth(make_cell):
     network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
     rule = (ft.ONLINE if network.block(0).cell.independent else ft.RTRL).with_depth(2)

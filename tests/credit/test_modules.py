@@ -11,7 +11,13 @@ from hypothesis import given
 from tiers import fast
 
 import foretrace as ft
-from foretrace._credit.modules import LONGEST, inclusion_probabilities, memory, sample_modules, systematic_sample
+from foretrace._credit.modules import (
+    LONGEST,
+    inclusion_probabilities,
+    memory,
+    sample_modules,
+    systematic_sample,
+)
 from foretrace._rule import Depth
 
 BY_MEMORY = ft.rule("online(depth=2, modules=2, by_memory=True)")
@@ -34,7 +40,9 @@ def test_probabilities_are_proportional_up_to_one_and_add_up(weights, data):
 
 def test_a_sample_has_each_module_as_often_as_it_should():
     p, draws = jnp.array([0.05, 1.0, 0.2, 0.75, 0.5, 0.5]), 40_000
-    samples = jax.vmap(lambda key: systematic_sample(p, 3, key))(jax.random.split(jax.random.key(0), draws))
+    samples = jax.vmap(lambda key: systematic_sample(p, 3, key))(
+        jax.random.split(jax.random.key(0), draws)
+    )
     assert all(len(set(row)) == 3 for row in samples[:500].tolist())
     share = np.bincount(np.asarray(samples).ravel(), minlength=6) / draws
     assert (np.abs(share - np.asarray(p)) <= 5 * np.sqrt(p * (1 - p) / draws)).all()

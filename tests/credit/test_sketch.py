@@ -19,7 +19,8 @@ LOSS = ft.losses.softmax_cross_entropy
 XS = np.random.default_rng(0).normal(size=(5, 2))
 YS = np.random.default_rng(1).integers(0, 3, size=5)
 
-# Few real numbers of state, so that all their signs can be tried: two layers of one complex or two real ones.
+# Few real numbers of state, so that all their signs can be tried: two layers of one complex or two
+# real ones.
 CELLS = {
     "lru": ft.LRU.factory(state_size=1, r_min=0.5),
     "tanh": ft.LinearRNN.factory(state_size=2, tanh=True),
@@ -38,7 +39,9 @@ def vector(tree):
 def signs_of(h, key):
     """Return the signs that a stream with this key draws after its next chunk, as one vector."""
     _, now = jax.random.split(key)
-    parts = jax.tree.map(lambda leaf: jnp.stack([leaf.real, leaf.imag]), signs(h, jax.random.split(now, 1)[0]))
+    parts = jax.tree.map(
+        lambda leaf: jnp.stack([leaf.real, leaf.imag]), signs(h, jax.random.split(now, 1)[0])
+    )
     return vector(parts)
 
 
@@ -67,7 +70,9 @@ def summed(network, rule, sizes, keys=()):
 
 def exact(network):
     xs, ys = jnp.asarray(XS), jnp.asarray(YS)
-    return vector(evaluate(network, None, Data(xs, ys), rule=ft.BPTT, loss=LOSS, return_carry=False).grads)
+    return vector(
+        evaluate(network, None, Data(xs, ys), rule=ft.BPTT, loss=LOSS, return_carry=False).grads
+    )
 
 
 @pytest.mark.full
@@ -78,7 +83,9 @@ def test_the_mean_over_all_signs_is_the_gradient(network, sizes):
     if len(sizes) == 2:
         found = jax.jit(jax.vmap(lambda key: run([key])))(every)
     else:
-        found = jax.jit(jax.vmap(jax.vmap(lambda a, b: run([a, b]), (None, 0)), (0, None)))(every, every)
+        found = jax.jit(jax.vmap(jax.vmap(lambda a, b: run([a, b]), (None, 0)), (0, None)))(
+            every, every
+        )
     found, want = np.asarray(found).reshape(-1, found.shape[-1]), np.asarray(exact(network))
     np.testing.assert_allclose(found.mean(0), want, atol=1e-10)
     assert np.linalg.norm(found - want, axis=1).max() > 1e-3  # each alone is noisy
@@ -87,7 +94,9 @@ def test_the_mean_over_all_signs_is_the_gradient(network, sizes):
 @pytest.mark.full
 def test_a_whole_sequence_is_backpropagation_through_time(network):
     xs, ys = jnp.asarray(XS), jnp.asarray(YS)
-    found = jitted_evaluate(network, None, Data(xs, ys), rule=ft.UORO, loss=LOSS, return_carry=False)
+    found = jitted_evaluate(
+        network, None, Data(xs, ys), rule=ft.UORO, loss=LOSS, return_carry=False
+    )
     np.testing.assert_allclose(vector(found.grads), exact(network), atol=1e-12)
 
 
@@ -103,7 +112,9 @@ def test_more_sketches_are_less_noisy_and_streams_differ(network):
             carry = ft.init_carry(network, rule, key=key)
             total = 0.0
             for t in range(len(YS)):
-                found = evaluate(network, carry, Data(x[t : t + 1], y[t : t + 1]), rule=rule, loss=LOSS)
+                found = evaluate(
+                    network, carry, Data(x[t : t + 1], y[t : t + 1]), rule=rule, loss=LOSS
+                )
                 total, carry = total + vector(found.grads), found.carry
             return total
 
@@ -124,8 +135,12 @@ def test_a_reset_cuts_what_was_carried(network):
     xs, ys = jnp.asarray(XS), jnp.asarray(YS)
     carry = ft.init_carry(network, ft.UORO)
     carry = jitted_evaluate(network, carry, Data(xs[:2], ys[:2]), rule=ft.UORO, loss=LOSS).carry
-    found = jitted_evaluate(network, carry, Data(xs[2:], ys[2:], reset=reset), rule=ft.UORO, loss=LOSS)
-    alone = jitted_evaluate(network, None, Data(xs[2:], ys[2:]), rule=ft.BPTT, loss=LOSS, return_carry=False)
+    found = jitted_evaluate(
+        network, carry, Data(xs[2:], ys[2:], reset=reset), rule=ft.UORO, loss=LOSS
+    )
+    alone = jitted_evaluate(
+        network, None, Data(xs[2:], ys[2:]), rule=ft.BPTT, loss=LOSS, return_carry=False
+    )
     np.testing.assert_allclose(vector(found.grads), vector(alone.grads), atol=1e-12)
 
 
@@ -133,12 +148,19 @@ def test_a_reset_cuts_what_was_carried(network):
 def test_a_batch_is_the_mean_of_its_streams(network):
     xs, ys = jnp.stack([XS, -XS]), jnp.stack([YS, YS])
     carry = ft.init_carry(network, ft.UORO, 2)
-    singles = [ft.init_carry(network, ft.UORO, key=key) for key in jax.random.split(jax.random.key(0), 2)]
+    singles = [
+        ft.init_carry(network, ft.UORO, key=key) for key in jax.random.split(jax.random.key(0), 2)
+    ]
     total, mean = 0.0, 0.0
     for part in (slice(0, 2), slice(2, 5)):
-        found = jitted_evaluate(network, carry, Data(xs[:, part], ys[:, part]), rule=ft.UORO, loss=LOSS)
+        found = jitted_evaluate(
+            network, carry, Data(xs[:, part], ys[:, part]), rule=ft.UORO, loss=LOSS
+        )
         streams = zip(singles, xs, ys, strict=True)
-        ones = [jitted_evaluate(network, c, Data(x[part], y[part]), rule=ft.UORO, loss=LOSS) for c, x, y in streams]
+        ones = [
+            jitted_evaluate(network, c, Data(x[part], y[part]), rule=ft.UORO, loss=LOSS)
+            for c, x, y in streams
+        ]
         carry, singles = found.carry, [one.carry for one in ones]
         total, mean = total + vector(found.grads), mean + sum(vector(one.grads) for one in ones) / 2
     np.testing.assert_allclose(total, mean, atol=1e-12)
@@ -168,7 +190,9 @@ def test_states_that_stand_still_do_not_repeat_their_signs():
     for _ in range(64):
         before, carry = carry, advance(carry)
         drawn.append(signs_of(carry.h, jax.random.wrap_key_data(before.key[0])))
-    np.testing.assert_allclose(before.h, carry.h, atol=1e-9)  # as far as float32 sees, they stand still
+    np.testing.assert_allclose(
+        before.h, carry.h, atol=1e-9
+    )  # as far as float32 sees, they stand still
     last = np.array(drawn[32:])
     assert len({tuple(row) for row in last}) > 10  # of 16 choices
     assert (np.abs(last.mean(0)) < 4 / np.sqrt(len(last))).all()

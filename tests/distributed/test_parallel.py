@@ -63,9 +63,10 @@ experiment.train(config, folder / "moved", devices=2, resume=True, show_progress
 """
 
 _SMALL = (
-    "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 --network.model-size 6 "
-    "--network.cell.state-size 4 --batch-size 8 --steps 60 --log-every 10 --evaluate-every 60 --align-every None "
-    "--checkpoint-every 10 --validation-sequences 8 --final-sequences 8"
+    "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
+    "--network.model-size 6 --network.cell.state-size 4 --batch-size 8 --steps 60 --log-every 10 "
+    "--evaluate-every 60 --align-every None --checkpoint-every 10 --validation-sequences 8 "
+    "--final-sequences 8"
 )
 SMALL = _SMALL.split()
 
@@ -77,7 +78,11 @@ def surroundings(**more):
 def start(*arguments, **environment):
     command = [sys.executable, "-m", "foretrace", *SMALL, *map(str, arguments)]
     return subprocess.Popen(
-        command, env=surroundings(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=surroundings(**environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -86,7 +91,12 @@ def start_two(*arguments):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])
-    job = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "127.0.0.1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
+    job = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_STEP_NODELIST": "127.0.0.1",
+        "SLURM_NTASKS": "2",
+        "SLURM_LOCALID": "0",
+    }
     meeting = {"JAX_COORDINATOR_PORT": port, "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
     return [start(*arguments, "--cluster", **job, **meeting, SLURM_PROCID=str(i)) for i in range(2)]
 
@@ -110,13 +120,17 @@ def assert_same_but_for_rounding(a, b):
 def test_eight_devices_are_one(tmp_path):
     environment = surroundings(XLA_FLAGS=f"{FLAGS} --xla_force_host_platform_device_count=8")
     done = subprocess.run(
-        [sys.executable, "-c", RUNS, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", RUNS, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     whole, chunks, scores = (json.loads(line) for line in done.stdout.splitlines())
     assert whole[:2] == ["whole", ["all-reduce"]] and chunks[:2] == ["chunks", ["all-reduce"]]
-    # The gradient with the tally; of chunks, those of the loop and of the last one. With one a parameter, over twenty.
-    # What processes ask to stop travels with it, too.
+    # The gradient with the tally; of chunks, those of the loop and of the last one. With one a
+    # parameter, over twenty. What processes ask to stop travels with it, too.
     assert whole[2] == 1 and chunks[2] <= 3, (whole, chunks)
     assert scores == ["scores", ["all-reduce"]], "each device scores its own sequences"
     for name in ("whole", "chunks"):

@@ -27,16 +27,22 @@ def test_a_second_call_compiles_nothing(network):
     ft.forward(network, None, XS[1, :3])
     assert _jitted_run._cache_size() == programs
     later, _ = ft.forward(network, carry, XS[0, 3:], rule="bptt")
-    np.testing.assert_allclose(jnp.concatenate([outputs, later]), ft.forward(network, None, XS[0])[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        jnp.concatenate([outputs, later]), ft.forward(network, None, XS[0])[0], rtol=1e-12
+    )
 
 
 def test_the_carry_of_a_rule_goes_in_and_out_by_its_name(network):
     carry = ft.init_carry(network, ft.ONLINE)
     outputs, after = ft.forward(network, carry, XS[0], rule="online")
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, carry)
-    *_, expected, seen = ft.gradient(network, carry, XS[0], YS[0], rule=ft.ONLINE, loss=LOSS, return_outputs=True)
+    *_, expected, seen = ft.gradient(
+        network, carry, XS[0], YS[0], rule=ft.ONLINE, loss=LOSS, return_outputs=True
+    )
     np.testing.assert_allclose(outputs, seen, rtol=1e-12)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), after, expected)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), after, expected
+    )
     with pytest.raises(ValueError, match=r"carry does not fit: expected init_carry\(network, BPTT"):
         ft.forward(network, carry, XS[0])
 
@@ -65,7 +71,9 @@ def test_a_mean_loss_is_the_mean_over_the_steps_that_count(network):
     weights = mask / mask.sum(1, keepdims=True)
     want = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=weights)
     got = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=mask, mean_loss=True)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), got[:2], want[:2])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), got[:2], want[:2]
+    )
     nothing, grads, _ = ft.gradient(
         network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=jnp.zeros((3, 6), bool), mean_loss=True
     )
@@ -78,20 +86,28 @@ def test_one_target_for_a_sequence_is_compared_with_its_last_step_that_counts(ne
     final = jnp.arange(6)[None] == jnp.array([5, 1, 3])[:, None]
     part = 1 if streams is None else slice(None)
     rule, labels = {"rule": ft.BPTT, "loss": LOSS}, YS[:, 0]
-    want = ft.gradient(network, None, XS[part], jnp.repeat(labels[:, None], 6, 1)[part], mask=final[part], **rule)
+    want = ft.gradient(
+        network, None, XS[part], jnp.repeat(labels[:, None], 6, 1)[part], mask=final[part], **rule
+    )
     got = ft.gradient(network, None, XS[part], labels[part], mask=there[part], last=True, **rule)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), got[:2], want[:2])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), got[:2], want[:2]
+    )
 
 
 def test_labels_of_sequences_are_checked(network):
-    with pytest.raises(ValueError, match=r"ys has shape \(3,\), expected \(3, 6\).*needs last=True"):
+    with pytest.raises(
+        ValueError, match=r"ys has shape \(3,\), expected \(3, 6\).*needs last=True"
+    ):
         ft.gradient(network, None, XS, YS[:, 0], rule=ft.BPTT, loss=LOSS)
     with pytest.raises(ValueError, match=r"ys has shape \(2,\), expected \(3,\)"):
         ft.gradient(network, None, XS, YS[:2, 0], rule=ft.BPTT, loss=LOSS, last=True)
     with pytest.raises(ValueError, match="ys holds the label 7"):
         ft.gradient(network, None, XS, jnp.array([0, 7, 1]), rule=ft.BPTT, loss=LOSS, last=True)
     none = jnp.array([True, False, True])[:, None] & jnp.ones((3, 6), bool)
-    ft.gradient(network, None, XS, jnp.array([0, 7, 1]), rule=ft.BPTT, loss=LOSS, last=True, mask=none)
+    ft.gradient(
+        network, None, XS, jnp.array([0, 7, 1]), rule=ft.BPTT, loss=LOSS, last=True, mask=none
+    )
 
 
 @pytest.mark.full
@@ -103,10 +119,14 @@ def test_a_learner_takes_means_and_targets_of_sequences(network):
     want = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=mask, mean_loss=True)[0]
     np.testing.assert_allclose(info.loss, want, rtol=1e-12)
     _, info = learner.step(learner.init(), XS, YS[:, 0], mask=mask, last=True)
-    want = ft.gradient(network, None, XS, YS[:, 0], rule=ft.BPTT, loss=LOSS, mask=mask, last=True)[0]
+    want = ft.gradient(network, None, XS, YS[:, 0], rule=ft.BPTT, loss=LOSS, mask=mask, last=True)[
+        0
+    ]
     np.testing.assert_allclose(info.loss, want, rtol=1e-12)
     with pytest.raises(ValueError, match="mean_loss=True divides"):
-        ft.Learner(network, mean_loss=True, accumulate=True, **(options | {"whole_sequences": False}))
+        ft.Learner(
+            network, mean_loss=True, accumulate=True, **(options | {"whole_sequences": False})
+        )
     with pytest.raises(ValueError, match="whole_sequences=True"):
         online = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(1e-2), loss=LOSS)
         online.step(online.init(), XS[0], YS[0, 0], last=True)
@@ -115,7 +135,9 @@ def test_a_learner_takes_means_and_targets_of_sequences(network):
 def test_raw_keys_are_taken(network):
     noisy = ft.Network(2, 3, model_size=4, depth=1, cell=ft.MinGRU.factory(), dropout=0.5, key=KEY)
     raw, new = jax.random.PRNGKey(1), jax.random.key(1)
-    np.testing.assert_array_equal(*(ft.forward(noisy, None, XS[:2], key=key)[0] for key in (raw, new)))
+    np.testing.assert_array_equal(
+        *(ft.forward(noisy, None, XS[:2], key=key)[0] for key in (raw, new))
+    )
 
 
 def test_the_constant_of_the_norm_is_an_option():

@@ -21,7 +21,9 @@ def test_every_class_has_the_loss_of_its_definition():
     for label in range(3):
         value, grad = jax.value_and_grad(softmax_cross_entropy)(OUTPUT, jnp.asarray(label))
         np.testing.assert_allclose(value, -jax.nn.log_softmax(OUTPUT)[label], rtol=1e-14)
-        np.testing.assert_allclose(grad, jax.nn.softmax(OUTPUT) - jax.nn.one_hot(label, 3), rtol=1e-13)
+        np.testing.assert_allclose(
+            grad, jax.nn.softmax(OUTPUT) - jax.nn.one_hot(label, 3), rtol=1e-13
+        )
 
 
 def test_an_ignored_label_does_not_count():
@@ -41,13 +43,18 @@ def test_an_ignored_label_does_not_count():
 
 
 def test_equal_losses_share_their_programs():
-    assert hash(SoftmaxCrossEntropy()) == hash(softmax_cross_entropy) and SoftmaxCrossEntropy() == softmax_cross_entropy
+    assert (
+        hash(SoftmaxCrossEntropy()) == hash(softmax_cross_entropy)
+        and SoftmaxCrossEntropy() == softmax_cross_entropy
+    )
     assert SoftmaxCrossEntropy(ignore_label=-1) != softmax_cross_entropy
 
 
 def test_a_compiled_step_refuses_a_label_that_is_no_class(default_promotion):
     network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
-    learner = ft.Learner(network, rule=ft.SPATIAL, optimizer=ft.adamw(1e-3), loss=softmax_cross_entropy, warn=False)
+    learner = ft.Learner(
+        network, rule=ft.SPATIAL, optimizer=ft.adamw(1e-3), loss=softmax_cross_entropy, warn=False
+    )
     step = jax.jit(learner.step)
     state = learner.init()
     for label, accepted in ((1, True), (-1, False), (3, False)):

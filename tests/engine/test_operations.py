@@ -35,12 +35,17 @@ def network(cell=None, depth=2):
         (lambda a: a**2, (Z,), 6 * 12),
         (lambda a: jnp.arange(5) * 2 + 1, (A,), 0),
         (lambda a, b: (a @ b, jnp.exp(a))[1], (A, B), 12),
-        (lambda c: lax.scan(lambda h, x: (A @ (h @ A) * x, None), c, jnp.ones(7))[0], (C,), 7 * (4 * 12 + 3)),
+        (
+            lambda c: lax.scan(lambda h, x: (A @ (h @ A) * x, None), c, jnp.ones(7))[0],
+            (C,),
+            7 * (4 * 12 + 3),
+        ),
         (lambda a: lax.cond(True, jnp.exp, lambda a: a * a * a, a), (A,), 2 * 12),
         (jax.jit(jax.checkpoint(jnp.matmul)), (A, B), 2 * 3 * 4 * 5),
         (lambda a: lax.platform_dependent(a, cpu=jnp.exp, default=jnp.square), (A,), 12),
         (lambda a: lax.platform_dependent(a, tpu=jnp.exp, default=lambda a: a * a + a), (A,), 24),
-        # The gradient of |a b|^2 by both: the product, its double, and a product for each; the value is not asked for.
+        # The gradient of |a b|^2 by both: the product, its double, and a product for each; the
+        # value is not asked for.
         (jax.grad(lambda a, b: ((a @ b) ** 2).sum(), (0, 1)), (A, B), 3 * 2 * 3 * 4 * 5 + 2 * 15),
     ],
 )
@@ -68,7 +73,10 @@ def test_it_agrees_with_the_compiler_where_there_is_no_loop():
 @pytest.mark.full
 def test_rules_are_ordered_by_what_they_compute():
     net = network()
-    count = {str(rule): ft.operation_count(net, rule, 4) for rule in (ft.SPATIAL, ft.TRUNCATED, ft.ONLINE, ft.UORO)}
+    count = {
+        str(rule): ft.operation_count(net, rule, 4)
+        for rule in (ft.SPATIAL, ft.TRUNCATED, ft.ONLINE, ft.UORO)
+    }
     assert count["SPATIAL"] <= count["TRUNCATED"] < count["ONLINE"] < count["UORO"]
     depths = [ft.operation_count(net, ft.ONLINE.with_depth(depth), 4) for depth in (0, 1, 2)]
     assert depths == sorted(depths) and depths[0] == count["ONLINE"]
@@ -76,7 +84,10 @@ def test_rules_are_ordered_by_what_they_compute():
 
 @pytest.mark.full
 def test_fewer_modules_take_fewer_operations():
-    counts = [ft.operation_count(network(), ft.rule(f"online(depth=1, modules={n})"), 4) for n in (1, 2, 4)]
+    counts = [
+        ft.operation_count(network(), ft.rule(f"online(depth=1, modules={n})"), 4)
+        for n in (1, 2, 4)
+    ]
     assert counts == sorted(counts) and len(set(counts)) == 3
 
 
@@ -84,14 +95,21 @@ def test_fewer_modules_take_fewer_operations():
 @pytest.mark.parametrize("chunk", [None, 4])
 def test_a_report_says_what_a_deep_run_costs(chunk):
     task = Copy(pattern_length=3, padding=1, bits=2)
-    config = Config(task=task, network=NetworkConfig(depth=2, model_size=8), rule="online(depth=1)", chunk=chunk)
-    carried = ft.carry_size(initial_network(config, task, jax.random.key(0)), ft.ONLINE.with_depth(1))
+    config = Config(
+        task=task, network=NetworkConfig(depth=2, model_size=8), rule="online(depth=1)", chunk=chunk
+    )
+    carried = ft.carry_size(
+        initial_network(config, task, jax.random.key(0)), ft.ONLINE.with_depth(1)
+    )
     assert f"{carried:,} numbers" in report._cost(config)
 
 
 @pytest.mark.full
 def test_whole_sequences_of_linear_recurrences_cost_what_backpropagation_costs():
-    online, bptt = (ft.operation_count(network(), rule, 16, whole_sequences=True) for rule in (ft.ONLINE, ft.BPTT))
+    online, bptt = (
+        ft.operation_count(network(), rule, 16, whole_sequences=True)
+        for rule in (ft.ONLINE, ft.BPTT)
+    )
     assert online == pytest.approx(bptt, rel=0.01)
     assert ft.operation_count(network(), ft.ONLINE, 16) > 1.05 * online  # the sensitivity goes on
 

@@ -54,7 +54,8 @@ def test_training_and_evaluation_multiply_as_asked(chunk):
         assert any(ROUNDED in line for line in asked)
         assert not any("algorithm" in line for line in unasked)
         assert all(EXACT in line for line in exact)
-    # Parameters that stand in vectors are picked by a product in chunks of several steps: not rounded by it.
+    # Parameters that stand in vectors are picked by a product in chunks of several steps: not
+    # rounded by it.
     assert any(EXACT in line for line in of("bfloat16")[0])
 
 
@@ -73,7 +74,9 @@ def test_attached_sensitivities_are_not_rounded():
 
 
 def test_another_precision_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"matmul_precision='half' must be one of float32, tensorfloat32, bfloat16"):
+    with pytest.raises(
+        ValueError, match=r"matmul_precision='half' must be one of float32, tensorfloat32, bfloat16"
+    ):
         dataclasses.replace(SMALL, matmul_precision="half")
     with pytest.raises(ValueError, match="matmul_precision='half' must be one of"):
         bench.run(tmp_path / "bench", matmul_precision="half")

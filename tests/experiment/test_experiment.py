@@ -31,7 +31,9 @@ pytestmark = pytest.mark.usefixtures("default_promotion")
 
 CONFIG = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
-    network=experiment.NetworkConfig(depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1),
+    network=experiment.NetworkConfig(
+        depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1
+    ),
     steps=40,
     batch_size=4,
     log_every=10,
@@ -60,12 +62,17 @@ def interrupt_at(monkeypatch, step, number=signal.SIGINT):
 
 
 def without_time(records):
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+    return [
+        {name: value for name, value in record.items() if name != "seconds"} for record in records
+    ]
 
 
 def parameters(run, config=CONFIG):
     state = ft.load(run.checkpoint, experiment.build(config).learner)
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))]
+    return [
+        np.asarray(leaf)
+        for leaf in jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
+    ]
 
 
 def assert_same_run(a, b):
@@ -76,7 +83,9 @@ def assert_same_run(a, b):
 
 
 @pytest.mark.program
-def test_a_stop_while_the_network_is_built_leaves_a_run_that_begins_anew(finished, tmp_path, monkeypatch):
+def test_a_stop_while_the_network_is_built_leaves_a_run_that_begins_anew(
+    finished, tmp_path, monkeypatch
+):
     def build(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
         return experiment.build(*arguments, **options)
@@ -85,17 +94,25 @@ def test_a_stop_while_the_network_is_built_leaves_a_run_that_begins_anew(finishe
         patch.setattr("foretrace.experiment._train.build", build)
         stopped = experiment.train(CONFIG, tmp_path / "run", show_progress=False)
     assert stopped.scores is None and stopped.step == 0 and not stopped.run.checkpoint.exists()
-    assert_same_run(experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False), finished)
+    assert_same_run(
+        experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False), finished
+    )
 
 
 def test_the_record(finished):
     records = read_metrics(finished.run.metrics)
-    steps = {kind: [r["step"] for r in records if r["kind"] == kind] for kind in ("train", "validation", "alignment")}
+    steps = {
+        kind: [r["step"] for r in records if r["kind"] == kind]
+        for kind in ("train", "validation", "alignment")
+    }
     assert steps == {"train": [10, 20, 30, 40], "validation": [0, 20, 40], "alignment": [0, 20, 40]}
     assert records[-1]["kind"] == "result" and records[-1]["loss"] == finished.scores.loss < 0.8
     aligned = next(r for r in records if r["kind"] == "alignment")
     assert len(aligned["layers"]) == 2 and aligned["layers"][1] == pytest.approx(1)
-    assert set(aligned["cosine"]) == set(aligned["norm_ratio"]) and "blocks.cell.nu_log" in aligned["cosine"]
+    assert (
+        set(aligned["cosine"]) == set(aligned["norm_ratio"])
+        and "blocks.cell.nu_log" in aligned["cosine"]
+    )
 
 
 def test_the_configuration_is_recorded_with_its_surroundings(finished):
@@ -108,7 +125,12 @@ def test_the_configuration_is_recorded_with_its_surroundings(finished):
 
 @pytest.mark.parametrize(
     "cell",
-    [experiment.LRU(3), experiment.LinearRNN(tanh=True), experiment.GRU(), experiment.S5(timescales=(1, 9.5))],
+    [
+        experiment.LRU(3),
+        experiment.LinearRNN(tanh=True),
+        experiment.GRU(),
+        experiment.S5(timescales=(1, 9.5)),
+    ],
 )
 def test_configurations_survive_json(cell):
     config = experiment.Config(network=experiment.NetworkConfig(cell=cell), chunk=3)
@@ -124,22 +146,38 @@ def test_configurations_survive_json(cell):
         ({"steps": "many"}, r"^steps='many' must be a whole number$"),
         ({"steps": True}, r"^steps=True must be a whole number$"),
         ({"chunk": 2.5}, r"^chunk=2.5 must be a whole number or None$"),
-        ({"stepz": 3}, r"^stepz=3 is not a setting of Config; expected task, network, .*final_sequences$"),
-        ({"network": {"type": "NetworkConfig", "glu": 1}}, r"^network.glu=1 must be True or False$"),
-        ({"network": {"type": "Network"}}, r"^network=\{'type': 'Network'\} must be NetworkConfig$"),
+        (
+            {"stepz": 3},
+            r"^stepz=3 is not a setting of Config; expected task, network, .*final_sequences$",
+        ),
+        (
+            {"network": {"type": "NetworkConfig", "glu": 1}},
+            r"^network.glu=1 must be True or False$",
+        ),
+        (
+            {"network": {"type": "Network"}},
+            r"^network=\{'type': 'Network'\} must be NetworkConfig$",
+        ),
         ({"task": None}, r"^task=None must be Copy or SelectiveCopy or .*ReleasedListOps or \w+$"),
-        ({"optimizer": {"type": "OptimizerConfig", "clip": "1"}}, r"^optimizer.clip='1' must be a number or None$"),
+        (
+            {"optimizer": {"type": "OptimizerConfig", "clip": "1"}},
+            r"^optimizer.clip='1' must be a number or None$",
+        ),
         ({"steps": 0}, r"^steps=0 must be at least 1$"),
     ],
 )
-def test_json_that_is_no_configuration_is_refused_by_place_value_and_what_is_expected(change, message):
+def test_json_that_is_no_configuration_is_refused_by_place_value_and_what_is_expected(
+    change, message
+):
     with pytest.raises(ValueError, match=message):
         from_json(experiment.Config, {"type": "Config"} | change)
 
 
 @pytest.mark.parametrize("timescales", [64, (1.0,), (1.0, 2.0, 3.0), "ab"])
 def test_time_constants_that_are_no_pair_are_named(timescales):
-    with pytest.raises(ValueError, match=r"^timescales=.* must be a pair, such as \(1, 1000\) or None$"):
+    with pytest.raises(
+        ValueError, match=r"^timescales=.* must be a pair, such as \(1, 1000\) or None$"
+    ):
         experiment.MinGRU(timescales=timescales)
 
 
@@ -178,7 +216,9 @@ def test_a_stopped_run_is_resumed_bit_for_bit(stopped, finished):
 
 
 @pytest.mark.parametrize(("batch", "step"), [(1, 0), (3, 20), (5, 40), (8, 40)])
-def test_an_evaluation_ends_at_sigterm_and_is_done_again(tmp_path, monkeypatch, finished, batch, step):
+def test_an_evaluation_ends_at_sigterm_and_is_done_again(
+    tmp_path, monkeypatch, finished, batch, step
+):
     """Two batches are evaluated at the steps 0, 20 and 40, and five at the end."""
     calls = []
     with monkeypatch.context() as patch:
@@ -217,7 +257,9 @@ def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path
 
     ended = experiment.train(CONFIG, tmp_path / "run", show_progress=False, watch=watch)
     assert ended.scores is None and ended.step == 20
-    again = experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False, watch=watch)
+    again = experiment.train(
+        CONFIG, tmp_path / "run", resume=True, show_progress=False, watch=watch
+    )
     assert_same_run(again, finished)
     validation = [r for r in read_metrics(finished.run.metrics) if r["kind"] == "validation"]
     assert seen == [(r["step"], r["loss"]) for r in validation]
@@ -245,7 +287,9 @@ def test_a_damaged_checkpoint_is_a_clear_error(stopped):
 
 
 def test_resuming_a_finished_run_changes_nothing(finished):
-    before = {path: path.read_bytes() for path in finished.run.path.iterdir() if path.suffix != ".png"}
+    before = {
+        path: path.read_bytes() for path in finished.run.path.iterdir() if path.suffix != ".png"
+    }
     again = experiment.train(CONFIG, finished.run.path, resume=True, show_progress=False)
     assert again == finished
     assert before == {path: path.read_bytes() for path in before}
@@ -256,7 +300,10 @@ def test_chunks_give_the_same_training(tmp_path, finished):
     """Dropout too: the chunks of a sequence share their masks."""
     config = dataclasses.replace(CONFIG, chunk=3, align_every=None)
     chunked = experiment.train(config, tmp_path / "run", show_progress=False)
-    a, b = ([r for r in read_metrics(x.run.metrics) if r["kind"] != "alignment"] for x in (chunked, finished))
+    a, b = (
+        [r for r in read_metrics(x.run.metrics) if r["kind"] != "alignment"]
+        for x in (chunked, finished)
+    )
     for x, y in zip(a, b, strict=True):
         for name in ("loss", "accuracy"):
             np.testing.assert_allclose(x[name], y[name], rtol=1e-8)
@@ -266,7 +313,9 @@ def test_chunks_give_the_same_training(tmp_path, finished):
 def test_divergence_names_the_step_and_the_way_out(tmp_path):
     optimizer = experiment.OptimizerConfig(learning_rate=1e300, clip=None)
     config = dataclasses.replace(CONFIG, optimizer=optimizer, align_every=None)
-    with pytest.raises(experiment.DivergenceError, match=r"20 steps in a row.*step 2\d.*learning_rate.*clip"):
+    with pytest.raises(
+        experiment.DivergenceError, match=r"20 steps in a row.*step 2\d.*learning_rate.*clip"
+    ):
         experiment.train(config, tmp_path / "run", show_progress=False)
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [r["refused"] > 0 for r in records if r["kind"] == "train"][-1]
@@ -294,7 +343,9 @@ def test_directories_that_cannot_be_used(tmp_path):
     for name, (resume, message) in cases.items():
         with pytest.raises(experiment.RunError, match=message):
             experiment.train(CONFIG, tmp_path / name, resume=resume, show_progress=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (
+        tmp_path / "file"
+    ).read_text() == "mine"
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "config.json").write_text('{"config": {"type"')
     with pytest.raises(experiment.RunError, match="damaged"):
@@ -315,7 +366,9 @@ def test_directories_that_cannot_be_used(tmp_path):
 )
 def test_wrong_settings_are_named_before_anything_is_written(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
-        experiment.train(dataclasses.replace(CONFIG, **change), tmp_path / "run", show_progress=False)
+        experiment.train(
+            dataclasses.replace(CONFIG, **change), tmp_path / "run", show_progress=False
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -330,7 +383,9 @@ def test_a_chunk_may_be_the_whole_sequence_or_longer(more):
 
 
 def test_a_run_shorter_than_its_warm_up_says_what_to_do():
-    with pytest.raises(ValueError, match=r"warmup_steps=1000 must be below steps=2.*--optimizer.warmup-steps 0"):
+    with pytest.raises(
+        ValueError, match=r"warmup_steps=1000 must be below steps=2.*--optimizer.warmup-steps 0"
+    ):
         experiment.build(dataclasses.replace(CONFIG, steps=2, optimizer=TASKS["smnist"].optimizer))
 
 
@@ -357,7 +412,11 @@ def test_report(finished):
 @pytest.mark.program
 def test_a_task_of_stored_sequences_trains_and_counts_each_of_them_once(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
-    result = experiment.train(dataclasses.replace(CONFIG, task=task), tmp_path / "run", show_progress=False)
+    result = experiment.train(
+        dataclasses.replace(CONFIG, task=task), tmp_path / "run", show_progress=False
+    )
     assert result.scores.accuracy * 7 == pytest.approx(round(result.scores.accuracy * 7))
     assert result.scores.accuracy == result.scores.sequences
-    assert "classified rightly" in [column.header for column in report.table(tmp_path / "run").columns]
+    assert "classified rightly" in [
+        column.header for column in report.table(tmp_path / "run").columns
+    ]

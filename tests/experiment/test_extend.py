@@ -48,9 +48,9 @@ def test_sixty_steps_and_thirty_more_are_ninety(short, tmp_path, capsys):
     pairs = zip(parameters(extended.run, LONG), parameters(whole.run, LONG), strict=True)
     assert all((x == y).all() and x.dtype == y.dtype for x, y in pairs)
     lines = without_time(read_metrics(extended.run.metrics))
-    assert [line for line in lines if (line["kind"], line["step"]) != ("result", 60)] == without_time(
-        read_metrics(whole.run.metrics)
-    )
+    assert [
+        line for line in lines if (line["kind"], line["step"]) != ("result", 60)
+    ] == without_time(read_metrics(whole.run.metrics))
     assert read_config_as(run, experiment.Config) == LONG
     assert cli.main(["check", str(run)]) == 0
 
@@ -63,7 +63,9 @@ def test_an_extended_run_that_was_stopped_needs_its_steps_only_once(short, tmp_p
         assert train(LONG, run, resume=True).scores is None
     assert json.loads((run / "config.json").read_text())["config"]["steps"] == 90
     assert cli.main(["train", "--resume", str(run)]) == 0
-    results = [line["step"] for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "result"]
+    results = [
+        line["step"] for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "result"
+    ]
     assert results == [60, 90]
 
 
@@ -72,16 +74,25 @@ def test_fewer_steps_are_refused_and_nothing_changes(short, tmp_path):
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     with pytest.raises(experiment.RunError, match=r"steps=50, because 60 are recorded.*60 or more"):
         train(dataclasses.replace(SHORT, steps=50), run, resume=True)
-    with pytest.raises(experiment.RunError, match=r"another configuration.*batch_size: 4, 5; leave these options out"):
+    with pytest.raises(
+        experiment.RunError,
+        match=r"another configuration.*batch_size: 4, 5; leave these options out",
+    ):
         train(dataclasses.replace(LONG, batch_size=5), run, resume=True)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
 @pytest.mark.full
 def test_a_rate_that_falls_says_what_the_extension_does_to_it(tmp_path, capsys):
-    config = dataclasses.replace(SHORT, optimizer=experiment.OptimizerConfig(), steps=4, evaluate_every=4)
+    config = dataclasses.replace(
+        SHORT, optimizer=experiment.OptimizerConfig(), steps=4, evaluate_every=4
+    )
     train(config, tmp_path / "run")
     capsys.readouterr()
     experiment.train(dataclasses.replace(config, steps=8), tmp_path / "run", resume=True)
     err = " ".join(capsys.readouterr().err.split())
-    assert "4 to 8 steps" in err and "rate at step 4 was 0 and is now 0.002" in err and "schedule constant" in err
+    assert (
+        "4 to 8 steps" in err
+        and "rate at step 4 was 0 and is now 0.002" in err
+        and "schedule constant" in err
+    )

@@ -26,7 +26,9 @@ def follow(scale, errors, rate=0.005):
 def test_a_new_scale_is_found_after_a_few_errors_however_small_the_old_one(old, new):
     if new - old < 3:
         return
-    scale = follow(new_error_scale(jnp.array([10.0**old])), 10.0**new * (1 + NOISE[: NEW_SCALE + 5]))
+    scale = follow(
+        new_error_scale(jnp.array([10.0**old])), 10.0**new * (1 + NOISE[: NEW_SCALE + 5])
+    )
     assert 0.5 < float(scale.size[0]) / 10.0**new < 4
 
 
@@ -46,13 +48,18 @@ def test_weights_follow_the_better_expert_again_after_an_exact_stretch(deviation
     for y in (NOISE / deviation).tolist():
         predicted = jnp.array([[0.0], [2 * y], [y + 0.01 / deviation]])
         _, candidates = mixture.predict(state, predicted)
-        state = mixture.learn(state, predicted, candidates, jnp.array([y]), YES, jnp.array(deviation))
+        state = mixture.learn(
+            state, predicted, candidates, jnp.array([y]), YES, jnp.array(deviation)
+        )
     assert float(mixture.weights(state)[2, 0]) > 0.8
 
 
 def test_counts_of_classes_forget_an_older_distribution_whatever_its_length():
     first, second = jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])
     counts = lax.fori_loop(0, 30_000, lambda _, c: counted(c, first), jnp.zeros(2))
-    assert counts.tolist() == [MEMORY, 0.0] and counted(counts, jnp.zeros(2)).tolist() == counts.tolist()
+    assert (
+        counts.tolist() == [MEMORY, 0.0]
+        and counted(counts, jnp.zeros(2)).tolist() == counts.tolist()
+    )
     counts = lax.fori_loop(0, int(0.7 * MEMORY), lambda _, c: counted(c, second), counts)
     assert float(counts[1] / counts.sum()) > 0.5

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_mixture import leaves, packed
 
-from foretrace._experts.events import FAR_OUT, RARE, event_features, has_events, is_unusual, new_events, remember
+from foretrace._experts.events import (
+    FAR_OUT,
+    RARE,
+    event_features,
+    has_events,
+    is_unusual,
+    new_events,
+    remember,
+)
 from foretrace._experts.features import look, maps, new_past
 from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import MAX_EVENTS, Shape
@@ -27,10 +35,16 @@ def followed(rows, shape=SHAPE):
     return events
 
 
-@given(st.lists(st.sampled_from([0.0, 1.0, -FAR_OUT, FAR_OUT + 0.5, -FAR_OUT - 1]), min_size=1, max_size=30))
+@given(
+    st.lists(
+        st.sampled_from([0.0, 1.0, -FAR_OUT, FAR_OUT + 0.5, -FAR_OUT - 1]), min_size=1, max_size=30
+    )
+)
 def test_the_last_unusual_rows_and_their_ages(values):
     events = followed([[0.5, value] for value in values])
-    unusual = [(len(values) - 1 - i, value) for i, value in enumerate(values) if abs(value) > FAR_OUT][::-1]
+    unusual = [
+        (len(values) - 1 - i, value) for i, value in enumerate(values) if abs(value) > FAR_OUT
+    ][::-1]
     for place in range(MAX_EVENTS):
         if place < len(unusual):
             assert events.ages[place] == unusual[place][0]
@@ -67,12 +81,16 @@ def cues(delay, count, kind):
     for i in range(count):
         xs[i * delay] = 9.0 * (2 * bits[i] - 1)
         if i:
-            labels[i * delay] = int(bits[i - 1, 0] ^ bits[i - 1, 1] if kind == "xor" else bits[i - 1, 0])
+            labels[i * delay] = int(
+                bits[i - 1, 0] ^ bits[i - 1, 1] if kind == "xor" else bits[i - 1, 0]
+            )
     return xs, labels
 
 
 @pytest.mark.parametrize("kind", ["copy", "xor"])
-@pytest.mark.parametrize("experts", [("baselines", "lags", "wide"), ("baselines", "lags", "wide", "events")])
+@pytest.mark.parametrize(
+    "experts", [("baselines", "lags", "wide"), ("baselines", "lags", "wide", "events")]
+)
 @pytest.mark.full
 def test_what_lies_behind_all_lags_is_reached_by_unusual_rows_alone(kind, experts):
     xs, labels = cues(60, 400 if kind == "xor" else 160, kind)

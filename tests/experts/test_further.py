@@ -66,7 +66,9 @@ def test_until_the_guard_opens_predictions_are_those_of_the_other_experts(shape)
     rows = packed(shape, draw.normal(size=(600, 2)), labels)
     state, step = run(mixture(shape, ALL), rows, 200)
     assert not np.any(state.weights.is_open)
-    np.testing.assert_allclose(step.newest, run(mixture(shape, FEW), rows, 200)[1].newest, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        step.newest, run(mixture(shape, FEW), rows, 200)[1].newest, rtol=1e-9, atol=1e-12
+    )
     weights = mixture(shape, ALL).weights(state)
     assert {weights[name] for name in FURTHER} == {0.0}
 

@@ -14,7 +14,9 @@ from foretrace._experts.least_squares import Recursion
 def learned(recursion, fs, ys):
     known = jnp.ones(len(fs), bool)
     step = lambda state, row: (recursion.learn(state, *row), None)  # noqa: E731
-    return jax.jit(partial(lax.scan, step))(recursion.init(), (jnp.asarray(fs), jnp.asarray(ys), known))[0]
+    return jax.jit(partial(lax.scan, step))(
+        recursion.init(), (jnp.asarray(fs), jnp.asarray(ys), known)
+    )[0]
 
 
 def test_equals_regularised_least_squares():
@@ -24,7 +26,9 @@ def test_equals_regularised_least_squares():
     found = learned(Recursion(4, 2, forget=1.0, prior=10.0, robust=False), fs, ys)
     # Rows of the prior: a coefficient of zero, with the variance of the prior.
     all_fs, all_ys = np.vstack([fs, np.eye(4) / 10**0.5]), np.vstack([ys, np.zeros((4, 2))])
-    np.testing.assert_allclose(found.weights, np.linalg.lstsq(all_fs, all_ys, rcond=None)[0], atol=1e-9)
+    np.testing.assert_allclose(
+        found.weights, np.linalg.lstsq(all_fs, all_ys, rcond=None)[0], atol=1e-9
+    )
     np.testing.assert_allclose(found.covariance, np.linalg.inv(all_fs.T @ all_fs), atol=1e-9)
 
 
@@ -42,7 +46,9 @@ def test_outliers_have_small_weights():
     fs = draw.normal(size=(2000, 3))
     ys = fs @ np.array([[1.0], [2.0], [3.0]]) + 0.1 * draw.normal(size=(2000, 1))
     ys[50::20] += 1000.0
-    robust, plain = (learned(Recursion(3, 1, robust=robust), fs, ys).weights[:, 0] for robust in (True, False))
+    robust, plain = (
+        learned(Recursion(3, 1, robust=robust), fs, ys).weights[:, 0] for robust in (True, False)
+    )
     truth = np.array([1.0, 2.0, 3.0])
     assert np.abs(robust - truth).max() < 0.2 < np.abs(plain - truth).max()
 
@@ -52,7 +58,9 @@ def inputs(kind, rows):
     if kind == "constant":
         return np.ones((rows, 6)) + 1e-9 * draw.normal(size=(rows, 6))
     if kind == "collinear":
-        return draw.normal(size=(rows, 1)) * np.arange(1.0, 7.0) + 1e-8 * draw.normal(size=(rows, 6))
+        return draw.normal(size=(rows, 1)) * np.arange(1.0, 7.0) + 1e-8 * draw.normal(
+            size=(rows, 6)
+        )
     if kind == "silent":
         return draw.normal(size=(rows, 6)) * (np.arange(rows) % 5000 < 50)[:, None]
     return draw.normal(size=(rows, 6)) * 10.0 ** draw.integers(-8, 9, (rows, 6))

@@ -30,7 +30,11 @@ def packed(shape, xs, labels, slots=None, known=None):
         rows = past.setdefault(slot, [])
         came = [y for y in rows[: max(len(rows) - shape.delay, 0)] if y is not None]
         if shape.classes:
-            contexts.append(ClassContext(len(set(came)) and int(max(came)) + 1, came[-1] if came else None, None))
+            contexts.append(
+                ClassContext(
+                    len(set(came)) and int(max(came)) + 1, came[-1] if came else None, None
+                )
+            )
         else:
             mean, scale = (np.mean(came), np.std(came) or 1.0) if came else (0.0, 1.0)
             contexts.append(NumberContext(mean, came[-1] if came else None, scale))
@@ -133,7 +137,8 @@ def test_no_value_poisons_the_state(bad):
 @pytest.mark.full
 def test_streams_have_pasts_of_their_own():
     shape = dataclasses.replace(NUMBERS, members=2, previous=True)
-    # The next number of each stream is its last one, with the sign changed; the streams come in no order.
+    # The next number of each stream is its last one, with the sign changed; the streams come in no
+    # order.
     draw = np.random.default_rng(0)
     slots = draw.integers(0, 2, 800).tolist()
     last, labels = {0: 1.0, 1: 5.0}, []
@@ -150,7 +155,9 @@ def test_the_mixture_follows_a_switch_of_the_best_expert():
     walk = np.cumsum(draw.normal(size=1000)) * 3
     season = np.tile(draw.normal(size=50) * 30, 20)
     labels = np.concatenate([draw.normal(size=1000), walk, season])
-    _, step = run(mixture(NUMBERS, ("baselines",)), packed(NUMBERS, np.zeros((3000, 2)), labels.tolist()), 500)
+    _, step = run(
+        mixture(NUMBERS, ("baselines",)), packed(NUMBERS, np.zeros((3000, 2)), labels.tolist()), 500
+    )
     errors = np.abs(step.newest[:, 0] - labels)
     for part in range(3):
         here = slice(1000 * part + 200, 1000 * part + 1000)
@@ -232,7 +239,9 @@ def test_the_network_is_one_more_expert(shape):
 @pytest.mark.parametrize("delay", [0, 3])
 def test_least_squares_learn_from_the_features_of_a_network(shape, delay):
     inputs = 4 + shape.outputs
-    shape = dataclasses.replace(shape, delay=delay, has_network=True, network_features=2, network_inputs=inputs)
+    shape = dataclasses.replace(
+        shape, delay=delay, has_network=True, network_features=2, network_inputs=inputs
+    )
     draw = np.random.default_rng(0)
     xs, features = draw.normal(size=(400, 2)), draw.normal(size=(400, 2))
     known = features @ [1.0, -2.0] + xs[:, 0]
@@ -244,7 +253,11 @@ def test_least_squares_learn_from_the_features_of_a_network(shape, delay):
     _, step = run(model, rows)
     errors = dict(zip(model.names, step.errors[100:].mean(axis=0), strict=True))
     best = "network features" if shape.classes else "network features from mean"
-    assert errors[best] < (0.15 if shape.classes else 0.3) < min(v for k, v in errors.items() if "network" not in k)
+    assert (
+        errors[best]
+        < (0.15 if shape.classes else 0.3)
+        < min(v for k, v in errors.items() if "network" not in k)
+    )
 
 
 def test_where_the_past_tells_nothing_the_neighbours_of_the_row_alone_know_more():

@@ -44,7 +44,9 @@ def learned(numbers, slope, noise=0.3):
         last, y = pair
         return expert.learn(state, seen(last, 0.0), jnp.zeros((1, 1)), y[None], KNOWN), None
 
-    return expert, jax.jit(lambda pairs: jax.lax.scan(learn, expert.init(), pairs)[0])(jnp.array(pairs))
+    return expert, jax.jit(lambda pairs: jax.lax.scan(learn, expert.init(), pairs)[0])(
+        jnp.array(pairs)
+    )
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.8, 1.0])
@@ -80,7 +82,9 @@ def test_nothing_is_learned_from_a_label_that_is_not_known():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize(("last", "previous", "expected"), [(7.0, True, 1.0), (7.0, False, 0.0), (None, True, 0.0)])
+@pytest.mark.parametrize(
+    ("last", "previous", "expected"), [(7.0, True, 1.0), (7.0, False, 0.0), (None, True, 0.0)]
+)
 def test_labels_of_the_network_are_packed_in_deviations_of_then(last, previous, expected):
     shape = dataclasses.replace(NUMBERS, has_network=True, previous=previous)
     row = LabelledRow(NumberContext(5.0, last, 2.0), [9.0])
@@ -95,18 +99,29 @@ def test_inside_the_program_in_float64_the_network_learns_as_in_one_of_its_own()
     draw, context = np.random.default_rng(0), ClassContext(3, 0, 0)
     with jax.enable_x64(False):
         options = ModelConfig("tiny", depth=1, model_size=4, state_size=3, learning_rate=0.05)
-        config, shape = resolve(options, Shape(2, (0, 1), 3, classes=True, delay=1, network_inputs=2))
+        config, shape = resolve(
+            options, Shape(2, (0, 1), 3, classes=True, delay=1, network_inputs=2)
+        )
         model = build_mixture(config, shape)
         alone, step = model.network.init(), jax.jit(model.network.step)
         state, first = model.init(), alone.learner.network
         for t in range(12):
-            x, row = draw.normal(size=(1, 2)), LabelledRow(context, [int(draw.integers(3))]) if t else None
+            x, row = (
+                draw.normal(size=(1, 2)),
+                LabelledRow(context, [int(draw.integers(3))]) if t else None,
+            )
             state, mixed = model.step(state, pack(shape, x, [context], [row], [row], slots=[0]))
             ys = np.array([0 if row is None else row.targets[0]], np.int32)
-            alone, own = step(alone, x, ys, np.array([t > 0]), np.zeros(1, np.int32), np.zeros(1, bool))
+            alone, own = step(
+                alone, x, ys, np.array([t > 0]), np.zeros(1, np.int32), np.zeros(1, bool)
+            )
             np.testing.assert_allclose(mixed.measures, own.measures, rtol=1e-5)
     learned = jax.tree.leaves(alone.learner.network)
     for a, b in zip(jax.tree.leaves(state.network.learner.network), learned, strict=True):
         assert a.dtype == np.float32
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)  # one program rounds otherwise than the other
-    assert any((np.asarray(a) != b).any() for a, b in zip(learned, jax.tree.leaves(first), strict=True))
+        np.testing.assert_allclose(
+            a, b, rtol=1e-5, atol=1e-6
+        )  # one program rounds otherwise than the other
+    assert any(
+        (np.asarray(a) != b).any() for a, b in zip(learned, jax.tree.leaves(first), strict=True)
+    )

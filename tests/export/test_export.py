@@ -37,10 +37,14 @@ def compiled(path):
 
     with mlir.make_ir_context() as context:
         module = str(stablehlo.deserialize_portable_artifact(context, path.read_bytes()))
-    program = client.compile_and_load(module, _jax.DeviceList(tuple(client.local_devices())), _jax.CompileOptions())
+    program = client.compile_and_load(
+        module, _jax.DeviceList(tuple(client.local_devices())), _jax.CompileOptions()
+    )
 
     def run(inputs):
-        return [np.asarray(value) for value in program.execute([jnp.asarray(value) for value in inputs])]
+        return [
+            np.asarray(value) for value in program.execute([jnp.asarray(value) for value in inputs])
+        ]
 
     return run
 
@@ -50,7 +54,9 @@ def in_onnxruntime(path):
     session = runtime.InferenceSession(path.read_bytes())
 
     def run(inputs):
-        return session.run(None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True)))
+        return session.run(
+            None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True))
+        )
 
     return run
 
@@ -68,7 +74,9 @@ def played(files, run, rows):
                 strict=True,
             )
         )
-        state = {header["state"][name]: value for name, value in out.items() if name in header["state"]}
+        state = {
+            header["state"][name]: value for name, value in out.items() if name in header["state"]
+        }
         results.append({name: value for name, value in out.items() if name not in header["state"]})
     return results, state
 
@@ -76,7 +84,11 @@ def played(files, run, rows):
 def rows_of(classes=False):
     keys = jax.random.split(jax.random.key(1))
     xs = np.asarray(jax.random.normal(keys[0], (STEPS, 3)))
-    ys = np.asarray(jax.random.randint(keys[1], (STEPS,), 0, 2, jnp.int32)) if classes else 0.3 * xs[:, 1:]
+    ys = (
+        np.asarray(jax.random.randint(keys[1], (STEPS,), 0, 2, jnp.int32))
+        if classes
+        else 0.3 * xs[:, 1:]
+    )
     return [{"x": x, "y": y} for x, y in zip(xs, ys, strict=True)]
 
 
@@ -109,7 +121,9 @@ def test_the_learning_step_is_that_of_the_learner(format, cell, rule, tmp_path):
     losses, state = learned(learner, rows)
     np.testing.assert_allclose([row["loss"] for row in found], losses, rtol=1e-8)
     assert all(row["accepted"] for row in found)
-    np.testing.assert_allclose(after["network.encoder.weight"], state.network.encoder.weight, atol=1e-8)
+    np.testing.assert_allclose(
+        after["network.encoder.weight"], state.network.encoder.weight, atol=1e-8
+    )
     if cell == "lru" and rule.carried:
         np.testing.assert_allclose(after["carry.h.im"], state.carry.h.imag, atol=1e-8)
     assert int(after["step"]) == STEPS
@@ -131,7 +145,10 @@ def test_the_inference_step_is_the_forward_pass(format, tmp_path):
 
 def test_classes_are_learned_from_their_numbers(tmp_path):
     pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    learner, rows = make_learner("mingru", loss=ft.losses.softmax_cross_entropy), rows_of(classes=True)
+    learner, rows = (
+        make_learner("mingru", loss=ft.losses.softmax_cross_entropy),
+        rows_of(classes=True),
+    )
     files = ft.export(learner, tmp_path / "step.onnx", "onnx", learn=True)
     found, _ = played(files, in_onnxruntime(files.graph), rows)
     np.testing.assert_allclose([row["loss"] for row in found], learned(learner, rows)[0], rtol=1e-8)
@@ -143,7 +160,9 @@ def test_the_parameters_of_a_state_are_exported(tmp_path):
     state = learner.init()
     state = state._replace(network=jax.tree.map(lambda leaf: leaf + 1, state.network))
     files = ft.export(learner, tmp_path / "step.stablehlo", learn=True, state=state)
-    np.testing.assert_array_equal(load_file(files.state)["network.encoder.bias"], state.network.encoder.bias)
+    np.testing.assert_array_equal(
+        load_file(files.state)["network.encoder.bias"], state.network.encoder.bias
+    )
 
 
 def test_onnx_has_standard_operators_only(tmp_path):
@@ -161,8 +180,24 @@ def test_complex_operations_as_pairs():
 
     def function(re, im, other):
         z, w = jax.lax.complex(re, im), jax.lax.complex(other, re)
-        found = [z * w, z / w, jnp.exp(z), jnp.expm1(z), z**3, z**-2, jnp.conj(z) - w, jnp.where(re > 0, z, w), -z]
-        found += [jnp.vdot(z, w), jnp.outer(z, w).sum(0), jnp.cumsum(z), jnp.stack([z, w])[::-1], 1j * z + 2]
+        found = [
+            z * w,
+            z / w,
+            jnp.exp(z),
+            jnp.expm1(z),
+            z**3,
+            z**-2,
+            jnp.conj(z) - w,
+            jnp.where(re > 0, z, w),
+            -z,
+        ]
+        found += [
+            jnp.vdot(z, w),
+            jnp.outer(z, w).sum(0),
+            jnp.cumsum(z),
+            jnp.stack([z, w])[::-1],
+            1j * z + 2,
+        ]
         reals = [abs(z), jnp.isfinite(z), z == w, z.real * 2]
         return [part for value in found for part in (value.real, value.imag)] + reals
 
@@ -183,15 +218,23 @@ OPERATIONS = {
     "pad and cut": lambda a, b: jnp.pad(b, ((1, 2), (0, 1)), constant_values=3.0)[::2],
     "comparisons": lambda a, b: jnp.where((a >= 0) & ~(a > 1) | (a != a), a, -jnp.sign(a)),
     "non-finite": lambda a, b: jnp.isfinite(a / jnp.array([0.0, 1.0, 0.0, 1.0])) + 0.0,
-    "a branch": lambda a, b: jax.lax.cond(a[0] > 0, lambda a: a * 2, lambda a: a + jnp.log(-1.0 * a[0] * a[0]), a),
+    "a branch": lambda a, b: jax.lax.cond(
+        a[0] > 0, lambda a: a * 2, lambda a: a + jnp.log(-1.0 * a[0] * a[0]), a
+    ),
     "a branch of complex numbers": lambda a, b: (
         jax.lax.switch(
-            jnp.argmax(b[0]), [lambda a: a * 1j, lambda a: a + 0j, lambda a: 2j + a, lambda a: -a + 0j], a
+            jnp.argmax(b[0]),
+            [lambda a: a * 1j, lambda a: a + 0j, lambda a: 2j + a, lambda a: -a + 0j],
+            a,
         ).imag
     ),
     "root of a covariance": lambda a, b: jnp.linalg.cholesky(b.T @ b),
-    "gradient of a root": jax.grad(lambda a, b: (jnp.linalg.cholesky(b.T @ b + jnp.diag(a**2)) ** 3).sum()),
-    "gradient of a pick": jax.grad(lambda a, b: (jnp.diagonal(b[:4]) * a).sum() + a[jnp.argmax(b[0])] ** 2),
+    "gradient of a root": jax.grad(
+        lambda a, b: (jnp.linalg.cholesky(b.T @ b + jnp.diag(a**2)) ** 3).sum()
+    ),
+    "gradient of a pick": jax.grad(
+        lambda a, b: (jnp.diagonal(b[:4]) * a).sum() + a[jnp.argmax(b[0])] ** 2
+    ),
 }
 
 

@@ -19,7 +19,9 @@ CELLS = {
 
 
 def make_network(cell="lru", **options):
-    return ft.Network(3, 2, model_size=4, depth=2, cell=CELLS[cell], key=jax.random.key(0), **options)
+    return ft.Network(
+        3, 2, model_size=4, depth=2, cell=CELLS[cell], key=jax.random.key(0), **options
+    )
 
 
 def imported(path):
@@ -70,7 +72,9 @@ def test_the_file_is_valid_and_short_python(tmp_path):
 
 @pytest.mark.full
 def test_wrong_arguments_are_named(tmp_path):
-    rtu = ft.Network(3, 2, model_size=4, depth=1, cell=ft.RTU.factory(state_size=3), key=jax.random.key(0))
+    rtu = ft.Network(
+        3, 2, model_size=4, depth=1, cell=ft.RTU.factory(state_size=3), key=jax.random.key(0)
+    )
     with pytest.raises(ValueError, match="no form of RTU, only of LRU, S5, MinGRU, GRU"):
         ft.to_torch(rtu, tmp_path / "model.py")
     with pytest.raises(ValueError, match=r"must end in \.py"):

@@ -1,7 +1,8 @@
 """Forward-mode derivatives of a network in NumPy, by full Jacobians: an oracle that shares no code with foretrace.
 
-Every quantity is a pair of its value (n,) and its Jacobian (n, P) by all P parameters. A recurrent layer follows
-Eq. 12 to 17 of the paper, with `J` the part of dh_t/dh_{t-1} that a rule keeps and `past` the columns that it carries:
+Every quantity is a pair of its value (n,) and its Jacobian (n, P) by all P parameters. A recurrent
+layer follows Eq. 12 to 17 of the paper, with `J` the part of dh_t/dh_{t-1} that a rule keeps and
+`past` the columns that it carries:
 
     dh_t = J past + dh_t/dtheta + (dh_t/dx_t) dx_t
 """
@@ -83,12 +84,17 @@ class Oracle:
     def _linear(self, name, layer, x):
         weight, bias = (self._value(f"{name}.{part}", layer) for part in ("weight", "bias"))
         jacobian = weight @ x[1]
-        self._direct(jacobian, f"{name}.weight", layer, np.einsum("ij,k->ijk", np.eye(len(weight)), x[0]))
+        self._direct(
+            jacobian, f"{name}.weight", layer, np.einsum("ij,k->ijk", np.eye(len(weight)), x[0])
+        )
         self._direct(jacobian, f"{name}.bias", layer, np.eye(len(weight)))
         return weight @ x[0] + bias, jacobian
 
     def _norm(self, layer, x):
-        scale, bias = self._value("blocks.norm.scale", layer), self._value("blocks.norm.bias", layer)
+        scale, bias = (
+            self._value("blocks.norm.scale", layer),
+            self._value("blocks.norm.bias", layer),
+        )
         away, d_away = x[0] - x[0].mean(), x[1] - x[1].mean(0)
         width = np.sqrt(np.mean(away**2) + 1e-5)
         d_width = np.mean(away[:, None] * d_away, axis=0) / width
@@ -107,7 +113,9 @@ class Oracle:
         """Return the state before a step, with the columns of its Jacobian that the rule carries to this step."""
         h, jacobian = state
         if jacobian is None or starts_episode:
-            return np.zeros_like(h) if starts_episode else h, np.zeros((len(h), self.count), complex)
+            return np.zeros_like(h) if starts_episode else h, np.zeros(
+                (len(h), self.count), complex
+            )
         own = np.zeros(self.count, bool)
         for name, columns in self.columns.items():
             own[columns[layer].ravel() if name.startswith("blocks.cell.") else []] = True
@@ -121,7 +129,9 @@ class Oracle:
         s = np.sqrt(2 / np.pi)
         tanh = np.tanh(s * (y[0] + 0.044715 * y[0] ** 3))
         slope = 0.5 * (1 + tanh) + 0.5 * y[0] * (1 - tanh**2) * s * (1 + 3 * 0.044715 * y[0] ** 2)
-        both, jacobian = self._linear("blocks.glu.linear", layer, (0.5 * y[0] * (1 + tanh), slope[:, None] * y[1]))
+        both, jacobian = self._linear(
+            "blocks.glu.linear", layer, (0.5 * y[0] * (1 + tanh), slope[:, None] * y[1])
+        )
         (value, gate), (d_value, d_gate) = np.split(both, 2), np.split(jacobian, 2)
         gate = 1 / (1 + np.exp(-gate))
         d_gate = (gate * (1 - gate))[:, None] * d_gate
@@ -129,14 +139,20 @@ class Oracle:
 
     def _through_time(self, jacobian_of_past, past):
         kept = np.diag(np.diag(jacobian_of_past)) * self.kept.own
-        return (kept + (jacobian_of_past - np.diag(np.diag(jacobian_of_past))) * self.kept.others) @ past
+        return (
+            kept + (jacobian_of_past - np.diag(np.diag(jacobian_of_past))) * self.kept.others
+        ) @ past
 
     def _lru(self, layer, x, state):
         """Eq. 8, 9 and 12 to 14, with lam, gamma and B as functions of the stored parameters."""
         own = {name: self._value(f"blocks.cell.{name}", layer)
                for name in ("nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D")}  # fmt: skip
         lam = np.exp(-np.exp(own["nu_log"]) + 1j * np.exp(own["theta_log"]))
-        gamma, B, C = np.exp(own["gamma_log"]), own["B_re"] + 1j * own["B_im"], own["C_re"] + 1j * own["C_im"]
+        gamma, B, C = (
+            np.exp(own["gamma_log"]),
+            own["B_re"] + 1j * own["B_im"],
+            own["C_re"] + 1j * own["C_im"],
+        )
         before, past = state
         jacobian = self._through_time(np.diag(lam), past) + (gamma[:, None] * B) @ x[1]
         outer = gamma[:, None, None] * np.einsum("ij,k->ijk", np.eye(len(lam)), x[0])
@@ -164,7 +180,9 @@ class Oracle:
             found["A"] = np.einsum("ij,k->ijk", eye, before)
         self._direct_cell(jacobian, layer, found)
         y = (C @ jacobian).real + D[:, None] * x[1]
-        self._direct_cell(y, layer, {"C": np.einsum("ij,k->ijk", np.eye(len(C)), h), "D": np.diag(x[0])})
+        self._direct_cell(
+            y, layer, {"C": np.einsum("ij,k->ijk", np.eye(len(C)), h), "D": np.diag(x[0])}
+        )
         return (h, jacobian), (C @ h + D * x[0], y)
 
     def _direct_cell(self, jacobian, layer, derivatives):

@@ -1,6 +1,7 @@
 """Laws of the gradient on whole networks, for every cell and rule; `test_cells.py` has those of a cell alone.
 
-Few programs are compiled: sequences of six steps, chunks of one, two and three, always with a mask and resets.
+Few programs are compiled: sequences of six steps, chunks of one, two and three, always with a mask
+and resets.
 """
 
 from functools import partial
@@ -79,7 +80,9 @@ def test_the_gradient_is_its_definition(network, rule):
 @every_case(lambda case: case.any_chunks, slow=(ft.RTRL, ft.ONLINE.with_depth(1)))
 @given(data=st.data())
 def test_any_partition_gives_the_same_gradient_and_carry(network, rule, data):
-    lengths = data.draw(st.sampled_from(partitions((3, 2, 1) if rule.carried else (3, 1))), label="lengths")
+    lengths = data.draw(
+        st.sampled_from(partitions((3, 2, 1) if rule.carried else (3, 1))), label="lengths"
+    )
     reset = np.array(data.draw(st.lists(st.booleans(), min_size=T, max_size=T), label="reset"))
     mask = np.array(data.draw(st.lists(st.floats(0, 2), min_size=T, max_size=T), label="mask"))
     want = run(network, rule, mask=mask, reset=reset)
@@ -98,10 +101,14 @@ def test_the_last_layer_is_exact(network):
     _, exact, _ = run(network, ft.BPTT)
 
     def above(grads):
-        return jax.tree.map(lambda leaf: leaf[-1], (grads.blocks.cell, grads.blocks.glu)), grads.decoder
+        return jax.tree.map(
+            lambda leaf: leaf[-1], (grads.blocks.cell, grads.blocks.glu)
+        ), grads.decoder
 
     assert_equal(above(online), above(exact))
-    first_layer = [jax.tree.map(lambda leaf: leaf[0], grads.blocks.cell) for grads in (online, exact)]
+    first_layer = [
+        jax.tree.map(lambda leaf: leaf[0], grads.blocks.cell) for grads in (online, exact)
+    ]
     assert apart(*first_layer) > 1e-6
 
 
@@ -153,8 +160,12 @@ def test_a_reset_makes_two_sequences(network, rule):
     """Value, gradient and carry, exactly as if each half had been run alone."""
     value, grads, carry = run(network, rule, mask=WEIGHTS, reset=np.arange(T) == 3)
     start = ft.init_carry(network, rule)
-    first, second = (run(network, rule, start, part, reset=NONE) for part in (slice(0, 3), slice(3, 6)))
-    assert_equal((value, grads, carry), (first[0] + second[0], summed([first[1], second[1]]), second[2]))
+    first, second = (
+        run(network, rule, start, part, reset=NONE) for part in (slice(0, 3), slice(3, 6))
+    )
+    assert_equal(
+        (value, grads, carry), (first[0] + second[0], summed([first[1], second[1]]), second[2])
+    )
 
 
 @every_case()
@@ -172,7 +183,9 @@ def test_a_mask_weighs_steps(network, rule):
     """The gradient is linear in the mask."""
     value, grads, _ = run(network, rule)
     each = [run(network, rule, mask=np.eye(T)[t])[:2] for t in range(T)]
-    assert_equal((value, grads), summed([scaled(w, step) for w, step in zip(WEIGHTS, each, strict=True)]))
+    assert_equal(
+        (value, grads), summed([scaled(w, step) for w, step in zip(WEIGHTS, each, strict=True)])
+    )
 
 
 @pytest.mark.full
@@ -203,9 +216,12 @@ def test_a_batch_is_the_mean_of_its_streams(network, rule):
     together, alone = ft.init_carry(network, rule, batch_size=2), [ft.init_carry(network, rule)] * 2
     for part in (slice(0, 3), slice(3, 6)):
         xs, ys, mask, reset = (jnp.asarray(a[:, part]) for a in (XS, YS, masks, resets))
-        *got, together = ft.gradient(network, together, xs, ys, rule=rule, loss=LOSS, mask=mask, reset=reset)
+        *got, together = ft.gradient(
+            network, together, xs, ys, rule=rule, loss=LOSS, mask=mask, reset=reset
+        )
         *found, alone = zip(
-            *(run(network, rule, c, part, **s) for c, s in zip(alone, streams, strict=True)), strict=True
+            *(run(network, rule, c, part, **s) for c, s in zip(alone, streams, strict=True)),
+            strict=True,
         )
         assert_equal(got, [scaled(0.5, summed(pair)) for pair in found])
         assert_equal(together, jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *alone))
@@ -219,8 +235,13 @@ def test_a_batch_of_one_is_its_stream(network):
         want = run(network, ft.SNAP1, start, part)
         start = ft.init_carry(network, ft.SNAP1, batch_size=1) if carry else None
         xs, ys, mask, reset = (jnp.asarray(a[part])[None] for a in (XS[0], YS[0], WEIGHTS, RESET))
-        value, grads, after = ft.gradient(network, start, xs, ys, rule=ft.SNAP1, loss=LOSS, mask=mask, reset=reset)
-        assert_equal((value, grads, after), (*want[:2], jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), want[2])))
+        value, grads, after = ft.gradient(
+            network, start, xs, ys, rule=ft.SNAP1, loss=LOSS, mask=mask, reset=reset
+        )
+        assert_equal(
+            (value, grads, after),
+            (*want[:2], jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), want[2])),
+        )
 
 
 def test_finite_differences_of_the_loss_are_bptt(network):
@@ -233,21 +254,34 @@ def test_finite_differences_of_the_loss_are_bptt(network):
         direction = np.random.default_rng(i).normal(size=gradient.shape)
         slope = 0.0
         for k, weight in weights.items():
-            moved = [leaf + (k * step * direction if i == j else 0) for j, leaf in enumerate(leaves)]
+            moved = [
+                leaf + (k * step * direction if i == j else 0) for j, leaf in enumerate(leaves)
+            ]
             moved = structure.unflatten([jnp.asarray(leaf) for leaf in moved])
             slope += weight * float(run(moved, ft.BPTT)[0]) / (60 * step)
         want = float(np.sum(gradient * direction))
-        assert abs(slope - want) <= 1e-8 * max(1.0, abs(want)), f"{jax.tree_util.keystr(path)}: {slope} and {want}"
+        assert abs(slope - want) <= 1e-8 * max(1.0, abs(want)), (
+            f"{jax.tree_util.keystr(path)}: {slope} and {want}"
+        )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("cell", "rule"), fast([(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)]), ids=["lru", "gru"]
+    ("cell", "rule"),
+    fast([(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)]),
+    ids=["lru", "gru"],
 )
 def test_jit_changes_nothing(cell, rule):
-    network = ft.Network(1, 2, model_size=2, depth=1, cell=cell, glu=False, norm="none", key=jax.random.key(0))
+    network = ft.Network(
+        1, 2, model_size=2, depth=1, cell=cell, glu=False, norm="none", key=jax.random.key(0)
+    )
     xs, ys = jnp.asarray(XS[0, :2, :1]), jnp.asarray([0, 1])
-    arguments = {"rule": rule, "loss": LOSS, "mask": jnp.ones(2), "reset": jnp.asarray([False, True])}
+    arguments = {
+        "rule": rule,
+        "loss": LOSS,
+        "mask": jnp.ones(2),
+        "reset": jnp.asarray([False, True]),
+    }
     carry = ft.init_carry(network, rule)
     want = ft.gradient(network, carry, xs, ys, **arguments)
     with jax.disable_jit():
@@ -258,13 +292,20 @@ def test_jit_changes_nothing(cell, rule):
 @every_case(lambda case: case.segments, slow=(ft.SNAP1, ft.RTRL, ft.HYBRID))
 def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
     """Segments of four and the two steps that are left; mask and reset in both."""
-    xs, ys, mask, reset = jnp.asarray(XS), jnp.asarray(YS), np.stack([WEIGHTS] * 2), np.stack([RESET, NONE])
+    xs, ys, mask, reset = (
+        jnp.asarray(XS),
+        jnp.asarray(YS),
+        np.stack([WEIGHTS] * 2),
+        np.stack([RESET, NONE]),
+    )
     found = partial(jitted_evaluate, network, None, rule=rule, loss=LOSS, return_carry=False)
     data = Data(xs, ys, mask, reset)
     whole, parts = found(data), found(data, segment=4)
     assert parts.carry is None
     jax.tree.map(partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=TOLERANCE), parts, whole)
-    if rule is ft.BPTT:  # the derivative does pass the border: cut there, the gradient is another one
+    if (
+        rule is ft.BPTT
+    ):  # the derivative does pass the border: cut there, the gradient is another one
         reset[:, 4] = True
         cut = found(Data(xs, ys, mask, reset))
         assert not np.allclose(cut.grads.encoder.weight, whole.grads.encoder.weight, atol=1e-6)

@@ -27,7 +27,9 @@ def network(make_cell):
 
 def make_lru(state_size, model_size):
     cell = ft.LRU.factory(state_size=state_size)
-    return ft.Network(INPUTS, CLASSES, model_size=model_size, depth=2, cell=cell, key=jax.random.key(0))
+    return ft.Network(
+        INPUTS, CLASSES, model_size=model_size, depth=2, cell=cell, key=jax.random.key(0)
+    )
 
 
 def numbers(tree):
@@ -38,7 +40,9 @@ def temporary_bytes(network, rule, steps, *, carried=True):
     """Return the temporary memory of the compiled gradient of a chunk."""
     carry = ft.init_carry(network, rule) if carried else None
     xs, ys = jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int)
-    lowered = jitted_evaluate.lower(network, carry, Data(xs, ys), rule=rule, loss=LOSS, return_carry=carried)
+    lowered = jitted_evaluate.lower(
+        network, carry, Data(xs, ys), rule=rule, loss=LOSS, return_carry=carried
+    )
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
@@ -49,7 +53,9 @@ def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell):
     network = eqx.filter_eval_shape(make_network, make_cell, jax.random.key(0))
 
     def carried(rule, **options):
-        return numbers(jax.eval_shape(lambda network: ft.init_carry(network, rule, **options), network))
+        return numbers(
+            jax.eval_shape(lambda network: ft.init_carry(network, rule, **options), network)
+        )
 
     cell = eqx.filter_eval_shape(make_cell, SIZE, key=jax.random.key(0))
     h, theta = jax.eval_shape(lambda cell: (cell.init_state(), cell.coefficients()), cell)
@@ -99,9 +105,17 @@ def test_one_compilation_for_each_shape():
     assert jitted_evaluate._cache_size() == before + 2
     other = make_lru(state_size=2, model_size=3)
     ft.gradient(
-        other, carry, jnp.ones((2, INPUTS)), jnp.zeros(2, int), rule=ft.SNAP1, loss=LOSS, reset=jnp.ones(2, bool)
+        other,
+        carry,
+        jnp.ones((2, INPUTS)),
+        jnp.zeros(2, int),
+        rule=ft.SNAP1,
+        loss=LOSS,
+        reset=jnp.ones(2, bool),
     )
-    assert jitted_evaluate._cache_size() == before + 2, "ONLINE and SNAP1 are one rule, and another network is a value"
+    assert jitted_evaluate._cache_size() == before + 2, (
+        "ONLINE and SNAP1 are one rule, and another network is a value"
+    )
 
 
 @pytest.mark.full
@@ -122,7 +136,9 @@ def test_a_streaming_step_needs_a_few_times_its_carry():
     network = make_lru(state_size=32, model_size=32)
     held = 16 * numbers(ft.init_carry(network, ft.ONLINE)) + 8 * ft.parameter_count(network)
     assert 0 < temporary_bytes(network, ft.ONLINE, 1) < 2 * held
-    assert temporary_bytes(network, ft.ONLINE, 1) < temporary_bytes(network, ft.BPTT, 256, carried=False)
+    assert temporary_bytes(network, ft.ONLINE, 1) < temporary_bytes(
+        network, ft.BPTT, 256, carried=False
+    )
 
 
 @pytest.mark.full
@@ -133,7 +149,13 @@ def test_segments_keep_the_memory_of_a_whole_sequence_small():
     def needed(steps, segment):
         xs, ys = jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int)
         lowered = jitted_evaluate.lower(
-            network, None, Data(xs, ys), rule=ft.BPTT, loss=LOSS, return_carry=False, segment=segment
+            network,
+            None,
+            Data(xs, ys),
+            rule=ft.BPTT,
+            loss=LOSS,
+            return_carry=False,
+            segment=segment,
         )
         return lowered.compile().memory_analysis().temp_size_in_bytes
 

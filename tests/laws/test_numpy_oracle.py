@@ -15,7 +15,10 @@ TOLERANCE = 1e-10
 def parameters_of(network):
     """Return the parameters by name."""
     leaves = jax.tree.leaves_with_path(network)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
+        for path, leaf in leaves
+    }
 
 
 def oracle(network, rule):
@@ -53,7 +56,10 @@ CASES = [
 def test_every_plain_rule_has_an_oracle():
     assert {rule.name for _, _, rule, _ in CASES} == set(RULES)
     parameters = parameters_of(make_network("tanh", 2))
-    found = [Oracle(parameters, 2, name).gradient(XS[0], YS[0], ALL, NONE, (2, 2, 2))[1] for name in RULES]
+    found = [
+        Oracle(parameters, 2, name).gradient(XS[0], YS[0], ALL, NONE, (2, 2, 2))[1]
+        for name in RULES
+    ]
     vectors = [np.concatenate([leaf.ravel() for leaf in gradient.values()]) for gradient in found]
     distances = [np.abs(a - b).max() for i, a in enumerate(vectors) for b in vectors[:i]]
     assert min(distances) > 1e-4, "two rules are alike here, so that none of them is tested"
@@ -74,10 +80,19 @@ def test_the_gradient_is_that_of_the_oracle(cell, depth, rule, lengths):
 def test_the_gradient_of_a_batch_is_the_mean_of_the_oracles(cell, rule):
     network = make_network(cell, 2)
     masks, resets = np.stack([WEIGHTS, WEIGHTS[::-1]]), np.stack([RESET, np.arange(T) == 2])
-    got = run(network, rule, ft.init_carry(network, rule, 2), xs=XS, ys=YS, mask=masks, reset=resets)
-    found = [oracle(network, rule).gradient(*stream, (T,)) for stream in zip(XS, YS, masks, resets, strict=True)]
+    got = run(
+        network, rule, ft.init_carry(network, rule, 2), xs=XS, ys=YS, mask=masks, reset=resets
+    )
+    found = [
+        oracle(network, rule).gradient(*stream, (T,))
+        for stream in zip(XS, YS, masks, resets, strict=True)
+    ]
     assert_gradient(
-        got, (np.mean([v for v, _ in found]), {k: np.mean([g[k] for _, g in found], 0) for k in found[0][1]})
+        got,
+        (
+            np.mean([v for v, _ in found]),
+            {k: np.mean([g[k] for _, g in found], 0) for k in found[0][1]},
+        ),
     )
 
 
@@ -87,9 +102,14 @@ def test_the_oracle_is_the_derivative_of_its_own_loss():
         parameters = parameters_of(make_network(cell, 2))
         data, step = (XS[0], YS[0], WEIGHTS, RESET, (T,)), 1e-6
         gradient = Oracle(parameters, 2, "BPTT").gradient(*data)[1]
-        way = {name: np.random.default_rng(1).normal(size=array.shape) for name, array in parameters.items()}
+        way = {
+            name: np.random.default_rng(1).normal(size=array.shape)
+            for name, array in parameters.items()
+        }
         ahead, back = (
-            Oracle({k: p + s * step * way[k] for k, p in parameters.items()}, 2, "BPTT").gradient(*data)[0]
+            Oracle({k: p + s * step * way[k] for k, p in parameters.items()}, 2, "BPTT").gradient(
+                *data
+            )[0]
             for s in (1, -1)
         )
         expected = sum((gradient[k] * way[k]).sum() for k in way)

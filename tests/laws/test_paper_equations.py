@@ -1,8 +1,8 @@
 """ONLINE is Eq. 12-17 of the paper and SNAP1 its definition, written out by hand, to 1e-10.
 
-The hand part: the forward pass of every layer one step after the other, the error delta_t of each layer's state through
-the layers above at the same step, the paper's recursions in NumPy loops, and the chain rule from lam, gamma and B to
-the stored parameters on paper.
+The hand part: the forward pass of every layer one step after the other, the error delta_t of each
+layer's state through the layers above at the same step, the paper's recursions in NumPy loops, and
+the chain rule from lam, gamma and B to the stored parameters on paper.
 """
 
 from functools import partial
@@ -62,7 +62,9 @@ def error_by_hand(network, before, x, h, y, layer):
             block, past = network.block(i), before[i]
             z = block.before(now)
             now = block.after(
-                now, block.cell.readout(block.cell.step(block.cell.coefficients(), past, past, z), z), None
+                now,
+                block.cell.readout(block.cell.step(block.cell.coefficients(), past, past, z), z),
+                None,
             )
         return LOSS(network.decoder(now), y)
 
@@ -77,7 +79,9 @@ def errors_by_hand(network, layer):
     def delta(t, h):
         start = t == 0 or bool(RESET[t])
         before = [jax.tree.map(lambda hs: hs[t - 1], hs) for hs in states]
-        return error_by_hand(network, initial if start else before, blocks[layer][t], h, YS[t], layer=layer)
+        return error_by_hand(
+            network, initial if start else before, blocks[layer][t], h, YS[t], layer=layer
+        )
 
     return delta
 
@@ -127,7 +131,9 @@ def online(network, lengths, rule=ft.ONLINE):
     return total, jax.tree.map(np.asarray, carry)
 
 
-@pytest.mark.parametrize(("depth", "lengths"), fast([(3, (1,) * T), (1, (T,)), (3, (T,)), (1, (1,) * T)], 2))
+@pytest.mark.parametrize(
+    ("depth", "lengths"), fast([(3, (1,) * T), (1, (T,)), (3, (T,)), (1, (1,) * T)], 2)
+)
 def test_online_gradient_of_every_layer_is_the_papers_recursions(depth, lengths):
     network = make_network(ft.LRU.factory(state_size=3), depth)
     grads, carry = online(network, lengths)
@@ -137,11 +143,18 @@ def test_online_gradient_of_every_layer_is_the_papers_recursions(depth, lengths)
         e = jax.tree.map(lambda leaf, layer=layer: leaf[layer], carry.e)
         gamma = np.exp(np.asarray(network.block(layer).cell.gamma_log))
         np.testing.assert_allclose(e.recurrent["lam"], found.e_lam, rtol=0, atol=TOLERANCE)
-        # The coefficient of the package is gamma B, so its sensitivity lacks the factor gamma of Eq. 14 ...
-        np.testing.assert_allclose(gamma[:, None] * e.feedforward["B"], found.e_B, rtol=0, atol=TOLERANCE)
+        # The coefficient of the package is gamma B, so its sensitivity lacks the factor gamma of
+        # Eq. 14 ...
+        np.testing.assert_allclose(
+            gamma[:, None] * e.feedforward["B"], found.e_B, rtol=0, atol=TOLERANCE
+        )
         # ... and summed over the inputs with B it is that of gamma, Eq. 13.
-        B = np.asarray(network.block(layer).cell.B_re) + 1j * np.asarray(network.block(layer).cell.B_im)
-        np.testing.assert_allclose((B * e.feedforward["B"]).sum(1), found.e_gamma, rtol=0, atol=TOLERANCE)
+        B = np.asarray(network.block(layer).cell.B_re) + 1j * np.asarray(
+            network.block(layer).cell.B_im
+        )
+        np.testing.assert_allclose(
+            (B * e.feedforward["B"]).sum(1), found.e_gamma, rtol=0, atol=TOLERANCE
+        )
 
 
 def test_the_recursions_are_the_exact_gradient_of_one_layer():
@@ -171,12 +184,17 @@ def test_snap1_gradient_of_every_layer_is_its_definition(cell):
         deltas = jax.tree.map(lambda *leaves: np.stack(leaves), *deltas)
         want = {}
         for d, s in zip(
-            jax.tree.leaves(deltas), jax.tree.leaves(S, is_leaf=lambda s: isinstance(s, ft.Coefficients)), strict=True
+            jax.tree.leaves(deltas),
+            jax.tree.leaves(S, is_leaf=lambda s: isinstance(s, ft.Coefficients)),
+            strict=True,
         ):
             for name, leaf in (s.recurrent | s.feedforward).items():
                 want[name] = want.get(name, 0) + np.einsum("tn,tn...->n...", d, leaf)
-        # The coefficients are the parameters gate by gate, so they take the gradient apart in the same way.
-        got = jax.tree.map(lambda leaf, layer=layer: jnp.asarray(leaf[layer]), grads.blocks.cell).coefficients()
+        # The coefficients are the parameters gate by gate, so they take the gradient apart in the
+        # same way.
+        got = jax.tree.map(
+            lambda leaf, layer=layer: jnp.asarray(leaf[layer]), grads.blocks.cell
+        ).coefficients()
         assert_close(got.recurrent | got.feedforward, want)
         last = jax.tree.map(lambda leaf: leaf[-1], S)
         for got, leaf in zip(jax.tree.leaves(carry.e), jax.tree.leaves(last), strict=True):

@@ -52,7 +52,9 @@ class Turn:
     NAMES = ("a", "p", "b_u", "b_v", "W_a", "W_p", "W_u", "W_v")
 
     def __init__(self, cell, index):
-        self.theta = np.concatenate([np.ravel(getattr(cell, name)[index]) for name in self.NAMES]).astype(float)
+        self.theta = np.concatenate(
+            [np.ravel(getattr(cell, name)[index]) for name in self.NAMES]
+        ).astype(float)
         self.n, self.size = cell.input_size, 2
 
     def step(self, theta, h, x):
@@ -71,7 +73,11 @@ class Turn:
 def modules_of(network):
     """Return the modules of a network of one layer, cell by cell."""
     kinds = {"SetReset": Latch, "Rotation": Turn}
-    return [kinds[type(cell).__name__](cell, i) for cell in network.layers[0] for i in range(cell.state_size)]
+    return [
+        kinds[type(cell).__name__](cell, i)
+        for cell in network.layers[0]
+        for i in range(cell.state_size)
+    ]
 
 
 class Filter:
@@ -125,7 +131,9 @@ class Filter:
     def jacobians(self, stream, x):
         """Return J_i = W_i^T D_i of each module, D_i the sensitivity of its outputs."""
         found = []
-        for m, h, S, rows in zip(self.modules, self.h[stream], self.S[stream], self.rows_of_head(), strict=True):
+        for m, h, S, rows in zip(
+            self.modules, self.h[stream], self.S[stream], self.rows_of_head(), strict=True
+        ):
             by_h = jacobian(lambda h, m=m: m.emit(m.theta, h, x), h.astype(complex))
             by_theta = jacobian(lambda t, m=m, h=h: m.emit(t, h, x), m.theta.astype(complex))
             found.append(self.W[rows].T @ (by_h @ S + by_theta))
@@ -163,8 +171,15 @@ class Filter:
         rho = np.clip(self.lagged / R, 0, 0.99) if self.o.autocorrelation else 0.0
         v = (1 + rho) / (1 - rho) * (1 + self.o.delay)
         per_stream = [self.jacobians(b, xs[b]) for b in range(self.streams)]
-        J = [np.concatenate([root[b] * per_stream[b][i] for b in range(self.streams)]) for i in range(len(self.U))]
-        noise = np.kron(self.o.measurement_noise * np.eye(self.streams) + G, np.eye(self.outputs)) * R * v
+        J = [
+            np.concatenate([root[b] * per_stream[b][i] for b in range(self.streams)])
+            for i in range(len(self.U))
+        ]
+        noise = (
+            np.kron(self.o.measurement_noise * np.eye(self.streams) + G, np.eye(self.outputs))
+            * R
+            * v
+        )
         A = np.linalg.inv(noise + sum(j @ U @ j.T for j, U in zip(J, self.U, strict=True)))
         for i, (j, U) in enumerate(zip(J, self.U, strict=True)):
             change = U @ j.T @ A @ e.ravel()

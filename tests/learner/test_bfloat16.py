@@ -18,10 +18,21 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 def make_learner(rule=ft.ONLINE, dtype="bfloat16", **options):
     network = ft.Network(
-        2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3, r_min=0.9), key=jax.random.key(0)
+        2,
+        3,
+        model_size=4,
+        depth=2,
+        cell=ft.LRU.factory(state_size=3, r_min=0.9),
+        key=jax.random.key(0),
     )
     return ft.Learner(
-        network, rule=rule, optimizer=ft.adamw(1e-3), loss=LOSS, sensitivity_dtype=dtype, accumulate=True, **options
+        network,
+        rule=rule,
+        optimizer=ft.adamw(1e-3),
+        loss=LOSS,
+        sensitivity_dtype=dtype,
+        accumulate=True,
+        **options,
     )
 
 
@@ -41,7 +52,8 @@ def test_other_states_give_other_noise_and_the_same_give_the_same():
     values = np.random.default_rng(0).normal(size=1000)
     one, again, other = (np.asarray(rounded(carry_of(values, h)).e, float) for h in (0.3, 0.3, 0.4))
     assert (one == again).all()
-    # Of two numbers that bfloat16 does not hold, a third of pairs of independent roundings differ, on average.
+    # Of two numbers that bfloat16 does not hold, a third of pairs of independent roundings differ,
+    # on average.
     assert 0.2 < (one != other).mean() < 0.5
 
 
@@ -76,7 +88,10 @@ def test_complex_numbers_and_infinities_come_back():
 @pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ft.ONLINE, ft.ONLINE.with_depth(2)]), ids=str)
 def test_the_gradient_is_near_and_the_carry_small(rule):
-    xs, ys = jax.random.normal(jax.random.key(1), (3, 60, 2)), jax.random.randint(jax.random.key(2), (3, 60), 0, 3)
+    xs, ys = (
+        jax.random.normal(jax.random.key(1), (3, 60, 2)),
+        jax.random.randint(jax.random.key(2), (3, 60), 0, 3),
+    )
     grads, sizes = [], []
     for dtype in (None, "bfloat16"):
         learner = make_learner(rule, dtype, batch_size=3)
@@ -115,7 +130,9 @@ def test_predicting_moves_sensitivities_on_as_learning_does():
 def test_a_reset_and_the_beginning_are_exactly_zero():
     learner = make_learner()
     shapes = jax.eval_shape(lambda: init_carry(learner.network, ft.ONLINE)).e
-    assert all((leaf == 0).all() for leaf in jax.tree.leaves(widened(learner.init().carry, shapes).e))
+    assert all(
+        (leaf == 0).all() for leaf in jax.tree.leaves(widened(learner.init().carry, shapes).e)
+    )
 
 
 def test_another_type_is_a_clear_error(without_shape_checks):

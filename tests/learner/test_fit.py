@@ -19,7 +19,12 @@ XS = jax.random.normal(jax.random.key(1), (12, 5, 1))
 
 
 def fitted(ys, **options):
-    options = {"loss": ft.losses.squared_error, "progress": False, "key": jax.random.key(2), "batch_size": 4} | options
+    options = {
+        "loss": ft.losses.squared_error,
+        "progress": False,
+        "key": jax.random.key(2),
+        "batch_size": 4,
+    } | options
     return ft.fit(make_network(), XS, ys, **options)
 
 
@@ -27,15 +32,27 @@ def fitted(ys, **options):
 def test_the_loss_falls_and_the_best_network_comes_back():
     found = fitted(0.5 * XS, epochs=8, validation=0.25, optimizer=optax.adam(1e-2))
     assert found.losses[-1] < 0.5 * found.losses[0]
-    assert len(found.validation_losses) == 8 and min(found.validation_losses) < found.validation_losses[0]
+    assert (
+        len(found.validation_losses) == 8
+        and min(found.validation_losses) < found.validation_losses[0]
+    )
 
 
 def test_whole_sequences_are_learned_by_backpropagation_through_time():
     """The default is exact where the online rule is not: in a layer below another one."""
-    network = ft.Network(1, 1, model_size=3, depth=2, cell=ft.LRU.factory(state_size=2), key=jax.random.key(0))
-    options = {"loss": ft.losses.squared_error, "optimizer": optax.sgd(0.1), "epochs": 1, "batch_size": 12}
+    network = ft.Network(
+        1, 1, model_size=3, depth=2, cell=ft.LRU.factory(state_size=2), key=jax.random.key(0)
+    )
+    options = {
+        "loss": ft.losses.squared_error,
+        "optimizer": optax.sgd(0.1),
+        "epochs": 1,
+        "batch_size": 12,
+    }
     options |= {"validation": 0, "progress": False, "key": jax.random.key(2)}
-    _, grads, _ = ft.gradient(network, None, XS, XS, rule=ft.BPTT, loss=options["loss"], mean_loss=True)
+    _, grads, _ = ft.gradient(
+        network, None, XS, XS, rule=ft.BPTT, loss=options["loss"], mean_loss=True
+    )
     want = jax.tree.map(lambda parameter, grad: parameter - 0.1 * grad, network, grads)
 
     def distance(found):
@@ -60,7 +77,9 @@ def test_one_target_for_each_sequence_is_that_of_its_last_step():
     targets = XS[:, 0]
     options = {"validation": 0, "epochs": 1, "optimizer": optax.sgd(0.0)}
     found = fitted(targets, mask=there, **options).losses
-    np.testing.assert_allclose(found, fitted(jnp.repeat(targets[:, None], 5, 1), mask=last, **options).losses)
+    np.testing.assert_allclose(
+        found, fitted(jnp.repeat(targets[:, None], 5, 1), mask=last, **options).losses
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,14 +100,28 @@ def test_wrong_arguments_are_named(options, message):
 def test_a_table_is_sent_to_the_streams():
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
-    with pytest.raises(TypeError, match="fit: xs is a DataFrame whose values are not all numbers.*foretrace stream"):
-        ft.fit(make_network(), table, table["a"], loss=ft.losses.squared_error, key=jax.random.key(2))
-    with pytest.raises(ValueError, match=r"xs has shape \(2, 1\).*the rows of one table are a stream"):
-        ft.fit(make_network(), table[["a"]], table["a"], loss=ft.losses.squared_error, key=jax.random.key(2))
+    with pytest.raises(
+        TypeError, match="fit: xs is a DataFrame whose values are not all numbers.*foretrace stream"
+    ):
+        ft.fit(
+            make_network(), table, table["a"], loss=ft.losses.squared_error, key=jax.random.key(2)
+        )
+    with pytest.raises(
+        ValueError, match=r"xs has shape \(2, 1\).*the rows of one table are a stream"
+    ):
+        ft.fit(
+            make_network(),
+            table[["a"]],
+            table["a"],
+            loss=ft.losses.squared_error,
+            key=jax.random.key(2),
+        )
 
 
 def test_run_is_step_after_step():
-    learner = ft.Learner(make_network(), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error)
+    learner = ft.Learner(
+        make_network(), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error
+    )
     rows = [(x, x) for x in XS[0]]
     *_, (state, info) = learner.run(learner.init(), rows)
     want = learner.init()
@@ -99,7 +132,9 @@ def test_run_is_step_after_step():
 
 
 def test_losses_by_hand():
-    assert float(ft.losses.huber(jnp.array([0.0, 0.5]), jnp.array([3.0, 0.0]))) == pytest.approx((2.5 + 0.125) / 2)
+    assert float(ft.losses.huber(jnp.array([0.0, 0.5]), jnp.array([3.0, 0.0]))) == pytest.approx(
+        (2.5 + 0.125) / 2
+    )
     loss = ft.losses.binary_cross_entropy(jnp.array([2.0]), jnp.array(1))
     assert float(loss) == pytest.approx(np.log1p(np.exp(-2)))
 
@@ -117,7 +152,8 @@ def test_help_lists_the_public_names():
 
 @pytest.mark.full
 def test_a_validation_loss_that_is_not_finite_is_an_error():
-    # The loss is finite on the one sequence that is trained on, and NaN on some of the eleven others.
+    # The loss is finite on the one sequence that is trained on, and NaN on some of the eleven
+    # others.
     def loss(output, y):
         return jnp.where(y[0] > 5, jnp.nan, ft.losses.squared_error(output, y))
 
@@ -126,7 +162,9 @@ def test_a_validation_loss_that_is_not_finite_is_an_error():
 
 
 def test_an_epoch_of_which_every_update_is_refused_is_an_error():
-    with pytest.raises(ValueError, match=r"fit: 3 of 3 updates of epoch 1 were refused.*smaller learning rate"):
+    with pytest.raises(
+        ValueError, match=r"fit: 3 of 3 updates of epoch 1 were refused.*smaller learning rate"
+    ):
         fitted(jnp.full_like(XS, 1e200), validation=0)
 
 

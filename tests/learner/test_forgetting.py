@@ -28,7 +28,9 @@ def bernoulli(draw, share, blocks):
 
 def test_a_level_that_was_held_and_lost_is_told_once():
     draw = np.random.default_rng(0)
-    losses = np.concatenate([bernoulli(draw, share, blocks) for share, blocks in [(0.5, 2), (0.15, 20), (0.4, 40)]])
+    losses = np.concatenate(
+        [bernoulli(draw, share, blocks) for share, blocks in [(0.5, 2), (0.15, 20), (0.4, 40)]]
+    )
     found = told(losses)
     assert len(found) == 1 and found[0] == (2 + 20 + HELD) * BLOCK - 1
     again = np.concatenate([bernoulli(draw, share, 10) for share in (0.15, 0.4, 0.15, 0.4)])
@@ -42,7 +44,9 @@ def test_chance_behind_what_was_learned_slowly_is_told():
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", ["errors", "few errors", "squares", "heavy tails", "no end of a tail", "waves"])
+@pytest.mark.parametrize(
+    "kind", ["errors", "few errors", "squares", "heavy tails", "no end of a tail", "waves"]
+)
 def test_a_stationary_stream_gives_no_alarm(kind, seed):
     draw, rows = np.random.default_rng(seed), 150 * BLOCK
     losses = {
@@ -87,9 +91,16 @@ def test_a_restored_watch_goes_on():
 def test_a_stream_that_is_run_warns_where_it_is_run(monkeypatch, changes):
     monkeypatch.setattr(forgetting, "BLOCK", 4)
     monkeypatch.setattr(learner, "BLOCK", 4)
-    network = ft.Network(1, 1, model_size=2, depth=1, cell=ft.LRU.factory(state_size=2), key=jax.random.key(0))
-    one = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(0.0), loss=ft.losses.squared_error)
-    rows = [(jnp.ones((2, 1)), jnp.full((2, 1), 10.0 if changes and i >= 40 else 1.0)) for i in range(80)]
+    network = ft.Network(
+        1, 1, model_size=2, depth=1, cell=ft.LRU.factory(state_size=2), key=jax.random.key(0)
+    )
+    one = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=optax.sgd(0.0), loss=ft.losses.squared_error
+    )
+    rows = [
+        (jnp.ones((2, 1)), jnp.full((2, 1), 10.0 if changes and i >= 40 else 1.0))
+        for i in range(80)
+    ]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in one.run(one.init(), rows):

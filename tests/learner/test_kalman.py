@@ -34,7 +34,9 @@ def make_learner(network=None, kind="numbers", optimizer=None, head=True, **opti
     network = make_network() if network is None else network
     optimizer = ft.kalman(warmup=5, delay=2) if optimizer is None else optimizer
     options = {"rule": ft.ONLINE, "loss": LOSSES[kind]} | options
-    return ft.Learner(network, optimizer=optimizer, head=ft.heads.least_squares() if head else None, **options)
+    return ft.Learner(
+        network, optimizer=optimizer, head=ft.heads.least_squares() if head else None, **options
+    )
 
 
 def stream(*front, kind="numbers", seed=0, outputs=2):
@@ -52,7 +54,9 @@ def steps(learner, state, data, lengths):
     """Learn a stream in chunks; return the state and the outputs."""
     outputs, at, time = [], 0, -1 if learner.batch_size is None else -2
     for length in lengths:
-        x, y, mask, reset = (np.take(a, range(at, at + length), 0 if time == -1 else 1) for a in data)
+        x, y, mask, reset = (
+            np.take(a, range(at, at + length), 0 if time == -1 else 1) for a in data
+        )
         state, info = learner.step(
             state, jnp.asarray(x), jnp.asarray(y), mask=jnp.asarray(mask), reset=jnp.asarray(reset)
         )
@@ -80,7 +84,9 @@ def filter_errors(found, times=20):
     return errors
 
 
-@pytest.mark.parametrize(("kind", "streams"), fast([("numbers", None), ("classes", 2), ("numbers", 2)], 2))
+@pytest.mark.parametrize(
+    ("kind", "streams"), fast([("numbers", None), ("classes", 2), ("numbers", 2)], 2)
+)
 def test_the_filter_is_its_equations_in_numpy(kind, streams):
     learner = make_learner(kind=kind, batch_size=streams)
     front = (T,) if streams is None else (streams, T)
@@ -88,8 +94,12 @@ def test_the_filter_is_its_equations_in_numpy(kind, streams):
     state, outputs = steps(learner, learner.init(), (xs, ys, weights, resets), [T])
     want = Filter(learner.network, learner.optimizer, learner.head, streams or 1)
     targets = ys if kind == "numbers" else np.eye(2)[ys] - 1 / 2
-    rows = [a.reshape(streams or 1, T, *a.shape[len(front) :]) for a in (xs, targets, weights, resets)]
-    predicted = np.stack([want.row(*(a[:, t] for a in rows)) for t in range(T)], axis=1).reshape(outputs.shape)
+    rows = [
+        a.reshape(streams or 1, T, *a.shape[len(front) :]) for a in (xs, targets, weights, resets)
+    ]
+    predicted = np.stack([want.row(*(a[:, t] for a in rows)) for t in range(T)], axis=1).reshape(
+        outputs.shape
+    )
     close(outputs, predicted * (1 if kind == "numbers" else 6))
     assert np.abs(want.U[0] - 10 * np.eye(len(want.U[0]))).max() > 1
     close((state.head.covariance, state.head.weights), (want.P, want.W))
@@ -114,11 +124,17 @@ def test_a_chunk_gives_what_its_rows_give(lengths):
     assert int(want.step) == 1 and int(got.step) == len(lengths)
 
 
-@pytest.mark.parametrize(("nodes", "size", "rows", "outputs"), [(1, 5, 1, 1), (1, 4, 2, 3), (3, 2, 2, 2)])
-def test_the_update_is_textbook_gauss_newton_on_the_parameters_of_each_node(nodes, size, rows, outputs):
+@pytest.mark.parametrize(
+    ("nodes", "size", "rows", "outputs"), [(1, 5, 1, 1), (1, 4, 2, 3), (3, 2, 2, 2)]
+)
+def test_the_update_is_textbook_gauss_newton_on_the_parameters_of_each_node(
+    nodes, size, rows, outputs
+):
     """Information adds up, U'^-1 = U^-1 + J^T N^-1 J; the uncertainty of other nodes is noise, in N."""
     random = np.random.default_rng(1)
-    optimizer = ft.kalman(process_noise=0.0, warmup=0, prior=1e9, autocorrelation=False, measurement_noise=0.5)
+    optimizer = ft.kalman(
+        process_noise=0.0, warmup=0, prior=1e9, autocorrelation=False, measurement_noise=0.5
+    )
     state = optimizer.init([jnp.zeros((nodes, size))])
     root = random.normal(size=(nodes, size, size))
     U = root @ root.transpose(0, 2, 1) + np.eye(size)
@@ -216,7 +232,13 @@ def test_the_corrected_state_is_that_of_the_new_parameters_to_first_order():
     _, want = ft.forward(moved, ft.init_carry(network, rule), xs, rule=rule)
     got = corrected(network, change, carry, 0.5, batched=False)
     close(got.h, want.h, 1e-9)
-    assert max(float(abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (got.h, carry.h)), strict=True)) > 1e-7
+    assert (
+        max(
+            float(abs(a - b).max())
+            for a, b in zip(*map(jax.tree.leaves, (got.h, carry.h)), strict=True)
+        )
+        > 1e-7
+    )
     limited = corrected(network, change, carry, 1e-9, batched=False)
     differences = jax.tree.map(lambda a, b: abs(a - b).max(), limited.h, carry.h)
     assert 0 < max(map(float, jax.tree.leaves(differences))) <= 1.001e-9
@@ -303,7 +325,9 @@ def test_an_optax_optimiser_under_least_squares_gets_the_gradient_with_the_head_
     object.__setattr__(read, "layers", state.network.layers)
     object.__setattr__(read.decoder, "weight", state.head.weights[1:].T)
     object.__setattr__(read.decoder, "bias", state.head.weights[0])
-    loss, grads, _ = ft.gradient(read, state.carry, x, y, rule=ft.ONLINE, loss=ft.losses.squared_error)
+    loss, grads, _ = ft.gradient(
+        read, state.carry, x, y, rule=ft.ONLINE, loss=ft.losses.squared_error
+    )
     after, info = learner.step(state, x, y)
     close(info.loss, loss, 1e-12)
     want = jax.tree.map(lambda p, g: p - 0.1 * g, state.network.layers, grads.layers)
@@ -313,7 +337,9 @@ def test_an_optax_optimiser_under_least_squares_gets_the_gradient_with_the_head_
 
 def test_a_network_of_blocks_learns_with_the_filter_and_its_decoder():
     """Every unit is a node; the encoder is held, as for any update at every row under this rule."""
-    learner = make_learner(blocks(ft.LRU.factory(state_size=3)), optimizer=ft.kalman(warmup=1), head=False)
+    learner = make_learner(
+        blocks(ft.LRU.factory(state_size=3)), optimizer=ft.kalman(warmup=1), head=False
+    )
     state, _ = steps(learner, learner.init(), stream(T, outputs=1), [T])
     sizes = {group.shape for group in state.opt_state.covariances}
     # Modules of an LRU, its readout and D, norms are held, rows of the GLU and of the decoder.
@@ -402,7 +428,9 @@ def drive(labels, seed=0):
         return (nodes, squares, errors, e, lowest), None
 
     start = (nodes, head.init(3, 1), init_errors(1, 1), jnp.zeros(()), jnp.zeros(()))
-    run = jax.jit(lambda state: jax.lax.scan(one, state, jax.random.split(jax.random.key(seed), labels))[0])
+    run = jax.jit(
+        lambda state: jax.lax.scan(one, state, jax.random.split(jax.random.key(seed), labels))[0]
+    )
     return run(start)
 
 
@@ -413,7 +441,9 @@ def test_covariances_stay_symmetric_bounded_and_positive_in_float32(labels):
     U, P = np.asarray(nodes.covariances[0]), np.asarray(squares.covariance)
     assert U.dtype == P.dtype == np.float32
     assert np.array_equal(U, U.transpose(0, 2, 1)) and np.array_equal(P, P.T)
-    assert np.diagonal(U, axis1=1, axis2=2).max() <= 10 * (1 + 1e-5) and np.diag(P).max() <= 1 + 1e-5
+    assert (
+        np.diagonal(U, axis1=1, axis2=2).max() <= 10 * (1 + 1e-5) and np.diag(P).max() <= 1 + 1e-5
+    )
     assert float(lowest) > -1e-5 and np.linalg.eigvalsh(P).min() > -1e-5
     # What is excited is known, what is not is as unknown as at first.
     assert U[0, 0, 0] < 1 and abs(U[1, 2, 2] - 10) < 1e-4
@@ -428,7 +458,9 @@ def test_covariances_stay_symmetric_bounded_and_positive_in_float32(labels):
         ("classes", jnp.full(3, 2), ValueError, "ys holds the label 2"),
     ],
 )
-def test_targets_that_do_not_fit_are_the_losses_own_errors(kind, y, error, message, without_shape_checks):
+def test_targets_that_do_not_fit_are_the_losses_own_errors(
+    kind, y, error, message, without_shape_checks
+):
     learner = make_learner(kind=kind)
     state = learner.init()
     with pytest.raises(error, match=message):
@@ -466,7 +498,12 @@ def test_many_nearly_equal_features_leave_covariances_positive_in_float32(labels
             _, nodes = optimizer.update(nodes, [f[:, None]], error, errors, spread, known)
             return (head.learn(squares, f, error, jnp.ones(1)), nodes, errors, z), None
 
-        start = head.init(40, 1), optimizer.init([jnp.zeros((1, 40))]), init_errors(1, 1), jnp.zeros(3)
+        start = (
+            head.init(40, 1),
+            optimizer.init([jnp.zeros((1, 40))]),
+            init_errors(1, 1),
+            jnp.zeros(3),
+        )
         keys = jax.random.split(jax.random.key(0), labels)
         squares, nodes, _, _ = jax.jit(lambda start: jax.lax.scan(one, start, keys)[0])(start)
     assert np.linalg.eigvalsh(np.float64(squares.covariance)).min() > -1e-6

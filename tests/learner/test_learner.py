@@ -19,14 +19,18 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 def make_network(dropout=0.0, depth=2):
     make = ft.LRU.factory(state_size=3)
-    return ft.Network(2, 3, model_size=4, depth=depth, cell=make, dropout=dropout, key=jax.random.key(0))
+    return ft.Network(
+        2, 3, model_size=4, depth=depth, cell=make, dropout=dropout, key=jax.random.key(0)
+    )
 
 
 def make_learner(rule=ft.ONLINE, optimizer=None, network=None, **options):
     network = make_network() if network is None else network
     # The gradient is applied as it is: what is held, and when, has a test of its own.
     options = {"train_encoder": True} | options
-    return ft.Learner(network, rule=rule, optimizer=optimizer or optax.sgd(0.1), loss=LOSS, **options)
+    return ft.Learner(
+        network, rule=rule, optimizer=optimizer or optax.sgd(0.1), loss=LOSS, **options
+    )
 
 
 def data(*front, seed=1):
@@ -36,7 +40,11 @@ def data(*front, seed=1):
 
 def distance(a, b):
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return max(float(jnp.abs(x - y).max()) for x, y in leaves if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
+    return max(
+        float(jnp.abs(x - y).max())
+        for x, y in leaves
+        if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    )
 
 
 @pytest.mark.full
@@ -70,7 +78,10 @@ def test_segments_make_the_update_of_the_whole_sequence():
 def test_accumulated_chunks_share_one_dropout_mask():
     xs, ys = data(6)
     options = {"network": make_network(dropout=0.5)}
-    whole, chunked = make_learner(accumulate=True, **options), make_learner(accumulate=True, **options)
+    whole, chunked = (
+        make_learner(accumulate=True, **options),
+        make_learner(accumulate=True, **options),
+    )
     expected, _ = whole.step(whole.init(), xs, ys, end=True)
     state = chunked.init()
     for i in range(0, 6, 2):
@@ -87,7 +98,9 @@ def test_every_call_updates_by_default_and_the_carry_goes_on():
     learner = make_learner()
     state, _ = learner.step(learner.init(), xs[:2], ys[:2])
     expected, grads = learner.network, None
-    _, grads, carry = ft.gradient(expected, learner.init().carry, xs[:2], ys[:2], rule=ft.ONLINE, loss=LOSS)
+    _, grads, carry = ft.gradient(
+        expected, learner.init().carry, xs[:2], ys[:2], rule=ft.ONLINE, loss=LOSS
+    )
     assert distance(state.network, jax.tree.map(lambda p, g: p - 0.1 * g, expected, grads)) < 1e-12
     assert distance(state.carry, carry) < 1e-12
     assert int(state.step) == 1
@@ -113,7 +126,9 @@ def test_every_call_updates_by_default_and_the_carry_goes_on():
     ),
 )
 def test_what_gets_no_error_of_later_steps_is_held(rule, steps, options, trained):
-    learner = make_learner(rule, ft.adamw(0.1, weight_decay=0.1), **{"train_encoder": None} | options)
+    learner = make_learner(
+        rule, ft.adamw(0.1, weight_decay=0.1), **{"train_encoder": None} | options
+    )
     state = learner.init()
     # Twice: the first step of a stream has no past.
     for i in range(2):
@@ -129,10 +144,16 @@ def test_a_batch_of_streams_learns_from_the_mean():
     xs, ys = data(3, 4)
     learner = make_learner(batch_size=3)
     state, info = learner.step(learner.init(), xs, ys)
-    singles = [ft.gradient(learner.network, None, x, y, rule=ft.ONLINE, loss=LOSS) for x, y in zip(xs, ys, strict=True)]
+    singles = [
+        ft.gradient(learner.network, None, x, y, rule=ft.ONLINE, loss=LOSS)
+        for x, y in zip(xs, ys, strict=True)
+    ]
     grads = [single[1] for single in singles]
     mean = jax.tree.map(lambda *g: sum(g) / 3, *grads)
-    assert distance(state.network, jax.tree.map(lambda p, g: p - 0.1 * g, learner.network, mean)) < 1e-12
+    assert (
+        distance(state.network, jax.tree.map(lambda p, g: p - 0.1 * g, learner.network, mean))
+        < 1e-12
+    )
     assert info.outputs.shape == (3, 4, 3)
 
 
@@ -155,7 +176,9 @@ def test_predict_copies_nothing_that_it_leaves_as_it_is(sensitivity):
     learner = make_learner(optimizer=optax.adam(1e-3))
     state = learner.init()
     after = learner.predict(state, data(4)[0], sensitivity=sensitivity)[1]
-    before, same = (jax.tree.leaves((s.network, s.opt_state, s.step, s.key)) for s in (state, after))
+    before, same = (
+        jax.tree.leaves((s.network, s.opt_state, s.step, s.key)) for s in (state, after)
+    )
     assert all(old is new for old, new in zip(before, same, strict=True))
 
 
@@ -188,10 +211,14 @@ def test_a_loss_that_is_not_finite_leaves_the_state_as_it_was(bad):
 def test_overflow_inside_the_network_is_refused():
     learner = make_learner()
     state = learner.init()
-    after, info = learner.step(state, jnp.full((2, 2), 1e300), jnp.array([0, 1]), mask=jnp.array([True, True]))
+    after, info = learner.step(
+        state, jnp.full((2, 2), 1e300), jnp.array([0, 1]), mask=jnp.array([True, True])
+    )
     again, _ = learner.step(after, *data(2))
     assert bool(info.accepted) or distance(after.carry, state.carry) == 0
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((again.network, again.carry)))
+    assert all(
+        bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((again.network, again.carry))
+    )
 
 
 def test_one_compilation_for_each_shape():
@@ -204,7 +231,9 @@ def test_one_compilation_for_each_shape():
 
 @pytest.mark.full
 def test_warns_of_structural_zeros_by_name():
-    with pytest.warns(ft.UntrainedParameters, match="blocks.cell.nu_log, blocks.cell.theta_log is structurally"):
+    with pytest.warns(
+        ft.UntrainedParameters, match="blocks.cell.nu_log, blocks.cell.theta_log is structurally"
+    ):
         make_learner(rule=ft.SPATIAL)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -252,7 +281,9 @@ def test_bad_options_are_clear_errors():
     with pytest.raises(ValueError, match="whole_sequences"):
         make_learner(accumulate=True, whole_sequences=True)
     for rule, options in ((ft.BPTT, {}), (ft.ONLINE, {"whole_sequences": True})):
-        with pytest.raises(ValueError, match="sensitivity_dtype='bfloat16' is for sensitivities that are carried"):
+        with pytest.raises(
+            ValueError, match="sensitivity_dtype='bfloat16' is for sensitivities that are carried"
+        ):
             make_learner(rule=rule, sensitivity_dtype="bfloat16", **options)
     with pytest.raises(ValueError, match="under SPATIAL there are none"):
         make_learner(rule=ft.SPATIAL, sensitivity_dtype="bfloat16")
@@ -267,7 +298,9 @@ def test_bad_options_are_clear_errors():
 
 def test_a_state_may_be_donated_from_the_first_on(default_promotion):
     network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=ft.adamw(), loss=ft.losses.softmax_cross_entropy)
+    learner = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=ft.adamw(), loss=ft.losses.softmax_cross_entropy
+    )
     key = jax.random.key(3)
     state = learner.init(key)
     for leaf in jax.tree.leaves(state):

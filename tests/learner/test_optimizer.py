@@ -45,7 +45,9 @@ def test_the_recurrent_group_is_slow_and_not_decayed(network):
     updates, _ = optimizer.update(ones, optimizer.init(network), network)
     # Adam's first step is the rate itself; decay adds rate * decay * parameter.
     np.testing.assert_allclose(updates.blocks.cell.nu_log, -0.25e-2, rtol=1e-6)
-    np.testing.assert_allclose(updates.encoder.weight, -1e-2 * (1 + 0.5 * network.encoder.weight), rtol=1e-6)
+    np.testing.assert_allclose(
+        updates.encoder.weight, -1e-2 * (1 + 0.5 * network.encoder.weight), rtol=1e-6
+    )
 
 
 def test_clipping_bounds_the_global_norm_over_both_groups(network):
@@ -79,14 +81,20 @@ def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
     ours = ft.adamw(1e-2, recurrent_factor=0.25, weight_decay=0.5, clip=clip, **options)
     leaves, structure = jax.tree.flatten(network)
     state, other = ours.init(network), reference.init(network)
-    for seed, scale in enumerate((1e-4, 10.0, 1e-2)):  # below the bound, above it, below or above by the size
+    for seed, scale in enumerate(
+        (1e-4, 10.0, 1e-2)
+    ):  # below the bound, above it, below or above by the size
         draw = np.random.default_rng(seed)
-        grads = structure.unflatten([jnp.asarray(scale * draw.normal(size=leaf.shape)) for leaf in leaves])
+        grads = structure.unflatten(
+            [jnp.asarray(scale * draw.normal(size=leaf.shape)) for leaf in leaves]
+        )
         found, state = ours.update(grads, state, network)
         wanted, other = reference.update(grads, other, network)
         for path, leaf in jax.tree.leaves_with_path(wanted):
             have = dict(jax.tree.leaves_with_path(found))[path]
-            np.testing.assert_allclose(have, leaf, rtol=1e-10, atol=1e-15, err_msg=jax.tree_util.keystr(path))
+            np.testing.assert_allclose(
+                have, leaf, rtol=1e-10, atol=1e-15, err_msg=jax.tree_util.keystr(path)
+            )
 
 
 def test_packed_adam_is_that_of_optax(network):
@@ -132,8 +140,13 @@ def test_bad_options_are_clear_errors(options, name):
 
 def test_a_bounded_update_promises_no_more_than_the_loss():
     rng = np.random.default_rng(0)
-    grads, moved = ({"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(2, 3)))} for _ in "ab")
-    fixed = optax.GradientTransformation(lambda params: (), lambda grads, state, params=None: (moved, state))
+    grads, moved = (
+        {"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(2, 3)))}
+        for _ in "ab"
+    )
+    fixed = optax.GradientTransformation(
+        lambda params: (), lambda grads, state, params=None: (moved, state)
+    )
     promise = -sum(float(np.sum(grads[name] * moved[name])) for name in grads)
     sign = np.sign(promise)  # so that the update promises a fall
     grads, promise = jax.tree.map(lambda g: sign * g, grads), abs(promise)
@@ -144,7 +157,9 @@ def test_a_bounded_update_promises_no_more_than_the_loss():
             np.testing.assert_allclose(updates[name], factor * moved[name], rtol=1e-12)
     # An update that promises a rise, as momentum can, is left alone, and so is none.
     up, _ = ft.bounded(fixed).update(jax.tree.map(lambda g: -g, grads), (), value=jnp.asarray(1e-9))
-    none, _ = ft.bounded(fixed).update(jax.tree.map(jnp.zeros_like, grads), (), value=jnp.asarray(0.0))
+    none, _ = ft.bounded(fixed).update(
+        jax.tree.map(jnp.zeros_like, grads), (), value=jnp.asarray(0.0)
+    )
     for name in moved:
         np.testing.assert_array_equal(up[name], moved[name])
         np.testing.assert_array_equal(none[name], moved[name])
@@ -165,7 +180,9 @@ def test_a_learner_gives_the_loss_of_the_chunk(network):
     _, bound, same = learn(network, ft.bounded(optax.sgd(1.0)), y)
     # Of plain gradient descent at rate 1 the promise is the square of the gradient's norm.
     factor = float(info.loss / info.gradient_norm**2)
-    assert factor < 1 and float(same.update_norm) == pytest.approx(factor * float(info.update_norm), rel=1e-10)
+    assert factor < 1 and float(same.update_norm) == pytest.approx(
+        factor * float(info.update_norm), rel=1e-10
+    )
     for p, q, r in zip(*map(jax.tree.leaves, (network, free.network, bound.network)), strict=True):
         np.testing.assert_allclose(r - p, factor * (q - p), rtol=1e-8, atol=1e-12)
 
@@ -183,7 +200,11 @@ def test_a_bound_without_its_loss_is_a_clear_error(network):
     with pytest.raises(TypeError, match="accumulate=True"):
         optimizer = ft.bounded(optax.sgd(1.0))
         learner = ft.Learner(
-            network, rule=ft.ONLINE, optimizer=optimizer, loss=ft.losses.squared_error, accumulate=True
+            network,
+            rule=ft.ONLINE,
+            optimizer=optimizer,
+            loss=ft.losses.squared_error,
+            accumulate=True,
         )
         learner.step(learner.init(), jnp.ones((3, 2)), jnp.ones((3, 3)), end=True)
 
@@ -191,7 +212,11 @@ def test_a_bound_without_its_loss_is_a_clear_error(network):
 @pytest.mark.full
 def test_held_parameters_stay_and_the_rest_learns_as_without_them(network):
     held = in_front_of_recurrences(network)
-    names = [jax.tree_util.keystr(p, simple=True, separator=".") for p, hold in jax.tree.leaves_with_path(held) if hold]
+    names = [
+        jax.tree_util.keystr(p, simple=True, separator=".")
+        for p, hold in jax.tree.leaves_with_path(held)
+        if hold
+    ]
     assert names == ["encoder.weight", "encoder.bias", "blocks.norm.scale", "blocks.norm.bias"]
     grads = jax.tree.map(jnp.ones_like, network)
     optimizer = holding(ft.adamw(1e-2, clip=1.0, weight_decay=0.1), in_front_of_recurrences)

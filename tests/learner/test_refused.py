@@ -21,11 +21,15 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 LOSS = ft.losses.squared_error
 
 
-def make_learner(cell="lru", *, optimizer=None, rule=ft.ONLINE, model_size=4, depth=2, loss=LOSS, **options):
+def make_learner(
+    cell="lru", *, optimizer=None, rule=ft.ONLINE, model_size=4, depth=2, loss=LOSS, **options
+):
     make = {"size 5": ft.LRU.factory(state_size=5)}.get(cell) or CELLS[cell]
     network = ft.Network(2, 1, model_size=model_size, depth=depth, cell=make, key=jax.random.key(0))
     optimizer = optax.sgd(0.1) if optimizer is None else optimizer
-    return ft.Learner(network, rule=rule, optimizer=optimizer, loss=loss, train_encoder=True, **options)
+    return ft.Learner(
+        network, rule=rule, optimizer=optimizer, loss=loss, train_encoder=True, **options
+    )
 
 
 def data(*front, seed=1):
@@ -41,17 +45,31 @@ def assert_same(got, want):
 
 
 def is_finite(tree):
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree) if leaf.dtype != jnp.uint32)
+    return all(
+        bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree) if leaf.dtype != jnp.uint32
+    )
 
 
 FOREIGN = {
-    "depth": ({"depth": 1}, r"state\.network\.blocks\.norm\.scale is float64\[1, 4\], expected float64\[2, 4\]"),
-    "width": ({"model_size": 3}, r"state\.network\.encoder\.weight is float64\[3, 2\], expected float64\[4, 2\]"),
-    "states": ({"cell": "size 5"}, r"state\.network\.blocks\.cell\.nu_log is float64\[2, 5\], expected float64\[2, 3"),
+    "depth": (
+        {"depth": 1},
+        r"state\.network\.blocks\.norm\.scale is float64\[1, 4\], expected float64\[2, 4\]",
+    ),
+    "width": (
+        {"model_size": 3},
+        r"state\.network\.encoder\.weight is float64\[3, 2\], expected float64\[4, 2\]",
+    ),
+    "states": (
+        {"cell": "size 5"},
+        r"state\.network\.blocks\.cell\.nu_log is float64\[2, 5\], expected float64\[2, 3",
+    ),
     "cell": ({"cell": "gru"}, r"state\.network"),
     "optimiser": ({"optimizer": optax.adam(0.1)}, r"state\.opt_state"),
     "rule": ({"rule": ft.SPATIAL, "warn": False}, r"state\.carry"),
-    "streams": ({"batch_size": 2}, r"state\.carry\.h is complex128\[2, 2, 3\], expected complex128\[2, 3\]"),
+    "streams": (
+        {"batch_size": 2},
+        r"state\.carry\.h is complex128\[2, 2, 3\], expected complex128\[2, 3\]",
+    ),
     "accumulate": ({"accumulate": True}, r"state\.grads"),
     "whole sequences": ({"whole_sequences": True}, r"state\.carry"),
 }
@@ -71,8 +89,12 @@ def test_the_state_of_another_learner_is_a_clear_error(name):
 
 def test_parameters_of_another_dtype_are_a_clear_error():
     learner = make_learner()
-    narrow = learner.init()._replace(network=jax.tree.map(lambda p: p.astype(jnp.float32), learner.network))
-    with pytest.raises(ValueError, match=r"encoder\.weight is float32\[4, 2\], expected float64\[4, 2\]"):
+    narrow = learner.init()._replace(
+        network=jax.tree.map(lambda p: p.astype(jnp.float32), learner.network)
+    )
+    with pytest.raises(
+        ValueError, match=r"encoder\.weight is float32\[4, 2\], expected float64\[4, 2\]"
+    ):
         learner.step(narrow, *data(3))
 
 
@@ -89,12 +111,18 @@ def test_a_refused_call_that_ends_a_sequence_ends_it_all_the_same(accumulate, dr
     def loss(output, y):
         return jnp.where(y[0] > 1e6, jnp.nan, LOSS(output, y))
 
-    network = ft.Network(2, 1, model_size=4, depth=2, cell=CELLS["lru"], dropout=dropout, key=jax.random.key(0))
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.adam(0.1), loss=loss, accumulate=accumulate)
+    network = ft.Network(
+        2, 1, model_size=4, depth=2, cell=CELLS["lru"], dropout=dropout, key=jax.random.key(0)
+    )
+    learner = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=optax.adam(0.1), loss=loss, accumulate=accumulate
+    )
     xs, ys = data(6)
     before, _ = learner.step(learner.init(), xs[:3], ys[:3])
     after, info = learner.step(before, xs[3:], jnp.full((3, 1), 1e7), end=True)
-    assert not bool(info.accepted) and int(after.skipped) == 1 and int(after.step) == int(before.step)
+    assert (
+        not bool(info.accepted) and int(after.skipped) == 1 and int(after.step) == int(before.step)
+    )
     assert_same((after.network, after.opt_state), (before.network, before.opt_state))
     start = learner.init()
     assert_same((after.carry, after.grads), (start.carry, start.grads))
@@ -113,7 +141,10 @@ def test_a_prediction_that_overflows_leaves_the_carry_as_it_was(sensitivity):
     assert not is_finite(outputs), "this input was to overflow"
     assert int(after.skipped) == int(state.skipped) + 1
     assert_same(after.carry.h, blown.carry.h)
-    assert_same(after.carry.e, jax.tree.map(lambda e: e if sensitivity else jnp.zeros_like(e), blown.carry.e))
+    assert_same(
+        after.carry.e,
+        jax.tree.map(lambda e: e if sensitivity else jnp.zeros_like(e), blown.carry.e),
+    )
     assert_same(after._replace(skipped=None, carry=None), state._replace(skipped=None, carry=None))
     fine, later = learner.predict(state, data(3)[0], sensitivity=sensitivity)
     assert is_finite((fine, later.carry)) and int(later.skipped) == 0
@@ -121,11 +152,20 @@ def test_a_prediction_that_overflows_leaves_the_carry_as_it_was(sensitivity):
 
 def overflowing(**options):
     """Return a learner, and inputs under which the state h is finite, and its derivative h x by a weight is not."""
-    network = ft.Network(2, 1, model_size=4, depth=1, cell=CELLS["rglru"], norm="none", key=jax.random.key(0))
+    network = ft.Network(
+        2, 1, model_size=4, depth=1, cell=CELLS["rglru"], norm="none", key=jax.random.key(0)
+    )
     cell = network.blocks.cell
     gates = (jnp.zeros_like(cell.W_a), jnp.zeros_like(cell.W_x), jnp.full_like(cell.b_x, -665.0))
-    network = eqx.tree_at(lambda n: (n.blocks.cell.W_a, n.blocks.cell.W_x, n.blocks.cell.b_x), network, gates)
-    options = {"rule": ft.ONLINE, "optimizer": optax.sgd(0.0), "loss": LOSS, "train_encoder": True} | options
+    network = eqx.tree_at(
+        lambda n: (n.blocks.cell.W_a, n.blocks.cell.W_x, n.blocks.cell.b_x), network, gates
+    )
+    options = {
+        "rule": ft.ONLINE,
+        "optimizer": optax.sgd(0.0),
+        "loss": LOSS,
+        "train_encoder": True,
+    } | options
     return ft.Learner(network, **options), jnp.full((2, 2), 1e300), jnp.zeros((2, 1))
 
 
@@ -137,9 +177,14 @@ def test_a_stream_that_overflows_holds_up_no_other(sensitivity):
     carry = state.carry._replace(h=state.carry.h.at[:, 0].set(1e308))
     xs = data(2, 3)[0]
     expected = learner.predict(state, xs, sensitivity=sensitivity)[1].carry
-    after = learner.predict(state._replace(carry=carry), xs.at[0].set(1e308), sensitivity=sensitivity)[1]
+    after = learner.predict(
+        state._replace(carry=carry), xs.at[0].set(1e308), sensitivity=sensitivity
+    )[1]
     assert int(after.skipped) == 1
-    assert_same(jax.tree.map(lambda leaf: leaf[:, 1], after.carry), jax.tree.map(lambda leaf: leaf[:, 1], expected))
+    assert_same(
+        jax.tree.map(lambda leaf: leaf[:, 1], after.carry),
+        jax.tree.map(lambda leaf: leaf[:, 1], expected),
+    )
     assert_same(after.carry.h[:, 0], carry.h[:, 0])
 
 
@@ -163,7 +208,9 @@ def test_sensitivities_that_overflow_in_place_begin_anew(predicts, monkeypatch):
 def test_a_call_whose_sensitivities_overflow_is_refused(predicts):
     learner, xs, ys = overflowing()
     state, mask = learner.init(), jnp.zeros(2, bool)
-    _, grads, carry = ft.gradient(learner.network, state.carry, xs, ys, mask=mask, rule=ft.ONLINE, loss=LOSS)
+    _, grads, carry = ft.gradient(
+        learner.network, state.carry, xs, ys, mask=mask, rule=ft.ONLINE, loss=LOSS
+    )
     assert is_finite((grads, carry.h)) and not is_finite(carry.e), "this input was to overflow"
     if predicts:
         _, after = learner.predict(state, xs)
@@ -191,7 +238,11 @@ MODES = {
     "whole": {"whole_sequences": True},
 }
 PAIRS = [("momentum", "a stream"), ("adam", "a batch"), ("adamw", "accumulate")]
-PAIRS += [pair for pair in itertools.product(OPTIMIZERS, MODES) if pair not in (*PAIRS, ("bounded", "accumulate"))]
+PAIRS += [
+    pair
+    for pair in itertools.product(OPTIMIZERS, MODES)
+    if pair not in (*PAIRS, ("bounded", "accumulate"))
+]
 
 
 @pytest.mark.parametrize(("name", "mode"), fast(PAIRS, 3))
@@ -203,7 +254,11 @@ def test_without_a_label_neither_weights_nor_optimiser_move(name, mode):
     before, _ = learner.step(learner.init(), xs, ys, end=end)
     for none in (jnp.zeros(front, bool), jnp.zeros(front)):
         after, info = learner.step(before, xs, ys, mask=none, end=end)
-        assert bool(info.accepted) and float(info.update_norm) == 0 and int(after.step) == int(before.step) + 1
+        assert (
+            bool(info.accepted)
+            and float(info.update_norm) == 0
+            and int(after.step) == int(before.step) + 1
+        )
         assert_same((after.network, after.opt_state), (before.network, before.opt_state))
     if mode in ("a stream", "a batch"):
         moved = ft.forward(before.network, before.carry, xs, rule=ft.ONLINE)[1]
@@ -219,12 +274,16 @@ def test_without_a_label_neither_weights_nor_optimiser_move(name, mode):
 @given(labels=st.lists(st.booleans(), min_size=3, max_size=3))
 def test_a_sequence_learns_if_any_of_its_chunks_has_a_label(labels):
     """A last chunk without labels still applies what the chunks before it have summed up."""
-    learner = make_learner("mingru", depth=1, optimizer=optax.sgd(0.1, momentum=0.9), accumulate=True)
+    learner = make_learner(
+        "mingru", depth=1, optimizer=optax.sgd(0.1, momentum=0.9), accumulate=True
+    )
     xs, ys = data(3)
     state, _ = learner.step(learner.init(), xs, ys, end=True)
     before = state
     for t, label in enumerate(labels):
-        state, info = learner.step(state, xs[t : t + 1], ys[t : t + 1], mask=jnp.array([label]), end=t == 2)
+        state, info = learner.step(
+            state, xs[t : t + 1], ys[t : t + 1], mask=jnp.array([label]), end=t == 2
+        )
     assert (float(info.update_norm) > 0) == any(labels)
     if not any(labels):
         assert_same((state.network, state.opt_state), (before.network, before.opt_state))

@@ -1,6 +1,7 @@
 """Rows of any bytes for models in C: `python tests/native/fuzz.py --minutes 20`, with clang's libFuzzer and sanitizers.
 
-`fuzz.c` says what is checked. The minutes are shared among the models of `benchmarks.engine.native_parity`.
+`fuzz.c` says what is checked. The minutes are shared among the models of
+`benchmarks.engine.native_parity`.
 """
 
 import argparse
@@ -64,11 +65,14 @@ def write(learner, target, folder):
         short = pool(leaf.value.dtype)
         if not leaf.twice:
             return f"ctx->{short}_kept + {leaf.offset}"
-        return f"ctx->{short}_both + (ctx->now ? {counts[f'{short}_both'] // 2} : 0) + {leaf.offset}"
+        return (
+            f"ctx->{short}_both + (ctx->now ? {counts[f'{short}_both'] // 2} : 0) + {leaf.offset}"
+        )
 
     def copies(leaves):
         return "\n".join(
-            f"    memcpy(to, {place(leaf)}, {leaf.value.nbytes}); to += {leaf.value.nbytes} / sizeof *to;"
+            f"    memcpy(to, {place(leaf)}, {leaf.value.nbytes}); to += {leaf.value.nbytes} / "
+            "sizeof *to;"
             for leaf in leaves
             if leaf.value.size
         )
@@ -88,14 +92,30 @@ def write(learner, target, folder):
         state=copies(leaves),
         numbers=copies(reals),
     )
-    for name, content in {"model.c": program.source, "model.h": program.header, "image.h": text}.items():
+    for name, content in {
+        "model.c": program.source,
+        "model.h": program.header,
+        "image.h": text,
+    }.items():
         (folder / name).write_text(content)
 
 
 def build(folder, *flags, compiler="cc", name="fuzz"):
     """Compile the model with the rows of bytes."""
     source = Path(__file__).parent / "fuzz.c"
-    call = [compiler, "-std=c99", *WARNINGS, *flags, "-I", ".", "-o", name, source, "model.c", "-lm"]
+    call = [
+        compiler,
+        "-std=c99",
+        *WARNINGS,
+        *flags,
+        "-I",
+        ".",
+        "-o",
+        name,
+        source,
+        "model.c",
+        "-lm",
+    ]
     subprocess.run(call, cwd=folder, check=True)
     return folder / name
 
@@ -128,8 +148,17 @@ def main():
                 "-verbosity=0",
             ]
             done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
-            executed = [line.split()[-1] for line in done.stderr.splitlines() if "executed_units" in line]
-            print(number, model, rule, "clean" if done.returncode == 0 else done.stderr[-2000:], *executed, flush=True)
+            executed = [
+                line.split()[-1] for line in done.stderr.splitlines() if "executed_units" in line
+            ]
+            print(
+                number,
+                model,
+                rule,
+                "clean" if done.returncode == 0 else done.stderr[-2000:],
+                *executed,
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

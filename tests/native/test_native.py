@@ -54,7 +54,10 @@ def of_rule(rule):
 def rows(learner):
     draw = np.random.default_rng(0)
     for _ in range(ROWS):
-        yield draw.normal(size=learner.network.input_size), draw.normal(size=learner.network.output_size)
+        yield (
+            draw.normal(size=learner.network.input_size),
+            draw.normal(size=learner.network.output_size),
+        )
 
 
 def assert_close(ours, theirs, tolerance=1e-9):
@@ -87,7 +90,9 @@ def test_every_rule_in_c_is_the_rule(rule, assert_follows):
 
 def test_the_table_of_differences_has_every_cell_and_every_rule(benchmark):
     parity = benchmark("engine.native_parity")
-    ours, theirs = ({type(make(4, key=jax.random.key(0))) for make in d.values()} for d in (CELLS, parity.CELLS))
+    ours, theirs = (
+        {type(make(4, key=jax.random.key(0))) for make in d.values()} for d in (CELLS, parity.CELLS)
+    )
     assert ours == theirs
     assert {str(case.rule) for case in RULES} <= {rule for _, rule in parity.MODELS}
 
@@ -102,7 +107,9 @@ OPTIMIZERS = {
     "adafactor": optax.adafactor(1e-3),
     "lamb": optax.lamb(1e-3),
     "several steps": optax.MultiSteps(optax.adam(1e-2), 3).gradient_transformation(),
-    "plateau": optax.chain(optax.adam(1e-2), optax.contrib.reduce_on_plateau(patience=2, accumulation_size=2)),
+    "plateau": optax.chain(
+        optax.adam(1e-2), optax.contrib.reduce_on_plateau(patience=2, accumulation_size=2)
+    ),
     "optimistic": optax.optimistic_adam_v2(1e-3),
 }
 
@@ -122,8 +129,11 @@ def test_every_optimiser_in_c_is_the_optimiser(name, assert_follows):
     ],
 )
 def test_the_second_order_step_and_least_squares_in_c(outputs, classes, head, assert_follows):
-    # 22 steps: under this one rounding grows a hundredfold in ten rows, between two runs of JAX as well.
-    assert_follows(modules(outputs, classes, head=ft.heads.least_squares() if head else None), classes, rows=72)
+    # 22 steps: under this one rounding grows a hundredfold in ten rows, between two runs of JAX as
+    # well.
+    assert_follows(
+        modules(outputs, classes, head=ft.heads.least_squares() if head else None), classes, rows=72
+    )
 
 
 @pytest.mark.full
@@ -304,11 +314,16 @@ MODELS = [
     pytest.param(modules, id="modules", marks=pytest.mark.program),
     *(
         pytest.param(
-            partial(make_learner, cell), id=cell, marks=pytest.mark.program if cell == "lru" else pytest.mark.full
+            partial(make_learner, cell),
+            id=cell,
+            marks=pytest.mark.program if cell == "lru" else pytest.mark.full,
         )
         for cell in CELLS
     ),
-    *(pytest.param(partial(of_rule, case.rule), id=str(case.rule), marks=pytest.mark.full) for case in RULES),
+    *(
+        pytest.param(partial(of_rule, case.rule), id=str(case.rule), marks=pytest.mark.full)
+        for case in RULES
+    ),
 ]
 
 
@@ -326,5 +341,7 @@ def test_two_builds_agree_bit_for_bit(tmp_path):
     fuzz.write(make_learner(), None, tmp_path)
     first, second = (fuzz.build(tmp_path, *FLAGS, name=name) for name in ("first", "second"))
     found = run(first, 10_000, 1, 0)
-    assert [run(build, 10_000, 1, offset) for build, offset in ((first, 8), (second, 0), (second, 24))] == [found] * 3
+    assert [
+        run(build, 10_000, 1, offset) for build, offset in ((first, 8), (second, 0), (second, 24))
+    ] == [found] * 3
     assert run(first, 10_000, 2, 0) != found

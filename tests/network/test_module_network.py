@@ -67,8 +67,12 @@ def test_the_top_layer_is_exact_and_the_one_below_gets_the_present_error(network
 
 def test_a_batch_is_the_mean_of_its_streams(network):
     carry = ft.init_carry(network, ft.ONLINE, batch_size=2)
-    value, grads, after = ft.gradient(network, carry, XS, YS, rule=ft.ONLINE, loss=LOSS, reset=RESET)
-    alone = [run(network, ft.ONLINE, ft.init_carry(network, ft.ONLINE), slice(0, 6), b) for b in (0, 1)]
+    value, grads, after = ft.gradient(
+        network, carry, XS, YS, rule=ft.ONLINE, loss=LOSS, reset=RESET
+    )
+    alone = [
+        run(network, ft.ONLINE, ft.init_carry(network, ft.ONLINE), slice(0, 6), b) for b in (0, 1)
+    ]
     close((value, grads), jax.tree.map(lambda a, b: (a + b) / 2, alone[0][:2], alone[1][:2]))
     close(after, jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), alone[0][2], alone[1][2]))
 
@@ -78,7 +82,9 @@ def test_an_optax_optimiser_trains_it_with_slow_parameters_apart(network, defaul
     learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, loss=LOSS)
     state, info = learner.step(learner.init(), XS[0], YS[0])
     moved = jax.tree.map(lambda p, q: bool((p != q).any()), state.network, network)
-    assert info.accepted and moved.layers[0][0].W and moved.layers[1][1].B_re and moved.decoder.weight
+    assert (
+        info.accepted and moved.layers[0][0].W and moved.layers[1][1].B_re and moved.decoder.weight
+    )
     assert not moved.layers[0][1].nu_log and not moved.layers[1][1].gamma_log
 
 

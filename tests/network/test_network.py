@@ -90,7 +90,17 @@ def gelu(x):
 
 @pytest.mark.parametrize(
     ("norm", "glu"),
-    fast([("pre", True), ("post", False), ("pre", False), ("post", True), ("none", True), ("none", False)], 2),
+    fast(
+        [
+            ("pre", True),
+            ("post", False),
+            ("pre", False),
+            ("post", True),
+            ("none", True),
+            ("none", False),
+        ],
+        2,
+    ),
 )
 def test_the_forward_pass_is_figure_1_written_out(norm, glu):
     network = SMALL(depth=2, norm=norm, glu=glu, readout_size=5)
@@ -119,7 +129,9 @@ def test_the_forward_pass_is_figure_1_written_out(norm, glu):
 @pytest.mark.parametrize("norm", fast(["post", "none"]))
 def test_the_gradient_is_its_definition_wherever_the_norm_stands(norm):
     network = SMALL(depth=2, norm=norm)
-    define = jax.jit(lambda network: gradient_by_definition(network, XS, YS, rule=ft.ONLINE, loss=LOSS))
+    define = jax.jit(
+        lambda network: gradient_by_definition(network, XS, YS, rule=ft.ONLINE, loss=LOSS)
+    )
     _, got, _ = ft.gradient(network, None, XS, YS, rule=ft.ONLINE, loss=LOSS)
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(define(network)[1]), strict=True):
         np.testing.assert_allclose(g, w, rtol=0, atol=1e-12)
@@ -138,7 +150,9 @@ def test_dropout_is_shared_over_time_and_by_all_chunks(memoryless):
     run = jax.jit(lambda carry, xs, key: ft.forward(memoryless, carry, xs, key=key))
     xs = jnp.broadcast_to(XS[0], XS.shape)
     outputs, _ = run(None, xs, jax.random.key(1))
-    np.testing.assert_allclose(outputs, np.broadcast_to(outputs[0], outputs.shape), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        outputs, np.broadcast_to(outputs[0], outputs.shape), rtol=0, atol=1e-14
+    )
     _, carry = run(None, xs[:2], jax.random.key(1))
     later, _ = run(carry, xs[2:], jax.random.key(1))
     np.testing.assert_allclose(later, outputs[2:], rtol=0, atol=1e-14)
@@ -180,7 +194,8 @@ def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):
     batch = jax.tree.map(lambda leaf: leaf[None], data)
     one = run(network, ft.init_carry(network, rule, batch_size=1, key=KEY), batch)
     alone = alone._replace(
-        carry=jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), alone.carry), outputs=alone.outputs[None]
+        carry=jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 1), alone.carry),
+        outputs=alone.outputs[None],
     )
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14), one, alone)
 
@@ -189,7 +204,11 @@ def test_dropout_keeps_the_mean(memoryless):
     keep = memoryless.block(0).dropout_masks(1000, jax.random.key(0))
     assert set(np.unique(keep)) == {0.0, 2.0}
     assert abs(keep.mean() - 1) < 0.1
-    assert SMALL(depth=2).dropout_masks(KEY) is None and memoryless.dropout_masks(KEY).shape == (2, 2, 4)
+    assert SMALL(depth=2).dropout_masks(KEY) is None and memoryless.dropout_masks(KEY).shape == (
+        2,
+        2,
+        4,
+    )
 
 
 def test_initial_biases_stay_off_zero():
@@ -214,7 +233,10 @@ class NarrowCell(ft.LRU):
         ({"dropout": 1.0}, "dropout=1.0.*\\[0, 1\\)"),
         ({"dropout": -0.1}, "dropout=-0.1"),
         ({"norm": "layer"}, "'layer'.*'pre', 'post' or 'none'"),
-        ({"cell": NarrowCell.factory(state_size=3)}, "NarrowCell puts out 2 features.*model_size=4"),
+        (
+            {"cell": NarrowCell.factory(state_size=3)},
+            "NarrowCell puts out 2 features.*model_size=4",
+        ),
         ({"cell": ft.LRU.factory(state_size=0)}, "state_size=0"),
         ({"cell": ft.LinearRNN.factory(state_size=0)}, "state_size=0"),
         ({"cell": ft.GRU.factory(state_size=0)}, "state_size=0"),
@@ -234,7 +256,9 @@ def test_lru_starts_on_its_ring():
     lam = np.asarray(cell.coefficients().recurrent["lam"])
     assert 0.5 <= np.abs(lam).min() < 0.52 < 0.88 < np.abs(lam).max() <= 0.9
     assert 0 < np.angle(lam).min() < 0.29 < np.angle(lam).max() <= 0.3
-    np.testing.assert_allclose(np.exp(np.asarray(cell.gamma_log)), np.sqrt(1 - np.abs(lam) ** 2), atol=1e-12)
+    np.testing.assert_allclose(
+        np.exp(np.asarray(cell.gamma_log)), np.sqrt(1 - np.abs(lam) ** 2), atol=1e-12
+    )
     area = (np.abs(lam) ** 2 - 0.25) / (0.81 - 0.25)
     assert abs(area.mean() - 0.5) < 0.05, "|lam| is uniform in area"
 
@@ -261,10 +285,13 @@ def test_a_cumulative_mean_is_decoded_and_differentiated_straight_through():
     def weighted(network, weights):
         return (ft.forward(network, None, xs)[0] * weights).sum()
 
-    # The errors that reach the blocks are those of the present features, with the weights of a linear decoder.
+    # The errors that reach the blocks are those of the present features, with the weights of a
+    # linear decoder.
     weights = jax.random.normal(KEY, outputs.shape)
     got, expected = (jax.grad(weighted)(network, weights) for network in (averaged, plain))
     np.testing.assert_allclose(got.blocks.cell.C_re, expected.blocks.cell.C_re, rtol=1e-9)
-    np.testing.assert_allclose(got.decoder.linear.weight, np.einsum("bto,bth->oh", weights, means), rtol=1e-9)
+    np.testing.assert_allclose(
+        got.decoder.linear.weight, np.einsum("bto,bth->oh", weights, means), rtol=1e-9
+    )
     with pytest.raises(ValueError, match="whole sequences only"):
         ft.forward(averaged, ft.init_carry(averaged, ft.ONLINE, 2), xs)

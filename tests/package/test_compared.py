@@ -33,7 +33,9 @@ def test_the_page_is_what_the_records_say(benchmark, tmp_path):
 def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_truncated(benchmark):
     training = benchmark("credit.training")
     cell, task = ft.LRU.factory(state_size=3), training.TASK
-    network = ft.Network(task.input_size, 16, model_size=3, depth=2, cell=cell, key=jax.random.key(0))
+    network = ft.Network(
+        task.input_size, 16, model_size=3, depth=2, cell=cell, key=jax.random.key(0)
+    )
     batch = task.batch(0, 0, 2)
     length, chunk = batch.xs.shape[1], training.CHUNK
 
@@ -56,24 +58,38 @@ def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_trun
 
 def test_every_script_that_a_page_or_a_record_names_is_there():
     history = {ROOT / "CHANGELOG.md", ROOT / "dev" / "LOG.md"}
-    pages = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")} - history
+    pages = {
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "benchmarks").rglob("*.md"),
+    } - history
     for path in sorted(pages | set((ROOT / "benchmarks" / "records").glob("*.jsonl"))):
         text = path.read_text()
         for name in set(re.findall(r"python -m (benchmarks[.\w]+)", text)):
             place = ROOT / name.replace(".", "/")
             there = place.with_suffix(".py").exists() or (place / "__main__.py").exists()
             assert there, f"{path.name} names {name}"
-        for name in set(re.findall(r"\bbenchmarks/[\w/]+\.(?:py|jsonl|json|md)\b", text)) if path in pages else ():
+        for name in (
+            set(re.findall(r"\bbenchmarks/[\w/]+\.(?:py|jsonl|json|md)\b", text))
+            if path in pages
+            else ()
+        ):
             assert (ROOT / name).exists(), f"{path.name} names {name}"
 
 
-def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(benchmark, tmp_path, capsys):
+def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(
+    benchmark, tmp_path, capsys
+):
     ledger = benchmark("ledger")
     path, measured = tmp_path / "records" / "x.jsonl", []
-    ledger.each(path, [{"a": 1}, {"a": 2}], lambda cell: measured.append(cell) or {"score": cell["a"]})
+    ledger.each(
+        path, [{"a": 1}, {"a": 2}], lambda cell: measured.append(cell) or {"score": cell["a"]}
+    )
     with open(path, "a") as file:
         file.write('{"cell": {"a": 3}, "fou')
-    ledger.each(path, [{"a": 2}, {"a": 3}], lambda cell: measured.append(cell) or {"score": cell["a"]})
+    ledger.each(
+        path, [{"a": 2}, {"a": 3}], lambda cell: measured.append(cell) or {"score": cell["a"]}
+    )
     assert measured == [{"a": 1}, {"a": 2}, {"a": 3}]
     assert [record["found"]["score"] for record in ledger.read(path)] == [1, 2, 3]
     assert "there already: a=2" in capsys.readouterr().err
@@ -101,7 +117,11 @@ def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
         ("predict", 3.0, 2.0, 0.0),
         ("learn", 2.0, 2.0),
     ]
-    assert found["mae"] == pytest.approx((1 + 1 + 2) / 3) and found["scored"] == 3 and found["state_kib"] == 1
+    assert (
+        found["mae"] == pytest.approx((1 + 1 + 2) / 3)
+        and found["scored"] == 3
+        and found["state_kib"] == 1
+    )
 
 
 @pytest.mark.program
@@ -114,7 +134,9 @@ def test_the_rolling_window_is_backpropagation_through_its_last_steps(benchmark,
     loss, steps = ft.losses.softmax_cross_entropy, 12
     xs = jax.random.normal(jax.random.key(1), (steps, 2))
     ys, mask = jnp.zeros(chunk, jnp.int32), jnp.arange(chunk) == chunk - 1
-    learner = rolling.Rolling(network, optimizer=optax.sgd(0.0), loss=loss, reach=reach, chunk=chunk)
+    learner = rolling.Rolling(
+        network, optimizer=optax.sgd(0.0), loss=loss, reach=reach, chunk=chunk
+    )
     state = learner.init()
     for start in range(0, steps, chunk):
         state, info = learner.step(state, xs[start : start + chunk], ys, mask=mask)
@@ -184,9 +206,15 @@ def test_plain_jax_computes_the_loss_and_the_gradient_of_our_network(benchmark):
     peer_steps = benchmark("engine.peer_steps")
     made = peer_steps.network(peer_steps.SHAPE, peer_steps.GRU().factory())
     xs, ys = peer_steps.data(peer_steps.SHAPE, 3, 5)
-    value, grads, _ = ft.gradient(made, None, xs, ys, rule=ft.BPTT, loss=ft.losses.softmax_cross_entropy)
+    value, grads, _ = ft.gradient(
+        made, None, xs, ys, rule=ft.BPTT, loss=ft.losses.softmax_cross_entropy
+    )
     with jax.numpy_rank_promotion("allow"):
-        theirs, their_grads = jax.value_and_grad(peer_steps.loss)(peer_steps.parameters_of(made), xs, ys)
+        theirs, their_grads = jax.value_and_grad(peer_steps.loss)(
+            peer_steps.parameters_of(made), xs, ys
+        )
     np.testing.assert_allclose(value, theirs, rtol=1e-10)
-    for ours, plain in zip(jax.tree.leaves(peer_steps.parameters_of(grads)), jax.tree.leaves(their_grads), strict=True):
+    for ours, plain in zip(
+        jax.tree.leaves(peer_steps.parameters_of(grads)), jax.tree.leaves(their_grads), strict=True
+    ):
         np.testing.assert_allclose(ours, plain, rtol=1e-8, atol=1e-10)

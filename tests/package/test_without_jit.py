@@ -1,7 +1,7 @@
 """Once more without compilation: JAX then runs Python as it stands, operation by operation.
 
-What a program hides is seen there: a Python branch on a traced value, a loop that is closed over the wrong variable, an
-effect that happens once instead of at each call.
+What a program hides is seen there: a Python branch on a traced value, a loop that is closed over
+the wrong variable, an effect that happens once instead of at each call.
 """
 
 import os
@@ -19,7 +19,17 @@ FILES = ("recurrence/test_scan.py", "laws/test_numpy_oracle.py")
 
 @pytest.mark.program
 def test_the_rooms_compute_the_same_without_compilation():
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-q",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(
         [*command, *(str(TESTS / name) for name in FILES)],
         env=os.environ | {"JAX_DISABLE_JIT": "1"},

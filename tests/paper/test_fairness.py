@@ -6,7 +6,13 @@ import math
 import pytest
 
 from foretrace.paper import load
-from foretrace.paper._fairness import about_test_data, beats_guessing, gradient_mode, modified, searches
+from foretrace.paper._fairness import (
+    about_test_data,
+    beats_guessing,
+    gradient_mode,
+    modified,
+    searches,
+)
 from foretrace.paper._tables import Cell, markdown, verdict
 
 
@@ -20,7 +26,9 @@ def verdict_on(experiment, name, value):
 
 def test_a_number_near_guessing_agrees_with_nothing():
     table1 = load("table1", "paper")
-    assert verdict_on(table1, "truncated, LRU x 4", 0.384) == "order only"  # within a factor of two of .262
+    assert (
+        verdict_on(table1, "truncated, LRU x 4", 0.384) == "order only"
+    )  # within a factor of two of .262
     assert verdict_on(table1, "truncated, LRU x 4", 0.30) == "agrees"
     assert verdict_on(table1, "online, LRU x 4", 0.0127) == "agrees"
     table2 = load("table2", "paper")
@@ -28,7 +36,9 @@ def test_a_number_near_guessing_agrees_with_nothing():
     assert verdict_on(table2, "online, sCIFAR", 0.80) == "agrees"
 
 
-@pytest.mark.parametrize("name", ["table1", "table2", "table3", "figure2ab", "figure2cd", "figure2ef"])
+@pytest.mark.parametrize(
+    "name", ["table1", "table2", "table3", "figure2ab", "figure2cd", "figure2ef"]
+)
 def test_guessing_is_known_for_every_task(name):
     experiment = load(name, "paper")
     for entry in experiment.entries:
@@ -78,7 +88,10 @@ def test_the_search_and_modified_trees_are_named():
     expected = "among 0.001, 0.004 by runs of 400 of 10,000 steps with one seed"
     assert expected in searches([(entry, searched)])
     assert searches([(entry, [])]) == ""
-    reported = [record(entry, "report", 0.001, 10_000, "0123456789"), record(entry, "report", 0.001, 1, "ab-dirty")]
+    reported = [
+        record(entry, "report", 0.001, 10_000, "0123456789"),
+        record(entry, "report", 0.001, 1, "ab-dirty"),
+    ]
     assert list(map(modified, reported)) == [False, True]
     page = markdown([*searched, *reported])
     assert expected in page

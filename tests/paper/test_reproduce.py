@@ -54,10 +54,19 @@ CONFIG = Config(
 )
 ENTRIES = (
     paper.Entry("online", "LRU x 4", CONFIG, 8.44e-3, (1e-3, 1e-2)),
-    paper.Entry("spatial", "LRU x 4", dataclasses.replace(CONFIG, rule="spatial"), 4.66e-1, (1e-2,)),
+    paper.Entry(
+        "spatial", "LRU x 4", dataclasses.replace(CONFIG, rule="spatial"), 4.66e-1, (1e-2,)
+    ),
 )
 EXPERIMENT = paper.Experiment(
-    "table1", "Table 1", "smoke", ENTRIES, "training_loss", seeds=(0, 1), search_share=0.5, note="tiny"
+    "table1",
+    "Table 1",
+    "smoke",
+    ENTRIES,
+    "training_loss",
+    seeds=(0, 1),
+    search_share=0.5,
+    note="tiny",
 )
 
 
@@ -72,7 +81,9 @@ def whole(tmp_path_factory, default_promotion):
 def comparable(folder):
     """Return records without what differs from run to run: times, memory, and how the runs were packed."""
     changing = ("seconds", "peak_memory_mib", "surroundings", "runs_in_program")
-    found = [{k: v for k, v in record.items() if k not in changing} for record in read_records(folder)]
+    found = [
+        {k: v for k, v in record.items() if k not in changing} for record in read_records(folder)
+    ]
     return sorted(found, key=identity_of)
 
 
@@ -105,11 +116,17 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
     assert [r["step"] for r in records] == [6, 6, 12, 12, 12, 12]
     assert records[2]["training_loss"] != records[3]["training_loss"]
     one = records[2]
-    assert [point["step"] for point in one["curve"]] == [5, 10, 12] and one["curve"][-1]["accepted"] == 2
+    assert [point["step"] for point in one["curve"]] == [5, 10, 12] and one["curve"][-1][
+        "accepted"
+    ] == 2
     assert all(len(point["alignment"]["layers"]) == 2 for point in one["curve"])
     assert "alignment" not in records[0]["curve"][0]
     config = from_json(Config, one["config"])
-    assert config.seed == 0 and config.optimizer.learning_rate == one["rate"] and config.rule == "online"
+    assert (
+        config.seed == 0
+        and config.optimizer.learning_rate == one["rate"]
+        and config.rule == "online"
+    )
     assert one["surroundings"]["packages"]["jax"] and one["peak_memory_mib"]["host"] > 1
     assert not (whole / "work").exists()
 
@@ -150,13 +167,18 @@ def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     known = EXPERIMENT.with_options((1e-2,), None)
     found = records_of(known, list(known.entries), whole)
     assert {(r["purpose"], r["rate"]) for r in found} == {("report", 1e-2)}
-    longer = [dataclasses.replace(e, config=dataclasses.replace(e.config, steps=14)) for e in ENTRIES]
+    longer = [
+        dataclasses.replace(e, config=dataclasses.replace(e.config, steps=14)) for e in ENTRIES
+    ]
     assert records_of(EXPERIMENT, longer, whole) == []
 
 
 @pytest.mark.program
 def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tmp_path, whole):
-    assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped == "time is up"
+    assert (
+        reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped
+        == "time is up"
+    )
     assert read_records(tmp_path) == []
     lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:50])
@@ -180,7 +202,9 @@ def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
     begun = batched.init()
     for run, member in enumerate(members):
         own = initial_network(CONFIG, CONFIG.task, jax.random.key(member.seed))
-        for found, expected in zip(*map(jax.tree.leaves, (begun.learner.network, own)), strict=True):
+        for found, expected in zip(
+            *map(jax.tree.leaves, (begun.learner.network, own)), strict=True
+        ):
             np.testing.assert_allclose(found[run], expected, rtol=1e-5)
     state, losses = batched.judge(batched.advance(begun, 0, 5), 5)
     monkeypatch.undo()
@@ -219,10 +243,16 @@ assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
 """
     flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
     path = os.pathsep.join(
-        [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        [
+            str(Path(__file__).parent),
+            str(Path(__file__).parents[1]),
+            os.environ.get("PYTHONPATH", ""),
+        ]
     )
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_ENABLE_X64": "0", "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["4", "1"]
 
@@ -231,7 +261,9 @@ assert all(abs(a["loss"] - b["loss"]) < 1e-5 for a, b in zip(*found)), found
 def test_what_is_there_is_left_alone(tmp_path, whole):
     with pytest.raises(RunError, match="holds records already; go on with --resume"):
         reproduce.run(EXPERIMENT, whole, show_progress=False)
-    with pytest.raises(ValueError, match="no entry of table1 contains lstm; there are: online, LRU x 4; spatial"):
+    with pytest.raises(
+        ValueError, match="no entry of table1 contains lstm; there are: online, LRU x 4; spatial"
+    ):
         reproduce.run(EXPERIMENT, tmp_path, only=["lstm"], show_progress=False)
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot write the folder"):
@@ -269,12 +301,16 @@ def test_the_best_rate_is_the_best_on_validation_and_never_nan():
 
     records = [record(1e-3, float("nan"), 0.9), record(1e-2, 0.5, 0.1)]
     assert best_rate(EXPERIMENT, ENTRIES[0], records) == 1e-2
-    assert best_rate(dataclasses.replace(EXPERIMENT, metric="accuracy"), ENTRIES[0], records) == 1e-3
+    assert (
+        best_rate(dataclasses.replace(EXPERIMENT, metric="accuracy"), ENTRIES[0], records) == 1e-3
+    )
     assert best_rate(EXPERIMENT, ENTRIES[0], records[:1]) is None
 
 
 @pytest.mark.program
-def test_a_record_keeps_its_identity_when_a_setting_is_added_and_has_another_with_an_unknown_one(whole):
+def test_a_record_keeps_its_identity_when_a_setting_is_added_and_has_another_with_an_unknown_one(
+    whole,
+):
     record = read_records(whole)[0]
     before = identity_of(record)
     del record["config"]["network"]["cumulative_mean"]
@@ -286,14 +322,18 @@ def test_a_record_keeps_its_identity_when_a_setting_is_added_and_has_another_wit
     assert identity_of(record) != before
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent.name for path in RESULTS.glob("*/records.jsonl")))
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent.name for path in RESULTS.glob("*/records.jsonl"))
+)
 def test_every_committed_record_is_one_of_the_runs_that_are_planned(folder):
     records = read_records(RESULTS / folder)
     experiment = paper.load(records[0]["experiment"], records[0]["scale"])
     for entry in experiment.entries:
         own = [record for record in records if record["entry"] == entry.name]
         rates = tuple(sorted({record["rate"] for record in own})) or entry.rates
-        searched = {record["step"] for record in own if record["purpose"] == "search"} or {entry.config.steps}
+        searched = {record["step"] for record in own if record["purpose"] == "search"} or {
+            entry.config.steps
+        }
         plan = dataclasses.replace(
             experiment.with_options(rates, None),
             seeds=tuple({record["seed"] for record in own if record["purpose"] == "report"}),
@@ -302,12 +342,16 @@ def test_every_committed_record_is_one_of_the_runs_that_are_planned(folder):
         entries = [one for one in plan.entries if one.name == entry.name]
         assert records_of(plan, entries, RESULTS / folder) == own
     # Entries whose settings were deleted stay in the records, and are planned no more.
-    assert {record["entry"] for record in records} - {entry.name for entry in experiment.entries} <= EARLIER
+    assert {record["entry"] for record in records} - {
+        entry.name for entry in experiment.entries
+    } <= EARLIER
 
 
 def test_a_record_does_not_say_where_the_data_lie():
     entry = paper.load("table2", "cpu").entries[0]
-    moved = dataclasses.replace(entry.config, task=dataclasses.replace(entry.config.task, data_dir="/some/where"))
+    moved = dataclasses.replace(
+        entry.config, task=dataclasses.replace(entry.config.task, data_dir="/some/where")
+    )
     assert "/some/where" not in str(recorded(moved))
     assert recorded(moved) == recorded(entry.config)
 
@@ -332,7 +376,9 @@ def test_long_sequences_are_those_of_the_paper():
         paper.load("table2", "long").entries, paper.load("table2", "paper").entries, strict=True
     ):
         for field in ("pool", "max_length", "min_length"):
-            assert getattr(long.config.task, field, None) == getattr(paper_size.config.task, field, None)
+            assert getattr(long.config.task, field, None) == getattr(
+                paper_size.config.task, field, None
+            )
     with pytest.raises(ValueError, match="no scale 'long' of table1; there are smoke, cpu, paper"):
         paper.load("table1", "long")
 
@@ -343,7 +389,9 @@ def test_published_cells_have_the_published_sizes():
     for name in ("table1", "table2", "table3"):
         for entry in paper.load(name, "paper").entries:
             key = jax.random.key(0)
-            network = jax.eval_shape(lambda key, c=entry.config: initial_network(c, c.task, key), key)
+            network = jax.eval_shape(
+                lambda key, c=entry.config: initial_network(c, c.task, key), key
+            )
             counts[entry.column] = sum(leaf.size for leaf in jax.tree.leaves(network))
     assert counts["LRU x 4"] == 268_430 and counts["linear RNN x 4"] == 267_956
     assert counts["GRU x 1"] == 269_488 and counts["GRU x 4"] == 270_011
@@ -417,7 +465,17 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     }
 
     def start(out, *more):
-        options = ["--scale", "smoke", "--only", "online, LRU", "--rates", "2e-3", "--out", out, *more]
+        options = [
+            "--scale",
+            "smoke",
+            "--only",
+            "online, LRU",
+            "--rates",
+            "2e-3",
+            "--out",
+            out,
+            *more,
+        ]
         command = [sys.executable, "-m", "foretrace", "reproduce", "table1", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
@@ -441,22 +499,31 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
     assert_same(tmp_path / "killed", tmp_path / "whole")
-    assert json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"] == "run"
+    assert (
+        json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"]
+        == "run"
+    )
 
 
 @pytest.mark.program
 def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
-    config = dataclasses.replace(CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100)
+    config = dataclasses.replace(
+        CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100
+    )
     entry = paper.Entry("online", "ListOps", config, 0.3762, (1e-2,))
-    experiment = dataclasses.replace(EXPERIMENT, name="table2", entries=(entry,), metric="accuracy", best=True)
+    experiment = dataclasses.replace(
+        EXPERIMENT, name="table2", entries=(entry,), metric="accuracy", best=True
+    )
     assert reproduce.run(experiment, tmp_path, show_progress=False) == (2, 2, None)
     for record in read_records(tmp_path):
         accuracies = [point["accuracy"] for point in record["curve"]]
         assert record["validation"]["accuracy"] == max(accuracies[:3])
         assert record["best_step"] == 3 * (1 + accuracies.index(max(accuracies)))
         # Seven sequences in batches of four: each counts once.
-        assert record["test"]["accuracy"] * 7 == pytest.approx(round(record["test"]["accuracy"] * 7))
+        assert record["test"]["accuracy"] * 7 == pytest.approx(
+            round(record["test"]["accuracy"] * 7)
+        )
 
 
 def test_a_bar_in_a_name_does_not_end_its_cell():

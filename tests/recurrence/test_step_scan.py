@@ -31,7 +31,9 @@ def loop(cell, theta, h, xs, rule, reset):
 
 def differentiated(function, *args):
     value, pull = jax.vjp(function, *args)
-    deltas = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape), value)
+    deltas = jax.tree.map(
+        lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape), value
+    )
     return value, pull(deltas)
 
 
@@ -44,10 +46,16 @@ def test_value_and_derivative_are_those_of_the_loop(name, rule, resets):
     h = jax.tree.map(lambda leaf: leaf + 0.3, cell.init_state())
     reset = jnp.arange(STEPS) == 3 if resets else None
 
-    want = jax.jit(partial(differentiated, lambda *args: loop(cell, *args, rule, reset)))(theta, h, xs)
-    got = jax.jit(partial(differentiated, lambda *args: states(cell, *args, rule, reset)))(theta, h, xs)
+    want = jax.jit(partial(differentiated, lambda *args: loop(cell, *args, rule, reset)))(
+        theta, h, xs
+    )
+    got = jax.jit(partial(differentiated, lambda *args: states(cell, *args, rule, reset)))(
+        theta, h, xs
+    )
     known = want[0]
-    again = jax.jit(partial(differentiated, lambda *args: states(cell, *args, rule, reset, known)))(theta, h, xs)
+    again = jax.jit(partial(differentiated, lambda *args: states(cell, *args, rule, reset, known)))(
+        theta, h, xs
+    )
     for found in (got, again):
         for g, w in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
             np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
@@ -70,6 +78,10 @@ def test_weights_are_shared_by_all_steps_on_the_way_back():
     # One copy of a weight for each step would take 1,000 times its memory.
     cell = ft.GRU(8, key=jax.random.key(0))
     theta, h = cell.coefficients(), cell.init_state()
-    shapes = jax.make_jaxpr(lambda xs: differentiated(lambda xs: states(cell, theta, h, xs, ft.BPTT), xs))
-    largest = max(v.aval.size for equation in shapes(jnp.ones((1000, 8))).jaxpr.eqns for v in equation.outvars)
+    shapes = jax.make_jaxpr(
+        lambda xs: differentiated(lambda xs: states(cell, theta, h, xs, ft.BPTT), xs)
+    )
+    largest = max(
+        v.aval.size for equation in shapes(jnp.ones((1000, 8))).jaxpr.eqns for v in equation.outvars
+    )
     assert largest <= 1000 * 3 * 8

@@ -18,7 +18,9 @@ def as_a_user():
 
 def make_agent(inputs=2, actions=2, **options):
     make = ft.LRU.factory(state_size=3)
-    network = ft.Network(inputs, 1 + actions, model_size=4, depth=1, cell=make, key=jax.random.key(0))
+    network = ft.Network(
+        inputs, 1 + actions, model_size=4, depth=1, cell=make, key=jax.random.key(0)
+    )
     return rl.Agent(network, rl.ActorCritic(), rule=ft.ONLINE, **options)
 
 
@@ -52,7 +54,8 @@ def test_an_agent_lives_in_an_environment_of_gymnasium():
     steps = list(rl.interact(agent, agent.init(), environment, 10, seed=7))
     assert [step.total for step in steps] == [None, None, 3.0] * 3 + [1.0]
     assert environment.seeds == [7, None, None, None, None]
-    # Every reward is learned from within its step: the cut ones with the value of the last observation.
+    # Every reward is learned from within its step: the cut ones with the value of the last
+    # observation.
     assert [int(step.state.step) for step in steps] == list(range(1, 11))
     before = steps[1].state
     rest = 0.99 * agent._final_value(before, np.full(2, 3.0))
@@ -103,7 +106,10 @@ class Odd(Corridor):
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
         if self.now > 1:
-            observation, reward = self.wrong.get("observation", observation), self.wrong.get("reward", reward)
+            observation, reward = (
+                self.wrong.get("observation", observation),
+                self.wrong.get("reward", reward),
+            )
             terminated = self.wrong.get("terminated", terminated)
         found = observation, reward, terminated, truncated, info
         return found[:4] if "step" in self.wrong else found
@@ -112,7 +118,11 @@ class Odd(Corridor):
 @pytest.mark.parametrize(
     ("wrong", "error", "match"),
     [
-        ({"observation": np.zeros(3)}, ValueError, r"observation has shape \(3,\), expected \(2,\)"),
+        (
+            {"observation": np.zeros(3)},
+            ValueError,
+            r"observation has shape \(3,\), expected \(2,\)",
+        ),
         ({"observation": np.array([0, np.inf])}, ValueError, "observation holds inf"),
         ({"observation": np.array(["1", "2"])}, ValueError, "holds no numbers"),
         ({"observation": np.array([1j, 0])}, ValueError, "they are complex128"),
@@ -161,7 +171,9 @@ def test_cartpole_of_gymnax():
     state, observation = environment.reset(jax.random.key(0))
     ended = 0
     for i in range(30):
-        state, step, observation = rl.step_or_reset(environment, state, jax.numpy.array(1), jax.random.key(i))
+        state, step, observation = rl.step_or_reset(
+            environment, state, jax.numpy.array(1), jax.random.key(i)
+        )
         ended += bool(step.terminated)
         assert observation.shape == (4,) and not bool(step.truncated)
     assert ended >= 2

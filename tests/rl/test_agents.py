@@ -27,18 +27,24 @@ def allowed_rank_promotion():
 def summing():
     """Return an optimiser that adds gradients up and moves nothing."""
     zeros = lambda tree: jax.tree.map(jnp.zeros_like, tree)  # noqa: E731
-    return optax.GradientTransformation(zeros, lambda g, total, p: (zeros(g), jax.tree.map(jnp.add, total, g)))
+    return optax.GradientTransformation(
+        zeros, lambda g, total, p: (zeros(g), jax.tree.map(jnp.add, total, g))
+    )
 
 
 def make_network(outputs, cell="lru", depth=1):
-    return ft.Network(2, outputs, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0))
+    return ft.Network(
+        2, outputs, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0)
+    )
 
 
 def start(observation=OBSERVATIONS[0]):
     return rl.Transition(observation, first=True)
 
 
-def episode(agent, state, observations=OBSERVATIONS, rewards=REWARDS, *, terminated=True, discounts=None):
+def episode(
+    agent, state, observations=OBSERVATIONS, rewards=REWARDS, *, terminated=True, discounts=None
+):
     """Run an episode and the first step of the next; return the actions, the state and the last information."""
     actions, brought = [], start(observations[0])
     for t in range(T):
@@ -90,16 +96,25 @@ EXACT = [
 
 def exact_part(rule, grads):
     """Return the gradients that a rule gives exactly: without credit in depth, all but those in front of the cell."""
-    return grads if rule.credit is not None else (grads.blocks.cell, grads.blocks.glu, grads.decoder)
+    return (
+        grads if rule.credit is not None else (grads.blocks.cell, grads.blocks.glu, grads.decoder)
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("trace_decay", "terminated"), [(0.7, False), (1.0, True), (1.0, False)])
 @pytest.mark.parametrize(("cell", "depth", "rule"), EXACT)
-def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(cell, depth, rule, trace_decay, terminated):
+def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(
+    cell, depth, rule, trace_decay, terminated
+):
     """With frozen parameters: the sum of -delta * z is the gradient of 1/2 (G - v)^2, with the return G constant."""
     network, discounts = make_network(1, cell, depth), np.array([1.0, 0.5, 0.0, 1.0, 0.8])
-    options = {"rule": rule, "discount": DISCOUNT, "trace_decay": trace_decay, "optimizer": summing()}
+    options = {
+        "rule": rule,
+        "discount": DISCOUNT,
+        "trace_decay": trace_decay,
+        "optimizer": summing(),
+    }
     agent = rl.Agent(network, rl.ValuePrediction(), **options)
     values, state, _ = episode(agent, agent.init(), terminated=terminated, discounts=discounts)
     expected = outputs_of(network)[:, 0]
@@ -115,10 +130,14 @@ def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(cell, dept
 @pytest.mark.full
 @pytest.mark.parametrize("entropy", fast([0.0, 0.1]))
 @pytest.mark.parametrize(("cell", "depth", "rule"), EXACT)
-def test_the_updates_of_an_episode_are_policy_gradient_and_value_gradient(cell, depth, rule, entropy):
+def test_the_updates_of_an_episode_are_policy_gradient_and_value_gradient(
+    cell, depth, rule, entropy
+):
     network = make_network(3, cell, depth)
     options = {"discount": DISCOUNT, "trace_decay": 1.0, "optimizer": summing()}
-    agent = rl.Agent(network, rl.ActorCritic(actor_weight=0.3, entropy=entropy), rule=rule, **options)
+    agent = rl.Agent(
+        network, rl.ActorCritic(actor_weight=0.3, entropy=entropy), rule=rule, **options
+    )
     actions, state, _ = episode(agent, agent.init(jax.random.key(3)))
     assert len({int(a) for a in actions}) == 2
     outputs = np.asarray(outputs_of(network))
@@ -156,8 +175,13 @@ def test_continuous_actions_are_samples_of_a_gaussian_whose_gradient_is_that_of_
         entropy = jnp.log(deviation).sum(1)
         return -(errors @ (value[:, 0] + log_density) + 0.1 * (np.sign(deltas) * errors) @ entropy)
 
-    assert_same(exact_part(ft.ONLINE, state.opt_state), exact_part(ft.ONLINE, jax.grad(loss)(network)))
-    draw = lambda key: method.action(jnp.asarray(outputs[0]), method.noise(key, None, 5, jnp.float64))  # noqa: E731
+    assert_same(
+        exact_part(ft.ONLINE, state.opt_state), exact_part(ft.ONLINE, jax.grad(loss)(network))
+    )
+
+    def draw(key):
+        return method.action(jnp.asarray(outputs[0]), method.noise(key, None, 5, jnp.float64))
+
     drawn = jax.vmap(draw)(jax.random.split(KEY, 4000))
     deviation = np.log1p(np.exp(outputs[0, 3:])) + 1e-3
     np.testing.assert_allclose(drawn.mean(0), outputs[0, 1:3], atol=0.1)
@@ -169,7 +193,10 @@ def test_continuous_actions_are_samples_of_a_gaussian_whose_gradient_is_that_of_
 @pytest.mark.full
 @pytest.mark.parametrize("on_policy", [True, False])
 def test_q_learning_and_sarsa_by_their_equations(on_policy):
-    network, options = make_network(2), {"discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
+    network, options = (
+        make_network(2),
+        {"discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()},
+    )
     agent = rl.Agent(network, rl.QLearning(0.9, on_policy=on_policy), rule=ft.ONLINE, **options)
     actions, state, _ = episode(agent, agent.init(jax.random.key(4)))
     q = np.asarray(outputs_of(network))[:T]
@@ -189,7 +216,12 @@ def test_q_learning_and_sarsa_by_their_equations(on_policy):
 @pytest.mark.full
 def test_without_a_trace_it_is_td_0():
     network = make_network(1)
-    options = {"rule": ft.ONLINE, "discount": DISCOUNT, "trace_decay": 0.0, "optimizer": optax.sgd(0.1)}
+    options = {
+        "rule": ft.ONLINE,
+        "discount": DISCOUNT,
+        "trace_decay": 0.0,
+        "optimizer": optax.sgd(0.1),
+    }
     agent = rl.Agent(network, rl.ValuePrediction(), **options)
     value, state, _ = agent.step(agent.init(), start())
     _, after, info = agent.step(state, rl.Transition(OBSERVATIONS[1], REWARDS[0]))
@@ -201,10 +233,14 @@ def test_without_a_trace_it_is_td_0():
     # In the next error, too, both values are of the same parameters: those after this update.
     _, _, last = agent.step(after, rl.Transition(OBSERVATIONS[2], REWARDS[1]))
     ahead = [
-        ft.forward(after.network, before.carry._replace(e=None), jnp.asarray(OBSERVATIONS[t : t + 1]))[0][0, 0]
+        ft.forward(
+            after.network, before.carry._replace(e=None), jnp.asarray(OBSERVATIONS[t : t + 1])
+        )[0][0, 0]
         for t, before in ((1, state), (2, after))
     ]
-    np.testing.assert_allclose(last.td_error, REWARDS[1] + DISCOUNT * ahead[1] - ahead[0], atol=1e-12)
+    np.testing.assert_allclose(
+        last.td_error, REWARDS[1] + DISCOUNT * ahead[1] - ahead[0], atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", fast(["ObGD", "sgd"]))
@@ -215,7 +251,10 @@ def test_a_batch_is_the_mean_of_its_streams(name):
     single = rl.Agent(network, rl.ValuePrediction(), **options)
     batch = rl.Agent(network, rl.ValuePrediction(), batch_size=2, **options)
     observations = np.random.default_rng(5).normal(size=(4, 2, 2))
-    rewards, ends = np.random.default_rng(6).normal(size=(4, 2)), np.array([[0, 0], [1, 0], [0, 1], [0, 0]], bool)
+    rewards, ends = (
+        np.random.default_rng(6).normal(size=(4, 2)),
+        np.array([[0, 0], [1, 0], [0, 1], [0, 0]], bool),
+    )
     state = batch.init()
     for t in range(4):
         # One step is compared at a time, since the streams share the updates of all.
@@ -312,7 +351,9 @@ def test_what_is_not_finite_is_refused():
     _, left, info = step(state, rl.Transition(np.full(2, np.nan), 1.0))
     assert int(left.skipped) == 1 and not bool(info.accepted)
     assert not bool(left.awaited) and not bool(left.outcome.known)
-    kept = left._replace(key=None, skipped=state.skipped, outcome=state.outcome, awaited=state.awaited)
+    kept = left._replace(
+        key=None, skipped=state.skipped, outcome=state.outcome, awaited=state.awaited
+    )
     for a, b in zip(before, jax.tree.leaves(kept), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -439,14 +480,23 @@ def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts():
     np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-3)
     np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-3)
     # Row by row, beside a million rows of the same spread: neither grows nor shrinks.
-    one_by_one = jax.jit(lambda m: jax.lax.fori_loop(0, 400_000, lambda i, m: m.including(rows[i % 200][None]), m))
+    one_by_one = jax.jit(
+        lambda m: jax.lax.fori_loop(0, 400_000, lambda i, m: m.including(rows[i % 200][None]), m)
+    )
     np.testing.assert_allclose(one_by_one(moments).variance, rows.var(0), rtol=0.01)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     "rule",
-    [ft.RESERVOIR, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.UORO, ft.rule("online(depth=1, modules=2)")],
+    [
+        ft.RESERVOIR,
+        ft.TRUNCATED,
+        ft.HYBRID,
+        ft.BPTT,
+        ft.UORO,
+        ft.rule("online(depth=1, modules=2)"),
+    ],
     ids=str,
 )
 def test_every_rule_runs_in_a_batch(rule):
@@ -454,7 +504,9 @@ def test_every_rule_runs_in_a_batch(rule):
     _, state, _ = agent.step(agent.init(jax.random.key(1)), start(np.stack([OBSERVATIONS[0]] * 3)))
     for t in range(2):
         ends = np.array([False, True, False])
-        _, state, info = agent.step(state, rl.Transition(np.stack([OBSERVATIONS[t + 1]] * 3), REWARDS[t], ends))
+        _, state, info = agent.step(
+            state, rl.Transition(np.stack([OBSERVATIONS[t + 1]] * 3), REWARDS[t], ends)
+        )
     assert bool(info.accepted) and int(state.step) == 2 and float(info.update_norm) > 0
 
 
@@ -474,7 +526,8 @@ def test_a_refused_observation_joins_no_two_steps(compiled):
     _, state, _ = step(state, rl.Transition(OBSERVATIONS[1], REWARDS[0]))
     gap = refused(agent, state, REWARDS[1])
     assert int(gap.skipped) == 1
-    # Its action is not one of the agent's; neither it nor the reward that follows belongs to an observation.
+    # Its action is not one of the agent's; neither it nor the reward that follows belongs to an
+    # observation.
     _, after, info = step(gap, rl.Transition(OBSERVATIONS[2], 100.0))
     assert float(info.td_error) == 0
     assert_same(after.opt_state, state.opt_state)
@@ -484,7 +537,10 @@ def test_a_refused_observation_joins_no_two_steps(compiled):
     np.testing.assert_allclose(info.td_error, delta, atol=1e-12)
     grads = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:3])[2, 0])(agent.network)
     learned = jax.tree.map(jnp.subtract, last.opt_state, state.opt_state)
-    assert_same(exact_part(ft.ONLINE, learned), exact_part(ft.ONLINE, jax.tree.map(lambda g: -delta * g, grads)))
+    assert_same(
+        exact_part(ft.ONLINE, learned),
+        exact_part(ft.ONLINE, jax.tree.map(lambda g: -delta * g, grads)),
+    )
 
 
 @pytest.mark.full
@@ -518,8 +574,12 @@ def test_sarsa_bootstraps_a_cut_episode_by_the_action_that_its_policy_would_choo
         assert np.ptp(values) > 1e-3
         _, state, _ = agent.step(agent.init(), start())
         cut = rl.Transition(OBSERVATIONS[0], 0.0, truncated=True, final_observation=OBSERVATIONS[5])
-        draws = [agent.step(state._replace(key=jax.random.key(i)), cut)[2].td_error for i in range(40)]
-        found[on_policy] = (np.array([float(error) for error in draws]) + float(state.value)) / DISCOUNT
+        draws = [
+            agent.step(state._replace(key=jax.random.key(i)), cut)[2].td_error for i in range(40)
+        ]
+        found[on_policy] = (
+            np.array([float(error) for error in draws]) + float(state.value)
+        ) / DISCOUNT
         hits = np.abs(found[on_policy][:, None] - values).min(axis=1)
         np.testing.assert_allclose(hits, 0, atol=1e-12)
     assert 10 < (found[True] > values.mean()).sum() < 30

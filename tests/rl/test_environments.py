@@ -26,7 +26,9 @@ def walk(environment, actions, seed=0):
     return np.asarray(first), jax.tree.map(np.asarray, steps)
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda environment: type(environment).__name__)
+@pytest.mark.parametrize(
+    "environment", ENVIRONMENTS, ids=lambda environment: type(environment).__name__
+)
 def test_the_interface(environment):
     key = jax.random.key(0)
     state, observation = environment.reset(key)
@@ -99,7 +101,11 @@ def test_walls_cost_and_a_limit_truncates():
 
 
 def test_bad_sizes_are_named():
-    for make, name in ((rl.MemoryChain, "length"), (rl.TMaze, "corridor"), (rl.TraceConditioning, "interval")):
+    for make, name in (
+        (rl.MemoryChain, "length"),
+        (rl.TMaze, "corridor"),
+        (rl.TraceConditioning, "interval"),
+    ):
         with pytest.raises(ValueError, match=f"{name}=0"):
             make(0)
     with pytest.raises(ValueError, match="interval=1"):
@@ -116,11 +122,31 @@ class Broken(rl.MemoryChain):
 @pytest.mark.parametrize(
     ("spoil", "error", "match"),
     [
-        (lambda s, t: (s, t._replace(reward=t.reward[None])), ValueError, r"reward has shape \(1,\), expected \(\)"),
-        (lambda s, t: (s, t._replace(observation=t.observation[:1])), ValueError, "the same at every step"),
-        (lambda s, t: (s, t._replace(terminated=t.reward)), TypeError, "terminated is float64, expected bool"),
-        (lambda s, t: (s, t._replace(reward=t.terminated)), TypeError, "reward is bool, expected floating point"),
-        (lambda s, t: (s._replace(step=t.reward), t), ValueError, "same structure, shapes and dtypes"),
+        (
+            lambda s, t: (s, t._replace(reward=t.reward[None])),
+            ValueError,
+            r"reward has shape \(1,\), expected \(\)",
+        ),
+        (
+            lambda s, t: (s, t._replace(observation=t.observation[:1])),
+            ValueError,
+            "the same at every step",
+        ),
+        (
+            lambda s, t: (s, t._replace(terminated=t.reward)),
+            TypeError,
+            "terminated is float64, expected bool",
+        ),
+        (
+            lambda s, t: (s, t._replace(reward=t.terminated)),
+            TypeError,
+            "reward is bool, expected floating point",
+        ),
+        (
+            lambda s, t: (s._replace(step=t.reward), t),
+            ValueError,
+            "same structure, shapes and dtypes",
+        ),
         (lambda s, t: (s, tuple(t)), TypeError, "returned a tuple, expected"),
     ],
 )

@@ -26,14 +26,24 @@ def make_agent(environment, method=None, **options):
     method = rl.ActorCritic() if method is None else method
     outputs = environment.action_count + isinstance(method, rl.ActorCritic)
     cell = ft.LRU.factory(state_size=3)
-    network = ft.Network(environment.observation_size, outputs, model_size=4, depth=1, cell=cell, key=jax.random.key(0))
+    network = ft.Network(
+        environment.observation_size,
+        outputs,
+        model_size=4,
+        depth=1,
+        cell=cell,
+        key=jax.random.key(0),
+    )
     return rl.Agent(network, method, rule=ft.ONLINE, **options)
 
 
 def learned(agent, environment, steps=20):
     """Return the state after some steps of learning."""
     streams = agent.batch_size or 1
-    front = lambda tree: jax.tree.map(lambda leaf: leaf[0], tree) if agent.batch_size is None else tree  # noqa: E731
+
+    def front(tree):
+        return jax.tree.map(lambda leaf: leaf[0], tree) if agent.batch_size is None else tree
+
     states, observation = jax.vmap(environment.reset)(jax.random.split(jax.random.key(1), streams))
     action, state, _ = agent.step(agent.init(), rl.Transition(front(observation), first=True))
     for key in jax.random.split(jax.random.key(2), steps):
@@ -78,7 +88,9 @@ def test_an_evaluation_is_that_of_a_loop_in_python(batch_size):
     environment = Counting()
     agent = make_agent(environment, normalize_observations=True, batch_size=batch_size)
     state = learned(agent, environment)
-    before = jax.tree.map(np.array, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))))
+    before = jax.tree.map(
+        np.array, jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
+    )
     found = agent.evaluate(state, environment, 7)
     moments, observations, total = state.observations, [np.zeros(2)], 0
     for step in range(1, 6):
@@ -102,7 +114,9 @@ def test_samples_follow_the_policy_and_each_environment_ends_its_episodes(batch_
     agent = make_agent(environment, batch_size=batch_size)
     zero = jax.tree.map(jnp.zeros_like, agent.network.decoder)
     state = agent.init()
-    state = state._replace(network=eqx.tree_at(lambda network: network.decoder, state.network, zero))
+    state = state._replace(
+        network=eqx.tree_at(lambda network: network.decoder, state.network, zero)
+    )
     found = agent.evaluate(state, environment, 2000, greedy=False, key=jax.random.key(5))
     assert len(found.returns) == 2000
     shares = np.bincount(found.lengths, minlength=6)[1:] / 2000
@@ -125,7 +139,9 @@ def test_greedy_values_explore_nothing():
 
 def test_a_greedy_gaussian_takes_its_mean():
     method = rl.ActorCritic(action_size=2)
-    np.testing.assert_array_equal(method.greedy_action(jnp.array([9.0, 1.0, 2.0, 0.0, 5.0])), [1.0, 2.0])
+    np.testing.assert_array_equal(
+        method.greedy_action(jnp.array([9.0, 1.0, 2.0, 0.0, 5.0])), [1.0, 2.0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +151,11 @@ def test_a_greedy_gaussian_takes_its_mean():
         ({"episodes": 2.0}, ValueError, r"evaluate\(episodes=2.0\)"),
         ({"most_steps": -1}, ValueError, r"evaluate\(most_steps=-1\)"),
         ({"most_steps": 3}, ValueError, r"0 of 2 episodes ended within 3 steps"),
-        ({"environment": rl.TMaze()}, ValueError, "observations have 3 elements, the network 2 inputs"),
+        (
+            {"environment": rl.TMaze()},
+            ValueError,
+            "observations have 3 elements, the network 2 inputs",
+        ),
         ({"environment": rl.RepeatFirst()}, ValueError, "observations have 4 elements"),
         ({"environment": 7}, TypeError, r"evaluate\(environment=7\) must be"),
         ({"environment": Counting(flaw=float("nan"))}, ValueError, "is NaN or infinite at step 1"),

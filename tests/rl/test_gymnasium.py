@@ -73,7 +73,9 @@ def walked(environment, key, actions):
 
 def make_agent(inputs, actions, **options):
     cell = ft.LRU.factory(state_size=3)
-    network = ft.Network(inputs, 1 + actions, model_size=4, depth=1, cell=cell, key=jax.random.key(0))
+    network = ft.Network(
+        inputs, 1 + actions, model_size=4, depth=1, cell=cell, key=jax.random.key(0)
+    )
     return rl.Agent(network, rl.ActorCritic(), rule=ft.ONLINE, **options)
 
 
@@ -135,7 +137,11 @@ def test_an_agent_is_evaluated_in_an_object_of_gymnasium():
     [
         ({"error": RuntimeError("the motor is hot")}, RuntimeError, "the motor is hot"),
         ({"observation": np.zeros(3)}, ValueError, "an observation of 3 elements, its space has 2"),
-        ({"observation": np.array(["a", "b"])}, ValueError, "as observation, expected real numbers"),
+        (
+            {"observation": np.array(["a", "b"])},
+            ValueError,
+            "as observation, expected real numbers",
+        ),
         ({"reward": np.zeros(2)}, ValueError, r"a reward of shape \(2,\)"),
         ({"reward": None}, ValueError, "as reward, expected real numbers"),
         ({"reward": np.nan}, ValueError, "NaN or infinite"),
@@ -148,7 +154,12 @@ def test_what_an_environment_does_wrong_is_raised_as_it_is(wrong, error, match):
         agent.evaluate(agent.init(), Walk(**wrong), 2)
 
 
-SMALL = {"network": NetworkConfig(1, 4, LRU(3)), "log_every": 10, "checkpoint_every": 20, "steps": 60}
+SMALL = {
+    "network": NetworkConfig(1, 4, LRU(3)),
+    "log_every": 10,
+    "checkpoint_every": 20,
+    "steps": 60,
+}
 
 
 def registered():
@@ -159,7 +170,10 @@ def registered():
         class Proper(Walk, gymnasium.Env):
             def __init__(self):
                 super().__init__(last=7)
-                self.observation_space, self.action_space = Box(-np.inf, np.inf, (1, 2)), Discrete(2)
+                self.observation_space, self.action_space = (
+                    Box(-np.inf, np.inf, (1, 2)),
+                    Discrete(2),
+                )
 
             def reset(self, *, seed=None, options=None):
                 return super().reset(seed=seed)
@@ -193,14 +207,44 @@ def test_a_run_goes_on_bit_for_bit_within_an_episode(tmp_path, monkeypatch):
 def test_an_environment_of_ones_own_is_run_from_the_command_line(tmp_path, capsys, monkeypatch):
     registered()
     monkeypatch.setitem(sys.modules, "walks", types.ModuleType("walks"))
-    options = ["--id", "walks:Walk-v0", "--observation.hide", "1", "--observation.delay", "1", "--environments", "2"]
-    options += ["--steps", "40", "--log-every", "20", "--checkpoint-every", "20", "--environment.limit", "4"]
-    options += ["--network.depth", "1", "--network.model-size", "4", "--run-dir", str(tmp_path / "run")]
+    options = [
+        "--id",
+        "walks:Walk-v0",
+        "--observation.hide",
+        "1",
+        "--observation.delay",
+        "1",
+        "--environments",
+        "2",
+    ]
+    options += [
+        "--steps",
+        "40",
+        "--log-every",
+        "20",
+        "--checkpoint-every",
+        "20",
+        "--environment.limit",
+        "4",
+    ]
+    options += [
+        "--network.depth",
+        "1",
+        "--network.model-size",
+        "4",
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
     small = ["network.cell:lru", "--network.cell.state-size", "3"]
     assert cli.main(["rl", "gymnasium", *options, *small]) == 0
     out = capsys.readouterr().out
-    assert "walks:Walk-v0 (without elements 1, 1 late)" in out and "20 episodes without learning" in out
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert (
+        "walks:Walk-v0 (without elements 1, 1 late)" in out
+        and "20 episodes without learning" in out
+    )
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert sum(line["episodes"] for line in lines if line["kind"] == "train") == 20
     assert cli.main(["check", str(tmp_path / "run")]) == 0
     assert cli.main(["rl", "--resume", str(tmp_path / "run"), "--steps", "60"]) == 0

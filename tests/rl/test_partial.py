@@ -49,7 +49,8 @@ def test_observations_arrive_late_and_start_anew_with_each_episode():
     seen, delayed = walk(rl.Delayed(chain, late), actions)
     same_but_observations(delayed, steps)
     np.testing.assert_array_equal(seen, [0, 0])
-    # Each episode has four steps: nothing arrives after the first, then its cue, then silence; never its question.
+    # Each episode has four steps: nothing arrives after the first, then its cue, then silence;
+    # never its question.
     np.testing.assert_array_equal(delayed.observation[1], first)
     assert (delayed.observation[[0, 4, 8]] == 0).all()
     assert (np.abs(delayed.observation[[1, 5, 9], 0]) == 1).all()
@@ -64,7 +65,9 @@ def test_noise_has_its_deviation_and_is_drawn_anew():
     assert abs(heard.std() - 0.5) < 0.03 and abs(heard.mean()) < 0.05
     assert abs(np.corrcoef(heard[:-1, 0], heard[1:, 0])[0, 1]) < 0.1
     assert abs(np.corrcoef(heard[:, 0], heard[:, 1])[0, 1]) < 0.1
-    firsts = jax.vmap(lambda key: rl.Noisy(silent, 0.5).reset(key)[1])(jax.random.split(jax.random.key(0), 100))
+    firsts = jax.vmap(lambda key: rl.Noisy(silent, 0.5).reset(key)[1])(
+        jax.random.split(jax.random.key(0), 100)
+    )
     assert 0.4 < np.std(firsts) < 0.6
 
 
@@ -101,7 +104,11 @@ def test_what_does_not_fit_is_named():
             rl.Noisy(MAZE, deviation)
     with pytest.raises(ValueError, match="steps=0"):
         rl.Delayed(MAZE, 0)
-    for options, message in (({"delay": -1}, "delay=-1"), ({"noise": -1.0}, "noise=-1.0"), ({"hide": (0.5,)}, "hide")):
+    for options, message in (
+        ({"delay": -1}, "delay=-1"),
+        ({"noise": -1.0}, "noise=-1.0"),
+        ({"hide": (0.5,)}, "hide"),
+    ):
         with pytest.raises(ValueError, match=message):
             ObservationConfig(**options)
 

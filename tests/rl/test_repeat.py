@@ -14,7 +14,9 @@ TASKS = [rl.RepeatFirst(), rl.RepeatPrevious(), rl.RepeatPrevious(2, back=31)]
 def episode(task, seed, actions=None):
     """Return the suits shown in one episode, and what followed each action."""
     steps = task.card_count - 1
-    first, found = walk(task, np.asarray([0] * steps if actions is None else actions, np.int32), seed)
+    first, found = walk(
+        task, np.asarray([0] * steps if actions is None else actions, np.int32), seed
+    )
     return np.concatenate([[first.argmax()], found.observation.argmax(1)]), found
 
 
@@ -69,8 +71,13 @@ def test_parity_with_popgym(name):
     package = "repeat_first" if "First" in name else "repeat_previous"
     popgym = pytest.importorskip(f"popgym.envs.{package}")
     theirs = getattr(popgym, name)()
-    ours = dict(zip(("RepeatFirstEasy", "RepeatPreviousEasy", "RepeatPreviousMedium"), TASKS, strict=True))[name]
-    assert (theirs.action_space.n, theirs.observation_space.n) == (ours.action_count, ours.observation_size)
+    ours = dict(
+        zip(("RepeatFirstEasy", "RepeatPreviousEasy", "RepeatPreviousMedium"), TASKS, strict=True)
+    )[name]
+    assert (theirs.action_space.n, theirs.observation_space.n) == (
+        ours.action_count,
+        ours.observation_size,
+    )
     actions = np.random.default_rng(0).integers(0, 4, ours.card_count - 1)
     shown, found = episode(ours, 5, actions)
     places = {suit: iter(np.flatnonzero(theirs.deck.suits_idx == suit)) for suit in range(4)}

@@ -28,7 +28,10 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
     """With credit at the full depth the online rule is exact, and so is a window that holds the episode."""
     make = ft.LRU.factory(state_size=3)
     network = ft.Network(2, 3, model_size=4, depth=1, cell=make, key=jax.random.key(1))
-    method, options = ft.rl.ActorCritic(entropy=entropy), {"optimizer": optax.sgd(0.0), "discount": 0.9}
+    method, options = (
+        ft.rl.ActorCritic(entropy=entropy),
+        {"optimizer": optax.sgd(0.0), "discount": 0.9},
+    )
     rolling = benchmark("agents.rolling").RollingAgent
     exact = traces(ft.rl.Agent(network, method, rule=ft.ONLINE.with_depth(1), **options))
     whole, short = (traces(rolling(network, method, reach=reach, **options)) for reach in (5, 2))
@@ -36,7 +39,12 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
     for a, b, c in zip(exact, whole, short, strict=True):
         for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
             np.testing.assert_allclose(y, x, atol=1e-12)
-        apart.append(max(np.abs(x - z).max() for x, z in zip(jax.tree.leaves(a), jax.tree.leaves(c), strict=True)))
+        apart.append(
+            max(
+                np.abs(x - z).max()
+                for x, z in zip(jax.tree.leaves(a), jax.tree.leaves(c), strict=True)
+            )
+        )
     # A window of two steps is exact for the first two steps of an episode, and not beyond.
     assert apart[1] < 1e-12 < 1e-6 < apart[2]
 
@@ -45,17 +53,25 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
 def test_generalised_advantages_by_their_definition(benchmark):
     ppo = benchmark("agents.ppo")
     draw = np.random.default_rng(0)
-    reward, value, done = draw.normal(size=(6, 2)), draw.normal(size=(7, 2)), draw.random((6, 2)) < 0.3
+    reward, value, done = (
+        draw.normal(size=(6, 2)),
+        draw.normal(size=(7, 2)),
+        draw.random((6, 2)) < 0.3,
+    )
     empty = jax.numpy.zeros((6, 2))
     moments = ppo.Moment(empty, empty, empty, empty, value[:6], reward, done, empty)
     with jax.numpy_dtype_promotion("standard"):
-        found = ppo.advantages(PPO, jax.tree.map(jax.numpy.asarray, moments), jax.numpy.asarray(value[6]))
+        found = ppo.advantages(
+            PPO, jax.tree.map(jax.numpy.asarray, moments), jax.numpy.asarray(value[6])
+        )
     for stream in range(2):
         for t in range(6):
             total, weight = 0.0, 1.0
             for k in range(t, 6):
                 goes_on = 0.9 * (1 - done[k, stream])
-                total += weight * (reward[k, stream] + goes_on * value[k + 1, stream] - value[k, stream])
+                total += weight * (
+                    reward[k, stream] + goes_on * value[k + 1, stream] - value[k, stream]
+                )
                 weight *= goes_on * ppo.GAE
             np.testing.assert_allclose(found[t, stream], total)
 
@@ -69,7 +85,17 @@ def test_every_baseline_gives_a_record(benchmark):
         place = {"environment": "trace", "length": 3, "steps": 500, "seeds": [0]}
         for way, reach in (("feed-forward", 1), ("rolling", 2)):
             assert len(own.learn({**place, "way": way, "reach": reach})["curves"][0]) == 50
-        chain = {"environment": "chain", "length": 3, "way": "online", "reach": None, "steps": 200, "rounds": 1}
+        chain = {
+            "environment": "chain",
+            "length": 3,
+            "way": "online",
+            "reach": None,
+            "steps": 200,
+            "rounds": 1,
+        }
         assert costs.sizes(chain)["operations"] > 1e5
         held = costs.memory(chain)
-        assert held["live_arrays"][0] == held["live_arrays"][1] and held["live_bytes"][0] == held["live_bytes"][1]
+        assert (
+            held["live_arrays"][0] == held["live_arrays"][1]
+            and held["live_bytes"][0] == held["live_bytes"][1]
+        )

@@ -31,7 +31,11 @@ def test_the_spectral_radius_is_that_of_the_jacobian(make):
         block, state = network.block(i), h[i]
         z = block.before(x)
         found.append(largest(block.cell, state, z))
-        x = block.after(x, block.cell.readout(block.cell.step(block.cell.coefficients(), state, state, z), z), None)
+        x = block.after(
+            x,
+            block.cell.readout(block.cell.step(block.cell.coefficients(), state, state, z), z),
+            None,
+        )
     np.testing.assert_allclose(jax.jit(spectral_radius)(network, h, xs[5]), max(found), rtol=1e-3)
 
 
@@ -49,7 +53,9 @@ def test_every_cell_has_a_radius_and_a_range(name):
 
 
 def test_a_module_is_dead_if_neither_part_of_its_state_moves():
-    h = jnp.array([[[1 + 1j, 2.0, 0.0]], [[1.0, 1.0, 1.0]]])  # two layers, one stream, three modules
+    h = jnp.array(
+        [[[1 + 1j, 2.0, 0.0]], [[1.0, 1.0, 1.0]]]
+    )  # two layers, one stream, three modules
     still = Range.empty(h).including(h).including(h)
     assert float(still.dead()) == 1
     moved = still.including(h.at[0, 0, 0].add(0.1j).at[1, 0, 2].add(-0.1))
@@ -57,7 +63,11 @@ def test_a_module_is_dead_if_neither_part_of_its_state_moves():
 
 
 def test_a_module_is_trained_if_any_coefficient_changes():
-    network = ft.Network(2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+    network = ft.Network(
+        2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+    )
     assert float(untrained(network, network)) == 1
-    changed = eqx.tree_at(lambda n: n.blocks.cell.B_re, network, network.blocks.cell.B_re.at[0, 1, 2].add(0.1))
+    changed = eqx.tree_at(
+        lambda n: n.blocks.cell.B_re, network, network.blocks.cell.B_re.at[0, 1, 2].add(0.1)
+    )
     np.testing.assert_allclose(untrained(network, changed), 5 / 6)

@@ -29,5 +29,7 @@ def test_a_number_out_of_range_is_refused_by_its_name(name, value):
 
 
 def test_the_ends_of_the_ranges_are_allowed():
-    AgentConfig(epsilon=0.0, epsilon_steps=1, discount=1.0, trace_decay=0.0, entropy=0.0, learning_rate=1e-9)
+    AgentConfig(
+        epsilon=0.0, epsilon_steps=1, discount=1.0, trace_decay=0.0, entropy=0.0, learning_rate=1e-9
+    )
     AgentConfig(epsilon=1.0, discount=0.0, trace_decay=1.0, actor_weight=0.0)

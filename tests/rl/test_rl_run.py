@@ -29,7 +29,12 @@ from foretrace.rl._program import advance, begin, build
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
 STEPS = 20_000
-SMALL = {"network": NetworkConfig(1, 4, LRU(3)), "log_every": 10, "checkpoint_every": 20, "steps": 60}
+SMALL = {
+    "network": NetworkConfig(1, 4, LRU(3)),
+    "log_every": 10,
+    "checkpoint_every": 20,
+    "steps": 60,
+}
 CONFIG = RLConfig(environment=MemoryChain(2), environments=2, **SMALL)
 
 
@@ -106,12 +111,17 @@ def test_the_report_names_task_and_score(finished):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("method", "entropy"), [("actor-critic", 0.01), ("actor-critic", 0.0), ("q-learning", 0.01)])
+@pytest.mark.parametrize(
+    ("method", "entropy"), [("actor-critic", 0.01), ("actor-critic", 0.0), ("q-learning", 0.01)]
+)
 def test_the_report_counts_all_that_an_environment_carries(method, entropy):
     config = dataclasses.replace(CONFIG, agent=AgentConfig(method, entropy=entropy))
     state = build(config).init()
     kept = jax.tree.leaves((state.trace, state.entropy_grads, state.carry))
-    count = sum(leaf.size * (2 if jax.numpy.iscomplexobj(leaf) else 1) for leaf in kept) // config.environments
+    count = (
+        sum(leaf.size * (2 if jax.numpy.iscomplexobj(leaf) else 1) for leaf in kept)
+        // config.environments
+    )
     assert f"carries {count:,} numbers" in _report._cost(config)
 
 
@@ -132,7 +142,9 @@ def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
         "4",
     ]
     options += ["--agent.method", method, "--run-dir", str(tmp_path / "run")]
-    assert cli.main(["rl", task, *options, "network.cell:lru", "--network.cell.state-size", "3"]) == 0
+    assert (
+        cli.main(["rl", task, *options, "network.cell:lru", "--network.cell.state-size", "3"]) == 0
+    )
     out = capsys.readouterr().out
     assert ("share of variance" if method == "prediction" else "return of an episode") in out
     assert cli.main(["check", str(tmp_path / "run")]) == 0
@@ -142,11 +154,21 @@ def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
 
 @pytest.mark.program
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
-    options = ["--steps=3000", "--log-every=10", "--checkpoint-every=20", "--network.depth=1", "--network.model-size=4"]
+    options = [
+        "--steps=3000",
+        "--log-every=10",
+        "--checkpoint-every=20",
+        "--network.depth=1",
+        "--network.model-size=4",
+    ]
     cell = ["network.cell:lru", "--network.cell.state-size=3"]
     command = [sys.executable, "-m", "foretrace", "rl", "memory-chain", *options]
-    subprocess.run([*command, "--run-dir", "whole", *cell], cwd=tmp_path, check=True, capture_output=True)
-    with subprocess.Popen([*command, "--run-dir", "killed", *cell], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+    subprocess.run(
+        [*command, "--run-dir", "whole", *cell], cwd=tmp_path, check=True, capture_output=True
+    )
+    with subprocess.Popen(
+        [*command, "--run-dir", "killed", *cell], cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as process:
         while not (tmp_path / "killed" / "checkpoint.safetensors").exists():
             assert process.poll() is None
             time.sleep(0.01)
@@ -167,7 +189,9 @@ def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"checkpoint_every=30 must be a multiple"):
         RLConfig(log_every=20, checkpoint_every=30)
     with pytest.raises(ValueError, match="scale_rewards=True does not fit"):
-        RLConfig(environment=TraceConditioning(), agent=AgentConfig("prediction", scale_rewards=True))
+        RLConfig(
+            environment=TraceConditioning(), agent=AgentConfig("prediction", scale_rewards=True)
+        )
 
 
 class Torn(MemoryChain):
@@ -211,7 +235,9 @@ def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
 
         state, _ = environment.reset(jax.random.key(0))
         _, found = jax.lax.scan(act, state, jax.random.split(jax.random.key(1), STEPS))
-        return *found, *jax.vmap(lambda state: environment.value(state, discount))(jax.numpy.arange(4))
+        return *found, *jax.vmap(lambda state: environment.value(state, discount))(
+            jax.numpy.arange(4)
+        )
 
     states, rewards, values, known = map(np.asarray, run())
     returns, total = np.zeros(STEPS), 0.0
@@ -224,9 +250,23 @@ def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
 
 @pytest.mark.full
 def test_divergence_ends_with_the_last_good_state_and_exit_code_1(tmp_path, capsys):
-    words = ["--steps=40", "--log-every=10", "--checkpoint-every=20", "--network.depth=1", "--network.model-size=4"]
-    words += ["--environment.length=2", "--agent.learning-rate=1e30", "--run-dir", str(tmp_path / "one")]
-    assert cli.main(["rl", "memory-chain", *words, "network.cell:lru", "--network.cell.state-size=3"]) == 1
+    words = [
+        "--steps=40",
+        "--log-every=10",
+        "--checkpoint-every=20",
+        "--network.depth=1",
+        "--network.model-size=4",
+    ]
+    words += [
+        "--environment.length=2",
+        "--agent.learning-rate=1e30",
+        "--run-dir",
+        str(tmp_path / "one"),
+    ]
+    assert (
+        cli.main(["rl", "memory-chain", *words, "network.cell:lru", "--network.cell.state-size=3"])
+        == 1
+    )
     assert "learning has diverged" in capsys.readouterr().err
     kept = load_file(tmp_path / "one" / "checkpoint.safetensors")
     assert all(np.isfinite(array).all() for name, array in kept.items() if array.dtype.kind == "f")
@@ -257,9 +297,14 @@ int main(void)
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 @pytest.mark.parametrize("normalize", fast([True, False]))
 def test_the_network_of_an_agent_is_exported_with_its_normalisation(normalize, tmp_path, capsys):
-    config = dataclasses.replace(CONFIG, agent=dataclasses.replace(CONFIG.agent, normalize_observations=normalize))
+    config = dataclasses.replace(
+        CONFIG, agent=dataclasses.replace(CONFIG.agent, normalize_observations=normalize)
+    )
     run = _run.train(config, tmp_path / "run", show_progress=False).run
-    assert cli.main(["export", str(run.path), "--format", "c", "--out", str(tmp_path / "agent.c")]) == 0
+    assert (
+        cli.main(["export", str(run.path), "--format", "c", "--out", str(tmp_path / "agent.c")])
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.count("kB") == 4 and "bytes of code and constants" in out
     agent, state = _run.agent_of(run.path)
@@ -269,7 +314,19 @@ def test_the_network_of_an_agent_is_exported_with_its_normalisation(normalize, t
     expected, _ = ft.forward(state.network, None, jax.numpy.asarray(xs))
     (tmp_path / "main.c").write_text(MAIN)
     real = "double" if expected.dtype == np.float64 else "float"
-    call = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"-DREAL={real}", "-o", "main", "main.c", "agent.c", "-lm"]
+    call = [
+        "cc",
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-DREAL={real}",
+        "-o",
+        "main",
+        "main.c",
+        "agent.c",
+        "-lm",
+    ]
     subprocess.run(call, cwd=tmp_path, check=True)
     found = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
     np.testing.assert_allclose(np.array(found.split(), float), expected[-1], rtol=1e-9, atol=1e-12)

@@ -47,7 +47,9 @@ def test_a_value_is_the_discounted_sum_of_what_follows(file, discount):
     scaled = (load - load.mean()) / load.std()
     values, known = series.values(discount)
     for t in (0, 7, ROWS - 2):
-        assert values[t] == pytest.approx(sum(discount**k * c for k, c in enumerate(scaled[t + 1 :])))
+        assert values[t] == pytest.approx(
+            sum(discount**k * c for k, c in enumerate(scaled[t + 1 :]))
+        )
         value, is_known = series.value(jnp.array(t), discount)
         assert float(value) == pytest.approx(values[t], rel=1e-5) and bool(is_known) == known[t]
     # 0.8^21 is the first power below a hundredth.
@@ -63,7 +65,9 @@ def test_simple_predictions_are_scored_on_the_rows_that_are_asked(file):
     found = series.references(0.5, 10, 30)
     whole, constant, last = found.values()
     assert constant == pytest.approx(values[10:30].var() / series.spread(0.5))
-    assert last == pytest.approx(np.mean((2 * scaled[10:30] - values[10:30]) ** 2) / series.spread(0.5))
+    assert last == pytest.approx(
+        np.mean((2 * scaled[10:30] - values[10:30]) ** 2) / series.spread(0.5)
+    )
     assert whole == 1
     assert series.references(0.5, ROWS - 3, ROWS) == {"the best constant for the whole file": 1.0}
 
@@ -109,9 +113,35 @@ def test_what_does_not_fit_is_named(file, tmp_path):
 def test_the_command_predicts_a_column(file, tmp_path, capsys):
     path, *_ = file
     run = tmp_path / "run"
-    options = ["--environment.path", path, "--environment.column", "load", "--observation.delay", "1", "--steps", "59"]
-    options += ["--agent.discount", "0.5", "--log-every", "10", "--checkpoint-every", "20", "--run-dir", str(run)]
-    small = ["--network.depth", "1", "--network.model-size", "4", "network.cell:lru", "--network.cell.state-size", "3"]
+    options = [
+        "--environment.path",
+        path,
+        "--environment.column",
+        "load",
+        "--observation.delay",
+        "1",
+        "--steps",
+        "59",
+    ]
+    options += [
+        "--agent.discount",
+        "0.5",
+        "--log-every",
+        "10",
+        "--checkpoint-every",
+        "20",
+        "--run-dir",
+        str(run),
+    ]
+    small = [
+        "--network.depth",
+        "1",
+        "--network.model-size",
+        "4",
+        "network.cell:lru",
+        "--network.cell.state-size",
+        "3",
+    ]
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         assert cli.main(["rl", "series", *options, *small]) == 0
         out = capsys.readouterr().out
@@ -119,6 +149,8 @@ def test_the_command_predicts_a_column(file, tmp_path, capsys):
             assert words in out
         assert cli.main(["rl", "series", "--steps", "5"]) == 2
     assert "--environment.path FILE" in capsys.readouterr().err
-    assert len(json.loads((run / "config.json").read_text())["config"]["environment"]["digest"]) == 64
+    assert (
+        len(json.loads((run / "config.json").read_text())["config"]["environment"]["digest"]) == 64
+    )
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert all(np.isfinite(line["error"]) for line in lines)

@@ -31,8 +31,12 @@ def test_errors_are_shares_of_the_variance(load, series):
     assert found["mean"] == pytest.approx(4 / series.spread(DISCOUNT), rel=1e-3)
     constant = load.errors(series, DISCOUNT, steps, load.constant(series, DISCOUNT, steps))["mean"]
     last = np.arange(int(0.9 * steps), steps)
-    assert constant == pytest.approx(values[last][known[last]].var() / series.spread(DISCOUNT), rel=1e-3)
-    np.testing.assert_allclose(load.last_value(series, DISCOUNT, steps), series.cumulants()[:steps] * 10)
+    assert constant == pytest.approx(
+        values[last][known[last]].var() / series.spread(DISCOUNT), rel=1e-3
+    )
+    np.testing.assert_allclose(
+        load.last_value(series, DISCOUNT, steps), series.cumulants()[:steps] * 10
+    )
 
 
 def test_windows_hold_the_last_rows_and_nothing_else(load, series):
@@ -40,7 +44,9 @@ def test_windows_hold_the_last_rows_and_nothing_else(load, series):
     assert seen.shape == (10, 4) and (seen[:, 3] == 1).all()
     np.testing.assert_array_equal(seen[1:, 1:3], seen[:-1, :2])
     column = series.table.rows[:10, 0]
-    np.testing.assert_allclose(seen[9, 0], (column[9] - column.mean()) / column.std(ddof=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        seen[9, 0], (column[9] - column.mean()) / column.std(ddof=1), rtol=1e-6
+    )
 
 
 def test_linear_predictions_find_the_value_of_a_process_that_is_linear(load, series):

@@ -34,7 +34,11 @@ def test_moments_are_those_of_numpy(xs, shift):
     assert moments.variance == pytest.approx(float(exact.var()), rel=1e-6, abs=1e-6)
     again = Moments()
     again.restore(json.loads(json.dumps(moments.to_json())))
-    assert (again.count, again.mean, again.variance) == (moments.count, moments.mean, moments.variance)
+    assert (again.count, again.mean, again.variance) == (
+        moments.count,
+        moments.mean,
+        moments.variance,
+    )
 
 
 def test_moments_stay_exact_after_a_billion_rows():
@@ -43,7 +47,9 @@ def test_moments_stay_exact_after_a_billion_rows():
     for i in range(10_000):
         moments.update(5.0 + 2.0 * (-1) ** i)
     assert moments.count == MEMORY
-    assert moments.mean == pytest.approx(5.0, abs=2 / MEMORY) and moments.variance == pytest.approx(4.0, rel=1e-7)
+    assert moments.mean == pytest.approx(5.0, abs=2 / MEMORY) and moments.variance == pytest.approx(
+        4.0, rel=1e-7
+    )
     before = moments.mean
     moments.update(7.0)
     assert moments.mean - before == pytest.approx(2 / MEMORY, rel=1e-3)
@@ -51,7 +57,11 @@ def test_moments_stay_exact_after_a_billion_rows():
 
 def test_vocabularies_grow_up_to_their_capacity():
     words = Vocabulary(2, ["a"])
-    assert [words.add(w) for w in "abca"] == [0, 1, None, 0] and words.get("c") is None and len(words) == 2
+    assert (
+        [words.add(w) for w in "abca"] == [0, 1, None, 0]
+        and words.get("c") is None
+        and len(words) == 2
+    )
 
 
 def test_types_come_from_the_first_rows_and_can_be_overridden():
@@ -61,7 +71,11 @@ def test_types_come_from_the_first_rows_and_can_be_overridden():
     ]
     kinds = dict(infer_columns(rows, {}))
     assert kinds == dict(
-        zip("abcdef", ["numeric", "numeric", "time", "categorical", "numeric", "undecided"], strict=True)
+        zip(
+            "abcdef",
+            ["numeric", "numeric", "time", "categorical", "numeric", "undecided"],
+            strict=True,
+        )
     )
     assert dict(infer_columns(rows, {"a": "categorical", "b": None}))["a"] == "categorical"
     assert "b" not in dict(infer_columns(rows, {"b": None}))
@@ -80,24 +94,34 @@ def test_targets_are_classes_if_they_are_few_whole_numbers_or_text():
 @pytest.mark.parametrize("value", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-05:00"])
 def test_dates_out_of_range_are_missing(value):
     assert as_time(value) is None
-    np.testing.assert_array_equal(Encoder([Column("t", "time")])({"t": value}), [0, 0, 0, 0, 0, 0, 1])
+    np.testing.assert_array_equal(
+        Encoder([Column("t", "time")])({"t": value}), [0, 0, 0, 0, 0, 0, 1]
+    )
 
 
 def test_times():
-    assert as_time("1970-01-01T02:00:00+02:00") == 0 and as_time("yesterday") is None and as_time(3) is None
+    assert (
+        as_time("1970-01-01T02:00:00+02:00") == 0
+        and as_time("yesterday") is None
+        and as_time(3) is None
+    )
     encoder = Encoder([Column("t", "time")])
     np.testing.assert_allclose(encoder({"t": "1970-01-01 06:00"})[:2], [1, 0], atol=1e-12)
     np.testing.assert_array_equal(encoder({"t": "NaT"}), [0, 0, 0, 0, 0, 0, 1])
 
 
-@pytest.mark.parametrize("value", [None, "", " NaN", math.nan, "?", math.inf, "-inf", 1e300, "abc", 10**400])
+@pytest.mark.parametrize(
+    "value", [None, "", " NaN", math.nan, "?", math.inf, "-inf", 1e300, "abc", 10**400]
+)
 def test_what_is_not_a_number_is_masked_and_counted(value):
     encoder = settled()
     mean = encoder.numbers["x"].mean
     np.testing.assert_array_equal(encoder({"x": value}), [0, 1])
     np.testing.assert_array_equal(encoder({}), [0, 1])
     assert encoder.numbers["x"].mean == mean
-    assert sum(encoder.counts.values()) == 2 and is_missing(value) == (encoder.counts["missing"] == 2)
+    assert sum(encoder.counts.values()) == 2 and is_missing(value) == (
+        encoder.counts["missing"] == 2
+    )
 
 
 def test_outliers_follow_the_policy():
@@ -131,16 +155,24 @@ def test_unknown_categories_share_a_slot():
     encoder = Encoder([Column("c", "categorical")], categories=3)
     slots = [int(np.argmax(encoder({"c": c}))) for c in ("a", "b", "c", None, "a", 1)]
     assert slots == [1, 2, 0, 0, 1, 0] and encoder.counts["unknown categories"] == 2
-    assert int(np.argmax(encoder({"c": "z"}, learn=False))) == 0 and encoder.counts["unknown categories"] == 2
+    assert (
+        int(np.argmax(encoder({"c": "z"}, learn=False))) == 0
+        and encoder.counts["unknown categories"] == 2
+    )
 
 
 def test_new_columns_take_the_room_that_is_left_whatever_their_order():
-    one, two = Encoder(width=6, adopt=True, categories=2), Encoder(width=6, adopt=True, categories=2)
+    one, two = (
+        Encoder(width=6, adopt=True, categories=2),
+        Encoder(width=6, adopt=True, categories=2),
+    )
     a, b = one({"x": 1, "a": 2}), two({"a": 2, "x": 1})
     np.testing.assert_array_equal(a, b)
     assert list(one.columns) == ["a", "x"]
     one({"c": "red"}), one({"z": 1}), one({"z": 2}), one({"z": None})
-    assert list(one.columns) == ["a", "x", "c"] and one.counts["values of columns without room"] == 2
+    assert (
+        list(one.columns) == ["a", "x", "c"] and one.counts["values of columns without room"] == 2
+    )
     assert len(one.news) == 1 and one.news[0].startswith("'z' finds no room in 6 inputs")
     with pytest.raises(ValueError, match="no room for column 'x'"):
         Encoder(X, width=1)
@@ -157,7 +189,9 @@ def test_the_state_survives_json_exactly():
     columns = [*X, Column("c", "categorical"), Column("t", "time")]
     encoder, again = Encoder(columns), Encoder(columns)
     rng = np.random.default_rng(0)
-    rows = [{"x": rng.normal() / 3, "c": str(i % 5), "t": f"2020-01-0{1 + i % 9}"} for i in range(40)]
+    rows = [
+        {"x": rng.normal() / 3, "c": str(i % 5), "t": f"2020-01-0{1 + i % 9}"} for i in range(40)
+    ]
     for row in rows[:20]:
         encoder(row)
     again.restore(json.loads(json.dumps(encoder.to_json())))

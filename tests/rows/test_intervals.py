@@ -68,10 +68,14 @@ def test_a_margin_scales_with_its_errors_and_is_narrow_where_they_are_small():
 def test_intervals_of_more_coverage_hold_those_of_less():
     for kind in ("skewed", "follows itself"):
         _, intervals = follow(errors_of(kind, 500), 5)
-        found = np.array([intervals.margins(1.0, c) for c in (0.1, 0.5, 0.6, 0.8, 0.87, 0.9, 0.95, 0.97, 0.99)])
+        found = np.array(
+            [intervals.margins(1.0, c) for c in (0.1, 0.5, 0.6, 0.8, 0.87, 0.9, 0.95, 0.97, 0.99)]
+        )
         assert (np.diff(found, axis=0) >= 0).all()
         assert (found.sum(axis=1) >= 0).all()
-    with pytest.raises(ValueError, match=r"coverage=0\.999 must be above 0 and at most 0\.99: it is the share"):
+    with pytest.raises(
+        ValueError, match=r"coverage=0\.999 must be above 0 and at most 0\.99: it is the share"
+    ):
         intervals.margins(1.0, 0.999)
 
 

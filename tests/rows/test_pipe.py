@@ -29,7 +29,9 @@ def stdin(monkeypatch):
 
 
 def take(rows, count):
-    return [(row["x"], position.offset) for (row, position), _ in zip(rows, range(count), strict=False)]
+    return [
+        (row["x"], position.offset) for (row, position), _ in zip(rows, range(count), strict=False)
+    ]
 
 
 def test_what_was_read_ahead_is_handed_on(stdin):
@@ -62,7 +64,11 @@ def test_a_torn_row_is_read_only_where_its_rest_follows(stdin, monkeypatch, same
     lost = then.pipe.restore(state, quotes=True)
     more = [row["x"] for row, _ in then.rows(columns=("x", "y"))]
     assert more == [str(i) for i in (range(200, 400) if same else [*range(200, 250), 900])]
-    assert lost == ([] if same else ["the incomplete row at the end of the earlier input, of 2 bytes, is dropped"])
+    assert lost == (
+        []
+        if same
+        else ["the incomplete row at the end of the earlier input, of 2 bytes, is dropped"]
+    )
 
 
 def test_a_killed_process_loses_rows_and_says_so(stdin):
@@ -94,7 +100,9 @@ def test_a_redirected_file_is_put_back(tmp_path, monkeypatch):
         assert state["unread"] == ""
         then = Source("-", "csv", hand_on=True)
         assert then.pipe.restore(state, quotes=True) == []
-        assert [row["x"] for row, _ in then.rows(columns=("x", "y"))] == [str(i) for i in range(100, 400)]
+        assert [row["x"] for row, _ in then.rows(columns=("x", "y"))] == [
+            str(i) for i in range(100, 400)
+        ]
 
 
 def test_a_compressed_pipe_says_that_it_cannot_go_on(stdin):
@@ -103,7 +111,10 @@ def test_a_compressed_pipe_says_that_it_cannot_go_on(stdin):
     first = Source("-", "csv", hand_on=True)
     assert len(take(first.rows(), 100)) == 100
     state = first.pipe.to_json(500, end=True)
-    assert state["unread"] == "" and "compressed" in Source("-", "csv").pipe.restore(state, quotes=True)[0]
+    assert (
+        state["unread"] == ""
+        and "compressed" in Source("-", "csv").pipe.restore(state, quotes=True)[0]
+    )
 
 
 def test_a_closed_standard_input_is_said(monkeypatch):
@@ -132,17 +143,30 @@ LINES = {"csv": b"%d,1\n", "jsonl": b'{"x": "%d", "y": 1}\n'}
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkeypatch, format):
-    bad, blank, line = {"csv": BAD, "jsonl": b"[" * 5000 + b"\n"}[format], BLANK[format], LINES[format]
+    bad, blank, line = (
+        {"csv": BAD, "jsonl": b"[" * 5000 + b"\n"}[format],
+        BLANK[format],
+        LINES[format],
+    )
     source, held = Source("-", format, bad_rows="skip", hand_on=True), []
     monkeypatch.setattr(
-        source.pipe, "_fill", lambda fill=source.pipe._fill: fill() and bool(held.append(len(source.pipe._held)) or 1)
+        source.pipe,
+        "_fill",
+        lambda fill=source.pipe._fill: fill() and bool(held.append(len(source.pipe._held)) or 1),
     )
-    pieces = [b"x,y\n" * (format == "csv") + line % 0, *[bad] * 100, line % 1, *[bad, blank] * 50, line % 2]
+    pieces = [
+        b"x,y\n" * (format == "csv") + line % 0,
+        *[bad] * 100,
+        line % 1,
+        *[bad, blank] * 50,
+        line % 2,
+    ]
     pieces += [*[blank] * 100, line % 3, *[bad] * 3, line % 4]
     threading.Thread(target=lambda: [stdin.write(piece) for piece in pieces]).start()
     rows = source.rows()
     _, first = next(rows)
-    # Nothing more is released: the rows behind the first one are in an unfinished chunk, and wait until it is full.
+    # Nothing more is released: the rows behind the first one are in an unfinished chunk, and wait
+    # until it is full.
     source.pipe.release(first.offset)
     found = [next(rows) for _ in range(4)]
     assert [row["x"] for row, _ in found] == ["1", "2", "3", "4"] and found[-1][1].bad == 153
@@ -170,17 +194,27 @@ def test_a_redirected_file_with_bad_rows_is_put_back_with_them(tmp_path, monkeyp
         assert (state["unread"], state["bad"]) == ("", [])
         then = Source("-", "csv", bad_rows="skip", hand_on=True)
         assert then.pipe.restore(state, quotes=True) == []
-        assert [(row["x"], place.bad) for row, place in then.rows(columns=("x", "y"))] == [("1", 9), ("2", 10)]
+        assert [(row["x"], place.bad) for row, place in then.rows(columns=("x", "y"))] == [
+            ("1", 9),
+            ("2", 10),
+        ]
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["good", "bad", "blank", "quote"]), st.integers(0, 30)), max_size=40), st.data()
+    st.lists(
+        st.tuples(st.sampled_from(["good", "bad", "blank", "quote"]), st.integers(0, 30)),
+        max_size=40,
+    ),
+    st.data(),
 )
 def test_a_pipe_with_rows_to_be_skipped_goes_on_anywhere_as_if_it_were_one(kinds, data):
     texts = {"good": '%d,"%s"\n', "bad": "%d,%s,\n", "blank": "\n", "quote": '%d,"%s\n'}
     lines = [
         "x,y\n",
-        *(texts[kind] % (i, "a" * size) if kind != "blank" else "\n" for i, (kind, size) in enumerate(kinds)),
+        *(
+            texts[kind] % (i, "a" * size) if kind != "blank" else "\n"
+            for i, (kind, size) in enumerate(kinds)
+        ),
     ]
     stream = "".join(lines).encode()
     whole = [(row["x"], position.bad) for row, position in _rows_of(stream)[1]]

@@ -29,7 +29,10 @@ def write(path, rows, *, is_torn=False):
         lines = [f"{x} {y}" for x, y in rows]
     else:
         delimiter = "\t" if path.suffix == ".tsv" else ","
-        lines = [f"x{delimiter}y", *(f'{x}{delimiter}"{y.replace(chr(34), chr(34) * 2)}"' for x, y in rows)]
+        lines = [
+            f"x{delimiter}y",
+            *(f'{x}{delimiter}"{y.replace(chr(34), chr(34) * 2)}"' for x, y in rows),
+        ]
     data = ("\n".join(lines) + "\n" * (not is_torn)).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
@@ -38,7 +41,11 @@ CHANGES = {
     "nothing": lambda rows, other, at: rows,
     "rotated": lambda rows, other, at: other,
     "appended": lambda rows, other, at: [*rows, *other],
-    "edited in place": lambda rows, other, at: [*rows[:at], (rows[at][0] ^ 1, rows[at][1]), *rows[at + 1 :]],
+    "edited in place": lambda rows, other, at: [
+        *rows[:at],
+        (rows[at][0] ^ 1, rows[at][1]),
+        *rows[at + 1 :],
+    ],
     "cut": lambda rows, other, at: rows[: at + 1],
     "row lost": lambda rows, other, at: [*rows[:at], *rows[at + 1 :]] or rows,
     "rows swapped": lambda rows, other, at: [*rows[at:], *rows[:at]],
@@ -47,13 +54,26 @@ CHANGES = {
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @settings(max_examples=25)
-@given(rows=TABLES, other=TABLES, change=st.sampled_from(sorted(CHANGES)), torn=st.booleans(), data=st.data())
-def test_what_is_read_on_belongs_to_what_was_read(tmp_path_factory, suffix, rows, other, change, torn, data):
+@given(
+    rows=TABLES,
+    other=TABLES,
+    change=st.sampled_from(sorted(CHANGES)),
+    torn=st.booleans(),
+    data=st.data(),
+)
+def test_what_is_read_on_belongs_to_what_was_read(
+    tmp_path_factory, suffix, rows, other, change, torn, data
+):
     path = tmp_path_factory.mktemp("replaced") / f"a.{suffix}"
     write(path, rows, is_torn=torn)
     whole = [(row, position) for row, position in Source(str(path)).rows() if not position.is_torn]
     done = whole[: data.draw(st.integers(0, len(whole)), label="rows read before")]
-    write(path, CHANGES[change](rows, other, data.draw(st.integers(0, len(rows) - 1), label="place of the change")))
+    write(
+        path,
+        CHANGES[change](
+            rows, other, data.draw(st.integers(0, len(rows) - 1), label="place of the change")
+        ),
+    )
     present = [row for row, _ in Source(str(path)).rows()]
     before = [row for row, _ in done]
     try:
@@ -75,8 +95,13 @@ def test_a_line_is_never_read_from_its_middle(tmp_path, name):
     header = "x,y\n" if name == "a.csv" else ""
     path.write_text(header + "".join(line % (i * 1000) for i in range(60)))
     *_, (_, position) = list(Source(str(path)).rows())[:50]
-    path.write_text(header + "".join(line % (71_032 + 10**8 * i) for i in range(60)))  # as by log rotation
-    with pytest.raises(ReplacedError, match="up to line 5[01], are not those that were read.*original file.*new run"):
+    path.write_text(
+        header + "".join(line % (71_032 + 10**8 * i) for i in range(60))
+    )  # as by log rotation
+    with pytest.raises(
+        ReplacedError,
+        match="up to line 5[01], are not those that were read.*original file.*new run",
+    ):
         next(Source(str(path)).rows(position))
 
 

@@ -61,7 +61,10 @@ def test_constant_rows_leave_the_variance_that_is_computed_for_them():
     moments = after(MEMORY, mean=3.0)
     for _ in range(1000):
         moments.learn(3.0, BOUND)
-    assert moments.variance == pytest.approx((1 - 1 / MEMORY) ** 1000, rel=1e-9) and moments.mean == 3.0
+    assert (
+        moments.variance == pytest.approx((1 - 1 / MEMORY) ** 1000, rel=1e-9)
+        and moments.mean == 3.0
+    )
 
 
 @pytest.mark.parametrize("values", [[1e9], [1e9, 0.5] * 20, [1e9] * (NEW_LEVEL - 1)])

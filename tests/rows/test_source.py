@@ -16,7 +16,9 @@ from pyarrow import parquet
 from foretrace._rows.lines import MAX_LINE, SourceError
 from foretrace._rows.source import Position, Source, detect_format
 
-ROWS = [{"t": str(i), "name": f'a "b", {i}\nü' if i % 3 else "", "y": str(i * 0.5)} for i in range(25)]
+ROWS = [
+    {"t": str(i), "name": f'a "b", {i}\nü' if i % 3 else "", "y": str(i * 0.5)} for i in range(25)
+]
 
 
 def as_csv(rows, delimiter=","):
@@ -33,7 +35,9 @@ def write(path, data):
     return str(path)
 
 
-@pytest.fixture(params=["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.txt", "a.txt.gz"])
+@pytest.fixture(
+    params=["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.txt", "a.txt.gz"]
+)
 def file(request, tmp_path):
     """Return a source of each format and the rows that it holds."""
     path = tmp_path / request.param
@@ -72,7 +76,9 @@ def test_reading_is_lazy(tmp_path, monkeypatch):
 @pytest.mark.parametrize("header", [True, False])
 def test_a_pipe_goes_on_from_now(monkeypatch, header):
     data = b"x,y\n" * header + b"1,2\n"
-    monkeypatch.setattr(sys, "stdin", type("In", (), {"buffer": io.BufferedReader(io.BytesIO(data))}))
+    monkeypatch.setattr(
+        sys, "stdin", type("In", (), {"buffer": io.BufferedReader(io.BytesIO(data))})
+    )
     rows = list(Source("-", "csv").rows(Position(row=7, offset=99), ("x", "y")))
     assert [(row, position.row) for row, position in rows] == [({"x": "1", "y": "2"}, 8)]
 
@@ -122,7 +128,9 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path):
     assert list(Source(path, bad_rows="skip").rows(found[0][1])) == found[1:]
     path = write(tmp_path / "a.jsonl", '{"a": 1}\n3\n{"a": 2}\n')
     assert [position.bad for _, position in Source(path, bad_rows="skip").rows()] == [0, 1]
-    assert list(Source(write(tmp_path / "b.csv", "a\n\xe4\n".encode("latin-1")), encoding="latin-1").rows())
+    assert list(
+        Source(write(tmp_path / "b.csv", "a\n\xe4\n".encode("latin-1")), encoding="latin-1").rows()
+    )
 
 
 @pytest.mark.parametrize("opening", ['"5,6', '5,"6', '5,"6"x', '"5,"6'])
@@ -131,10 +139,22 @@ def test_an_open_quote_costs_only_its_own_line(tmp_path, opening, closing):
     rows = [f"{i},{i}" for i in range(3000)]
     data = "a,b\n1,2\n" + opening + "\n" + "\n".join(rows) + "\n" + closing + "9,9\n"
     found = list(Source(write(tmp_path / "a.csv", data), bad_rows="skip").rows())
-    assert [row["a"] for row, _ in found] == ["1", *map(str, range(3000)), *["7"] * bool(closing), "9"]
-    assert found[-1][1].bad == 1 and found[-1][1].offset == len(data) and found[-1][1].line == data.count("\n")
+    assert [row["a"] for row, _ in found] == [
+        "1",
+        *map(str, range(3000)),
+        *["7"] * bool(closing),
+        "9",
+    ]
+    assert (
+        found[-1][1].bad == 1
+        and found[-1][1].offset == len(data)
+        and found[-1][1].line == data.count("\n")
+    )
     for i in (0, 1, 1500, len(found) - 1):
-        assert list(Source(str(tmp_path / "a.csv"), bad_rows="skip").rows(found[i][1])) == found[i + 1 :]
+        assert (
+            list(Source(str(tmp_path / "a.csv"), bad_rows="skip").rows(found[i][1]))
+            == found[i + 1 :]
+        )
 
 
 def test_what_cannot_be_opened_says_why(tmp_path):
@@ -165,12 +185,22 @@ def test_a_line_without_end_is_refused_in_bounded_memory():
     except ValueError as error:
         print(error, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     message, _, grown = done.stdout.strip().rpartition(" ")
     assert "a row of more than" in message and int(grown) < 50
 
 
-@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5), min_size=2, max_size=2)))
+@given(
+    st.lists(
+        st.lists(
+            st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5),
+            min_size=2,
+            max_size=2,
+        )
+    )
+)
 def test_any_table_is_read_back_from_any_row(tmp_path_factory, table):
     path = tmp_path_factory.mktemp("table") / "a.csv"
     rows = [dict(zip(("a", "b"), row, strict=True)) for row in table]

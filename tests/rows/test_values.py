@@ -20,7 +20,10 @@ pd = pytest.importorskip("pandas")
 
 NOTHING = [
     None,
-    *(kind("nan") for kind in (float, np.float16, np.float32, np.float64, Decimal, ml_dtypes.bfloat16)),
+    *(
+        kind("nan")
+        for kind in (float, np.float16, np.float32, np.float64, Decimal, ml_dtypes.bfloat16)
+    ),
     Decimal("sNaN"),
     np.datetime64("NaT"),
     np.datetime64("NaT", "ns"),
@@ -66,7 +69,16 @@ def test_every_kind_of_nothing_is_missing():
     assert [is_absent(value) for value in NOTHING] == [True] * len(NOTHING)
     assert [is_missing(text) for text in TEXTS] == [True] * len(TEXTS)
     assert [is_absent(text) for text in TEXTS] == [True] + [False] * (len(TEXTS) - 1)
-    for value in (0, "0", False, np.float32(0), np.array([1, 2]), datetime.date(2024, 1, 1), [], b""):
+    for value in (
+        0,
+        "0",
+        False,
+        np.float32(0),
+        np.array([1, 2]),
+        datetime.date(2024, 1, 1),
+        [],
+        b"",
+    ):
         assert not is_absent(value) and not is_missing(value)
 
 
@@ -86,11 +98,17 @@ def test_the_kind_is_that_of_the_first_value_that_is_there(data):
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
     late = [data.draw(st.lists(missing, max_size=4)) for _ in kinds]
     values = [data.draw(st.lists(VALUES[kind], min_size=3, max_size=3)) for kind in kinds]
-    encoder, sure = Encoder(width=200, adopt=True), Encoder([Column(i, kind) for i, kind in enumerate(kinds)])
+    encoder, sure = (
+        Encoder(width=200, adopt=True),
+        Encoder([Column(i, kind) for i, kind in enumerate(kinds)]),
+    )
     columns = [[*before, *after] for before, after in zip(late, values, strict=True)]
     for t in range(7):
         row = {i: column[t] for i, column in enumerate(columns) if t < len(column)}
-        a, b = encoder(row), sure({i: None if t < len(late[i]) else value for i, value in row.items()})
+        a, b = (
+            encoder(row),
+            sure({i: None if t < len(late[i]) else value for i, value in row.items()}),
+        )
         for i, (kind, at) in encoder.columns.items():
             if t >= len(late[i]):
                 assert kind == kinds[i]
@@ -98,7 +116,9 @@ def test_the_kind_is_that_of_the_first_value_that_is_there(data):
                 np.testing.assert_array_equal(a[at : at + size], b[place : place + size])
     assert not encoder.undecided and np.isfinite(a).all()
     again = Encoder(width=200, adopt=True)
-    again.restore(json.loads(json.dumps(encoder.to_json())) | {"columns": encoder.to_json()["columns"]})
+    again.restore(
+        json.loads(json.dumps(encoder.to_json())) | {"columns": encoder.to_json()["columns"]}
+    )
     np.testing.assert_array_equal(again(row), encoder(row))
 
 
@@ -106,7 +126,10 @@ def test_a_column_of_a_file_without_values_in_its_first_rows():
     columns = [Column("x", "numeric"), Column("late", "undecided")]
     for value, kind in (("7", "numeric"), ("red", "categorical"), ("2024-01-31", "time")):
         encoder = Encoder(columns)
-        assert encoder({"x": 1, "late": "NA"})[2:4].tolist() == [0, 1] and encoder.number_places == (0, 2)
+        assert encoder({"x": 1, "late": "NA"})[2:4].tolist() == [
+            0,
+            1,
+        ] and encoder.number_places == (0, 2)
         before = json.loads(json.dumps(encoder.to_json()))
         vector = encoder({"x": 1, "late": value})
         assert encoder.columns["late"][0] == kind and not encoder.counts["not a number"]
@@ -114,7 +137,9 @@ def test_a_column_of_a_file_without_values_in_its_first_rows():
         again.restore(saved)
         np.testing.assert_array_equal(again({"x": 1, "late": value}, learn=False), vector)
         encoder.restore(before)  # a refused row is undone
-        assert json.loads(json.dumps(encoder.to_json())) == before and list(encoder.undecided) == ["late"]
+        assert json.loads(json.dumps(encoder.to_json())) == before and list(encoder.undecided) == [
+            "late"
+        ]
 
 
 def test_a_value_that_cannot_be_used_is_told_once():
@@ -127,7 +152,9 @@ def test_a_value_that_cannot_be_used_is_told_once():
     assert "'y' finds no room in 2 inputs" in encoder.news[0]
 
 
-@pytest.mark.parametrize("text", ["1_000", "2%", "2,5", "1 000", "0x10", b"1", 1j, np.complex64(1), [1], np.ones(2)])
+@pytest.mark.parametrize(
+    "text", ["1_000", "2%", "2,5", "1 000", "0x10", b"1", 1j, np.complex64(1), [1], np.ones(2)]
+)
 def test_what_is_no_number(text):
     assert as_number(text) is None and infer_kind([text]) == "categorical"
 
@@ -146,9 +173,15 @@ def test_dates_are_no_numbers_and_durations_are():
 def test_labels_are_taken_as_they_are(labels):
     for as_text in (True, False):
         target = ClassTarget(16, as_text=as_text)
-        assert [target.learn(label) for label in (*labels, *TEXTS[1:])][: len(labels)] == [*range(len(labels))]
-        assert target.classes.values[: len(labels)] == labels and not target.counts["missing targets"]
-        assert target.learn("") is None and all(target.learn(nothing) is None for nothing in NOTHING)
+        assert [target.learn(label) for label in (*labels, *TEXTS[1:])][: len(labels)] == [
+            *range(len(labels))
+        ]
+        assert (
+            target.classes.values[: len(labels)] == labels and not target.counts["missing targets"]
+        )
+        assert target.learn("") is None and all(
+            target.learn(nothing) is None for nothing in NOTHING
+        )
 
 
 EQUAL = [1, 1.0, True, np.int64(1), np.float32(1), np.bool_(True), Decimal("1.0"), np.array([1])]
@@ -167,7 +200,9 @@ def test_equal_values_are_one_class_and_have_the_name_of_the_first(as_text):
             assert again.learn(b) == 0 and again.classes.values == target.classes.values
     target = ClassTarget(4, as_text=as_text)
     # Rows of a file tell no number from its text; values of Python do.
-    assert [target.learn(label) for label in (True, "1", "1.0")] == ([0, 0, 1] if as_text else [0, 1, 2])
+    assert [target.learn(label) for label in (True, "1", "1.0")] == (
+        [0, 0, 1] if as_text else [0, 1, 2]
+    )
     assert target.describe(np.array([9.0, 0, 0, 0]))[0] is True
 
 
@@ -176,6 +211,6 @@ def test_a_class_without_room_is_told_once():
     for label in "abcdcd":
         target.learn(label)
     assert target.news == [
-        "the class 'c' is one more than the 2 there is room for, so it is neither learned nor predicted, "
-        "as are all later ones; raise `classes`"
+        "the class 'c' is one more than the 2 there is room for, so it is neither learned nor "
+        "predicted, as are all later ones; raise `classes`"
     ]

@@ -16,7 +16,9 @@ DEPTHS = st.builds(
     st.builds(Depth, st.integers(1, 9), st.integers(0, 9), st.integers(1, 99), st.booleans())
     | st.builds(Depth, st.integers(1, 9), st.integers(0, 9)),
 )
-SKETCHES = st.integers(1, 20).map(lambda number: dataclasses.replace(ft.UORO, credit=Sketches(number)))
+SKETCHES = st.integers(1, 20).map(
+    lambda number: dataclasses.replace(ft.UORO, credit=Sketches(number))
+)
 ANY = st.sampled_from(list(RULES.values())) | DEPTHS | SKETCHES
 
 
@@ -27,7 +29,9 @@ def test_a_rule_comes_back_from_its_text(rule, spaced):
 
 
 def test_a_text_is_a_rule_wherever_one_is_given():
-    network = ft.Network(2, 3, model_size=4, depth=2, cell=ft.MinGRU.factory(), key=jax.random.key(0))
+    network = ft.Network(
+        2, 3, model_size=4, depth=2, cell=ft.MinGRU.factory(), key=jax.random.key(0)
+    )
     rule = dataclasses.replace(ft.ONLINE, credit=Depth(2, groups=1))
     assert ft.carry_size(network, "online(depth=2, groups=1)") == ft.carry_size(network, rule)
     assert ft.rule(" Online ") is ft.ONLINE
@@ -39,12 +43,18 @@ def test_a_text_is_a_rule_wherever_one_is_given():
         ("", "is unknown; choose one of BPTT"),
         ("onlin(depth=2)", "is unknown; choose one of BPTT"),
         ("online(depth=2", "is unknown; choose one of BPTT"),
-        ("online()", "'' is not an option of ONLINE; write each once, as depth=2, among depth, groups"),
+        (
+            "online()",
+            "'' is not an option of ONLINE; write each once, as depth=2, among depth, groups",
+        ),
         ("online(2)", "'2' is not an option of ONLINE"),
         ("online(depth=-1)", "'depth=-1' is not an option"),
         ("online(depth=1, depth=2)", "'depth=2' is not an option of ONLINE; write each once"),
         ("online(columns=2)", "'columns=2' is not an option"),
-        ("uoro(depth=2)", "'depth=2' is not an option of UORO; write each once, as sketches=2, among sketches"),
+        (
+            "uoro(depth=2)",
+            "'depth=2' is not an option of UORO; write each once, as sketches=2, among sketches",
+        ),
         ("bptt(depth=2)", "use it with ONLINE"),
         ("online(groups=2)", "needs a depth of at least 1"),
         ("online(depth=2, by_memory=True)", "set modules"),

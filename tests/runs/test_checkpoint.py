@@ -31,7 +31,11 @@ def make_network(cell):
 
 
 def make_learner(cell=None, optimizer=None, rule=ft.ONLINE, network=None, **options):
-    network = make_network(ft.LRU.factory(state_size=3) if cell is None else cell) if network is None else network
+    network = (
+        make_network(ft.LRU.factory(state_size=3) if cell is None else cell)
+        if network is None
+        else network
+    )
     optimizer = ft.adamw(1e-2, steps=50) if optimizer is None else optimizer
     return ft.Learner(network, rule=rule, optimizer=optimizer, loss=LOSS, **options)
 
@@ -51,14 +55,21 @@ def saved(tmp_path_factory, default_promotion):
 
 def raw(state):
     leaves = jax.tree.leaves(state)
-    return [np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in leaves]
+    return [
+        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in leaves
+    ]
 
 
 def same(a, b):
-    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(raw(a), raw(b), strict=True))
+    return all(
+        x.dtype == y.dtype and np.array_equal(x, y) for x, y in zip(raw(a), raw(b), strict=True)
+    )
 
 
-@pytest.mark.parametrize("cell", fast([CELLS["lru"], CELLS["gru"], CELLS["lstm"]]), ids=["lru", "gru", "lstm"])
+@pytest.mark.parametrize(
+    "cell", fast([CELLS["lru"], CELLS["gru"], CELLS["lstm"]]), ids=["lru", "gru", "lstm"]
+)
 def test_a_resumed_run_is_bit_identical(tmp_path, cell):
     learner = make_learner(cell=cell)
     state = learner.init(jax.random.key(7))
@@ -99,7 +110,9 @@ def test_memory_order_does_not_matter(tmp_path):
     network = jax.tree.map(lambda x: x, state.network)
     object.__setattr__(network.encoder, "weight", turned)
     ft.save(tmp_path / "state", state._replace(network=network))
-    np.testing.assert_array_equal(ft.load(tmp_path / "state", learner).network.encoder.weight, turned)
+    np.testing.assert_array_equal(
+        ft.load(tmp_path / "state", learner).network.encoder.weight, turned
+    )
 
 
 def test_a_truncated_file_is_a_clear_error(tmp_path):
@@ -144,7 +157,10 @@ def test_a_64_bit_checkpoint_is_not_rounded_silently(tmp_path):
             return {"weight": jnp.ones(3)}
 
     ft.save(tmp_path / "state", Weights().init())
-    with jax.enable_x64(False), pytest.raises(ft.CheckpointError, match=r"float64.*set jax_enable_x64"):
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ft.CheckpointError, match=r"float64.*set jax_enable_x64"),
+    ):
         ft.load(tmp_path / "state", Weights())
 
 
@@ -190,7 +206,9 @@ def test_threads_that_write_one_new_file_leave_it_whole(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [path.read_text()] == [line * 1000 for line in found] and list(tmp_path.iterdir()) == [path]
+    assert [path.read_text()] == [line * 1000 for line in found] and list(tmp_path.iterdir()) == [
+        path
+    ]
 
 
 class Bomb:
@@ -208,7 +226,9 @@ def test_foreign_files_are_clear_errors_and_nothing_is_executed(tmp_path, monkey
     save_file({"a": np.zeros(3)}, tmp_path / "foreign")
     with pytest.raises(ft.CheckpointError, match="not one that foretrace"):
         ft.load(tmp_path / "foreign", learner)
-    save_file({"a": np.zeros(3)}, tmp_path / "future", metadata={"foretrace": json.dumps({"format": 99})})
+    save_file(
+        {"a": np.zeros(3)}, tmp_path / "future", metadata={"foretrace": json.dumps({"format": 99})}
+    )
     with pytest.raises(ft.CheckpointError, match="format 99"):
         ft.load(tmp_path / "future", learner)
     save_file({"a": np.zeros(3)}, tmp_path / "header", metadata={"foretrace": "[1"})

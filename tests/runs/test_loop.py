@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from foretrace._runs.loop import IN_FLIGHT, REFUSED_IN_A_ROW, Clock, DivergenceError, Pending, Refusals, Schedule
+from foretrace._runs.loop import (
+    IN_FLIGHT,
+    REFUSED_IN_A_ROW,
+    Clock,
+    DivergenceError,
+    Pending,
+    Refusals,
+    Schedule,
+)
 
 
 @pytest.mark.parametrize("last", [7, 8])

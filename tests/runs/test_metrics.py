@@ -27,20 +27,41 @@ def test_what_is_written_is_read(tmp_path):
         assert len(read_metrics(path)) == 2  # readable while it is written
     first, second = read_metrics(path)
     assert first == {"kind": "a", "step": 1, "loss": 1 / 3, "name": "x", "flag": True}
-    assert second == {"kind": "b", "step": 1, "layers": [0.5, 1.0], "by": {"w": [1.0, 1.0], "v": 0.25}}
+    assert second == {
+        "kind": "b",
+        "step": 1,
+        "layers": [0.5, 1.0],
+        "by": {"w": [1.0, 1.0], "v": 0.25},
+    }
 
 
 def test_nan_and_infinity_come_back(tmp_path):
     path = tmp_path / "metrics.jsonl"
     with MetricsLog(path) as log:
-        log.write("a", 0, loss=np.float32("nan"), layers=[1.0, float("-inf")], by={"w.b": np.array([np.inf, 2.0])})
+        log.write(
+            "a",
+            0,
+            loss=np.float32("nan"),
+            layers=[1.0, float("-inf")],
+            by={"w.b": np.array([np.inf, 2.0])},
+        )
     (record,) = read_metrics(path)
-    assert np.isnan(record["loss"]) and record["layers"] == [1.0, -np.inf] and record["by"] == {"w.b": [np.inf, 2.0]}
-    assert json.loads(path.read_text())["layers"] == [1.0, -np.inf]  # one line a record, for whoever reads it
+    assert (
+        np.isnan(record["loss"])
+        and record["layers"] == [1.0, -np.inf]
+        and record["by"] == {"w.b": [np.inf, 2.0]}
+    )
+    assert json.loads(path.read_text())["layers"] == [
+        1.0,
+        -np.inf,
+    ]  # one line a record, for whoever reads it
 
 
 def test_what_is_no_number_is_refused(tmp_path):
-    with MetricsLog(tmp_path / "metrics.jsonl") as log, pytest.raises(TypeError, match="a set cannot be recorded"):
+    with (
+        MetricsLog(tmp_path / "metrics.jsonl") as log,
+        pytest.raises(TypeError, match="a set cannot be recorded"),
+    ):
         log.write("a", 0, loss={1.0})
 
 

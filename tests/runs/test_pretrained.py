@@ -37,7 +37,9 @@ def test_modules_of_two_outputs_come_back_in_a_network_of_an_odd_width(make, tmp
 
 @pytest.fixture
 def folder(tmp_path):
-    ft.save_pretrained(ft.Network(2, 3, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=KEY), tmp_path)
+    ft.save_pretrained(
+        ft.Network(2, 3, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=KEY), tmp_path
+    )
     return tmp_path
 
 
@@ -48,11 +50,17 @@ def folder(tmp_path):
         (lambda c: c.update(format=2), "not of format 1"),
         (lambda c: c["cell"].update(type="Evil"), "the cell 'Evil' is unknown"),
         (lambda c: c["network"].update(model_size=5), "puts out 4 features"),
-        (lambda c: c["network"].update(depth=10**9), r"is float64\[1, 4\], expected float64\[1000000000, 4\]"),
+        (
+            lambda c: c["network"].update(depth=10**9),
+            r"is float64\[1, 4\], expected float64\[1000000000, 4\]",
+        ),
         (lambda c: c["cell"].update(state_size=5), "puts out 5 features"),
         (lambda c: c["cell"].update(state_size=10**12), "puts out"),
         (lambda c: c["cell"].update(state_size=4.0), "state_size=4.0.* must be a whole number"),
-        (lambda c: c["cell"].update(input_size=3), "cell.input_size=3 does not fit the network, which needs 4"),
+        (
+            lambda c: c["cell"].update(input_size=3),
+            "cell.input_size=3 does not fit the network, which needs 4",
+        ),
         (lambda c: c["cell"].pop("input_size"), "input_size"),
         (lambda c: c.update(network=[]), "do not make a network"),
         (lambda c: c["network"].update(depth="2"), "must be a whole number"),
@@ -72,7 +80,10 @@ def test_a_changed_configuration_is_refused(folder, change, message):
 @pytest.mark.parametrize("name", ["lru", "selective"])
 @pytest.mark.parametrize("field", ["state_size", "input_size"])
 def test_a_wrong_size_of_a_cell_is_refused(tmp_path, name, field):
-    cell = {"lru": ft.LRU.factory(state_size=3), "selective": ft.SelectiveSSM.factory(states_per_channel=2)}[name]
+    cell = {
+        "lru": ft.LRU.factory(state_size=3),
+        "selective": ft.SelectiveSSM.factory(states_per_channel=2),
+    }[name]
     ft.save_pretrained(ft.Network(2, 3, model_size=4, depth=1, cell=cell, key=KEY), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     for wrong in (0, -1, 5, 8, 10**30, "4", None, True):
@@ -85,17 +96,30 @@ def test_a_wrong_size_of_a_cell_is_refused(tmp_path, name, field):
 
 def test_numbers_of_another_type_are_refused(folder):
     arrays = load_file(folder / "model.safetensors")
-    with jax.enable_x64(False), pytest.raises(ft.CheckpointError, match=r"are float64; set jax_enable_x64"):
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ft.CheckpointError, match=r"are float64; set jax_enable_x64"),
+    ):
         ft.from_pretrained(folder)
     for dtype in (np.float16, np.int32):
-        save_file({name: array.astype(dtype) for name, array in arrays.items()}, folder / "model.safetensors")
-        with pytest.raises(ft.CheckpointError, match=f"the parameters are {np.dtype(dtype)}, expected float32"):
+        save_file(
+            {name: array.astype(dtype) for name, array in arrays.items()},
+            folder / "model.safetensors",
+        )
+        with pytest.raises(
+            ft.CheckpointError, match=f"the parameters are {np.dtype(dtype)}, expected float32"
+        ):
             ft.from_pretrained(folder)
     mixed = arrays | {"decoder.linear.bias": arrays["decoder.linear.bias"].astype(np.float32)}
     save_file(mixed, folder / "model.safetensors")
-    with pytest.raises(ft.CheckpointError, match=r"decoder.linear.bias is float32\[3\], expected float64\[3\]"):
+    with pytest.raises(
+        ft.CheckpointError, match=r"decoder.linear.bias is float32\[3\], expected float64\[3\]"
+    ):
         ft.from_pretrained(folder)
-    save_file({name: array.astype(np.float32) for name, array in arrays.items()}, folder / "model.safetensors")
+    save_file(
+        {name: array.astype(np.float32) for name, array in arrays.items()},
+        folder / "model.safetensors",
+    )
     assert ft.from_pretrained(folder).decoder.linear.bias.dtype == np.float32
 
 
@@ -109,7 +133,9 @@ def test_a_network_of_another_type_is_not_written(tmp_path):
 
 def test_damaged_and_missing_files_are_named(folder):
     arrays = load_file(folder / "model.safetensors")
-    save_file(arrays | {"blocks.cell.W": arrays["blocks.cell.W"][:, :2]}, folder / "model.safetensors")
+    save_file(
+        arrays | {"blocks.cell.W": arrays["blocks.cell.W"][:, :2]}, folder / "model.safetensors"
+    )
     with pytest.raises(ft.CheckpointError, match="do not make a network"):
         ft.from_pretrained(folder)
     (folder / "model.safetensors").write_bytes(b"nothing")

@@ -15,7 +15,8 @@ def table(rows=90):
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(w, marks=[pytest.mark.full] * (w == "foretrace")) for w in forecasting.WAYS]
+    "way",
+    [pytest.param(w, marks=[pytest.mark.full] * (w == "foretrace")) for w in forecasting.WAYS],
 )
 def test_no_forecast_sees_the_future(way):
     first, other = table(), table()
@@ -34,7 +35,9 @@ def test_the_windows_are_those_whose_targets_are_all_test_rows():
         exact[t] = values[t + 1 : t + 1 + HORIZON].T
     assert forecasting.errors(exact, values, 10) == (0.0, 0.0)
     exact[16, 0, 2] += 4
-    assert forecasting.errors(exact, values, 10) == pytest.approx((16 / (8 * 2 * 3), 4 / (8 * 2 * 3)))
+    assert forecasting.errors(exact, values, 10) == pytest.approx(
+        (16 / (8 * 2 * 3), 4 / (8 * 2 * 3))
+    )
 
 
 def test_least_squares_are_those_of_all_targets_so_far():
@@ -46,7 +49,9 @@ def test_least_squares_are_those_of_all_targets_so_far():
     x = np.array([padded[t : t + 96, c] for t, c in made])
     y = np.array([values[t + 1 : t + 1 + HORIZON, c] - values[t, c] for t, c in made])
     weights = np.linalg.solve(x.T @ x + np.eye(96), x.T @ y)
-    np.testing.assert_allclose(found[150, 1] - values[150, 1], padded[150:246, 1] @ weights, rtol=1e-8)
+    np.testing.assert_allclose(
+        found[150, 1] - values[150, 1], padded[150:246, 1] @ weights, rtol=1e-8
+    )
 
 
 def test_the_page_has_our_rows_and_the_published_ones():

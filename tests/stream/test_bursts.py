@@ -37,16 +37,31 @@ def test_a_burst_of_rubbish_poisons_nothing(tmp_path, task):
     last = {}
     for burst in (False, True):
         config = StreamConfig(
-            write(tmp_path / f"{burst}.csv", task, burst), target="y", task=task, outliers="mask", **sizes
+            write(tmp_path / f"{burst}.csv", task, burst),
+            target="y",
+            task=task,
+            outliers="mask",
+            **sizes,
         )
         follow(config, tmp_path / str(burst), show_progress=False)
-        last[burst] = [r for r in read_metrics(tmp_path / str(burst) / "metrics.jsonl") if r["kind"] == "stream"][-1]
+        last[burst] = [
+            r
+            for r in read_metrics(tmp_path / str(burst) / "metrics.jsonl")
+            if r["kind"] == "stream"
+        ][-1]
         for name, array in load_file(tmp_path / str(burst) / "checkpoint.safetensors").items():
             if name != "pasts.labels":  # NaN is a label that is not known
                 assert np.isfinite(array).all(), name
-    assert last[True]["refused"] == 0 and last[True]["scored"] == 2000 and last[False]["scored"] == 3000
+    assert (
+        last[True]["refused"] == 0
+        and last[True]["scored"] == 2000
+        and last[False]["scored"] == 3000
+    )
     # Rows of the burst have no target, so the two saw as many labels as 2,000 and 3,000 rows have.
     if task == "classification":
-        assert last[False]["accuracy"] > 0.9 and last[True]["accuracy"] > last[False]["accuracy"] - 0.04
+        assert (
+            last[False]["accuracy"] > 0.9
+            and last[True]["accuracy"] > last[False]["accuracy"] - 0.04
+        )
     else:
         assert last[False]["mae"] < 0.4 and last[True]["mae"] < last[False]["mae"] + 0.1

@@ -36,24 +36,36 @@ def test_the_names_are_those_of_train(name):
 
 def test_without_a_name_it_is_the_lru():
     assert ModelConfig("tiny").cell_class is BY_NAME["lru"].cell
-    assert ModelConfig("paper", cell="gru").cell_options() == {"state_size": None}  # as many units as features
+    assert ModelConfig("paper", cell="gru").cell_options() == {
+        "state_size": None
+    }  # as many units as features
     assert ModelConfig("paper", cell="s5").cell_options() == {"state_size": 64}
-    assert ModelConfig("tiny", r_min=0.5).cell_options() == {"state_size": 16, "r_min": 0.5, "r_max": 1.0}
+    assert ModelConfig("tiny", r_min=0.5).cell_options() == {
+        "state_size": 16,
+        "r_min": 0.5,
+        "r_max": 1.0,
+    }
 
 
 def test_what_cannot_be_is_said():
-    with pytest.raises(ValueError, match="cell='lstm' must be one of lru, linear-rnn, gru, elementwise-lstm"):
+    with pytest.raises(
+        ValueError, match="cell='lstm' must be one of lru, linear-rnn, gru, elementwise-lstm"
+    ):
         ModelConfig("tiny", cell="lstm")
     with pytest.raises(ValueError, match="size='huge' must be one of auto, fast, tiny"):
         ModelConfig("huge")
-    with pytest.raises(ValueError, match="cell=gru is an option of the network, which takes no part: choose a size"):
+    with pytest.raises(
+        ValueError, match="cell=gru is an option of the network, which takes no part: choose a size"
+    ):
         stream.Classifier(model=ModelConfig(cell="gru"))
     config = ModelConfig("tiny", cell="rglru", state_size=8, r_min=0.5)
     (found,) = StreamConfig("a.csv", model=config).without_effect(classes=True, format="csv")
     assert str(found) == "state_size, r_min have no effect: the cell rglru has no such option"
 
 
-def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(files, tmp_path, capsys, monkeypatch):
+def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(
+    files, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "80")
     source, run = str(files / "a.csv"), tmp_path / "run"
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
@@ -77,7 +89,9 @@ def test_checkpoints_from_before_there_was_a_choice_go_on_with_the_lru(files, tm
     assert text.count('"cell": null') == 1
     lines = [line for line in text.splitlines(keepends=True) if '"cell": null' not in line]
     (tmp_path / "run" / "config.json").write_text("".join(lines))
-    assert follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
+    assert (
+        follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
+    )
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, cell="ind-rnn"))
     with pytest.raises(RunError, match="cell: None, ind-rnn"):
         follow(other, tmp_path / "run", resume=True, show_progress=False)
@@ -93,5 +107,7 @@ def test_an_estimator_learns_with_it_and_is_cloned_with_it(kind):
         model.learn_one(float(y), x) if kind is stream.Forecaster else model.learn_one(x, y)
     state = model._intake.mixture.packing.unpack(model._state).network
     assert type(state.learner.network.blocks.cell) is BY_NAME["gru"].cell
-    answer = model.forecast(1) if kind is stream.Forecaster else [float(model.predict_one({"x": 1}))]
+    answer = (
+        model.forecast(1) if kind is stream.Forecaster else [float(model.predict_one({"x": 1}))]
+    )
     assert np.isfinite(answer).all()

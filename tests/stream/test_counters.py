@@ -23,14 +23,26 @@ def counted(state, count):
 
     def put(path, leaf):
         integer = jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.ndim == 0
-        return jnp.full_like(leaf, count) if integer and "turn" not in jax.tree_util.keystr(path) else leaf
+        return (
+            jnp.full_like(leaf, count)
+            if integer and "turn" not in jax.tree_util.keystr(path)
+            else leaf
+        )
 
     return jax.tree.map_with_path(put, state)
 
 
 @pytest.mark.full
 def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
-    config = ModelConfig("tiny", depth=1, model_size=4, state_size=3, rule="online", credit_depth=0, learning_rate=0.05)
+    config = ModelConfig(
+        "tiny",
+        depth=1,
+        model_size=4,
+        state_size=3,
+        rule="online",
+        credit_depth=0,
+        learning_rate=0.05,
+    )
     model = resolve(config, Shape(3, (), 1))
     learner = Recurrent(build_learner(*model))
     one, compiled = (np.zeros(1, np.int32), np.zeros(1, bool)), jax.jit(learner.step)
@@ -58,7 +70,9 @@ def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
 
 def test_scores_stay_exact_after_three_billion_rows():
     rows, scores = 3 * 10**9, Scores()
-    scores.restore(json.loads(json.dumps([rows, 0, {"accuracy": 0.75 * rows, "mse": 4.0 * rows}, {}])))
+    scores.restore(
+        json.loads(json.dumps([rows, 0, {"accuracy": 0.75 * rows, "mse": 4.0 * rows}, {}]))
+    )
     for i in range(1000):
         scores.add({"accuracy": float(i % 4 > 0), "mse": 4.0})
     assert scores.rows == rows + 1000

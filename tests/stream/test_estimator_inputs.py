@@ -36,7 +36,18 @@ def learned(kind, rows=3, **options):
 
 
 X = pd.DataFrame({"who": ["a", "b", "a"], "x": [0.5, 1.5, 2.5]})
-NO_NUMBERS = ["2%", "2,5", "1_000", "red", pd.Timestamp("2024"), np.datetime64("2024"), [1.0], np.ones(2), 1j, {}]
+NO_NUMBERS = [
+    "2%",
+    "2,5",
+    "1_000",
+    "red",
+    pd.Timestamp("2024"),
+    np.datetime64("2024"),
+    [1.0],
+    np.ones(2),
+    1j,
+    {},
+]
 NO_CLASSES = [[1], {"a": 1}, {1}, np.ones(2), ([1],)]
 NO_MEMBERS = [None, math.nan, pd.NA, pd.NaT, np.float32("nan"), [1], np.ones(2)]
 
@@ -45,9 +56,24 @@ def refused():
     """Yield kind, options, the least number of rows before, and a call that is refused."""
     for kind, bad in (("classifier", NO_CLASSES), ("regressor", NO_NUMBERS)):
         for y in bad:
-            yield kind, {}, 0, lambda model, y=y: model.learn_one({"who": "c", "x": 1, "new": "red"}, y)
-            yield kind, {"member": "who"}, 0, lambda model, y=y: model.learn_one({"who": "c", "x": 1}, y)
-            yield kind, {}, 0, lambda model, y=y: model.learn_many(X, pd.Series([0, 1, y], dtype=object))
+            yield (
+                kind,
+                {},
+                0,
+                lambda model, y=y: model.learn_one({"who": "c", "x": 1, "new": "red"}, y),
+            )
+            yield (
+                kind,
+                {"member": "who"},
+                0,
+                lambda model, y=y: model.learn_one({"who": "c", "x": 1}, y),
+            )
+            yield (
+                kind,
+                {},
+                0,
+                lambda model, y=y: model.learn_many(X, pd.Series([0, 1, y], dtype=object)),
+            )
         for name in NO_MEMBERS:
             bad_row = {"who": name, "x": 1.0}
             yield kind, {"member": "who"}, 0, lambda model, x=bad_row: model.learn_one(x, 1)
@@ -57,13 +83,26 @@ def refused():
         yield kind, {}, 0, lambda model: model.learn_one([1.0], 1)
         yield kind, {}, 0, lambda model: model.predict_one([1.0])
         for many in ("learn_many", "partial_fit"):
-            for y in ([1, 0], [1, 0, 1, 0], np.ones((3, 2)), pd.DataFrame({"a": [1, 0, 1], "b": 1}), 1, "abc", []):
+            for y in (
+                [1, 0],
+                [1, 0, 1, 0],
+                np.ones((3, 2)),
+                pd.DataFrame({"a": [1, 0, 1], "b": 1}),
+                1,
+                "abc",
+                [],
+            ):
                 yield kind, {}, 0, lambda model, many=many, y=y: getattr(model, many)(X, y)
             yield kind, {}, 0, lambda model, many=many: getattr(model, many)([1.0, 2.0], [1, 0])
     for y in NO_NUMBERS:
         yield "forecaster", {}, 0, lambda model, y=y: model.learn_one(y, {"who": "a", "new": 1})
         yield "forecaster", {}, 0, lambda model, y=y: model.fit(pd.Series([1, 2, y], dtype=object))
-        yield "forecaster", {}, 0, lambda model, y=y: model.update(pd.Series([1, 2, y], dtype=object))
+        yield (
+            "forecaster",
+            {},
+            0,
+            lambda model, y=y: model.update(pd.Series([1, 2, y], dtype=object)),
+        )
     for horizon in (-1, 0, 3, 1.5, None):
         yield "forecaster", {}, 0, lambda model, h=horizon: model.forecast(h)
         yield "forecaster", {}, 0, lambda model, h=horizon: model.forecast_interval(h)
@@ -129,7 +168,10 @@ def test_targets_of_any_shape_teach_the_same(kind, data):
     frame = pd.DataFrame(rows, columns=["a", "b"])
     flat, many, one = (KINDS[kind](**FEW) for _ in range(3))
     flat.partial_fit(rows, np.array(VALUES))
-    assert many.partial_fit(rows, shape(np.array(VALUES))).predict(rows).tolist() == flat.predict(rows).tolist()
+    assert (
+        many.partial_fit(rows, shape(np.array(VALUES))).predict(rows).tolist()
+        == flat.predict(rows).tolist()
+    )
     assert many._intake.target.counts == flat._intake.target.counts == {"missing targets": 1}
     frames = KINDS[kind](**FEW)
     frames.learn_many(frame, shape(np.array(VALUES)))
@@ -146,12 +188,18 @@ def test_no_feature_of_the_first_row_is_dropped():
     row |= {"later number": None, "later text": None}
     model = stream.Regressor(**FEW)
     model.learn_one(row, 1.0)
-    model.learn_one(row | {"later number": 2.0, "later text": "red"} | {f"f{i}": "red" for i in (2, 7, 12)}, 1.0)
+    model.learn_one(
+        row | {"later number": 2.0, "later text": "red"} | {f"f{i}": "red" for i in (2, 7, 12)}, 1.0
+    )
     encoder = model._intake.encoder
     assert set(encoder.columns) == set(row) and not encoder.counts["values of columns without room"]
     kinds = {name: kind for name, (kind, _) in encoder.columns.items()}
-    assert kinds["later number"] == "numeric" and kinds["later text"] == kinds["f2"] == "categorical"
-    places = sorted((at, {"categorical": 16, "time": 7}.get(kind, 2)) for kind, at in encoder.columns.values())
+    assert (
+        kinds["later number"] == "numeric" and kinds["later text"] == kinds["f2"] == "categorical"
+    )
+    places = sorted(
+        (at, {"categorical": 16, "time": 7}.get(kind, 2)) for kind, at in encoder.columns.values()
+    )
     assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(places))
     assert model._get_params()["features"] is None and model.clone()._intake is None
 
@@ -172,7 +220,9 @@ def test_a_later_feature_without_room_is_told_once():
     model = stream.Regressor(features=4, **FEW)
     model.learn_one({"a": 1.0}, 1.0)
     model.learn_one({"a": 1.0, "b": 2.0}, 1.0)
-    with pytest.warns(UserWarning, match=r"Regressor: 'c' finds no room in 4 inputs.*raise `features`") as caught:
+    with pytest.warns(
+        UserWarning, match=r"Regressor: 'c' finds no room in 4 inputs.*raise `features`"
+    ) as caught:
         model.learn_one({"a": 1.0, "c": 2.0}, 1.0)
     assert [record.filename for record in caught] == [__file__]
     with warnings.catch_warnings():
@@ -186,7 +236,9 @@ def test_more_classes_than_the_room_is_told_once_and_batches_make_room():
     model = stream.Classifier(**FEW)
     for label in range(16):
         model.learn_one({}, label)
-    with pytest.warns(UserWarning, match=r"Classifier: the class 16 is one more than the 16 .*raise `classes`"):
+    with pytest.warns(
+        UserWarning, match=r"Classifier: the class 16 is one more than the 16 .*raise `classes`"
+    ):
         model.learn_one({}, 16)
     model.learn_one({}, 17)
     X, y = np.zeros((20, 1)), np.arange(20)
@@ -227,7 +279,10 @@ def test_nothing_in_a_row_makes_an_answer_nan(size):
     ],
 )
 def test_options_out_of_range_are_refused_at_once(make):
-    with pytest.raises(ValueError, match=r"(horizon|classes|features|members)=\S+, expected a whole number, at least"):
+    with pytest.raises(
+        ValueError,
+        match=r"(horizon|classes|features|members)=\S+, expected a whole number, at least",
+    ):
         make()
 
 

@@ -36,10 +36,14 @@ def test_the_mixture_follows_a_new_level_as_the_last_value_does(shift):
         context = resolved[0].context
         mixed = step.resolved[0, 0]
         last = 0.0 if context.last is None else context.last
-        errors.append([abs(mixed - y), abs(last - y), step.errors[0, intake.mixture.names.index("last")]])
+        errors.append(
+            [abs(mixed - y), abs(last - y), step.errors[0, intake.mixture.names.index("last")]]
+        )
     mixed, last, expert = np.array(errors).T
     np.testing.assert_allclose(expert[1:], last[1:], rtol=1e-6, atol=1e-6)
-    assert mixed[600:].mean() < 4 * last[600:].mean()  # the jump, and three rows until `last` has the weight
+    assert (
+        mixed[600:].mean() < 4 * last[600:].mean()
+    )  # the jump, and three rows until `last` has the weight
     assert mixed[640:].mean() < 1.1 * last[640:].mean()
     assert mixed[800:].mean() < last[800:].mean()
 
@@ -58,7 +62,8 @@ def rows(count, classes):
         yield row, ("up" if y > 0 else "down") if classes else y
 
 
-# One compiled program predicts and another learns: they round differently, experts in float64, a network in float32.
+# One compiled program predicts and another learns: they round differently, experts in float64, a
+# network in float32.
 @pytest.mark.parametrize(("config", "tolerance"), [(FEW, 1e-12), (ALONE, 1e-5)])
 @pytest.mark.parametrize("options", [{}, {"delay": 3}])
 @pytest.mark.parametrize("classes", [False, True])

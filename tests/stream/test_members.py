@@ -28,9 +28,13 @@ MADE = {}
 
 
 def learner(rate, batch_size=None, rule=ft.ONLINE):
-    network = ft.Network(2, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+    network = ft.Network(
+        2, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+    )
     loss = ft.losses.squared_error
-    return ft.Learner(network, rule=rule, optimizer=optax.adam(rate), loss=loss, batch_size=batch_size)
+    return ft.Learner(
+        network, rule=rule, optimizer=optax.adam(rate), loss=loss, batch_size=batch_size
+    )
 
 
 class Compiled:
@@ -42,7 +46,9 @@ class Compiled:
         self._step, self._advance = jax.jit(self.network.step), jax.jit(self.network.advance)
 
     def step(self, state, slots, is_new, xs, ys, mask):
-        return self._step(state, np.asarray(xs), np.asarray(ys), np.asarray(mask), np.asarray(slots), is_new)
+        return self._step(
+            state, np.asarray(xs), np.asarray(ys), np.asarray(mask), np.asarray(slots), is_new
+        )
 
     def advance(self, state, slots, is_new, xs):
         return self._advance(state, np.asarray(xs), np.asarray(slots), is_new)
@@ -68,7 +74,12 @@ def data(seed=0, steps=STEPS, members=MEMBERS):
 def padded(model, slots, xs, ys, is_new=(), mask=None):
     """Fill a step up with missing rows."""
     size, there = model.together, len(slots)
-    out = np.full(size, model.members, np.int32), np.zeros(size, bool), np.zeros((size, 2)), np.zeros((size, 2))
+    out = (
+        np.full(size, model.members, np.int32),
+        np.zeros(size, bool),
+        np.zeros((size, 2)),
+        np.zeros((size, 2)),
+    )
     for i, slot in enumerate(slots):
         out[0][i], out[1][i], out[2][i], out[3][i] = slot, slot in is_new, xs[i], ys[i]
     return *out, np.arange(size) < there if mask is None else np.asarray(mask)
@@ -98,19 +109,31 @@ def place(state, slot):
 
 
 def shared(state):
-    return state.learner.network, state.learner.opt_state, state.learner.step, state.learner.skipped, state.learner.key
+    return (
+        state.learner.network,
+        state.learner.opt_state,
+        state.learner.step,
+        state.learner.skipped,
+        state.learner.key,
+    )
 
 
 def orders():
     """Groups of distinct members, in any order: 0 1 2 is a full step, 1 a step with two missing rows."""
-    return st.lists(st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True), max_size=STEPS)
+    return st.lists(
+        st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True),
+        max_size=STEPS,
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("together", "delay"), fast([(3, 2), (1, 0), (1, 2), (3, 0)]))
 @given(groups=orders())
 def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
-    model, alone = many(0.0, together, delay), MADE.setdefault(delay, Compiled(learner(0.0), None, delay))
+    model, alone = (
+        many(0.0, together, delay),
+        MADE.setdefault(delay, Compiled(learner(0.0), None, delay)),
+    )
     xs, ys = data()
     state, outputs, rows = model.init(), [[] for _ in range(MEMBERS)], [0] * MEMBERS
     if together == 1:
@@ -148,14 +171,20 @@ def test_members_in_lock_step_are_a_batch(delay, credit):
         mask = np.full(3, late >= 0)
         state, step = model.step(state, slots, np.zeros(3, bool), xs[t], ys[max(late, 0)], mask)
         if late >= 0:
-            learned, info = batch.step(one._replace(carry=carries[late]), xs[late][:, None], ys[late][:, None])
+            learned, info = batch.step(
+                one._replace(carry=carries[late]), xs[late][:, None], ys[late][:, None]
+            )
             one = learned._replace(carry=ahead.carry)
-            assert_close(jnp.stack([info.loss, info.gradient_norm, info.update_norm]), step.measures[:3])
+            assert_close(
+                jnp.stack([info.loss, info.gradient_norm, info.update_norm]), step.measures[:3]
+            )
         else:
             one = ahead
         assert_close(outputs[:, 0], step.outputs)
     assert_close((one.network, one.opt_state), (state.learner.network, state.learner.opt_state))
-    assert_close(one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[slots], 0, 1), state.learner.carry))
+    assert_close(
+        one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[slots], 0, 1), state.learner.carry)
+    )
 
 
 @pytest.mark.full
@@ -201,7 +230,9 @@ def test_a_member_that_starts_anew_equals_a_new_one_and_touches_no_other(togethe
             model.predict(one, *padded(model, [0], *rows, is_new=[0] if not t else ())[:3]),
             model.predict(two, *padded(model, [0], *rows)[:3]),
         )
-        one, first = model.step(one, *padded(model, [0], *rows, is_new=[0] if not t else (), mask=mask))
+        one, first = model.step(
+            one, *padded(model, [0], *rows, is_new=[0] if not t else (), mask=mask)
+        )
         two, second = model.step(two, *padded(model, [0], *rows, mask=mask))
         assert_same(first, second)
         assert_same((shared(one), place(one, 0)), (shared(two), place(two, 0)))
@@ -222,7 +253,9 @@ def test_starting_anew_is_the_reset_of_the_engine():
         one, info = batch.step(one, xs[t][:, None], ys[t][:, None], reset=is_new[:, None])
         assert_close(info.outputs[:, 0], step.outputs)
     assert_close(one.network, state.learner.network)
-    assert_close(one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:3], 0, 1), state.learner.carry))
+    assert_close(
+        one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:3], 0, 1), state.learner.carry)
+    )
 
 
 @pytest.mark.parametrize("delay", fast([2, 0]))
@@ -282,13 +315,17 @@ def test_passing_moves_on_who_is_there_and_learns_nothing():
     outputs = model.predict(state, *arguments)
     after, again = model.advance(state, *arguments)
     assert_same(outputs, again)
-    assert_same([place(before, slot) for slot in (0, 2, 3)], [place(after, slot) for slot in (0, 2, 3)])
+    assert_same(
+        [place(before, slot) for slot in (0, 2, 3)], [place(after, slot) for slot in (0, 2, 3)]
+    )
     assert_same(shared(before), shared(after))
     assert not np.array_equal(before.learner.carry.h[1], after.learner.carry.h[1])
 
 
 def test_members_beyond_memory_are_refused():
-    with pytest.raises(ValueError, match=r"members=10000000: .* at most 1024 MiB .* there is room for \d+ members"):
+    with pytest.raises(
+        ValueError, match=r"members=10000000: .* at most 1024 MiB .* there is room for \d+ members"
+    ):
         many(0.0, members=10_000_000)
     with pytest.raises(ValueError, match=r"members=3, delay=10000000: .* room for 0 members"):
         many(0.0, delay=10_000_000)
@@ -297,18 +334,25 @@ def test_members_beyond_memory_are_refused():
 
 
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["assign", "start", "reset", "leave", "save"]), st.integers(0, 5)), max_size=40
+    st.tuples(st.sampled_from(["assign", "start", "reset", "leave", "save"]), st.integers(0, 5)),
+    max_size=40,
 )
 
 
 @given(capacity=st.integers(1, 4), actions=ACTIONS)
 def test_a_slot_table_is_its_definition(capacity, actions):
     """The definition: a list of (name, place, anew), the one that has been silent longest first."""
-    table, there, counts = SlotTable(capacity), [], dict.fromkeys(("joins", "evictions", "resets", "leaves"), 0)
+    table, there, counts = (
+        SlotTable(capacity),
+        [],
+        dict.fromkeys(("joins", "evictions", "resets", "leaves"), 0),
+    )
     for action, number in actions:
         name = f"m{number}"
         found = next((entry for entry in there if entry[0] == name), None)
-        assert (name in table) == (found is not None) and table.find(name) == (found and tuple(found[1:]))
+        assert (name in table) == (found is not None) and table.find(name) == (
+            found and tuple(found[1:])
+        )
         if action == "save":
             restored = SlotTable(capacity)
             restored.restore(json.loads(json.dumps(table.to_json())))
@@ -349,7 +393,9 @@ def test_a_full_slot_table_that_evicts_nobody_says_what_to_do():
     table = SlotTable(1, when_full="stop")
     table.assign("a")
     before = table.to_json()
-    with pytest.raises(NoFreeSlotError, match=r"'b' is one member more than the 1 slots; raise --members"):
+    with pytest.raises(
+        NoFreeSlotError, match=r"'b' is one member more than the 1 slots; raise --members"
+    ):
         table.assign("b")
     assert table.to_json() == before
     table.leave("a")
@@ -378,7 +424,8 @@ def test_labels_and_last_targets_are_those_of_the_member(kind, options):
         name, value = "ab"[int(rng.integers(2))], float(i % 4)
         came = together.push(name, {"x": 0}, value)
         x = alone[name].push({"x": 0}, value)
-        # What both learn of the target, its classes or its mean, is that of all; which value was last is its own.
+        # What both learn of the target, its classes or its mean, is that of all; which value was
+        # last is its own.
         assert (came.inputs[:2] == x[:2]).all()
         own_last = alone[name].last
         assert together.streams[came.slot.number].last == (
@@ -391,7 +438,10 @@ def test_labels_and_last_targets_are_those_of_the_member(kind, options):
         late[name] += 1
         assert (due is not None) == (late[name] > alone[name].total_delay)
         if kind == "numbers" and due is not None:
-            assert came.resolved.targets == due.targets and came.resolved.context.last == due.context.last
+            assert (
+                came.resolved.targets == due.targets
+                and came.resolved.context.last == due.context.last
+            )
 
 
 def test_members_that_go_are_forgotten_and_the_rest_is_as_before():

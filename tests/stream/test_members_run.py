@@ -5,7 +5,17 @@ import pickle
 
 import numpy as np
 import pytest
-from test_stream_run import COUNT, PATIENCE, TINY, assert_same_run, finish, start, state, table, wait_for_checkpoint
+from test_stream_run import (
+    COUNT,
+    PATIENCE,
+    TINY,
+    assert_same_run,
+    finish,
+    start,
+    state,
+    table,
+    wait_for_checkpoint,
+)
 from tiers import fast
 
 from foretrace._runs.metrics import read_metrics
@@ -25,7 +35,11 @@ def files(tmp_path_factory):
     """Rows of five sensors in turns of random length, one of them without a name; episodes of random length."""
     folder, rng = tmp_path_factory.mktemp("members"), np.random.default_rng(1)
     rows = [
-        row | {"who": ["a", "b", "c", "d", ""][int(rng.integers(5))], "start": str(int(rng.random() < 0.05))}
+        row
+        | {
+            "who": ["a", "b", "c", "d", ""][int(rng.integers(5))],
+            "start": str(int(rng.random() < 0.05)),
+        }
         for row in table()
     ]
     lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
@@ -38,7 +52,13 @@ def files(tmp_path_factory):
 
 
 RUNS = {
-    "late, side by side": {"target": "class", "member": "who", "members": 4, "together": 3, "delay": 2},
+    "late, side by side": {
+        "target": "class",
+        "member": "who",
+        "members": 4,
+        "together": 3,
+        "delay": 2,
+    },
     "episodes": {"target": "z", "task": "regression", "reset": "start", "horizon": 2},
     "everything": {
         "target": "z",
@@ -65,22 +85,31 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
     counts = last["members"]
     assert last["refused"] == 0 and counts["joins"] - counts["evictions"] == counts["present"]
     assert counts["present"] == (min(5, config.members) if config.member else 1)
-    assert (counts["evictions"] > 0) == (config.members < 5) and (counts["resets"] > 5) == (config.reset is not None)
+    assert (counts["evictions"] > 0) == (config.members < 5) and (counts["resets"] > 5) == (
+        config.reset is not None
+    )
 
 
 @pytest.mark.full
 def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
     """Rows of one member, by its name or without: the same network, and the same memory in its place."""
     options = {"target": "z", "task": "regression", "reset": "start", **TINY}
-    follow(StreamConfig(str(files / "alone.csv"), **options), tmp_path / "alone", show_progress=False)
+    follow(
+        StreamConfig(str(files / "alone.csv"), **options), tmp_path / "alone", show_progress=False
+    )
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     where = lines[0].rstrip().split(",").index("who")
     rows = [line for line in lines[1:] if line.rstrip().split(",")[where] == "a"]
     (tmp_path / "a.csv").write_text(lines[0] + "".join(rows))
-    follow(StreamConfig(str(tmp_path / "a.csv"), member="who", **options), tmp_path / "many", show_progress=False)
+    follow(
+        StreamConfig(str(tmp_path / "a.csv"), member="who", **options),
+        tmp_path / "many",
+        show_progress=False,
+    )
     one, two = state(tmp_path / "alone"), state(tmp_path / "many")
     for name in one:
-        # What belongs to a member has a place for each, and one for rows that are missing: the first is this member's.
+        # What belongs to a member has a place for each, and one for rows that are missing: the
+        # first is this member's.
         there, here = two[name], one[name]
         if there.shape != here.shape:
             there, here = there[:1], here[:1]
@@ -93,7 +122,10 @@ def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
     follow(config, tmp_path / "run", rows=300, show_progress=False)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
     names, *found = predictions(tmp_path / "run", str(files / "a.csv"), rows=20)
-    assert names == ["row", "who", "class", "probability"] and {who for _, who, *_ in found} == {*"abcd", ""}
+    assert names == ["row", "who", "class", "probability"] and {who for _, who, *_ in found} == {
+        *"abcd",
+        "",
+    }
     assert {answer for *_, answer, _ in found} <= {"up", "down"}
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
     assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=20)) == [names, *found]
@@ -104,7 +136,9 @@ def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
     follow(config, tmp_path / "run", rows=50, show_progress=False)
     lines = (files / "a.csv").read_text().splitlines()
     at = lines[0].split(",").index("start")
-    without = (",".join(cell for i, cell in enumerate(line.split(",")) if i != at) for line in lines)
+    without = (
+        ",".join(cell for i, cell in enumerate(line.split(",")) if i != at) for line in lines
+    )
     (tmp_path / "b.csv").write_text("\n".join(without) + "\n")
     found = predictions(tmp_path / "run", str(tmp_path / "b.csv"))
     next(found)
@@ -118,7 +152,14 @@ def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
     with open(files / "long.csv", "w") as file:
         lines = (files / "a.csv").read_text().splitlines(keepends=True)
         file.writelines(lines[:1] + lines[1:] * 5)
-    options = ["--member=who", "--members=4", "--together=2", "--reset=start", "--delay=2", "--target=class"]
+    options = [
+        "--member=who",
+        "--members=4",
+        "--together=2",
+        "--reset=start",
+        "--delay=2",
+        "--target=class",
+    ]
     options += ["--size=tiny", "--log-every=50", "--checkpoint-every=70"]
     assert finish(start("stream", "long.csv", "--run-dir=whole", *options))[0] == 0
     process = start("stream", "long.csv", "--run-dir=killed", *options)
@@ -137,10 +178,16 @@ def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
         ("--target class --member whom", "no column 'whom'"),
         ("--target class --member who --chunk 4", "chunk=4 does not go with --member or --reset"),
         ("--target class --reset start --chunk 4", "chunk=4 does not go with --member or --reset"),
-        ("--target class --together 2", "together=2 learns rows of several members in one step: name --member"),
+        (
+            "--target class --together 2",
+            "together=2 learns rows of several members in one step: name --member",
+        ),
         ("--target class --member who --members 2 --together 3", "at least as many --members"),
         ("--target class --member class", "'class' cannot be the --member or the --reset"),
-        ("--target class --member who --categorical who", "'who' cannot be the --member or the --reset"),
+        (
+            "--target class --member who --categorical who",
+            "'who' cannot be the --member or the --reset",
+        ),
         ("--target class --member who --members 0", "members=0 must be at least 1"),
         ("--target class --member who --members 100000000", "there is room for"),
     ],
@@ -158,17 +205,25 @@ def test_bad_input_is_one_clear_message(capsys, files, tmp_path, monkeypatch, ar
     ("options", "message"),
     [
         ({"reset": "color"}, "column 'color' holds 'red'; the column of --reset must be true or 1"),
-        ({"member": "who", "members": 2, "when_full": "stop"}, "one member more than the 2 slots; raise --members"),
+        (
+            {"member": "who", "members": 2, "when_full": "stop"},
+            "one member more than the 2 slots; raise --members",
+        ),
     ],
 )
 def test_rows_that_cannot_be_told_apart_stop_the_run(files, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        follow(StreamConfig(str(files / "a.csv"), target="class", **TINY, **options), tmp_path / "run")
+        follow(
+            StreamConfig(str(files / "a.csv"), target="class", **TINY, **options), tmp_path / "run"
+        )
 
 
 def rows(count, seed=0):
     rng = np.random.default_rng(seed)
-    return [({"x": float(rng.normal()), "who": "ab"[int(rng.integers(2))]}, float(rng.normal())) for _ in range(count)]
+    return [
+        ({"x": float(rng.normal()), "who": "ab"[int(rng.integers(2))]}, float(rng.normal()))
+        for _ in range(count)
+    ]
 
 
 @pytest.mark.program
@@ -189,7 +244,9 @@ def test_an_estimator_keeps_its_members_apart(kind):
     for x, y in rows(10, seed=1):
         for one in (model, *others):
             one.learn_one(x, y > 0 if kind is stream.Classifier else y)
-    assert all(getattr(one, answer.__name__)(a) == answer(a) for one in others) and answer(a) != answer(b)
+    assert all(getattr(one, answer.__name__)(a) == answer(a) for one in others) and answer(
+        a
+    ) != answer(b)
     assert "who" not in model._intake.encoder.columns
     with pytest.raises(KeyError, match="'c' is not among the 2 members"):
         model.leave("c")
@@ -209,7 +266,9 @@ def test_rows_of_other_members_do_not_shift_a_forecast():
     for i in range(20):
         model.learn_one(1000.0 * i, {"who": "b"})
     assert model.forecast(2, member="a") == before != model.forecast(2)
-    own, other = (np.array(model.forecast_interval(2, member=name)) for name in "ab")  # of one width, that of now
+    own, other = (
+        np.array(model.forecast_interval(2, member=name)) for name in "ab"
+    )  # of one width, that of now
     own, other = own - np.array(before)[:, None], other - np.array(model.forecast(2))[:, None]
     np.testing.assert_allclose(own, other, rtol=1e-9)
     after = pickle.loads(pickle.dumps(model))
@@ -225,12 +284,16 @@ def test_a_forecaster_keeps_its_members_apart():
         model.learn_one(float(i % 2), {"who": "a"})
         model.learn_one(100.0 + i % 3, {"who": "b"})
     a, b = (model.forecast(2, member=name) for name in "ab")
-    assert max(a) < 30 < 70 < min(b) and model.forecast(2) == b  # each goes on from its own last value
+    assert (
+        max(a) < 30 < 70 < min(b) and model.forecast(2) == b
+    )  # each goes on from its own last value
     after = pickle.loads(pickle.dumps(model))
     assert after.forecast(2, member="a") == a and after.forecast(2) == b
     after.leave("b")
     after.learn_one(1.0, {"who": "c"})
-    assert after.forecast(2, member="a") != [0.0, 0.0] == after.forecast(2, member="b")  # who leaves takes no room
+    assert (
+        after.forecast(2, member="a") != [0.0, 0.0] == after.forecast(2, member="b")
+    )  # who leaves takes no room
     model.leave("a")
     model.reset("b")
     assert model.forecast(2, member="a") == model.forecast(2, member="b") == [0.0, 0.0]
@@ -238,6 +301,9 @@ def test_a_forecaster_keeps_its_members_apart():
         stream.Forecaster(2, "tiny").forecast(2, member="a")
     for name in "cde":
         model.learn_one(1.0, {"who": name})
-    assert len(model._newest) == 2 and model.forecast(2, member="b") == [0.0, 0.0] != model.forecast(2, member="e")
+    assert len(model._newest) == 2 and model.forecast(2, member="b") == [
+        0.0,
+        0.0,
+    ] != model.forecast(2, member="e")
     with pytest.raises(ValueError, match="the row has no 'who'"):
         model.learn_one(1.0)

@@ -35,12 +35,24 @@ FEW = ("baselines", "contexts", "short", "neighbours")
 OFTEN = {"log_every": 50, "checkpoint_every": 70}
 
 RUNS = {
-    "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}, FEW),
+    "late classes in chunks": (
+        "a.jsonl",
+        {"target": "class", "delay": 5, "chunk": 4, "task": "classification"},
+        FEW,
+    ),
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, FEW),
     "all experts": ("a.csv", {"target": "class"}, None),
     "with the network": ("a.csv", {"target": "z", "chunk": 2}, (*FEW, "network")),
-    "late, with the network": ("a.jsonl", {"target": "class", "delay": 3, "chunk": 4}, (*FEW, "network")),
-    "members": ("a.csv", {"target": "z", "member": "color", "members": 4, "together": 2, "horizon": 2}, FEW),
+    "late, with the network": (
+        "a.jsonl",
+        {"target": "class", "delay": 3, "chunk": 4},
+        (*FEW, "network"),
+    ),
+    "members": (
+        "a.csv",
+        {"target": "z", "member": "color", "members": 4, "together": 2, "horizon": 2},
+        FEW,
+    ),
     "text": ("a.txt", {}, FEW),
 }
 
@@ -68,7 +80,9 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
         follow(config, tmp_path / "cut", rows=rows, resume=i > 0, show_progress=False)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
     last = read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]
-    assert set(last["experts"]) == set(last["weights"]) and sum(last["weights"].values()) == pytest.approx(1)
+    assert set(last["experts"]) == set(last["weights"]) and sum(
+        last["weights"].values()
+    ) == pytest.approx(1)
     assert ("network" in last["weights"]) == (experts is not None and "network" in experts)
     with safe_open(str(tmp_path / "whole" / "checkpoint.safetensors"), "numpy") as file:
         names = list(file.keys())
@@ -79,13 +93,26 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "options", fast([{"delay": 3, "chunk": 4}, {"member": "who", "together": 2}, {}, {"delay": 2, "member": "who"}])
+    "options",
+    fast(
+        [
+            {"delay": 3, "chunk": 4},
+            {"member": "who", "together": 2},
+            {},
+            {"delay": 2, "member": "who"},
+        ]
+    ),
 )
 def test_random_labels_stay_at_chance(tmp_path, options):
     draw = np.random.default_rng(0)
-    rows = [f"{draw.normal():.3f},{'ab'[i % 2]},{'up' if draw.random() < 0.5 else 'down'}" for i in range(1500)]
+    rows = [
+        f"{draw.normal():.3f},{'ab'[i % 2]},{'up' if draw.random() < 0.5 else 'down'}"
+        for i in range(1500)
+    ]
     (tmp_path / "random.csv").write_text("\n".join(["x,who,y", *rows]) + "\n")
-    config = StreamConfig(str(tmp_path / "random.csv"), target="y", model=ModelConfig(experts=FEW), **options)
+    config = StreamConfig(
+        str(tmp_path / "random.csv"), target="y", model=ModelConfig(experts=FEW), **options
+    )
     scores = follow(config, tmp_path / "run", show_progress=False).scores
     assert abs(scores["accuracy"] - 0.5) < 0.05 and scores["log_loss"] > 0.68
 
@@ -94,7 +121,9 @@ def test_random_labels_stay_at_chance(tmp_path, options):
 def test_answers_without_learning_know_no_label_of_their_row(tmp_path, experts):
     draw = np.random.default_rng(0)
     ys = draw.normal(size=400)
-    (tmp_path / "a.csv").write_text("\n".join(["x,y", *(f"{i % 3},{y:.6f}" for i, y in enumerate(ys))]) + "\n")
+    (tmp_path / "a.csv").write_text(
+        "\n".join(["x,y", *(f"{i % 3},{y:.6f}" for i, y in enumerate(ys))]) + "\n"
+    )
     model = ModelConfig(experts=experts[0])
     config = StreamConfig(str(tmp_path / "a.csv"), target="y", model=model)
     run = follow(config, tmp_path / "run", rows=200, show_progress=False).run
@@ -103,30 +132,43 @@ def test_answers_without_learning_know_no_label_of_their_row(tmp_path, experts):
 
 
 def test_the_report_shows_each_expert(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), target="class", model=ModelConfig(experts=FEW), **OFTEN)
+    config = StreamConfig(
+        str(files / "a.csv"), target="class", model=ModelConfig(experts=FEW), **OFTEN
+    )
     follow(config, tmp_path / "run", rows=120, show_progress=False)
     grid = _report.table(tmp_path / "run")
     first = list(grid.columns[0].cells)
     assert first[0] == "this run, the mixture"
-    assert sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 2  # of the groups in turn
+    assert (
+        sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 2
+    )  # of the groups in turn
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "neighbours" in str(written)
 
 
 def test_options_of_the_network_need_one():
-    with pytest.raises(ValueError, match="depth=2 is an option of the network, which takes no part: choose a size"):
+    with pytest.raises(
+        ValueError, match="depth=2 is an option of the network, which takes no part: choose a size"
+    ):
         ModelConfig(depth=2)
     with pytest.raises(ValueError, match="must name some of baselines"):
         ModelConfig(experts=("else",))
     assert ModelConfig("tiny").expert_names() == ("baselines", "network")
-    assert ModelConfig(depth=2, experts=("row", "network")).expert_names() == ("baselines", "row", "network")
+    assert ModelConfig(depth=2, experts=("row", "network")).expert_names() == (
+        "baselines",
+        "row",
+        "network",
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", fast([stream.Classifier, stream.Regressor, stream.Forecaster]))
 def test_what_is_pickled_goes_on_exactly(kind):
     experts = [name for name in FEW if name != "contexts" or kind is stream.Classifier]
-    model, draw = kind(features=4, model=ModelConfig(experts=tuple(experts))), np.random.default_rng(0)
+    model, draw = (
+        kind(features=4, model=ModelConfig(experts=tuple(experts))),
+        np.random.default_rng(0),
+    )
     rows = [({"x": float(draw.normal())}, bool(draw.random() < 0.5)) for _ in range(30)]
 
     def learn(model, x, y):
@@ -137,7 +179,11 @@ def test_what_is_pickled_goes_on_exactly(kind):
 
     for x, y in rows[:20]:
         learn(model, x, y)
-    others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
+    others = [
+        pickle.loads(pickle.dumps(model)),
+        copy.deepcopy(model),
+        model.clone(include_attributes=True),
+    ]
     for x, y in rows[20:]:
         expected = answer(model, x)
         for other in others:
@@ -156,13 +202,17 @@ def test_a_pickle_with_other_arrays_is_refused():
     again.__setstate__(kept)
     assert again.predict_one({"x": 3.0}) == model.predict_one({"x": 3.0})
     for arrays in (kept["_state"][1:], [*kept["_state"][:-1], np.zeros((7, 7))]):
-        with pytest.raises(ValueError, match="this Regressor was pickled by a version of foretrace that kept"):
+        with pytest.raises(
+            ValueError, match="this Regressor was pickled by a version of foretrace that kept"
+        ):
             again.__setstate__(kept | {"_state": arrays})
 
 
 def test_the_number_of_members_that_is_advised_fits():
     shape = Shape(3, (0,), 1, members=300_000_000)
-    with pytest.raises(ValueError, match=r"members=300000000.* there is room for \d+ members") as error:
+    with pytest.raises(
+        ValueError, match=r"members=300000000.* there is room for \d+ members"
+    ) as error:
         Mixture(shape)
     room = int(re.search(r"room for (\d+)", str(error.value))[1])
     Mixture(dataclasses.replace(shape, members=room))
@@ -172,7 +222,9 @@ def test_the_number_of_members_that_is_advised_fits():
 
 def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
     options = {"target": "z", "delay": 5, "chunk": 4, "log_every": 50, "checkpoint_every": 70}
-    config = StreamConfig(str(files / "a.csv"), **options, model=ModelConfig(experts=("baselines",)))
+    config = StreamConfig(
+        str(files / "a.csv"), **options, model=ModelConfig(experts=("baselines",))
+    )
     follow(config, tmp_path / "run", rows=101, show_progress=False)
     last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
     assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], rel=0.005)
@@ -184,11 +236,19 @@ def test_a_stream_that_becomes_harder_is_told_once(tmp_path, monkeypatch, change
     monkeypatch.setattr(forgetting, "BLOCK", 20)
     draw = np.random.default_rng(0)
     labels = ["a"] * 300 + (draw.choice(["a", "b"], 300).tolist() if changes else ["a"] * 300)
-    (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{draw.normal():.3f},{y}\n" for y in labels))
+    (tmp_path / "rows.csv").write_text(
+        "x,y\n" + "".join(f"{draw.normal():.3f},{y}\n" for y in labels)
+    )
     model = ModelConfig(experts=("baselines",))
-    config = StreamConfig(str(tmp_path / "rows.csv"), target="y", **OFTEN, task="classification", model=model)
+    config = StreamConfig(
+        str(tmp_path / "rows.csv"), target="y", **OFTEN, task="classification", model=model
+    )
     follow(config, tmp_path / "run", show_progress=False)
-    told = [line for record in read_metrics(tmp_path / "run" / "metrics.jsonl") for line in record.get("warnings", [])]
+    told = [
+        line
+        for record in read_metrics(tmp_path / "run" / "metrics.jsonl")
+        for line in record.get("warnings", [])
+    ]
     assert len(told) == changes and all("what was learned is lost" in line for line in told)
 
 
@@ -207,15 +267,21 @@ def test_the_fast_size_is_the_same_mixture_in_chunks():
 def test_chunks_change_no_prediction_of_the_mixture(files, tmp_path):
     found = []
     for chunk in (1, 32):
-        config = StreamConfig(str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig(experts=FEW))
-        found.append(stream_package.run(config, tmp_path / str(chunk), rows=390))  # the last chunk is short
+        config = StreamConfig(
+            str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig(experts=FEW)
+        )
+        found.append(
+            stream_package.run(config, tmp_path / str(chunk), rows=390)
+        )  # the last chunk is short
     assert found[0].rows == found[1].rows == 390
     assert found[0].scores["mae"] == pytest.approx(found[1].scores["mae"], rel=1e-9)
     assert found[0].experts == pytest.approx(found[1].experts, rel=1e-9)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [{"target": "z"}, {"target": "z", "horizon": 2}, {"target": "class"}])
+@pytest.mark.parametrize(
+    "options", [{"target": "z"}, {"target": "z", "horizon": 2}, {"target": "class"}]
+)
 def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path, options):
     found = []
     for experts in (FEW, (*FEW, "network")):
@@ -238,21 +304,38 @@ def test_features_for_the_experts_are_those_in_front_of_the_decoder():
     first = np.asarray(state.learner.network.decoder.linear.weight)
     for _ in range(20):
         before = state.learner.network.decoder.linear
-        state, step = compiled(state, draw.normal(size=(1, 3)), np.ones((1, 2)), np.array([True]), *one)
+        state, step = compiled(
+            state, draw.normal(size=(1, 3)), np.ones((1, 2)), np.array([True]), *one
+        )
     assert np.array_equal(before.weight[2:], np.eye(6)) and not np.asarray(before.bias)[2:].any()
     assert np.abs(before.weight - first)[:2].max() > 1e-3
     features = step.outputs[0, 2:]
-    assert step.outputs[0, :2] == pytest.approx(np.asarray(before.weight[:2] @ features + before.bias[:2]), abs=1e-5)
+    assert step.outputs[0, :2] == pytest.approx(
+        np.asarray(before.weight[:2] @ features + before.bias[:2]), abs=1e-5
+    )
 
 
 @pytest.mark.program
 def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
     model = ModelConfig(experts=FEW)
     config = StreamConfig(str(files / "a.csv"), target="z", model=model, **OFTEN)
-    with pytest.raises(ValueError, match="resume=True needs the run to continue: name its directory as run_dir"):
+    with pytest.raises(
+        ValueError, match="resume=True needs the run to continue: name its directory as run_dir"
+    ):
         stream_package.run(config, resume=True)
     result = stream_package.run(config, tmp_path / "python", rows=200)
-    words = ["--target", "z", "--experts", *FEW, "--log-every", "50", "--checkpoint-every", "70", "--rows", "200"]
+    words = [
+        "--target",
+        "z",
+        "--experts",
+        *FEW,
+        "--log-every",
+        "50",
+        "--checkpoint-every",
+        "70",
+        "--rows",
+        "200",
+    ]
     monkeypatch.chdir(tmp_path)
     assert cli.main(["stream", config.source, *words, "--run-dir", "command"]) == 0
     assert_same_run(tmp_path / "python", tmp_path / "command")
@@ -270,19 +353,38 @@ def test_the_figure_shows_weights_experts_and_baselines(files, tmp_path, monkeyp
     result = stream_package.run(config, tmp_path / "run", rows=200)
     _figure.figure(result.run_dir)
     axes = {axes.get_title(): axes for axes in pages[0].axes}
-    names = [label.get_text() for label in axes["mean absolute error over all rows"].get_yticklabels()]
-    assert set(names) == {*result.experts, "the mixture", "predicting the last one known", "the mean"}
-    shown = [text.get_text() for text in axes["weights: what the stream needed"].get_legend().get_texts()]
+    names = [
+        label.get_text() for label in axes["mean absolute error over all rows"].get_yticklabels()
+    ]
+    assert set(names) == {
+        *result.experts,
+        "the mixture",
+        "predicting the last one known",
+        "the mean",
+    }
+    shown = [
+        text.get_text() for text in axes["weights: what the stream needed"].get_legend().get_texts()
+    ]
     assert "all others" in shown and set(shown) <= {*result.weights, "all others"}
-    tops = [area.get_paths()[0].vertices[:, 1].max() for area in axes["weights: what the stream needed"].collections]
+    tops = [
+        area.get_paths()[0].vertices[:, 1].max()
+        for area in axes["weights: what the stream needed"].collections
+    ]
     assert max(tops) == pytest.approx(1)
-    assert [line.get_label() for line in axes["in the interval"].lines] == ["the mixture", "the share asked for"]
-    assert any("encoding" in [label.get_text() for label in a.get_yticklabels()] for a in pages[0].axes)
+    assert [line.get_label() for line in axes["in the interval"].lines] == [
+        "the mixture",
+        "the share asked for",
+    ]
+    assert any(
+        "encoding" in [label.get_text() for label in a.get_yticklabels()] for a in pages[0].axes
+    )
 
 
 @pytest.mark.full
 def test_predictions_come_with_intervals_known_before_their_labels(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), target="z", horizon=2, coverage=0.8, model=ModelConfig(experts=FEW))
+    config = StreamConfig(
+        str(files / "a.csv"), target="z", horizon=2, coverage=0.8, model=ModelConfig(experts=FEW)
+    )
     result = stream_package.run(config, tmp_path / "run", rows=300)
     names, *rows = predictions(result.run_dir, str(files / "a.csv"), rows=100)
     assert names == ["row", "z+1", "z+2", "z+1_low", "z+1_high", "z+2_low", "z+2_high"]
@@ -298,6 +400,8 @@ def test_a_missing_label_teaches_intervals_nothing(files, tmp_path):
     gaps = [line if i % 3 else line.rsplit(",", 1)[0] + "," for i, line in enumerate(text)]
     gaps[0] = text[0]
     (tmp_path / "gaps.csv").write_text("\n".join(gaps) + "\n")
-    config = StreamConfig(str(tmp_path / "gaps.csv"), target="z", delay=4, model=ModelConfig(experts=("baselines",)))
+    config = StreamConfig(
+        str(tmp_path / "gaps.csv"), target="z", delay=4, model=ModelConfig(experts=("baselines",))
+    )
     scores = stream_package.run(config, tmp_path / "run").scores
     assert 0.8 < scores["coverage"] < 0.98 and np.isfinite(scores["width"])

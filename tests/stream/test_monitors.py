@@ -24,7 +24,9 @@ def measure(make_cell, change=lambda network: network, seen=PROBE):
 
 
 def norm(tree):
-    return float(np.sqrt(sum(np.sum(np.abs(np.asarray(leaf)) ** 2) for leaf in jax.tree.leaves(tree))))
+    return float(
+        np.sqrt(sum(np.sum(np.abs(np.asarray(leaf)) ** 2) for leaf in jax.tree.leaves(tree)))
+    )
 
 
 @pytest.mark.parametrize("cell_name", ["lru", "gru"])
@@ -43,7 +45,9 @@ def test_monitors_are_what_they_say(cell_name):
 
 def test_a_sketch_has_the_norm_of_its_product():
     network = ft.Network(2, 1, model_size=3, depth=2, cell=LRU, key=jax.random.key(0))
-    carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.rule("uoro(sketches=2)")))
+    carry = jax.tree.map(
+        lambda leaf: leaf + 0.5, ft.init_carry(network, ft.rule("uoro(sketches=2)"))
+    )
     monitors = Monitors()
     monitors.observe(np.ones((PROBE, 2)))
     found = monitors.measure(network, carry, None)["sensitivity_norm"]
@@ -54,7 +58,8 @@ def test_a_sketch_has_the_norm_of_its_product():
 def test_units_whose_gate_is_shut_are_dead():
     def shut(network):
         weight, bias = network.blocks.glu.linear.weight, network.blocks.glu.linear.bias
-        # Values in front, gates behind: the first layer has one dead value, the second two shut gates.
+        # Values in front, gates behind: the first layer has one dead value, the second two shut
+        # gates.
         weight = weight.at[0, 1].set(0.0)
         return jax.tree.map(
             lambda leaf: (
@@ -78,8 +83,13 @@ def test_a_monitor_warns_once_until_it_came_back():
     again.restore(json.loads(json.dumps(monitors.to_json())))
     for one in (monitors, again):
         assert one.warnings({"update_ratio": high}) == []
-        assert one.warnings({}) == [] and one.warnings({"update_ratio": high}) == []  # not measured is not back
-        assert one.warnings({"update_ratio": 1e-4}) == [] and len(one.warnings({"update_ratio": high})) == 1
+        assert (
+            one.warnings({}) == [] and one.warnings({"update_ratio": high}) == []
+        )  # not measured is not back
+        assert (
+            one.warnings({"update_ratio": 1e-4}) == []
+            and len(one.warnings({"update_ratio": high})) == 1
+        )
     assert "is nan" in monitors.warnings({"sensitivity_norm": float("nan")})[0]
 
 
@@ -94,7 +104,11 @@ def test_a_broken_network_is_named_and_harms_nothing():
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_a_level_of_the_scores_that_was_lost_is_told_once_and_survives_a_checkpoint(kind):
     def scores(lost):
-        return {"log_loss": 0.6 if lost else 0.2} if kind == "classes" else {"mae": 9 + 9 * lost, "no_change_mae": 10.0}
+        return (
+            {"log_loss": 0.6 if lost else 0.2}
+            if kind == "classes"
+            else {"mae": 9 + 9 * lost, "no_change_mae": 10.0}
+        )
 
     monitors = Monitors()
     for lost in (False, True):
@@ -116,7 +130,9 @@ def test_a_coverage_that_is_clearly_too_small_is_said_once():
         monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": float(i % 10 > 0)})
     assert monitors.recent_coverage() == {}
     monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": 1.0})
-    assert monitors.recent_coverage() == {"recent_coverage": 0.9} and not monitors.warnings(monitors.recent_coverage())
+    assert monitors.recent_coverage() == {"recent_coverage": 0.9} and not monitors.warnings(
+        monitors.recent_coverage()
+    )
     for _ in range(150):
         monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": 0.0})
     again = Monitors(0.9)

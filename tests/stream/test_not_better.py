@@ -21,10 +21,19 @@ def run(tmp_path, lines, **options):
 
 def test_a_coin_is_no_better_than_its_more_frequent_side(tmp_path):
     draw = np.random.default_rng(0)
-    lines = ["x,y", *(f"{draw.normal():.3f},{'heads' if draw.uniform() < 0.7 else 'tails'}" for _ in range(600))]
+    lines = [
+        "x,y",
+        *(
+            f"{draw.normal():.3f},{'heads' if draw.uniform() < 0.7 else 'tails'}"
+            for _ in range(600)
+        ),
+    ]
     last, caption = run(tmp_path, lines, model=ModelConfig(experts=("row",)))
     assert last["kind"] == "result" and last["not_better_than"] == ["majority_"]
-    assert caption.startswith("The accuracy, 6") and "is not better than the most frequent class (" in caption
+    assert (
+        caption.startswith("The accuracy, 6")
+        and "is not better than the most frequent class (" in caption
+    )
     assert "the last one known" not in caption and "try more rows, other inputs, or" in caption
 
 

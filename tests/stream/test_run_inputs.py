@@ -44,12 +44,15 @@ def test_labels_of_csv_are_classes_and_what_looks_missing_is_told(tmp_path, caps
     rows = [{"x": i, "y": ["up", "NA", "", "down"][i % 4]} for i in range(40)]
     _, last, saved = run(tmp_path / "a.csv", rows)
     assert saved["target"][0] == ["up", "NA", "down"] and last["counts"] == {"missing targets": 10}
-    assert "the target 'y' is 'NA' in 5 of the first 15 rows" in " ".join(capsys.readouterr().err.split())
+    assert "the target 'y' is 'NA' in 5 of the first 15 rows" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_a_column_that_begins_empty_takes_the_kind_of_its_first_value(tmp_path, capsys):
     rows = [
-        {"x": i, "late": "NA" if i < 30 else ["red", "green"][i % 2], "empty": "", "y": i % 7 / 2} for i in range(60)
+        {"x": i, "late": "NA" if i < 30 else ["red", "green"][i % 2], "empty": "", "y": i % 7 / 2}
+        for i in range(60)
     ]
     _, last, saved = run(tmp_path / "a.csv", rows)
     kinds = {name: kind for name, kind, _ in saved["encoder"]["columns"]}
@@ -63,8 +66,13 @@ def test_targets_that_are_no_numbers_are_told_or_refused(tmp_path, capsys):
     _, last, _ = run(tmp_path / "a.csv", rows, task="regression")
     assert last["counts"]["targets that are no number"] == 10
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("the target holds '2%', which is no number") == 1 and "row 31: the target" in said
-    with pytest.raises(ValueError, match=r"first 10 rows have no number in 'y', but texts such as '2%'"):
+    assert (
+        said.count("the target holds '2%', which is no number") == 1
+        and "row 31: the target" in said
+    )
+    with pytest.raises(
+        ValueError, match=r"first 10 rows have no number in 'y', but texts such as '2%'"
+    ):
         (tmp_path / "texts").mkdir()
         run(tmp_path / "texts" / "a.csv", rows[30:], task="regression")
 
@@ -85,6 +93,8 @@ def test_a_class_without_room_is_told(tmp_path, capsys):
 
 def test_a_source_is_a_path_and_a_table_is_sent_to_the_estimators(tmp_path):
     pd = pytest.importorskip("pandas")
-    with pytest.raises(TypeError, match="source is a DataFrame, expected the path of a file.*Classifier"):
+    with pytest.raises(
+        TypeError, match="source is a DataFrame, expected the path of a file.*Classifier"
+    ):
         StreamConfig(pd.DataFrame({"a": [1.0]}), target="a")
     assert StreamConfig(tmp_path / "rows.csv").source == str(tmp_path / "rows.csv")

@@ -41,16 +41,25 @@ def test_sktimes_own_checks():
 def test_some_of_sktimes_own_checks():
     from sktime.utils.estimator_checks import check_estimator
 
-    names = ["test_constructor", "test_clone", "test_update_with_exogenous_variables", "test_predict_interval"]
+    names = [
+        "test_constructor",
+        "test_clone",
+        "test_update_with_exogenous_variables",
+        "test_predict_interval",
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = check_estimator(SktimeForecaster, raise_exceptions=True, tests_to_run=names, verbose=False)
+        found = check_estimator(
+            SktimeForecaster, raise_exceptions=True, tests_to_run=names, verbose=False
+        )
     assert len(found) >= len(names)
 
 
 def test_fit_and_update_are_one_stream_bit_for_bit():
     y = series()
-    X = pd.DataFrame({"hour": y.index.hour.astype(float), "day": y.index.day.astype(str)}, index=y.index)
+    X = pd.DataFrame(
+        {"hour": y.index.hour.astype(float), "day": y.index.day.astype(str)}, index=y.index
+    )
     whole = make().fit(y, X)
     parts = make().fit(y[:30], X[:30]).update(y[30:31], X[30:31])
     # Windows may overlap: what was learned is passed over.
@@ -62,10 +71,16 @@ def test_fit_and_update_are_one_stream_bit_for_bit():
     assert whole.predict(fh).index.equals(pd.date_range(y.index[-1], periods=5, freq="h")[1:])
     pd.testing.assert_series_equal(whole.predict(fh), parts.predict(fh), check_exact=True)
     intervals = whole.predict_interval(fh, coverage=[0.5, 0.9])
-    pd.testing.assert_frame_equal(intervals, parts.predict_interval(fh, coverage=[0.5, 0.9]), check_exact=True)
+    pd.testing.assert_frame_equal(
+        intervals, parts.predict_interval(fh, coverage=[0.5, 0.9]), check_exact=True
+    )
     assert whole.predict(fh).tolist() == singly.forecast(4)
-    assert intervals["load"][0.9].to_numpy().tolist() == [list(ends) for ends in singly.forecast_interval(4)]
-    pd.testing.assert_series_equal(whole.fit(y, X).predict(fh), parts.predict(fh), check_exact=True)  # begins anew
+    assert intervals["load"][0.9].to_numpy().tolist() == [
+        list(ends) for ends in singly.forecast_interval(4)
+    ]
+    pd.testing.assert_series_equal(
+        whole.fit(y, X).predict(fh), parts.predict(fh), check_exact=True
+    )  # begins anew
 
 
 def test_memory_does_not_grow():
@@ -117,4 +132,7 @@ def test_after_an_error_each_value_is_still_learned_once(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.update(y[5:])
     monkeypatch.undo()
-    assert model.update(y[5:]).predict([1, 4]).tolist() == make(model=BASELINES).fit(y).predict([1, 4]).tolist()
+    assert (
+        model.update(y[5:]).predict([1, 4]).tolist()
+        == make(model=BASELINES).fit(y).predict([1, 4]).tolist()
+    )

@@ -41,7 +41,9 @@ def whole(tmp_path_factory):
     """Return a configuration and the folder of its undisturbed run."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i * i % 2}\n" for i in range(ROWS)))
-    config = StreamConfig(str(folder / "a.csv"), target="y", model=MODEL, log_every=10, look_ahead=20)
+    config = StreamConfig(
+        str(folder / "a.csv"), target="y", model=MODEL, log_every=10, look_ahead=20
+    )
     with numpy_dtype_promotion("standard"):
         follow(config, folder / "run", show_progress=False)
     return config, folder / "run"
@@ -91,7 +93,10 @@ STATES = {
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_that_a_kill_leaves_goes_on_to_the_same_end(whole, tmp_path, state):
     config, expected = whole
-    run, row = tmp_path / "run", {"checkpoint and the same record": 30, "checkpoint and a longer record": 35}
+    run, row = (
+        tmp_path / "run",
+        {"checkpoint and the same record": 30, "checkpoint and a longer record": 35},
+    )
     if state == "finished":
         shutil.copytree(expected, run)
     else:
@@ -120,7 +125,9 @@ def test_a_record_without_its_checkpoint_is_not_erased(whole, tmp_path, capsys, 
     if torn:
         (run / "metrics.jsonl").write_text('{"kind": "str')
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    with pytest.raises(RunError, match="record but no checkpoint.*back.*new run.*remove metrics.jsonl"):
+    with pytest.raises(
+        RunError, match="record but no checkpoint.*back.*new run.*remove metrics.jsonl"
+    ):
         follow(config, run, resume=True, show_progress=False)
     assert cli.main(["predict", str(run), config.source]) == 2
     assert "record but no checkpoint" in capsys.readouterr().err
@@ -146,7 +153,9 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(whole, tm
         assert follow(config, run, resume=True, show_progress=False).position.row == 20
 
 
-def test_a_pipe_whose_first_rows_are_lost_goes_on_only_where_its_columns_are_named(whole, tmp_path, monkeypatch):
+def test_a_pipe_whose_first_rows_are_lost_goes_on_only_where_its_columns_are_named(
+    whole, tmp_path, monkeypatch
+):
     config, run = piped(whole[0]), tmp_path / "run"
 
     def feed(text, end, **options):
@@ -177,14 +186,21 @@ def test_a_damaged_plan_is_said(whole, tmp_path):
         follow(config, run, resume=True, show_progress=False)
 
 
-@given(stops=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=3), every=st.sampled_from([1e-9, 1e9]))
-def test_killed_anywhere_and_saved_at_any_time_it_ends_the_same(whole, tmp_path_factory, stops, every):
+@given(
+    stops=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=3),
+    every=st.sampled_from([1e-9, 1e9]),
+)
+def test_killed_anywhere_and_saved_at_any_time_it_ends_the_same(
+    whole, tmp_path_factory, stops, every
+):
     config, expected = whole
     config = dataclasses.replace(config, checkpoint_seconds=every)
     run = tmp_path_factory.mktemp("killed") / "run"
     for i, row in enumerate(sorted(stops)):
         kill_behind(config, run, row, resume=i > 0)
-        assert rows_in(run) == (row if every < 1 else 0), "saved after every row, or only before the first"
+        assert rows_in(run) == (row if every < 1 else 0), (
+            "saved after every row, or only before the first"
+        )
     follow(config, run, resume=True, show_progress=False)
     assert_same_run(run, expected)
 
@@ -231,7 +247,9 @@ def test_rows_of_a_pipe_are_saved_while_it_is_silent(whole, tmp_path, pipe):
     assert seen[-1] == 30 and result.position.row == 31 and result.position.is_torn
 
 
-def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe(whole, tmp_path, pipe, monkeypatch):
+def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe(
+    whole, tmp_path, pipe, monkeypatch
+):
     save, told = _loop.StreamLoop._save, []
 
     def fail(self, **options):
@@ -248,11 +266,15 @@ def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe
 
 
 @pytest.mark.parametrize("is_slow", [True, False])
-def test_a_slow_pipe_is_told_what_the_run_waits_for(whole, tmp_path, pipe, monkeypatch, capsys, is_slow):
+def test_a_slow_pipe_is_told_what_the_run_waits_for(
+    whole, tmp_path, pipe, monkeypatch, capsys, is_slow
+):
     monkeypatch.setattr(_waiting, "PATIENCE", 0.1 if is_slow else 60.0)
     said = threading.Event()
     say = _waiting.ProgressBar.say
-    monkeypatch.setattr(_waiting.ProgressBar, "say", lambda self, text: (say(self, text), said.set()))
+    monkeypatch.setattr(
+        _waiting.ProgressBar, "say", lambda self, text: (say(self, text), said.set())
+    )
     pipe.write(b"x,y\n" + b"1,0\n2,1\n" * 6)
 
     def write_more():
@@ -263,7 +285,10 @@ def test_a_slow_pipe_is_told_what_the_run_waits_for(whole, tmp_path, pipe, monke
     follow(piped(whole[0]), tmp_path / "run")
     thread.join()
     err = capsys.readouterr().err
-    assert err.count("waiting for the first 20 rows of standard input, of which 12 have come") == is_slow
+    assert (
+        err.count("waiting for the first 20 rows of standard input, of which 12 have come")
+        == is_slow
+    )
     assert err.count("waiting") == is_slow and ("--look-ahead" in err) == is_slow
 
 

@@ -35,7 +35,12 @@ def make_model(input_size, output_size, classes, **options):
     names = {field.name for field in dataclasses.fields(Shape)}
     shape = {name: value for name, value in options.items() if name in names}
     network = {name: value for name, value in options.items() if name not in names}
-    network = {"size": "small", "rule": "online", "credit_depth": 0, "train_encoder": True} | network
+    network = {
+        "size": "small",
+        "rule": "online",
+        "credit_depth": 0,
+        "train_encoder": True,
+    } | network
     return resolve(ModelConfig(**network), Shape(input_size, (), output_size, classes, **shape))
 
 
@@ -89,7 +94,9 @@ def by_definition(model, xs, ys):
         predicted.append(outputs)
         if j >= waits:
             late = slice((j - waits) * size, (j - waits + 1) * size)
-            learned, _ = learner.step(state._replace(carry=before[j - waits]), xs[late], ys[late], mask=jnp.ones(size))
+            learned, _ = learner.step(
+                state._replace(carry=before[j - waits]), xs[late], ys[late], mask=jnp.ones(size)
+            )
             state = learned._replace(carry=ahead.carry)
         else:
             state = ahead
@@ -100,11 +107,17 @@ def assert_equal(a, b, **tolerance):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         if jnp.issubdtype(getattr(x, "dtype", float), jax.dtypes.prng_key):
             x, y = jax.random.key_data(x), jax.random.key_data(y)
-        np.testing.assert_allclose(np.asarray(x), np.asarray(y), **({"rtol": 1e-9, "atol": 1e-12} | tolerance))
+        np.testing.assert_allclose(
+            np.asarray(x), np.asarray(y), **({"rtol": 1e-9, "atol": 1e-12} | tolerance)
+        )
 
 
-@pytest.mark.parametrize("deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"])
-@pytest.mark.parametrize(("chunk", "delay"), fast([(1, 0), (1, 3), (4, 6), (1, 1), (4, 0), (4, 3)], 2))
+@pytest.mark.parametrize(
+    "deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"]
+)
+@pytest.mark.parametrize(
+    ("chunk", "delay"), fast([(1, 0), (1, 3), (4, 6), (1, 1), (4, 0), (4, 3)], 2)
+)
 def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     model = make_model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
     xs, ys = rows(24)
@@ -134,7 +147,10 @@ def test_without_labels_nothing_is_learned_but_the_state_goes_on(delay):
     mask = np.arange(20) < 10
     first, _ = run(model, xs[: 10 + delay], ys, mask)
     last, _ = run(model, xs, ys, mask)
-    assert_equal((first.learner.network, first.learner.opt_state), (last.learner.network, last.learner.opt_state))
+    assert_equal(
+        (first.learner.network, first.learner.opt_state),
+        (last.learner.network, last.learner.opt_state),
+    )
     assert not np.allclose(first.learner.carry.h, last.learner.carry.h)
 
 
@@ -143,15 +159,22 @@ def test_an_answer_moves_the_memory_on_and_learns_nothing():
     state, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
     after, _ = Alone(model).advance(state, rows(1)[0])
     assert not np.allclose(state.learner.carry.h, after.learner.carry.h)
-    assert_equal((state.learner.network, state.learner.opt_state), (after.learner.network, after.learner.opt_state))
+    assert_equal(
+        (state.learner.network, state.learner.opt_state),
+        (after.learner.network, after.learner.opt_state),
+    )
 
 
 def test_numbers_that_are_not_finite_are_refused():
     model = make_model(3, 1, classes=False, **TINY)
     before, _ = run(model, rows(5)[0], rows(5)[0][:, :1])
-    state, step = Alone(model).step(before, np.full((1, 3), np.nan), np.ones((1, 1)), np.ones(1, bool))
+    state, step = Alone(model).step(
+        before, np.full((1, 3), np.nan), np.ones((1, 1)), np.ones(1, bool)
+    )
     assert read_measures(step.measures).accepted == 0 and state.learner.skipped == 1
-    assert_equal((before.learner.network, before.learner.carry), (state.learner.network, state.learner.carry))
+    assert_equal(
+        (before.learner.network, before.learner.carry), (state.learner.network, state.learner.carry)
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,31 +196,47 @@ def test_numbers_that_are_not_finite_are_refused():
         ({"delay": 1000}, (None, None), (0, False)),
         ({"input_size": 500}, (None, None), (0, False)),
         ({"depth": 4, "model_size": 128, "state_size": 64}, (None, None), (0, False)),
-        ({"depth": 1, "model_size": 16, "state_size": 16, "input_size": 500}, (None, None), (1, True)),
+        (
+            {"depth": 1, "model_size": 16, "state_size": 16, "input_size": 500},
+            (None, None),
+            (1, True),
+        ),
     ],
 )
 def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked, found):
     credit_depth, train_encoder = asked
-    options = {"input_size": 10, "output_size": 2, "classes": True, "depth": 2, "model_size": 32} | options
+    options = {
+        "input_size": 10,
+        "output_size": 2,
+        "classes": True,
+        "depth": 2,
+        "model_size": 32,
+    } | options
     model = make_model(**options, credit_depth=credit_depth, train_encoder=train_encoder)
     assert (model[0].credit_depth, model[0].train_encoder) == found
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"])
+@pytest.mark.parametrize(
+    "deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"]
+)
 def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
     def temporary(delay):
         model = make_model(3, 4, classes=True, delay=delay, **TINY | deep)
         learner = Alone(model).network
         arguments = np.zeros((1, 3)), np.zeros(1, np.int32), np.ones(1, bool), *ONE
-        lowered = jax.jit(learner.step, donate_argnums=0).lower(jax.eval_shape(learner.init), *arguments)
+        lowered = jax.jit(learner.step, donate_argnums=0).lower(
+            jax.eval_shape(learner.init), *arguments
+        )
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     assert temporary(1000) < temporary(2) + 2**12  # the ring alone is 500 times as large
 
 
 def test_a_delay_beyond_memory_is_refused():
-    with pytest.raises(ValueError, match=r"delay=10000000: .* at most 1024 MiB .* the delay can be \d+ rows"):
+    with pytest.raises(
+        ValueError, match=r"delay=10000000: .* at most 1024 MiB .* the delay can be \d+ rows"
+    ):
         Alone(make_model(3, 1, classes=False, delay=10_000_000, **TINY))
     with pytest.raises(ValueError, match="chunk=0"):
         Alone(make_model(3, 1, classes=False, chunk=0, **TINY))
@@ -213,10 +252,14 @@ def test_late_labels_reach_their_rows(delay):
     for i in range(8):
         known = late.target.context()
         late.push({"x": i}, str(i))
-        assert known.num_classes == max(i - delay, 0)  # the labels of the last rows are not known yet
+        assert known.num_classes == max(
+            i - delay, 0
+        )  # the labels of the last rows are not known yet
     due = late.pop_resolved(100)
     assert [d.targets for d in due] == [[i] for i in range(8 - delay)]
-    assert [d.context.last for d in due] == [i - 1 - delay if i > delay else None for i in range(8 - delay)]
+    assert [d.context.last for d in due] == [
+        i - 1 - delay if i > delay else None for i in range(8 - delay)
+    ]
 
 
 @pytest.mark.parametrize("delay", [0, 2])
@@ -227,7 +270,9 @@ def test_forecasts_get_the_numbers_behind_their_row(delay):
     due = late.pop_resolved(100)
     assert [d.targets for d in due] == [[i + 1, i + 2, i + 3] for i in range(7 - delay)]
     # What is known when row i is predicted is its own target, or that of `delay` rows before.
-    assert [d.context.last for d in due] == [i - delay if i >= delay else None for i in range(7 - delay)]
+    assert [d.context.last for d in due] == [
+        i - delay if i >= delay else None for i in range(7 - delay)
+    ]
 
 
 @pytest.mark.parametrize("horizon", [0, 2])
@@ -284,7 +329,9 @@ def test_targets_that_are_no_numbers_are_counted_and_outliers_clipped():
         target.learn((-1) ** i)
     assert [target.learn(y) for y in ("NA", "inf", "x", 1e9)] == [None, None, None, 1e9]
     counts = {"missing": 1, "infinite": 1, "outlier": 1}
-    assert target.counts == {f"{name} targets": n for name, n in counts.items()} | {"targets that are no number": 1}
+    assert target.counts == {f"{name} targets": n for name, n in counts.items()} | {
+        "targets that are no number": 1
+    }
     assert abs(target.moments.mean) < 1
 
 
@@ -296,7 +343,10 @@ def test_outliers_follow_the_policy():
     assert clip.learn(1e9) == 1e9 and clip.moments.mean > 0 and clip.last == 1e9
     assert mask.learn(1e9) is None and (mask.moments.to_json(), mask.context()) == before
     assert clip.counts == mask.counts == {"outlier targets": 1}
-    with pytest.raises(EncodingError, match=r"the target is '1000000000.0', more than 10 standard .*--outliers clip"):
+    with pytest.raises(
+        EncodingError,
+        match=r"the target is '1000000000.0', more than 10 standard .*--outliers clip",
+    ):
         stop.learn(1e9)
     assert stop.to_json()[:2] == mask.to_json()[:2] and stop.learn(1) == 1
     clip.observe(1e9), mask.observe(1e9)
@@ -308,18 +358,37 @@ def test_scores_by_hand():
     for label in "abbc":
         late.push({"x": 0}, label)
     found = [score_class(due, np.log([0.5, 0.3, 0.2])) for due in late.pop_resolved(4)]
-    assert [f["accuracy"] for f in found] == [0, 0, 0, 0]  # nothing is known, b is new, then a is said, c is new
+    assert [f["accuracy"] for f in found] == [
+        0,
+        0,
+        0,
+        0,
+    ]  # nothing is known, b is new, then a is said, c is new
     assert [f["no_change_accuracy"] for f in found] == [0, 0, 1, 0]
-    assert [f["log_loss"] for f in found] == pytest.approx([-np.log(p) for p in (0.5, 0.3, 0.3, 0.2)])
+    assert [f["log_loss"] for f in found] == pytest.approx(
+        [-np.log(p) for p in (0.5, 0.3, 0.3, 0.2)]
+    )
     numbers = make_labels(NumberTarget())
     for y in (2.0, 4.0, None):
         numbers.push({"x": 0}, y)
-    found = [score_numbers(due, np.array([m])) for due, m in zip(numbers.pop_resolved(3), (1, 3, 1), strict=True)]
-    assert found[2] is None and found[0]["mae"] == 1 and found[1]["no_change_mae"] == 2 and found[1]["mae"] == 1
+    found = [
+        score_numbers(due, np.array([m]))
+        for due, m in zip(numbers.pop_resolved(3), (1, 3, 1), strict=True)
+    ]
+    assert (
+        found[2] is None
+        and found[0]["mae"] == 1
+        and found[1]["no_change_mae"] == 2
+        and found[1]["mae"] == 1
+    )
     scores = Scores()
     for one in found[:2]:
         scores.add(one)
-    assert scores.window()["rmse"] == pytest.approx(1) and scores.window() == {} and scores.total()["mae"] == 1
+    assert (
+        scores.window()["rmse"] == pytest.approx(1)
+        and scores.window() == {}
+        and scores.total()["mae"] == 1
+    )
 
 
 @pytest.mark.full
@@ -331,6 +400,9 @@ def test_the_recurrence_learns_at_its_own_factor_of_the_rate():
     for factor in (0.0, 0.5):
         state, _ = run(make_model(3, 4, classes=True, recurrent_factor=factor, **TINY), xs, ys)
         cell = state.learner.network.blocks.cell
-        moved[factor] = {n: float(jnp.abs(getattr(cell, n) - getattr(first, n)).max()) for n in ("theta_log", "B_re")}
+        moved[factor] = {
+            n: float(jnp.abs(getattr(cell, n) - getattr(first, n)).max())
+            for n in ("theta_log", "B_re")
+        }
     assert moved[0.0]["theta_log"] == 0 < moved[0.5]["theta_log"]
     assert moved[0.0]["B_re"] > 0

@@ -20,7 +20,11 @@ import foretrace as ft
 from foretrace.stream import _river as stream
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-MODELS = {"classifier": stream.Classifier, "regressor": stream.Regressor, "forecaster": stream.Forecaster}
+MODELS = {
+    "classifier": stream.Classifier,
+    "regressor": stream.Regressor,
+    "forecaster": stream.Forecaster,
+}
 
 
 def make(kind):
@@ -30,7 +34,11 @@ def make(kind):
 
 CHECKS = []
 if importlib.util.find_spec("sklearn") is not None:  # river's checks import it, whatever they check
-    CHECKS = [(name, i) for name, kind in MODELS.items() for i, _ in enumerate(checks.yield_checks(make(kind)))]
+    CHECKS = [
+        (name, i)
+        for name, kind in MODELS.items()
+        for i, _ in enumerate(checks.yield_checks(make(kind)))
+    ]
 
 
 @pytest.mark.program
@@ -58,7 +66,11 @@ def test_what_is_pickled_goes_on_exactly(wide):
             xs, ys = rows(40)
             for x, y in zip(xs[:20], ys, strict=False):
                 model.learn_one(x, target(y))
-            others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
+            others = [
+                pickle.loads(pickle.dumps(model)),
+                copy.deepcopy(model),
+                model.clone(include_attributes=True),
+            ]
             for x, y in zip(xs[20:], ys[20:], strict=True):
                 answer = model.predict_one(x)
                 for other in (model, *others):
@@ -85,7 +97,9 @@ def test_rivers_evaluation_also_with_late_labels():
     data = list(zip(xs, ys, strict=True))
     for options in ({}, {"delay": 3}):
         model = stream.Classifier("tiny")
-        assert evaluate.progressive_val_score(data, model, metrics.Accuracy(), **options).get() > 0.3
+        assert (
+            evaluate.progressive_val_score(data, model, metrics.Accuracy(), **options).get() > 0.3
+        )
     piped = preprocessing.StandardScaler() | stream.Regressor("tiny")
     numbers = [({"x": x["x"]}, x["x"]) for x in xs]
     assert evaluate.progressive_val_score(numbers, piped, metrics.MAE()).get() < 2
@@ -95,7 +109,11 @@ def test_rivers_evaluation_also_with_late_labels():
 def test_arrays():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 3))
-    model = stream.Classifier("tiny").partial_fit(X[:15], X[:15, 0] > 0).partial_fit(X[15:], X[15:, 0] > 0)
+    model = (
+        stream.Classifier("tiny")
+        .partial_fit(X[:15], X[:15, 0] > 0)
+        .partial_fit(X[15:], X[15:, 0] > 0)
+    )
     assert model.predict(X[:4]).shape == (4,) and set(model.predict(X)) <= {True, False}
     assert stream.Regressor("tiny").partial_fit(X, X[:, 0]).predict(X[:4]).shape == (4,)
 
@@ -124,7 +142,9 @@ def test_bad_values_do_not_poison():
 
 def test_x_is_a_dictionary():
     for model in (stream.Classifier("tiny"), stream.Regressor("tiny")):
-        with pytest.raises(TypeError, match="x is a list, expected a dictionary from feature to value.*partial_fit"):
+        with pytest.raises(
+            TypeError, match="x is a list, expected a dictionary from feature to value.*partial_fit"
+        ):
             model.learn_one([1.0, 2.0], 1)
         with pytest.raises(TypeError, match="x is a list"):
             model.predict_one([1.0, 2.0])
@@ -133,9 +153,12 @@ def test_x_is_a_dictionary():
 
 
 @pytest.mark.program
-@pytest.mark.parametrize(("size", "member"), [("tiny", None), ("tiny", "c"), ("auto", None), ("auto", "c")])
+@pytest.mark.parametrize(
+    ("size", "member"), [("tiny", None), ("tiny", "c"), ("auto", None), ("auto", "c")]
+)
 def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member, request):
-    # Whoever starts the tests in the background may have SIGINT ignored: the loop below would never end.
+    # Whoever starts the tests in the background may have SIGINT ignored: the loop below would never
+    # end.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     model = stream.Classifier(size, member=member)
@@ -153,7 +176,8 @@ def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member, request)
         except KeyboardInterrupt:
             caught += 1
         assert sum(model.predict_proba_one(xs[0]).values()) == pytest.approx(1)
-        # Rows are learned as a whole: what the host has counted and what the network has learned agree.
+        # Rows are learned as a whole: what the host has counted and what the network has learned
+        # agree.
         if size == "tiny":
             state = model._intake.mixture.packing.unpack(model._state).network
             assert int(state.learner.step) == sum(model._intake.target.frequency)

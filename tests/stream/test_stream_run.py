@@ -47,7 +47,11 @@ def table():
                 "time": f"2024-01-{1 + i // 24:02d} {i % 24:02d}:00",
                 "x": ["NA", "inf", "1e9"][i % 3] if i % 41 == 40 else f"{x:.4f}",
                 "color": ["red", "green", "", "blue"][i % 4],
-                "class": "" if i % 53 == 52 else "up" if i >= 3 and float(rows[i - 3]["z"]) > 0 else "down",
+                "class": ""
+                if i % 53 == 52
+                else "up"
+                if i >= 3 and float(rows[i - 3]["z"]) > 0
+                else "down",
                 "z": f"{x:.4f}",
             }
         )
@@ -67,14 +71,19 @@ def files(tmp_path_factory):
 
 def state(run_dir):
     arrays = load_file(run_dir / "checkpoint.safetensors")
-    del arrays["__extra__"]  # holds seconds and what depends on them; `assert_same_run` compares the rest
+    del arrays[
+        "__extra__"
+    ]  # holds seconds and what depends on them; `assert_same_run` compares the rest
     return arrays
 
 
 def records(run_dir):
     """Return the lines without what depends on the machine; of results only the last, as the others were on the way."""
     machine = ("seconds", "rows_per_second", "resident_mib", "microseconds")
-    lines = [{k: v for k, v in r.items() if k not in machine} for r in read_metrics(run_dir / "metrics.jsonl")]
+    lines = [
+        {k: v for k, v in r.items() if k not in machine}
+        for r in read_metrics(run_dir / "metrics.jsonl")
+    ]
     return [r for r in lines if r["kind"] != "result"] + [lines[-1]]
 
 
@@ -84,17 +93,28 @@ def assert_same_run(a, b):
     assert set(one) == set(two)
     for name in one:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-    extra = [ft.read_extra(path / "checkpoint.safetensors") | {"seconds": 0, "record": 0} for path in (a, b)]
+    extra = [
+        ft.read_extra(path / "checkpoint.safetensors") | {"seconds": 0, "record": 0}
+        for path in (a, b)
+    ]
     assert extra[0] == extra[1]
 
 
 RUNS = {
     "classes": ("a.csv", {"target": "class"}, {}),
-    "late classes in chunks": ("a.jsonl", {"target": "class", "delay": 5, "chunk": 4, "task": "classification"}, {}),
+    "late classes in chunks": (
+        "a.jsonl",
+        {"target": "class", "delay": 5, "chunk": 4, "task": "classification"},
+        {},
+    ),
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, {"clip": None}),
     "text": ("a.txt", {}, {"learning_rate": 1e-2}),
     "all layers": ("a.csv", {"target": "class", "delay": 1}, {"depth": 2, "credit_depth": 2}),
-    "another cell": ("a.csv", {"target": "z"}, {"cell": "min-gru", "state_size": 4, "credit_depth": 0}),
+    "another cell": (
+        "a.csv",
+        {"target": "z"},
+        {"cell": "min-gru", "state_size": 4, "credit_depth": 0},
+    ),
     "the paper's rule": ("a.csv", {"target": "z", "outliers": "mask"}, {"credit_depth": 0}),
 }
 
@@ -102,11 +122,23 @@ RUNS = {
 @pytest.mark.full
 @pytest.mark.parametrize(
     "name",
-    fast(["late classes in chunks", "forecast", "classes", "text", "all layers", "another cell", "the paper's rule"]),
+    fast(
+        [
+            "late classes in chunks",
+            "forecast",
+            "classes",
+            "text",
+            "all layers",
+            "another cell",
+            "the paper's rule",
+        ]
+    ),
 )
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     file, options, model = RUNS[name]
-    config = StreamConfig(str(files / file), **TINY | options | {"model": ModelConfig(**SIZES | model)})
+    config = StreamConfig(
+        str(files / file), **TINY | options | {"model": ModelConfig(**SIZES | model)}
+    )
     whole = follow(config, tmp_path / "whole", show_progress=False)
     assert whole.position.row == (COUNT if name != "text" else 450) and not whole.stopped
     for i, rows in enumerate((33, 100, 101, 222, None)):
@@ -142,7 +174,9 @@ def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path
 def test_a_torn_last_line_stays_behind_the_checkpoint(files, tmp_path, cut):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     config = StreamConfig(str(tmp_path / "b.csv"), target="class", **TINY)
-    (tmp_path / "b.csv").write_text("".join(lines[:211])[:cut])  # row 210 is one of those with a checkpoint
+    (tmp_path / "b.csv").write_text(
+        "".join(lines[:211])[:cut]
+    )  # row 210 is one of those with a checkpoint
     assert follow(config, tmp_path / "cut", show_progress=False).position.row == 210
     assert ft.read_extra(tmp_path / "cut" / "checkpoint.safetensors")["position"][0] == 209
     (tmp_path / "b.csv").write_text("".join(lines))
@@ -170,7 +204,12 @@ def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, cap
     rows = [f'"{i},5 C",3,{i % 2},2024-01-01T00:00:{i:02d},{i / 7}' for i in range(40)]
     (tmp_path / "a.csv").write_text("\n".join(["unit,same,x,t,y", *rows]) + "\n")
     expected = {
-        "y": ["inputs, numbers: same, x", "inputs, categories: unit", "inputs, times: t", "target: y, a number"],
+        "y": [
+            "inputs, numbers: same, x",
+            "inputs, categories: unit",
+            "inputs, times: t",
+            "target: y, a number",
+        ],
         "t": ["target: t, a class", "the target 't' has 40 classes in 40 rows"],
         "same": ["the target 'same' is '3' in all of the first 40 rows"],
     }
@@ -178,7 +217,9 @@ def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, cap
         config = StreamConfig(str(tmp_path / "a.csv"), target=target, **TINY)
         follow(config, tmp_path / target, rows=0)
         err = " ".join(capsys.readouterr().err.split())
-        lines += ["column 'unit' has 40 different texts in 40 rows, such as '0,5 C'; if they are numbers"]
+        lines += [
+            "column 'unit' has 40 different texts in 40 rows, such as '0,5 C'; if they are numbers"
+        ]
         assert all(line in err for line in lines)
         assert ("column 'same' is '3' in all of the first 40 rows" in err) == (target != "same")
 
@@ -198,10 +239,14 @@ def test_a_bad_row_saves_first_and_may_be_skipped_on_resuming(files, tmp_path, c
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     lines.insert(96, "too,few\n")
     (tmp_path / "b.csv").write_text("".join(lines))
-    config = StreamConfig(str(tmp_path / "b.csv"), target="class", chunk=chunk, look_ahead=50, **TINY)
+    config = StreamConfig(
+        str(tmp_path / "b.csv"), target="class", chunk=chunk, look_ahead=50, **TINY
+    )
     with pytest.raises(ValueError, match="line 97: 2 fields"):
         follow(config, tmp_path / "cut", show_progress=False)
-    assert ft.read_extra(tmp_path / "cut" / "checkpoint.safetensors")["position"][0] == 95 - 95 % chunk
+    assert (
+        ft.read_extra(tmp_path / "cut" / "checkpoint.safetensors")["position"][0] == 95 - 95 % chunk
+    )
     skipping = dataclasses.replace(config, bad_rows="skip")
     follow(skipping, tmp_path / "cut", resume=True, show_progress=False)
     follow(skipping, tmp_path / "whole", show_progress=False)
@@ -213,7 +258,9 @@ def test_a_bad_row_saves_first_and_may_be_skipped_on_resuming(files, tmp_path, c
 def test_an_outlier_that_stops_leaves_the_state_before_it(tmp_path, column, chunk):
     rows = [f"{i % 5},{i % 7},{(i * 5) % 11}" for i in range(120)]
     bad = {"x": "1,1e9,3", "z": "1,2,1e9"}[column]
-    config = StreamConfig(str(tmp_path / "a.csv"), target="z", task="regression", outliers="stop", chunk=chunk, **TINY)
+    config = StreamConfig(
+        str(tmp_path / "a.csv"), target="z", task="regression", outliers="stop", chunk=chunk, **TINY
+    )
     (tmp_path / "a.csv").write_text("\n".join(["w,x,z", *rows[:82], bad, *rows[82:]]) + "\n")
     with pytest.raises(ValueError, match="1e9"):
         follow(config, tmp_path / "cut", show_progress=False)
@@ -230,26 +277,37 @@ def test_other_columns_are_refused_with_the_difference(files, tmp_path, file):
     config = StreamConfig(str(path), target="class", **TINY)
     follow(config, run, rows=100, show_progress=False)
     before = (run / "checkpoint.safetensors").read_bytes()
-    rows = [{("shade" if name == "color" else name): value for name, value in row.items()} for row in table()]
+    rows = [
+        {("shade" if name == "color" else name): value for name, value in row.items()}
+        for row in table()
+    ]
     if file == "a.csv":
-        path.write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+        path.write_text(
+            "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n"
+        )
     else:
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     with pytest.raises(ReplacedError, match="are not those that were read.*original file.*new run"):
         follow(config, run, resume=True, show_progress=False)
-    with pytest.raises(SourceError, match="lacks 'color', and 'shade'.*give it the columns of the run"):
+    with pytest.raises(
+        SourceError, match="lacks 'color', and 'shade'.*give it the columns of the run"
+    ):
         list(predictions(run, str(path)))
     assert (run / "checkpoint.safetensors").read_bytes() == before
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(SourceError, match="lacks 'time', 'x', 'color', 'z', and 'a' is new"):
         list(predictions(run, str(tmp_path / "b.jsonl")))
-    (tmp_path / "b.jsonl").write_text('{"x": 1}\n')  # objects may leave out what is missing, the target, too
+    (tmp_path / "b.jsonl").write_text(
+        '{"x": 1}\n'
+    )  # objects may leave out what is missing, the target, too
     assert len(list(predictions(run, str(tmp_path / "b.jsonl")))) == 2
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("delay", fast([2, 0]))
-def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_come(files, tmp_path, delay):
+def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_come(
+    files, tmp_path, delay
+):
     config = StreamConfig(str(files / "a.csv"), target="class", delay=delay, **TINY)
     follow(config, tmp_path / "run", rows=300, show_progress=False)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
@@ -267,8 +325,12 @@ def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_c
         return next(row for row, (a, b) in enumerate(zip(found, other, strict=True)) if a != b)
 
     names, *answers = found = predicted()
-    assert names == ["row", "class", "probability"] and [row for row, *_ in answers] == list(range(1, 11))
-    assert {answer for _, answer, _ in answers} <= {"up", "down"} and all(0 <= p <= 1 for *_, p in answers)
+    assert names == ["row", "class", "probability"] and [row for row, *_ in answers] == list(
+        range(1, 11)
+    )
+    assert {answer for _, answer, _ in answers} <= {"up", "down"} and all(
+        0 <= p <= 1 for *_, p in answers
+    )
     assert lines[4].split(",")[3] == "up"
     # A row is seen by its own prediction, its label by those of the rows behind it, `delay` later.
     assert first_difference(predicted(4, "x")) == 4
@@ -285,8 +347,8 @@ def test_a_network_that_diverges_says_so(files, tmp_path):
         follow(config, tmp_path / "bad", show_progress=False)
 
 
-# What a shell or nohup may have set for everything that it starts is undone: signals that are ignored stay ignored.
-# Not with `preexec_fn`, which forks a process in which JAX's threads run.
+# What a shell or nohup may have set for everything that it starts is undone: signals that are
+# ignored stay ignored. Not with `preexec_fn`, which forks a process in which JAX's threads run.
 HEAR_SIGNALS = """
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -382,7 +444,9 @@ def test_a_pipe_is_learned_as_its_rows_come_and_stops_while_it_waits(start, file
     one, two = state(files / "pipe"), state(files / "file")
     for name in one:
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-    _, out, err = finish(start("predict", "pipe", "-", "--format=csv", "--rows=2"), "".join(lines[:5]))
+    _, out, err = finish(
+        start("predict", "pipe", "-", "--format=csv", "--rows=2"), "".join(lines[:5])
+    )
     assert out.splitlines()[0] == "row,class,probability" and len(out.splitlines()) == 3, err
 
 
@@ -420,7 +484,8 @@ def test_one_pipe_read_by_stopped_processes_is_learned_like_a_file(start, files)
     stopped = threading.Semaphore(0)
 
     def feed():
-        # A share comes after each stop, so that a fast process is not done before a slow test has stopped it.
+        # A share comes after each stop, so that a fast process is not done before a slow test has
+        # stopped it.
         share = len(data) // (len(numbers) + 1)
         with os.fdopen(out, "wb", buffering=0) as pipe:
             for at in range(0, len(data), 999):  # rows are torn everywhere
@@ -451,10 +516,16 @@ def test_one_pipe_read_by_stopped_processes_is_learned_like_a_file(start, files)
     [
         ("stream", "STR"),
         ("stream a.csv", "--target COLUMN"),
-        ("stream a.csv --target clas", "no column 'clas', only time, x, color, class, z; did you mean 'class'"),
+        (
+            "stream a.csv --target clas",
+            "no column 'clas', only time, x, color, class, z; did you mean 'class'",
+        ),
         ("stream a.csv --target class --time colour", "no column 'colour'"),
         ("stream a.csv --target class --time x --numeric x", "'x' is named twice"),
-        ("stream a.csv --target class --horizon 2 --task classification", "--horizon predicts numbers"),
+        (
+            "stream a.csv --target class --horizon 2 --task classification",
+            "--horizon predicts numbers",
+        ),
         ("stream a.txt --target x", "next character"),
         ("stream a.csv --target class --chunk 0", "chunk=0"),
         ("stream a.csv --target class --delay -1", "delay=-1"),
@@ -468,7 +539,10 @@ def test_one_pipe_read_by_stopped_processes_is_learned_like_a_file(start, files)
         ("stream a.csv --resume --run-dir absent", "no run at absent"),
         ("stream a.csv --target class --rule other", "other"),
         ("stream a.csv --target class --size tiny --cell lstm", "elementwise-lstm"),
-        ("stream a.csv --target class --cell gru", "cell=gru is an option of the network, which takes no part"),
+        (
+            "stream a.csv --target class --cell gru",
+            "cell=gru is an option of the network, which takes no part",
+        ),
         ("predict absent a.csv", "no run at absent"),
     ],
 )
@@ -505,10 +579,15 @@ def test_one_process_at_a_time_in_a_run_directory(files, tmp_path):
     (tmp_path / "run").mkdir()
     follow(config, tmp_path / "run", rows=5, show_progress=False)
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    with locked(tmp_path / "run"), pytest.raises(LockedError, match="in use by another foretrace process"):
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(LockedError, match="in use by another foretrace process"),
+    ):
         follow(config, tmp_path / "run", resume=True, show_progress=False)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
-    assert follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
+    assert (
+        follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
+    )
 
 
 @pytest.mark.full
@@ -525,7 +604,9 @@ def test_outlier_targets_follow_the_policy_of_the_run(tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
     found = {}
     for policy in ("clip", "mask"):
-        config = StreamConfig(str(tmp_path / "a.csv"), target="y", task="regression", outliers=policy, **TINY)
+        config = StreamConfig(
+            str(tmp_path / "a.csv"), target="y", task="regression", outliers=policy, **TINY
+        )
         follow(config, tmp_path / policy, show_progress=False)
         found[policy] = read_metrics(tmp_path / policy / "metrics.jsonl")[-1]
         assert found[policy]["counts"] == {"outlier targets": 2}
@@ -533,6 +614,8 @@ def test_outlier_targets_follow_the_policy_of_the_run(tmp_path):
     assert found["mask"]["mae"] < 20 < 1e6 < found["clip"]["mae"]
     with pytest.raises(ValueError, match="the target is '1e9'.*--outliers clip or mask"):
         follow(
-            StreamConfig(str(tmp_path / "a.csv"), target="y", task="regression", outliers="stop", **TINY),
+            StreamConfig(
+                str(tmp_path / "a.csv"), target="y", task="regression", outliers="stop", **TINY
+            ),
             tmp_path / "s",
         )

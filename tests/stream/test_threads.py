@@ -31,7 +31,9 @@ def row(i):
 
 def learn(model, i):
     x, label = row(i)
-    model.learn_one(float(i % 7), x) if isinstance(model, stream.Forecaster) else model.learn_one(x, label)
+    model.learn_one(float(i % 7), x) if isinstance(model, stream.Forecaster) else model.learn_one(
+        x, label
+    )
 
 
 def ask(model, i):
@@ -79,7 +81,8 @@ def test_each_row_is_learned_once_in_some_order(kind):
     works = [lambda k=k: [learn(model, i) for i in range(k, count, 4)] for k in range(4)]
     in_threads(*works, lambda: [ask(model, i) for i in range(count)])
     assert sorted(map(repr, order)) == sorted(
-        repr((x, float(i % 7) if kind == "forecaster" else y)) for i, (x, y) in ((i, row(i)) for i in range(count))
+        repr((x, float(i % 7) if kind == "forecaster" else y))
+        for i, (x, y) in ((i, row(i)) for i in range(count))
     )
     again = MAKE[kind]()
     for x, y in order:
@@ -108,7 +111,13 @@ def test_pickles_made_meanwhile_are_whole():
 
 
 @settings(max_examples=5)
-@given(st.lists(st.sampled_from(["learn", "ask", "batch", "leave", "pickle", "refused"]), min_size=2, max_size=6))
+@given(
+    st.lists(
+        st.sampled_from(["learn", "ask", "batch", "leave", "pickle", "refused"]),
+        min_size=2,
+        max_size=6,
+    )
+)
 def test_whatever_threads_do_at_once(works):
     model = MAKE["members"]()
     learn(model, 0), learn(model, 1)
@@ -132,5 +141,8 @@ def test_whatever_threads_do_at_once(works):
     }
     in_threads(*(what[work] for work in works))
     learned = 2 + works.count("learn") + 3 * works.count("batch") + works.count("leave")
-    assert sum(model._intake.target.frequency) == learned and list(model._intake.labels.table)[0] in "ab"
+    assert (
+        sum(model._intake.target.frequency) == learned
+        and list(model._intake.labels.table)[0] in "ab"
+    )
     assert sum(ask(model, 0).values()) == pytest.approx(1)

@@ -27,13 +27,16 @@ from foretrace.sweep._study import connect, default_storage, give_up, plan, stan
 from foretrace.sweep._trials import Trial, best, ranked, read_trials, write_trials
 from foretrace.sweep._worker import Worker
 
-pytestmark = pytest.mark.filterwarnings("ignore:Heartbeat of storage")  # of trials that these tests take by hand
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Heartbeat of storage"
+)  # of trials that these tests take by hand
 
 STEPS = 1200
 TINY = (
-    "--task.pattern-length=3 --task.padding=1 --task.bits=2 --network.depth=1 --network.model-size=6 "
-    f"--network.cell.state-size=4 --batch-size=4 --steps={STEPS} --log-every=50 --evaluate-every=400 "
-    "--align-every=None --checkpoint-every=50 --validation-sequences=8 --final-sequences=8"
+    "--task.pattern-length=3 --task.padding=1 --task.bits=2 --network.depth=1 "
+    f"--network.model-size=6 --network.cell.state-size=4 --batch-size=4 --steps={STEPS} "
+    "--log-every=50 --evaluate-every=400 --align-every=None --checkpoint-every=50 "
+    "--validation-sequences=8 --final-sequences=8"
 ).split()
 GRID = ["--grid", "optimizer.learning-rate=1e-4,3e-2"]
 SMALL = experiment.Config(
@@ -93,14 +96,19 @@ def run(capsys, *arguments):
 
 
 def records(path):
-    return [{k: v for k, v in r.items() if k != "seconds"} for r in read_metrics(path / "metrics.jsonl")]
+    return [
+        {k: v for k, v in r.items() if k != "seconds"} for r in read_metrics(path / "metrics.jsonl")
+    ]
 
 
 @pytest.mark.program
 def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole):
     folder, out, err = whole
     trials = read_trials(folder)
-    assert [(t.number, t.state, t.step) for t in trials] == [(0, "finished", STEPS), (1, "finished", STEPS)]
+    assert [(t.number, t.state, t.step) for t in trials] == [
+        (0, "finished", STEPS),
+        (1, "finished", STEPS),
+    ]
     assert [t.values["optimizer.learning-rate"] for t in trials] == ["1e-4", "3e-2"]
     for trial in trials:
         found = records(folder / "trials" / str(trial.number))
@@ -119,7 +127,11 @@ def test_report_reads_a_sweep_and_each_of_its_trials(whole, capsys, monkeypatch)
     monkeypatch.setitem(sys.modules, "optuna", None)  # the records are enough
     (whole[0] / "sweep.png").unlink()
     code, out, _ = run(capsys, "report", str(whole[0]))
-    assert code == 0 and "Best: optimizer.learning-rate=3e-2" in out and (whole[0] / "sweep.png").exists()
+    assert (
+        code == 0
+        and "Best: optimizer.learning-rate=3e-2" in out
+        and (whole[0] / "sweep.png").exists()
+    )
     code, out, _ = run(capsys, "report", str(whole[0] / "trials" / "1"))
     assert code == 0 and f"{STEPS} of {STEPS}" in out
 
@@ -152,11 +164,15 @@ def test_a_killed_worker_and_a_stopped_sweep_change_nothing(whole, tmp_path, mon
     assert [trial.state for trial in read_trials(folder)] == ["waiting", "waiting"]
     began = (folder / "trials" / "0" / "config.json").read_bytes()
     code, _, err = swept(folder, "--resume", "--workers", "2", *GRID, *TINY)
-    assert code == 0 and len(workers) == 4 and all(worker.poll() is not None for worker in workers), err
+    assert (
+        code == 0 and len(workers) == 4 and all(worker.poll() is not None for worker in workers)
+    ), err
     assert read_trials(folder) == read_trials(whole[0])
     for number in "01":
         assert records(folder / "trials" / number) == records(whole[0] / "trials" / number)
-    assert (folder / "trials" / "0" / "config.json").read_bytes() == began  # resumed, not begun anew
+    assert (
+        folder / "trials" / "0" / "config.json"
+    ).read_bytes() == began  # resumed, not begun anew
 
 
 def wait_until(arrived):
@@ -168,7 +184,9 @@ def wait_until(arrived):
 
 
 def trained(path, step):
-    return (path / "checkpoint.safetensors").exists() and f'"step": {step}' in (path / "metrics.jsonl").read_text()
+    return (path / "checkpoint.safetensors").exists() and f'"step": {step}' in (
+        path / "metrics.jsonl"
+    ).read_text()
 
 
 @pytest.fixture
@@ -221,14 +239,23 @@ def pretend(monkeypatch, score, steps=(), calls=None):
 
 @pytest.mark.program
 def test_a_search_finds_what_is_good_and_is_the_same_whoever_runs_it(begun, monkeypatch, tmp_path):
-    pretend(monkeypatch, lambda config: abs(config.optimizer.learning_rate - 1e-3) + config.network.depth)
-    asked = Sweep(SMALL, search=("optimizer.learning-rate=log:1e-5:1e-1", "network.depth=1:4"), trials=16)
+    pretend(
+        monkeypatch,
+        lambda config: abs(config.optimizer.learning_rate - 1e-3) + config.network.depth,
+    )
+    asked = Sweep(
+        SMALL, search=("optimizer.learning-rate=log:1e-5:1e-1", "network.depth=1:4"), trials=16
+    )
     study, worker = begun(asked)
     assert worker().work() and states(study) == ["finished"] * 16
     found = best(standing(study), asked.sign)
-    assert found.values["network.depth"] == 1 and 1e-4 < found.values["optimizer.learning-rate"] < 1e-2
+    assert (
+        found.values["network.depth"] == 1 and 1e-4 < found.values["optimizer.learning-rate"] < 1e-2
+    )
     rates = [t.values["optimizer.learning-rate"] for t in standing(study)]
-    assert all(1e-5 <= rate <= 1e-1 for rate in rates) and sum(rate < 1e-3 for rate in rates) > 3  # in magnitudes
+    assert (
+        all(1e-5 <= rate <= 1e-1 for rate in rates) and sum(rate < 1e-3 for rate in rates) > 3
+    )  # in magnitudes
 
     # One worker for each of the first trials, as if all were stopped in between.
     again = connect(begun.folder, f"sqlite:///{tmp_path / 'again.db'}", asked)
@@ -258,20 +285,30 @@ def test_a_trial_that_fails_says_why_and_is_not_the_end(begun, monkeypatch):
     reasons = [trial.reason for trial in standing(study)]
     assert reasons[:2] == ["training has diverged"] * 2
     assert all(
-        "--network.cell.r-min (applied to foretrace train network.cell:gru)" in reason for reason in reasons[2:4]
+        "--network.cell.r-min (applied to foretrace train network.cell:gru)" in reason
+        for reason in reasons[2:4]
     )
     assert states(study) == ["failed"] * 4 + ["finished"] * 2 + ["failed"] * 2
     assert best(standing(study), 1).number == 4
 
 
-@pytest.mark.parametrize(("prune", "ended"), [("none", []), ("median", ["8", "9"]), ("halving", ["8", "3.2", "9"])])
-def test_pruning_ends_what_is_worse_than_the_median_or_the_best_third(begun, monkeypatch, prune, ended):
+@pytest.mark.parametrize(
+    ("prune", "ended"), [("none", []), ("median", ["8", "9"]), ("halving", ["8", "3.2", "9"])]
+)
+def test_pruning_ends_what_is_worse_than_the_median_or_the_best_third(
+    begun, monkeypatch, prune, ended
+):
     pretend(monkeypatch, lambda config: config.optimizer.learning_rate, steps=(0, 20, 40, 60))
-    # 3.2 is better than the median of 5, 4, 3 and 2, but not among the best two of these, itself and 8.
-    study, worker = begun(Sweep(SMALL, grid=("optimizer.learning-rate=5,4,3,8,2,3.2,1,9",), prune=prune))
+    # 3.2 is better than the median of 5, 4, 3 and 2, but not among the best two of these, itself
+    # and 8.
+    study, worker = begun(
+        Sweep(SMALL, grid=("optimizer.learning-rate=5,4,3,8,2,3.2,1,9",), prune=prune)
+    )
     assert worker().work()
     pruned = [trial for trial in standing(study) if trial.state == "pruned"]
-    assert [t.values["optimizer.learning-rate"] for t in pruned] == ended and {t.step for t in pruned} <= {20}
+    assert [t.values["optimizer.learning-rate"] for t in pruned] == ended and {
+        t.step for t in pruned
+    } <= {20}
     assert best(standing(study), 1).score == 1
 
 
@@ -290,15 +327,22 @@ def test_what_is_no_number_never_wins(begun, monkeypatch, score, value):
     asked = Sweep(SMALL, grid=("network.depth=1,2",), score=score)
     study, worker = begun(asked)
     worker().work()
-    assert states(study) == ["failed", "finished"] and standing(study)[0].reason == f"the {score} is {value}"
+    assert (
+        states(study) == ["failed", "finished"]
+        and standing(study)[0].reason == f"the {score} is {value}"
+    )
     assert best(standing(study), asked.sign).number == 1
     write_trials(begun.folder, standing(study))
     assert read_trials(begun.folder) == standing(study)
-    json.loads((begun.folder / "sweep.jsonl").read_text().splitlines()[0], parse_constant=pytest.fail)
+    json.loads(
+        (begun.folder / "sweep.jsonl").read_text().splitlines()[0], parse_constant=pytest.fail
+    )
 
 
 @pytest.mark.parametrize("begins", [0, 1])
-def test_a_trial_that_another_worker_begins_at_the_same_time_has_not_failed(begun, monkeypatch, begins):
+def test_a_trial_that_another_worker_begins_at_the_same_time_has_not_failed(
+    begun, monkeypatch, begins
+):
     """A worker whose sweep was killed goes on until it notices, and the sweep that goes on has its own."""
     train, calls = experiment.train, []
     asked = Sweep(SMALL, grid=("optimizer.learning-rate=1e-3",))
@@ -353,10 +397,14 @@ def test_a_trial_that_kills_its_workers_is_given_up(begun):
     for _ in range(_sweep_study.RETRIES + 1):
         assert {"waiting"} == set(states(study)) and not give_up(study, "mine")
         taken = [study.ask() for _ in range(2)]
-        numbers = [take(trial, Sweep(SMALL, grid=("rule=online,bptt",)), "mine")[0] for trial in taken]
+        numbers = [
+            take(trial, Sweep(SMALL, grid=("rule=online,bptt",)), "mine")[0] for trial in taken
+        ]
         assert sorted(numbers) == [0, 1] and give_up(study, "mine")
     assert states(study) == ["failed", "failed"] and "worker was lost" in standing(study)[0].reason
-    plan(study, begun.folder, Sweep(SMALL, grid=("rule=online,bptt",)))  # whoever goes on gives it another chance
+    plan(
+        study, begun.folder, Sweep(SMALL, grid=("rule=online,bptt",))
+    )  # whoever goes on gives it another chance
     assert states(study) == ["waiting", "waiting"]
 
 
@@ -373,21 +421,33 @@ def test_who_comes_later_adds_nothing_but_more_trials(begun, monkeypatch):
     plan(study, begun.folder, longer)
     assert states(study) == ["running", "running", "waiting"]
     with pytest.raises(experiment.RunError, match="another configuration"):
-        sweep._enter(begun.folder, Sweep(SMALL, search=("optimizer.learning-rate=1e-3:1",)), resume=True, join=False)
+        sweep._enter(
+            begun.folder,
+            Sweep(SMALL, search=("optimizer.learning-rate=1e-3:1",)),
+            resume=True,
+            join=False,
+        )
     with pytest.raises(experiment.RunError, match="--resume"):
         sweep._enter(begun.folder, asked, resume=False, join=False)
     assert sweep._enter(begun.folder, asked, resume=False, join=True).path == begun.folder
 
 
 def test_values_are_those_of_the_options():
-    changed = applied(SMALL, {"network.cell.timescales": "1 100", "network.glu": "false", "optimizer.clip": "2"})
+    changed = applied(
+        SMALL, {"network.cell.timescales": "1 100", "network.glu": "false", "optimizer.clip": "2"}
+    )
     assert changed.network.cell == LRU(4, timescales=(1.0, 100.0))  # its other settings stay
     assert (changed.network.glu, changed.optimizer.clip) == (False, 2.0)
     assert applied(SMALL, {"network.cell": "lru"}) == SMALL
-    other = applied(SMALL, {"network.cell.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"})
+    other = applied(
+        SMALL, {"network.cell.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"}
+    )
     assert other.network.cell == MinGRU(timescales=(1.0, 9.0)) and other.chunk == 3
     rules = Sweep(SMALL, grid=("rule=online(depth=1, groups=1), bptt",))
-    assert [rules.of(values).rule for values in rules.combinations] == ["online(depth=1, groups=1)", "bptt"]
+    assert [rules.of(values).rule for values in rules.combinations] == [
+        "online(depth=1, groups=1)",
+        "bptt",
+    ]
     assert Sweep(SMALL, search=("chunk=log:2:8", "optimizer.clip=1:2")).dimensions[0].whole
     assert not Sweep(SMALL, search=("optimizer.clip=1:2",)).dimensions[0].whole
 
@@ -398,8 +458,8 @@ def test_values_are_those_of_the_options():
         ("", "--grid or --search"),
         (
             "--grid learning-rate=1",
-            "--grid learning-rate=1: Unrecognized options: --learning-rate, 1; "
-            "Perhaps you meant: --lr, --optimizer.learning-rate",
+            "--grid learning-rate=1: Unrecognized options: --learning-rate, 1; Perhaps you meant: "
+            "--lr, --optimizer.learning-rate",
         ),
         (
             "--grid network.dept=1,2",
@@ -423,7 +483,10 @@ def test_values_are_those_of_the_options():
         ("--grid network.depth=1,1", "the same value twice"),
         ("--grid network.depth", "expected OPTION=VALUES"),
         ("--grid rule=bptt --grid rule=rtrl", "--grid rule=rtrl: this option is named twice"),
-        ("--grid network.depth=1,0", "a trial with network.depth=0 cannot run: Network(depth=0) must be at least 1"),
+        (
+            "--grid network.depth=1,0",
+            "a trial with network.depth=0 cannot run: Network(depth=0) must be at least 1",
+        ),
         ("--search optimizer.learning-rate=1e-2:1e-4", "from a smaller to a larger number"),
         ("--search optimizer.learning-rate=log:0:1", "begins above zero"),
         ("--search network.depth=1:2:3", "LOW:HIGH"),
@@ -450,7 +513,11 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
 
 def test_a_database_that_is_not_there_is_named_without_its_password(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for address in ("nonsense", "sqlite:////absent/folder/file.db", "postgresql+absent://me:secret@host/name"):
+    for address in (
+        "nonsense",
+        "sqlite:////absent/folder/file.db",
+        "postgresql+absent://me:secret@host/name",
+    ):
         options = ["--grid", "rule=bptt", "--storage", address, "--run-dir", f"to-{len(address)}"]
         code, _, err = run(capsys, "sweep", "copy", *TINY, *options)
         assert code == 2 and "--storage: no database there" in err and "secret" not in err
@@ -468,19 +535,35 @@ def test_the_table_shows_every_state(capsys, tmp_path):
     code, _, err = run(capsys, "report", str(tmp_path / "sweep"))
     assert code == 2 and "nothing to report yet" in err
     values = Sweep(SMALL, grid=("network.depth=1,2", "rule=online,bptt")).combinations
-    told = [("failed", None, "no memory"), ("pruned", 0.1, ""), ("finished", 0.2, ""), ("waiting", None, "")]
-    trials = [Trial(i, state, values[i], 20, score, why) for i, (state, score, why) in enumerate(told)]
+    told = [
+        ("failed", None, "no memory"),
+        ("pruned", 0.1, ""),
+        ("finished", 0.2, ""),
+        ("waiting", None, ""),
+    ]
+    trials = [
+        Trial(i, state, values[i], 20, score, why) for i, (state, score, why) in enumerate(told)
+    ]
     write_trials(tmp_path / "sweep", trials)
     code, out, _ = run(capsys, "report", str(tmp_path / "sweep"))
     rows = [line.split("│")[1].strip() for line in out.splitlines() if line.count("│") > 3]
     assert code == 0 and rows == ["2", "1", "3", "0"]
-    assert "failed: no memory" in out and "Best: network.depth=2, rule=online" in out and "1 pruned" in out
+    assert (
+        "failed: no memory" in out
+        and "Best: network.depth=2, rule=online" in out
+        and "1 pruned" in out
+    )
 
 
 def test_help_explains(capsys):
     code, out, _ = run(capsys, "sweep", "copy", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text and "--prune" not in text
+    assert (
+        code == 0
+        and "LOW:HIGH" in text
+        and "--optimizer.learning-rate" in text
+        and "--prune" not in text
+    )
     assert "--prune" in run(capsys, "sweep", "copy", "--help-all")[1]
 
 
@@ -499,8 +582,12 @@ def test_what_was_planned_for_a_trial_survives_that_it_never_asked_for_it():
 
 def test_short_names_of_options_are_searched_like_long_ones():
     short = sweep.Sweep(grid=("lr=1e-3,2e-3", "--depth=1,2", "cell=gru,lru"))
-    long = sweep.Sweep(grid=("optimizer.learning-rate=1e-3,2e-3", "network.depth=1,2", "network.cell=gru,lru"))
+    long = sweep.Sweep(
+        grid=("optimizer.learning-rate=1e-3,2e-3", "network.depth=1,2", "network.cell=gru,lru")
+    )
     assert short.dimensions == long.dimensions and short.combinations == long.combinations
-    assert sweep.Sweep(search=("lr=log:1e-4:1e-2",)).dimensions[0].option == "optimizer.learning-rate"
+    assert (
+        sweep.Sweep(search=("lr=log:1e-4:1e-2",)).dimensions[0].option == "optimizer.learning-rate"
+    )
     with pytest.raises(ValueError, match="named twice"):
         sweep.Sweep(grid=("lr=1e-3", "optimizer.learning-rate=2e-3"))

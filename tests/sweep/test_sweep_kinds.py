@@ -32,7 +32,9 @@ AGENT = RLConfig(
 )
 MODEL = ModelConfig("tiny", depth=1, model_size=4, state_size=2)
 
-pytestmark = pytest.mark.filterwarnings("ignore:Heartbeat of storage")  # of trials that these tests take by hand
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Heartbeat of storage"
+)  # of trials that these tests take by hand
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,8 +45,16 @@ def as_a_user():
 
 @pytest.fixture
 def stream(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2 + 0.5}\n" for i in range(60)))
-    options = {"target": "y", "task": "regression", "model": MODEL, "look_ahead": 10, "log_every": 20}
+    (tmp_path / "a.csv").write_text(
+        "x,y\n" + "".join(f"{i % 3},{i % 2 + 0.5}\n" for i in range(60))
+    )
+    options = {
+        "target": "y",
+        "task": "regression",
+        "model": MODEL,
+        "look_ahead": 10,
+        "log_every": 20,
+    }
     return StreamConfig(str(tmp_path / "a.csv"), **options)
 
 
@@ -64,8 +74,16 @@ def assert_same_arrays(ours, theirs):
 
 
 def test_the_score_follows_from_the_kind_of_run(stream):
-    assert (Sweep(AGENT).measure, Sweep(AGENT).sign, Sweep(AGENT, score="reward").sign) == ("return", -1, -1)
-    assert (Sweep(stream).measure, Sweep(stream).sign, Sweep(stream, score="accuracy").sign) == ("mae", 1, -1)
+    assert (Sweep(AGENT).measure, Sweep(AGENT).sign, Sweep(AGENT, score="reward").sign) == (
+        "return",
+        -1,
+        -1,
+    )
+    assert (Sweep(stream).measure, Sweep(stream).sign, Sweep(stream, score="accuracy").sign) == (
+        "mae",
+        1,
+        -1,
+    )
     with pytest.raises(ValueError, match="score='loss' must be one of return, reward, error"):
         Sweep(AGENT, score="loss")
     with pytest.raises(ValueError, match="prune='median' is for sweeps of train"):
@@ -79,17 +97,26 @@ def test_the_score_follows_from_the_kind_of_run(stream):
 
 
 def test_options_have_the_names_of_the_command(stream):
-    assert short_names(stream)["lr"] == "learning-rate" and short_names(AGENT)["lr"] == "agent.learning-rate"
+    assert (
+        short_names(stream)["lr"] == "learning-rate"
+        and short_names(AGENT)["lr"] == "agent.learning-rate"
+    )
     changed = applied(stream, {"learning-rate": "0.5", "chunk": "4"})
     assert (changed.model.learning_rate, changed.chunk, changed.source) == (0.5, 4, stream.source)
-    changed = applied(AGENT, {"network.cell": "gru", "agent.method": "sarsa", "rule": "online(depth=1)"})
+    changed = applied(
+        AGENT, {"network.cell": "gru", "agent.method": "sarsa", "rule": "online(depth=1)"}
+    )
     assert (changed.network.cell, changed.agent.method) == (experiment.GRU(), "sarsa")
     assert Sweep(stream, search=("lr=log:1e-4:1e-2",)).dimensions[0].option == "learning-rate"
 
 
 @pytest.mark.parametrize(
     ("line", "kind"),
-    [("sweep rl t-maze", RLConfig), ("sweep t-maze", RLConfig), ("sweep train smnist", experiment.Config)],
+    [
+        ("sweep rl t-maze", RLConfig),
+        ("sweep t-maze", RLConfig),
+        ("sweep train smnist", experiment.Config),
+    ],
 )
 def test_the_command_is_named_before_the_task_or_not(line, kind):
     found = cli._parse(cli._spelled_out([*line.split(), "--grid", "seed=1,2", "--steps", "2000"]))
@@ -97,13 +124,29 @@ def test_the_command_is_named_before_the_task_or_not(line, kind):
 
 
 def test_a_command_line_of_a_stream(stream):
-    line = ["sweep", "stream", stream.source, "--target", "y", "--size", "tiny", "--grid", "lr=1e-3,1e-2"]
+    line = [
+        "sweep",
+        "stream",
+        stream.source,
+        "--target",
+        "y",
+        "--size",
+        "tiny",
+        "--grid",
+        "lr=1e-3,1e-2",
+    ]
     found = cli._parse(cli._spelled_out(line)).config
-    assert (found.config.source, found.config.target, found.config.model.size) == (stream.source, "y", "tiny")
+    assert (found.config.source, found.config.target, found.config.model.size) == (
+        stream.source,
+        "y",
+        "tiny",
+    )
     assert cli.main(["sweep", "stream", "--help"]) == 0
 
 
-@pytest.mark.parametrize("line", ["sweep rl copy --grid seed=1,2", "sweep train t-maze --grid seed=1,2"])
+@pytest.mark.parametrize(
+    "line", ["sweep rl copy --grid seed=1,2", "sweep train t-maze --grid seed=1,2"]
+)
 def test_a_task_of_another_command_is_refused(line, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(line.split())
@@ -113,11 +156,16 @@ def test_a_task_of_another_command_is_refused(line, capsys):
 @pytest.mark.full
 def test_a_grid_of_agents_is_its_runs_and_a_table_of_seeds(tmp_path, capsys):
     found = worked(tmp_path / "sweep", Sweep(AGENT, grid=("rule=online,spatial", "seed=0,5")))
-    assert [trial.state for trial in found] == ["finished"] * 4 and found[3].values == {"rule": "spatial", "seed": "5"}
+    assert [trial.state for trial in found] == ["finished"] * 4 and found[3].values == {
+        "rule": "spatial",
+        "seed": "5",
+    }
     alone = rl.train(applied(AGENT, found[3].values), tmp_path / "alone", show_progress=False)
     assert found[3].score == alone.scores["return"]
     assert_same_arrays(tmp_path / "sweep" / "trials" / "3", tmp_path / "alone")
-    (tmp_path / "sweep" / "sweep.jsonl").write_text("".join(json.dumps(t._asdict()) + "\n" for t in found))
+    (tmp_path / "sweep" / "sweep.jsonl").write_text(
+        "".join(json.dumps(t._asdict()) + "\n" for t in found)
+    )
     assert cli.main(["report", str(tmp_path / "sweep")]) == 0
     out = capsys.readouterr().out
     assert "seed 5" in out and "mean" in out and "rule=spatial" in out
@@ -129,7 +177,11 @@ def test_a_grid_of_agents_is_its_runs_and_a_table_of_seeds(tmp_path, capsys):
 @pytest.mark.full
 def test_an_agent_that_diverges_has_failed_and_the_others_go_on(tmp_path):
     failed, finished = worked(tmp_path / "sweep", Sweep(AGENT, grid=("lr=1e30,1e-3",)))
-    assert failed.state == "failed" and "learning has diverged" in failed.reason and finished.state == "finished"
+    assert (
+        failed.state == "failed"
+        and "learning has diverged" in failed.reason
+        and finished.state == "finished"
+    )
 
 
 @pytest.mark.full
@@ -158,7 +210,9 @@ def wait_until(arrived):
 
 def is_gone(process):
     try:
-        return "State:\tZ" in Path(f"/proc/{process}/status").read_text()  # ended, and nobody collects it
+        return (
+            "State:\tZ" in Path(f"/proc/{process}/status").read_text()
+        )  # ended, and nobody collects it
     except OSError:
         return True
 
@@ -169,7 +223,10 @@ def test_a_worker_whose_sweep_is_gone_saves_and_stops(tmp_path):
     folder = tmp_path / "sweep"
     create(folder, sweep)
     plan(connect(folder, default_storage(folder), sweep), folder, sweep)
-    begin = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True).pid, flush=True)"
+    begin = (
+        "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True).pid, "
+        "flush=True)"
+    )
     command = [sys.executable, "-m", "foretrace.sweep._worker", str(folder), "one", "10"]
     environment = os.environ | {"FORETRACE_SWEEP_STORAGE": default_storage(folder)}
     parent = [sys.executable, "-c", f"{begin}; sys.stdin.read()", *command]

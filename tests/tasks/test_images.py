@@ -25,7 +25,9 @@ def own_cache(tmp_path, monkeypatch):
 
 def mnist_images(count):
     """Image i is i everywhere but for a counted first row; its class is i modulo 10."""
-    images = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None], (count, 28, 28)).copy()
+    images = np.broadcast_to(
+        np.arange(count, dtype=np.uint8)[:, None, None], (count, 28, 28)
+    ).copy()
     images[:, 0] = np.arange(28)
     return images, np.arange(count, dtype=np.uint8) % 10
 
@@ -56,9 +58,13 @@ def write_cifar(root):
         return {"bytes": file.getvalue(), "path": None}
 
     images, folder = cifar_images(20), root / "cifar10" / "plain_text"
-    for name, part in {"train-00000-of-00002": images[:10], "train-00001-of-00002": images[10:]}.items():
+    for name, part in {
+        "train-00000-of-00002": images[:10],
+        "train-00001-of-00002": images[10:],
+    }.items():
         write_parquet(
-            folder / f"{name}.parquet", {"img": [png(p) for p in part], "label": [int(p[0, 0, 0]) % 10 for p in part]}
+            folder / f"{name}.parquet",
+            {"img": [png(p) for p in part], "label": [int(p[0, 0, 0]) % 10 for p in part]},
         )
     return str(root)
 
@@ -77,7 +83,9 @@ def test_idx_files_are_read_however_compressed(tmp_path, suffix):
 def test_an_epoch_has_every_training_image_once_in_an_order_of_its_own(mnist):
     def epoch(seed, number):
         steps = range(number * 4, (number + 1) * 4)
-        return np.concatenate([mnist.rows("training", seed, step, 9).symbols[:, 1, 0] for step in steps])
+        return np.concatenate(
+            [mnist.rows("training", seed, step, 9).symbols[:, 1, 0] for step in steps]
+        )
 
     assert mnist.steps_per_epoch(9) == 4
     orders = [epoch(0, 0), epoch(0, 1), epoch(1, 0)]
@@ -90,9 +98,14 @@ def test_an_epoch_has_every_training_image_once_in_an_order_of_its_own(mnist):
 
 @pytest.mark.parametrize("size", [1, 5, 13, 20])
 def test_evaluation_counts_every_image_once(mnist, size):
-    batches = [mnist.evaluation("test", 0, index, size) for index in range(mnist.evaluation_steps("test", size))]
+    batches = [
+        mnist.evaluation("test", 0, index, size)
+        for index in range(mnist.evaluation_steps("test", size))
+    ]
     weight = np.concatenate([batch.mask.sum(axis=1) for batch in batches])
-    np.testing.assert_allclose(np.sort(weight)[::-1], [1.0] * TEST + [0.0] * (len(weight) - TEST), atol=1e-6)
+    np.testing.assert_allclose(
+        np.sort(weight)[::-1], [1.0] * TEST + [0.0] * (len(weight) - TEST), atol=1e-6
+    )
     labels = np.concatenate([batch.ys[:, 0] for batch in batches])[weight > 0]
     assert sorted(labels) == sorted(np.arange(TEST) % 10)
     assert not mnist.evaluation("test", 0, len(batches), size).mask.any()
@@ -107,7 +120,9 @@ def test_validation_is_the_same_for_every_seed(mnist):
 def test_samples_are_the_first_of_the_training_images(mnist, tmp_path):
     fewer = SequentialMNIST(data_dir=mnist.data_dir, verify=False, samples=6)
     assert fewer.sizes == {"training": 6, "validation": 4, "test": TEST}
-    np.testing.assert_array_equal(fewer.split("training").members, mnist.split("training").members[:6])
+    np.testing.assert_array_equal(
+        fewer.split("training").members, mnist.split("training").members[:6]
+    )
     with pytest.raises(ValueError, match="samples=37: at least 1 and at most 36"):
         SequentialMNIST(data_dir=mnist.data_dir, verify=False, samples=37).batch(0, 0, 1)
 
@@ -130,12 +145,20 @@ def test_a_traced_step_and_seed_give_the_same_batch(mnist):
 
 def test_pixels_come_row_by_row_or_permuted(mnist):
     xs, ys, mask = mnist.evaluation("validation", 0, 0, 1)
-    assert xs.shape == (1, 784, 1) and ys.shape == mask.shape == (1, 784) and xs.dtype == mask.dtype == jnp.float32
+    assert (
+        xs.shape == (1, 784, 1)
+        and ys.shape == mask.shape == (1, 784)
+        and xs.dtype == mask.dtype == jnp.float32
+    )
     np.testing.assert_allclose(xs[0, :28, 0], (np.arange(28) / 255 - 0.1307) / 0.3081, rtol=1e-5)
-    permuted = SequentialMNIST(data_dir=mnist.data_dir, verify=False, permuted=True).evaluation("validation", 0, 0, 1)
+    permuted = SequentialMNIST(data_dir=mnist.data_dir, verify=False, permuted=True).evaluation(
+        "validation", 0, 0, 1
+    )
     order = np.random.RandomState(92916).permutation(784)
     np.testing.assert_array_equal(permuted.xs[0], xs[0][order])
-    pooled = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=2).evaluation("validation", 0, 0, 1)
+    pooled = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=2).evaluation(
+        "validation", 0, 0, 1
+    )
     blocks = np.asarray(xs).reshape(14, 2, 14, 2).mean(axis=(1, 3))
     np.testing.assert_allclose(pooled.xs, blocks.reshape(1, 196, 1), rtol=1e-5)
 
@@ -157,9 +180,13 @@ def test_cifar_shards_are_read_in_order(tmp_path):
     np.testing.assert_allclose(xs, expected.reshape(2, 1024, 3), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(ys[:, 0], pixels[:, 0, 0, 0] % 10)
     np.testing.assert_allclose(mask, 1 / 1024)
-    grey = SequentialCIFAR10(data_dir=task.data_dir, verify=False, grey=True, pool=16).evaluation("validation", 0, 0, 2)
+    grey = SequentialCIFAR10(data_dir=task.data_dir, verify=False, grey=True, pool=16).evaluation(
+        "validation", 0, 0, 2
+    )
     luma = (pixels / 255 @ [0.299, 0.587, 0.114]).reshape(2, 2, 16, 2, 16).mean(axis=(2, 4))
-    np.testing.assert_allclose(grey.xs[..., 0], (luma.reshape(2, 4) - 0.4809) / 0.2392, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        grey.xs[..., 0], (luma.reshape(2, 4) - 0.4809) / 0.2392, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("kind", [SequentialCIFAR10, SequentialMNIST])
@@ -169,7 +196,9 @@ def test_a_pool_that_does_not_divide_is_refused(kind):
 
 
 def test_a_data_directory_is_asked_for(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"the environment variable FORETRACE_DATA, or by --data-dir"):
+    with pytest.raises(
+        DataError, match=r"the environment variable FORETRACE_DATA, or by --data-dir"
+    ):
         SequentialMNIST().batch(0, 0, 1)
     monkeypatch.setenv("FORETRACE_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match=r"nowhere does not exist; name another by"):
@@ -181,7 +210,9 @@ def test_a_missing_file_is_named_with_its_origin_and_place(tmp_path):
     (tmp_path / "data" / "mnist" / "t10k-labels-idx1-ubyte").unlink()
     task = SequentialMNIST(data_dir=root, verify=False)
     task.batch(0, 0, 1)
-    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.* does not exist. Get the four .* into .*mnist"):
+    with pytest.raises(
+        DataError, match=r"t10k-labels-idx1-ubyte.* does not exist. Get the four .* into .*mnist"
+    ):
         task.evaluation("test", 0, 0, 1)
     with pytest.raises(DataError, match=r"train-\*.parquet does not exist. Get .*uoft-cs/cifar10"):
         SequentialCIFAR10(data_dir=root).batch(0, 0, 1)
@@ -195,7 +226,9 @@ def test_a_missing_shard_is_named(tmp_path):
 
 
 def test_files_that_are_not_the_public_ones_are_refused(mnist):
-    with pytest.raises(DataError, match=r"(?s)not the public .*verify=False.*images-idx3-ubyte: sha256 .*expected"):
+    with pytest.raises(
+        DataError, match=r"(?s)not the public .*verify=False.*images-idx3-ubyte: sha256 .*expected"
+    ):
         SequentialMNIST(data_dir=mnist.data_dir).batch(0, 0, 1)
 
 
@@ -249,9 +282,13 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(mnist, tmp_path
 
 @pytest.mark.full
 def test_a_learner_trains_on_traced_batches(mnist):
-    network = ft.Network(1, 10, model_size=4, depth=1, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+    network = ft.Network(
+        1, 10, model_size=4, depth=1, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+    )
     task = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=7)
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=task.loss, batch_size=3)
+    learner = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=task.loss, batch_size=3
+    )
 
     def one(state, step):
         batch = task.batch(0, step, 3)
@@ -269,7 +306,9 @@ def test_real_mnist():
     assert task.sizes == {"training": 54_000, "validation": 6_000, "test": 10_000}
     pixels = np.asarray(task.split("training").symbols[:5000]) / 255
     np.testing.assert_allclose([pixels.mean(), pixels.std()], [0.1307, 0.3081], atol=5e-3)
-    np.testing.assert_array_equal(task.split("training").labels[:10], [5, 0, 4, 1, 9, 2, 1, 3, 1, 4])
+    np.testing.assert_array_equal(
+        task.split("training").labels[:10], [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    )
     assert abs(task.batch(0, 7, 50).xs.mean()) < 0.1
 
 

@@ -26,7 +26,9 @@ def own_cache(tmp_path, monkeypatch):
 def data_dir(tmp_path):
     for split in ("train", "test"):
         columns = {"text": TEXTS, "label": [i % 2 for i in range(20)]}
-        write_parquet(tmp_path / "data" / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet", columns)
+        write_parquet(
+            tmp_path / "data" / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet", columns
+        )
     return str(tmp_path / "data")
 
 
@@ -48,13 +50,20 @@ def test_bytes_targets_and_mask(data_dir):
 def test_a_label_that_is_no_class_is_refused(tmp_path):
     for split in ("train", "test"):
         columns = {"text": TEXTS, "label": [2 * (i % 2) for i in range(20)]}
-        write_parquet(tmp_path / "data" / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet", columns)
+        write_parquet(
+            tmp_path / "data" / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet", columns
+        )
     with pytest.raises(DataError, match="IMDB: a label is 2, expected 0 to 1"):
         IMDB(max_length=5, data_dir=str(tmp_path / "data"), verify=False).batch(0, 0, 1)
 
 
 def test_a_first_batch_is_mixed_though_the_file_may_be_sorted(data_dir):
-    assert set(IMDB(max_length=5, data_dir=data_dir, verify=False).evaluation("test", 0, 0, 8).ys[:, 0].tolist()) == {
+    assert set(
+        IMDB(max_length=5, data_dir=data_dir, verify=False)
+        .evaluation("test", 0, 0, 8)
+        .ys[:, 0]
+        .tolist()
+    ) == {
         0,
         1,
     }
@@ -62,20 +71,26 @@ def test_a_first_batch_is_mixed_though_the_file_may_be_sorted(data_dir):
 
 def test_traced_and_on_the_host_are_one(data_dir):
     task = IMDB(max_length=12, data_dir=data_dir, verify=False)
-    for a, b in zip(task.batch(3, 2, 4), jax.jit(lambda step: task.batch(3, step, 4))(2), strict=True):
+    for a, b in zip(
+        task.batch(3, 2, 4), jax.jit(lambda step: task.batch(3, step, 4))(2), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.full
 def test_padding_changes_neither_loss_nor_gradient(data_dir):
-    network = ft.Network(256, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0))
+    network = ft.Network(
+        256, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+    )
     found = []
     for length in (len(TEXTS[5].encode()), 25):
         task = IMDB(max_length=length, data_dir=data_dir, verify=False)
         row = task.split("test").members.tolist().index(5)
         xs, ys, mask = (leaf[row] for leaf in task.evaluation("test", 0, 0, 20))
         xs, mask = xs.astype(jnp.float64), mask.astype(jnp.float64)
-        found.append(ft.gradient(network, None, xs, ys, rule=ft.ONLINE, loss=task.loss, mask=mask)[:2])
+        found.append(
+            ft.gradient(network, None, xs, ys, rule=ft.ONLINE, loss=task.loss, mask=mask)[:2]
+        )
     for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(found[1]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
@@ -121,7 +136,10 @@ def test_wrong_files_and_settings(data_dir, tmp_path):
         IMDB(max_length=0)
     with pytest.raises(DataError, match="not the public ones"):
         IMDB(data_dir=data_dir).batch(0, 0, 1)
-    write_parquet(tmp_path / "other" / "imdb" / "plain_text" / "train-00000-of-00001.parquet", {"review": ["x"]})
+    write_parquet(
+        tmp_path / "other" / "imdb" / "plain_text" / "train-00000-of-00001.parquet",
+        {"review": ["x"]},
+    )
     with pytest.raises(DataError, match="no column label, text, only review"):
         IMDB(data_dir=str(tmp_path / "other"), verify=False).batch(0, 0, 1)
 
@@ -132,7 +150,13 @@ def test_real_reviews():
     assert task.sizes == {"training": 22_500, "validation": 2_500, "test": 25_000}
     split = task.split("training")
     lengths = np.diff(split.offsets)
-    found = [lengths.min(), np.median(lengths), round(lengths.mean()), np.percentile(lengths, 95), lengths.max()]
+    found = [
+        lengths.min(),
+        np.median(lengths),
+        round(lengths.mean()),
+        np.percentile(lengths, 95),
+        lengths.max(),
+    ]
     assert found == [52, 979, 1325, 3440, 13_704]
     np.testing.assert_array_equal(np.bincount(split.labels), [12_500, 12_500])
     held_out = task.split("validation")

@@ -93,7 +93,10 @@ def test_trees_grown_level_by_level_are_those_drawn_recursively():
     def features(rows):
         first = [np.flatnonzero(row < 10)[0] if (row < 10).any() else 0 for row in rows]
         return np.array(
-            [[len(row), (row == 14).sum(), value(row), place] for row, place in zip(rows, first, strict=True)]
+            [
+                [len(row), (row == 14).sum(), value(row), place]
+                for row, place in zip(rows, first, strict=True)
+            ]
         )
 
     ours, theirs = features(sequences(generate(SMALL, ROWS, seed=2))), features(naive)
@@ -103,7 +106,11 @@ def test_trees_grown_level_by_level_are_those_drawn_recursively():
 
 
 def test_rows_depend_on_the_seed_alone():
-    first, more, other = generate(SMALL, 10, seed=3), generate(SMALL, 30, seed=3), generate(SMALL, 10, seed=4)
+    first, more, other = (
+        generate(SMALL, 10, seed=3),
+        generate(SMALL, 30, seed=3),
+        generate(SMALL, 10, seed=4),
+    )
     np.testing.assert_array_equal(first["symbols"], more["symbols"][: first["offsets"][-1]])
     np.testing.assert_array_equal(first["labels"], more["labels"][:10])
     assert not np.array_equal(first["labels"], other["labels"])
@@ -121,7 +128,9 @@ def test_no_row_comes_twice():
         generate(tiny, 401, seed=0)
 
 
-@pytest.mark.parametrize("settings", [{"min_length": 2}, {"max_length": 501}, {"max_depth": 1}, {"max_arguments": 1}])
+@pytest.mark.parametrize(
+    "settings", [{"min_length": 2}, {"max_length": 501}, {"max_depth": 1}, {"max_arguments": 1}]
+)
 def test_grammars_without_trees_are_refused(settings):
     with pytest.raises(ValueError, match="|".join([*settings, "operator"])):
         Grammar(**settings)
@@ -142,20 +151,28 @@ def test_the_task(task, tmp_path):
         symbols = split.symbols[split.offsets[stored] : split.offsets[stored + 1]]
         assert xs[row].argmax(axis=-1)[: len(symbols)].tolist() == symbols.tolist()
         assert ys[row, 0] == value(symbols)
-        np.testing.assert_allclose(mask[row], [1 / len(symbols)] * len(symbols) + [0] * (59 - len(symbols)), rtol=1e-6)
-    for a, b in zip(task.batch(1, 2, 5), jax.jit(lambda step: task.batch(1, step, 5))(2), strict=True):
+        np.testing.assert_allclose(
+            mask[row], [1 / len(symbols)] * len(symbols) + [0] * (59 - len(symbols)), rtol=1e-6
+        )
+    for a, b in zip(
+        task.batch(1, 2, 5), jax.jit(lambda step: task.batch(1, step, 5))(2), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     assert len(list((tmp_path / "cache").glob("listops-*/symbols.npy"))) <= 1
 
 
 def test_held_out_rows_do_not_depend_on_the_number_of_samples(task):
     fewer = ListOps(samples=12, held_out=7, min_length=20, max_length=60)
-    np.testing.assert_array_equal(fewer.evaluation("test", 0, 0, 7).xs, task.evaluation("test", 0, 0, 7).xs)
+    np.testing.assert_array_equal(
+        fewer.evaluation("test", 0, 0, 7).xs, task.evaluation("test", 0, 0, 7).xs
+    )
     members = [task.split(name).members.tolist() for name in ("training", "validation", "test")]
     assert sorted(sum(members, [])) == list(range(44))
 
 
-@pytest.mark.parametrize("settings", [{"samples": 0}, {"held_out": 0}, {"data_seed": -1}, {"max_length": 500}])
+@pytest.mark.parametrize(
+    "settings", [{"samples": 0}, {"held_out": 0}, {"data_seed": -1}, {"max_length": 500}]
+)
 def test_wrong_settings_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         ListOps(**settings)
@@ -176,11 +193,15 @@ def test_a_written_set_is_read_back(task, tmp_path):
 
 
 def test_missing_released_files_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"basic_train.tsv does not exist. Get basic_train.tsv, .*listops"):
+    with pytest.raises(
+        DataError, match=r"basic_train.tsv does not exist. Get basic_train.tsv, .*listops"
+    ):
         ReleasedListOps(data_dir=str(tmp_path)).batch(0, 0, 1)
 
 
-@pytest.mark.parametrize("text", ["", "a\tb\n", "Source\tTarget\n", "Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t12\n"])
+@pytest.mark.parametrize(
+    "text", ["", "a\tb\n", "Source\tTarget\n", "Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t12\n"]
+)
 def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "file.tsv"
     path.write_text(text)
@@ -205,7 +226,9 @@ def test_only_trees_are_written(symbols):
 def test_the_reference_rows(tmp_path):
     path = Path(real_data("listops")) / "listops" / "sample_lra_format.tsv"
     arrays = _lra.read(path)
-    assert [value(row) for row in sequences(arrays)] == arrays["labels"].tolist() and len(arrays["labels"]) == 10
+    assert [value(row) for row in sequences(arrays)] == arrays["labels"].tolist() and len(
+        arrays["labels"]
+    ) == 10
     _lra.write(tmp_path / "again.tsv", sequences(arrays), arrays["labels"])
     assert (tmp_path / "again.tsv").read_bytes() == path.read_bytes()
 

@@ -72,7 +72,9 @@ def test_a_number_for_each_sequence_is_the_target_of_its_last_step(task_of):
     np.testing.assert_allclose((batch.ys[..., 0] * batch.mask).sum(1), targets, rtol=1e-4)
     # The mean of the targets explains nothing of their variance, the targets all of it.
     at_mean = [float(task.score(jnp.zeros(1), jnp.array([y]))) for y in targets]
-    assert np.mean(at_mean) == pytest.approx(0, abs=1e-5) and task.score(jnp.ones(1), jnp.ones(1)) == 1
+    assert (
+        np.mean(at_mean) == pytest.approx(0, abs=1e-5) and task.score(jnp.ones(1), jnp.ones(1)) == 1
+    )
 
 
 def test_test_sequences_of_the_file_are_the_test(task_of):
@@ -111,12 +113,24 @@ def test_parquet_holds_a_sequence_in_each_row(tmp_path):
         ({"xs": np.array([object()] * 20), "ys": LABELS}, "cannot read"),
         ({"xs": XS, "ys": LABELS + 2**31}, "the label 21474.*at most 65536 classes"),
         ({"xs": XS, "ys": LABELS + 2**16}, "the label 6553.*at most 65536 classes"),
-        ({"xs": XS, "ys": np.where(LABELS == 0, np.inf, 1.5)}, "ys holds infinity or a number beyond"),
-        ({"xs": XS, "ys": np.where(LABELS == 0, 1e300, 1.5)}, "ys holds infinity or a number beyond"),
-        ({"xs": XS, "ys": np.full(20, np.nan)}, "training sequences are NaN, so that nothing is asked"),
+        (
+            {"xs": XS, "ys": np.where(LABELS == 0, np.inf, 1.5)},
+            "ys holds infinity or a number beyond",
+        ),
+        (
+            {"xs": XS, "ys": np.where(LABELS == 0, 1e300, 1.5)},
+            "ys holds infinity or a number beyond",
+        ),
+        (
+            {"xs": XS, "ys": np.full(20, np.nan)},
+            "training sequences are NaN, so that nothing is asked",
+        ),
         ({"xs": XS, "ys": np.stack([np.ones(20), np.full(20, np.nan)], 1)}, "sequences are NaN"),
         ({"xs": XS, "ys": np.full((20, 5), -1)}, "training sequences are -1"),
-        ({"xs": XS.astype(float) * 1e200, "ys": LABELS}, "xs holds NaN, infinity or a number beyond"),
+        (
+            {"xs": XS.astype(float) * 1e200, "ys": LABELS},
+            "xs holds NaN, infinity or a number beyond",
+        ),
     ],
 )
 def test_a_wrong_file_is_named(task_of, arrays, message):
@@ -139,7 +153,9 @@ def test_a_short_file_that_would_fill_the_memory_is_refused_by_its_header(tmp_pa
 def test_a_short_parquet_file_that_would_fill_the_memory_is_refused(tmp_path):
     arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
     rows = arrow.array([[0.0] * 1000], arrow.list_(arrow.float32())).take(arrow.array([0] * 20_000))
-    parquet.write_table(arrow.table({"xs": rows, "ys": arrow.array([0, 1] * 10_000)}), tmp_path / "my.parquet")
+    parquet.write_table(
+        arrow.table({"xs": rows, "ys": arrow.array([0, 1] * 10_000)}), tmp_path / "my.parquet"
+    )
     with pytest.raises(DataError, match=r"would take 160,\d+,\d+ in memory"):
         _ = OwnSequences(str(tmp_path / "my.parquet")).input_size
 

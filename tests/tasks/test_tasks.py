@@ -34,7 +34,12 @@ def test_layout(task):
     np.testing.assert_allclose(mask, np.tile([0] * 6 + [1 / 3] * 3, (20, 1)))
 
 
-@given(span=st.integers(1, 12), share=st.floats(0, 1), symbols=st.integers(2, 5), seed=st.integers(0, 99))
+@given(
+    span=st.integers(1, 12),
+    share=st.floats(0, 1),
+    symbols=st.integers(2, 5),
+    seed=st.integers(0, 99),
+)
 def test_layout_of_selective_copying(span, share, symbols, seed):
     count = max(round(share * span), 1)
     task = SelectiveCopy(span, count, symbols)
@@ -55,7 +60,9 @@ def test_symbols_stand_anywhere():
     np.testing.assert_allclose(shares, 1 / 3, atol=0.04)  # 4.6 standard deviations
     pairs = {tuple(np.flatnonzero(row < 3)) for row in read[:, :6]}
     assert len(pairs) == 15
-    np.testing.assert_allclose([(read == symbol).mean() * 8 / 2 for symbol in range(3)], 1 / 3, atol=0.03)
+    np.testing.assert_allclose(
+        [(read == symbol).mean() * 8 / 2 for symbol in range(3)], 1 / 3, atol=0.03
+    )
 
 
 def test_the_loss_of_ignorance_is_ln_2():
@@ -92,13 +99,17 @@ def test_an_epoch_has_every_sample_once_in_an_order_of_its_own(kind):
     assert len({tuple(row) for row in np.asarray(kind.batch(0, 0, 12).ys.reshape(12, -1))}) == 12
 
 
-@pytest.mark.parametrize("options", [{"pattern_length": 0}, {"padding": -1}, {"bits": 0}, {"samples": 0}])
+@pytest.mark.parametrize(
+    "options", [{"pattern_length": 0}, {"padding": -1}, {"bits": 0}, {"samples": 0}]
+)
 def test_wrong_sizes_are_named(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Copy(**options)
 
 
-@pytest.mark.parametrize("options", [{"span": 0}, {"count": 0}, {"count": 49}, {"symbols": 1}, {"samples": 0}])
+@pytest.mark.parametrize(
+    "options", [{"span": 0}, {"count": 0}, {"count": 49}, {"symbols": 1}, {"samples": 0}]
+)
 def test_wrong_sizes_of_selective_copying_are_named(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         SelectiveCopy(**options)
@@ -122,7 +133,9 @@ def test_an_order_that_is_looked_up_is_an_order(count, seed):
 
 
 def test_orders_differ_and_look_random():
-    first, second = (np.asarray(shuffled_at(jax.random.key(i), jnp.arange(5000), 5000)) for i in range(2))
+    first, second = (
+        np.asarray(shuffled_at(jax.random.key(i), jnp.arange(5000), 5000)) for i in range(2)
+    )
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
     assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 0.05
     assert abs(np.corrcoef(first, np.arange(5000))[0, 1]) < 0.05
