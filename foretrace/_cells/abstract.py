@@ -33,7 +33,9 @@ class Coefficients(NamedTuple):
 
 
 class AbstractCell(eqx.Module):
-    """A layer of N recurrent modules: `h_t = step(theta, own, others, x_t)`, `y_t = readout(h_t, x_t)`.
+    """Layer of N recurrent modules, defined by one step and one readout.
+
+    `h_t = step(theta, own, others, x_t)`, `y_t = readout(h_t, x_t)`.
 
     A subclass is an Equinox module with the fields `input_size` and `state_size` and the methods
     `coefficients`, `init_state` and `step`. It defines `readout` if its output is not the state
@@ -44,10 +46,10 @@ class AbstractCell(eqx.Module):
     state_size: eqx.AbstractVar[int]
 
     slow_parameters: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields that `foretrace.adamw` trains at `learning_rate * recurrent_factor`, without weight decay."""
+    """Fields that `foretrace.adamw` trains at `learning_rate * recurrent_factor`, without decay."""
 
     module_readout: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields that only the readout uses and whose entry `[n, ...]` belongs to module n."""
+    """Fields that only the readout uses, and whose entry `[n, ...]` belongs to module n."""
 
     @property
     def output_size(self) -> int:
@@ -61,7 +63,7 @@ class AbstractCell(eqx.Module):
 
     @classmethod
     def factory(cls, **options: Any) -> Callable[..., Self]:
-        """Return `make(input_size, *, key)`, with which a network builds this cell at its model size.
+        """Return `make(input_size, *, key)`, with which a network builds this cell.
 
         >>> import foretrace as ft, jax
         >>> make = ft.LRU.factory(state_size=4)
@@ -81,7 +83,7 @@ class AbstractCell(eqx.Module):
 
     @abc.abstractmethod
     def init_state(self) -> State:
-        """Return the state before the first step: a tree with one leaf of shape (N,) for each state dimension."""
+        """Return the state before the first step: a tree with a leaf `(N,)` per state dimension."""
 
     @abc.abstractmethod
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
@@ -111,7 +113,10 @@ class AbstractDiagonalCell(AbstractCell):
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "I"]
     ) -> tuple[Inexact[Array, "N"], Inexact[Array, "N"]]:
-        """Return (a_t, b_t) of one step. If a_t does not depend on x, it is computed and stored once for all steps."""
+        """Return (a_t, b_t) of one step.
+
+        If a_t does not depend on x, it is computed and stored once for all steps.
+        """
 
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
         """Advance by one step, `a * own + b`; `others` is not read."""
@@ -120,7 +125,7 @@ class AbstractDiagonalCell(AbstractCell):
 
 
 def check_interface(cell: AbstractCell) -> None:
-    """Raise an error if the shapes or dtypes of a cell break the contract on which sensitivities rest.
+    """Raise an error if a cell's shapes or dtypes break the contract that sensitivities rely on.
 
     Raises:
         TypeError: the coefficients are not `Coefficients`, or are real where the state is complex.
@@ -167,7 +172,7 @@ def check_interface(cell: AbstractCell) -> None:
 
 
 def read_by_coefficients(cell: AbstractCell) -> list[bool]:
-    """Return for each parameter of a cell whether its coefficients are computed from it; read from the trace."""
+    """Return for each parameter of a cell whether its coefficients are computed from it."""
     jaxpr = jax.make_jaxpr(lambda cell: jax.tree.leaves(cell.coefficients()))(cell).jaxpr
     used = [v for equation in jaxpr.eqns for v in equation.invars] + list(jaxpr.outvars)
     read = {v for v in used if isinstance(v, jax.extend.core.Var)}

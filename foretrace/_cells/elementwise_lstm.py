@@ -10,7 +10,7 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class ElementwiseLSTM(AbstractCell):
-    r"""Long short-term memory whose recurrent weights are diagonal: N independent modules with state (h, c).
+    r"""Long short-term memory with diagonal recurrent weights: N independent modules, state (h, c).
 
         f, i, o = sigmoid(W x + w * h + b) for each gate,  g = tanh(W x + w * h + b)
         c' = f * c + i * g,  h' = o * tanh(c')
@@ -32,7 +32,7 @@ class ElementwiseLSTM(AbstractCell):
 
     Source: Irie et al., Exploring the promise and limits of real-time recurrent learning, ICLR 2024
         (eLSTM); gates as
-    in Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000.
+    in Hochreiter and Schmidhuber (1997) with the forget gate of Gers et al. (2000).
     """
 
     W: Float[Array, "N 4 H"]

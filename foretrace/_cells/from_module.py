@@ -19,7 +19,9 @@ Call = Callable[[Any, State, Float[Array, "I"]], State]
 
 
 class FromModule(AbstractCell):
-    r"""Recurrent module of another library as a cell of N units: `h_t = call(module, h_{t-1}, x_t)`.
+    r"""Recurrent module of another library as a cell of N units.
+
+    `h_t = call(module, h_{t-1}, x_t)`.
 
     The module is any tree whose leaves are real parameters: an Equinox module, or the variables of
     a Flax module. Nothing in it is rewritten, and every law holds:
@@ -43,7 +45,7 @@ class FromModule(AbstractCell):
         module: recurrent module. Its arrays are the parameters; numbers and functions in it stay as
             they are.
         call: function `call(module, h, x)` that returns the next state. Use the same function
-            object for equal cells, because it is part of what is compiled.
+            object for equal cells, because a new one is compiled again.
         input_size: number of inputs.
         state_size: number of units, N.
         state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a
@@ -124,7 +126,9 @@ class FromModule(AbstractCell):
 
     @classmethod
     def factory(cls, **options: Any) -> Callable[..., Self]:
-        """Return `make(input_size, *, key)`. The option `module` is a function `make_module(input_size, *, key)`.
+        """Return `make(input_size, *, key)`.
+
+        The option `module` is a function `make_module(input_size, *, key)`.
 
         >>> import equinox as eqx, foretrace as ft, jax
         >>> def make_gru(input_size, *, key):
@@ -144,7 +148,10 @@ class FromModule(AbstractCell):
         return make
 
     def coefficients(self) -> Coefficients:
-        """Return the parameters with the unit axis in front: split ones as they are, others copied for each unit."""
+        """Return the parameters with the unit axis in front.
+
+        Split parameters stay as they are; others are copied for each unit.
+        """
         axes, n = dict(self.axes), self.state_size
 
         def by_unit(name: str, leaf: Array) -> Array:
@@ -168,7 +175,7 @@ class FromModule(AbstractCell):
         return zeros if self.state_dims == 1 else (zeros,) * self.state_dims
 
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
-        """Advance by one step: unit n is the module at its own coefficients and past, among the others' past."""
+        """Advance by one step; unit n uses its own coefficients and past, and the others' past."""
         axes, units = dict(self.axes), jnp.arange(self.state_size)
         theta_by_name = theta.recurrent | theta.feedforward
         copies = {name: leaf for name, leaf in theta_by_name.items() if name not in axes}
@@ -223,7 +230,7 @@ def _state_and_input(cell: FromModule) -> tuple[Any, Any]:
 
 
 def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
-    """Return whether a module is elementwise, and for each split parameter the axis along which it is split."""
+    """Return whether a module is elementwise, and the axis along which each parameter is split."""
     random, n = np.random.default_rng(0), cell.state_size
     state, x = _state_and_input(cell)
 
@@ -235,7 +242,7 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
         )
 
     def touched(parameters: dict[str, Array], h: State, x: Array, weights: Array) -> tuple:
-        """Return, for each unit, the states and the entries of each parameter on which its next state depends."""
+        """Return for each unit the states and parameter entries that its next state depends on."""
 
         def mixed(parameters: dict[str, Array], h: State) -> Array:
             after = jax.tree.leaves(cell._call(parameters, h, x))
@@ -270,7 +277,7 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
 
 
 def _is_split(reached: np.ndarray) -> bool:
-    """Return whether each unit depends on its own entries and no others, given a matrix of units and entries."""
+    """Return whether each unit depends on its own entries alone, given a matrix units x entries."""
     n = len(reached)
     blocks = reached.reshape(n, -1, n).any(axis=1)
     return bool(np.all(blocks == np.eye(n, dtype=bool)))

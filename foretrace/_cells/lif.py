@@ -15,7 +15,7 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def spike(v: Float[Array, "N"], threshold: float, dampening: float) -> Float[Array, "N"]:
-    """Return 1 where v is above the threshold and 0 elsewhere, with a triangular surrogate derivative.
+    """Return 1 where v is above the threshold, else 0, with a triangular surrogate derivative.
 
     dz/dv := dampening / threshold * max(0, 1 - |v - threshold| / threshold)
     """
@@ -30,7 +30,7 @@ def _spike_jvp(threshold: float, dampening: float, primals: tuple, tangents: tup
 
 
 class LIF(AbstractCell):
-    r"""Leaky integrate-and-fire units without connections among them: N independent modules that emit spikes.
+    r"""Leaky integrate-and-fire units without connections: N independent modules that emit spikes.
 
         z_t = 1 if v_t > threshold, else 0
         v_t = alpha * v_{t-1} + W x_t - threshold * z_{t-1},  alpha = exp(-exp(rate_log))

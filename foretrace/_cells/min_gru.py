@@ -10,7 +10,7 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class MinGRU(AbstractDiagonalCell):
-    r"""Gated recurrent unit whose gate and candidate read the input alone: N independent modules, linear in the state.
+    r"""Gated recurrent unit whose gate and candidate read only the input: linear in the state.
 
         z_t = sigmoid(W_z x_t + b_z)
         h_t = (1 - z_t) * h_{t-1} + z_t * (W x_t + b)

@@ -79,7 +79,7 @@ def check_sizes(owner: str, **sizes: int) -> None:
 
 
 def check_key(owner: str, key: Any) -> None:
-    """Raise a TypeError unless `key` is a single PRNG key, of the new or the raw kind; traced keys pass."""
+    """Raise a TypeError unless `key` is a single PRNG key, new or raw. Traced keys pass."""
     is_array = isinstance(key, jax.Array)
     new = is_array and is_key(key) and key.ndim == 0
     raw = is_array and key.dtype == jnp.uint32 and key.ndim == 1
@@ -98,7 +98,7 @@ def is_key(array: Any) -> bool:
 
 
 def wrapped_key(owner: str, key: Any) -> PRNGKeyArray:
-    """Return a PRNG key of the new kind; raise a TypeError for what is none."""
+    """Return a PRNG key of the new kind; raise a TypeError for other values."""
     check_key(owner, key)
     return key if is_key(key) else jax.random.wrap_key_data(key)
 

@@ -1,4 +1,7 @@
-"""All recurrent cells. A new one is a file and a name here: package, command line and saved networks read this list."""
+"""All recurrent cells.
+
+A new cell is a file and a name here: package, command line and saved networks read this list.
+"""
 
 import re
 
@@ -40,7 +43,7 @@ CELLS: dict[str, type[AbstractCell]] = {name: globals()[name] for name in __all_
 
 
 def command_name(cell: type) -> str:
-    """Return what the command line calls a cell.
+    """Return a cell's name on the command line.
 
     >>> command_name(CELLS["LinearRNN"]), command_name(CELLS["RGLRU"])
     ('linear-rnn', 'rglru')

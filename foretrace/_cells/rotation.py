@@ -22,8 +22,8 @@ class Rotation(AbstractCell):
     depend on all of its coefficients.
 
     At zero input a gives each module its time constant 1 / softplus(a). W_u and W_v are sampled
-    from N(0, 1/H), W_a with 0.3 and W_p with 0.5 times this deviation, and p from N(0, 0.02^2). b_u
-    begins at 0.3 and b_v at zero.
+    from `N(0, 1/H)`, W_a with 0.3 and W_p with 0.5 times this deviation, and p from `N(0, 0.02^2)`.
+    b_u begins at 0.3 and b_v at zero.
 
     Args:
         input_size: number of input features, H.

@@ -12,7 +12,7 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class RTU(AbstractCell):
-    r"""Recurrent trace unit: N independent modules with two real state dimensions that rotate and decay.
+    r"""Recurrent trace unit: N independent modules, each a pair of states that rotates and decays.
 
         r = exp(-exp(nu_log)),  g = r cos(exp(theta_log)),  phi = r sin(exp(theta_log))
         u' = f(g * u - phi * v + gamma * (B_u x)),  gamma = sqrt(1 - r^2),  f the identity or tanh

@@ -13,7 +13,7 @@ from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
 
 class S5(AbstractDiagonalCell):
-    r"""Diagonal state space model, discretised by a zero-order hold: complex, linear; N independent modules.
+    r"""Complex diagonal state space model, discretised by a zero-order hold: N independent modules.
 
         dh/dt = lam * h + B x,  lam = -exp(A_log) + i A_im,  step = exp(step_log)
         h_t = exp(lam * step) * h_{t-1} + (exp(lam * step) - 1) / lam * (B x_t)
@@ -21,10 +21,10 @@ class S5(AbstractDiagonalCell):
 
     The coefficients are the discretised ones, exp(lam * step) (recurrent) and (exp(lam * step) - 1)
     / lam * B (feedforward), so the sensitivity is as small as the LRU's. All inputs drive all
-    modules, as in S5. The eigenvalues begin as in S4D-Lin, lam = -1/2 + i pi n for n = 0 … N - 1,
-    and each module has its own step size. With Re lam = -1/2, a time constant of tau steps has the
-    step size 2 / tau. B and C are sampled as in the LRU. Each module stands for a conjugate pair; C
-    learns the factor of 2.
+    modules, as in S5. The eigenvalues begin as in S4D-Lin, `lam = -1/2 + i pi n` for `n = 0 … N -
+    1`, and each module has its own step size. With `Re lam = -1/2`, a time constant of tau steps
+    has the step size `2 / tau`. B and C are sampled as in the LRU. Each module stands for a
+    conjugate pair; C learns the factor of 2.
 
     Args:
         input_size: number of features of input and output, H.

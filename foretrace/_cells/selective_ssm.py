@@ -1,4 +1,4 @@
-"""Selective state space layer: a diagonal recurrence whose step size, input and output weights depend on the input."""
+"""Selective state space layer: diagonal, with step size, input and output read from the input."""
 
 from typing import ClassVar
 

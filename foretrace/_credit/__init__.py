@@ -1,1 +1,1 @@
-"""Credit between layers: what reaches the layers below through the memory of those above."""
+"""Credit between layers: errors that reach lower layers through the memory of higher ones."""

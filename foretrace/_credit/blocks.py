@@ -1,12 +1,12 @@
-"""How sensitivities to the layers below are advanced: what a chunk adds to what is left of the past, in place.
+"""How a chunk advances the sensitivities to the layers below, in place.
 
     e'[m][j]  =  (dh'/dh) e[m][j]  +  derivative of the chunk's last state by group j
 
 The derivative on the right is as large as the sensitivity itself. Made in one piece, as
-vector-Jacobian products of all modules at once, it is written to memory and read again, and on a
-CPU half of the time goes to the pages of that memory (dev/LOG.md). So large ones are made for a
-block of modules at a time: the products of a block stay in the cache, are added to what is left of
-its past, and take its place.
+vector-Jacobian products of all modules, it is written to memory and read again. On a CPU half of
+the time goes to the pages of that memory (dev/LOG.md). So large ones are made for a block of
+modules at a time: the products of a block stay in the cache, are added to the rest of its past, and
+replace it.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,11 +27,11 @@ AT_ONCE = 4 * 2**20
 """Bytes of derivatives that are made at once on a CPU: they are to stay in its cache."""
 
 ERRORS = 4
-"""Arrays of errors of a chunk, C x H, that are counted with the derivative that is made from them."""
+"""Number of error arrays of a chunk, C x H, counted with the derivative made from them."""
 
 
 def windows(m: int, depth: int, rule: LearningRule, groups: Groups) -> Iterator[range]:
-    """Yield the groups whose sensitivities recurrence m carries, those that share a window together."""
+    """Yield the groups whose sensitivities recurrence m carries, grouped by window."""
     reach, credited = min(depth_of(rule).depth, depth), num_credited_groups(groups, rule)
     for j in range(max(m - reach, 0), min(m, depth - reach, credited)):
         yield range(j, j + 1)
@@ -41,7 +41,7 @@ def windows(m: int, depth: int, rule: LearningRule, groups: Groups) -> Iterator[
 
 
 def in_place(network: Network, rule: LearningRule, steps: int) -> bool:
-    """Return whether sensitivities are advanced block by block, which overwrites them: so they have to be read first.
+    """Return whether sensitivities are overwritten block by block, so that they are read first.
 
     Args:
         network: the network, or its shapes.
@@ -80,7 +80,7 @@ def advanced(
         parameters: trees of real parameters.
         e: sensitivities to each of them before the chunk.
         diagonal: derivative of modules' last states by their own first: for each leaf of the one,
-            the other's; None if the function contains what came before the chunk.
+            the other's; None if the function contains the past before the chunk.
         modules: modules that carry sensitivities; None for all.
         features: number of features of a chunk, C x H.
         accepted: True for the new sensitivities, False for the old ones.
@@ -133,7 +133,7 @@ def advanced(
 
 
 def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int:
-    """Return how many modules are read at once: a divisor of their number, so that all blocks have one shape.
+    """Return how many modules are read at once: a divisor, so that all blocks have one shape.
 
     Parameters and state may be their shapes.
     """

@@ -1,4 +1,4 @@
-"""Multi-layer RTRL truncated at d layers ("credit in depth"): errors also travel through the next d recurrences above.
+"""Multi-layer RTRL truncated at d layers: errors also pass through the next d recurrences above.
 
 For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open
 through time and those above only at the present step. The outputs of block j + d are written as a
@@ -8,11 +8,11 @@ function of these parameters alone, a
     x[j + d]  =  window_j(parameters of group j),   h[m] = attach(h[m], e[m][j], parameters of group
     j) in it
 
-and its derivative is added to that of the spatial pass, so that plain autodiff of the loss gives
-the gradient of all groups at once. The d + 1 groups nearest to the output share one window, because
-all that lies above them is open: with d equal to the number of recurrences, that window is the
-whole network and costs what backpropagation through time costs. After a chunk, `e[m][j]` is the
-derivative of the window's own last states.
+and its derivative is added to the derivative of the spatial pass, so that plain autodiff of the
+loss gives the gradient of all groups at once. The d + 1 groups nearest to the output share one
+window, because everything above them is open. With d equal to the number of recurrences, that
+window is the whole network and costs as much as backpropagation through time. After a chunk,
+`e[m][j]` is the derivative of the window's own last states.
 
 Where only the first groups have this credit, the others stay open in the spatial pass and learn
 there as without it.
@@ -58,7 +58,7 @@ from foretrace._types import Array, Bool, Float, Sensitivity, State, States, UIn
 
 
 class Passage(NamedTuple):
-    """What a chunk is run with and, by recurrence, what it went through; closed to the derivative.
+    """Inputs of a chunk and, by recurrence, its intermediate values; not differentiated.
 
     Args:
         rule: rule with credit in depth.
@@ -140,7 +140,7 @@ NEXT_EPISODE = 0x6E657874
 def _sampled_after(
     network: Network, rule: LearningRule, carry: Carry, reset: Bool[Array, "C"] | None
 ) -> tuple[UInt32[Array, "1 K"] | None, Modules | None]:
-    """Return key and modules after a chunk: the same within a sequence, new ones if another began in the chunk."""
+    """Return key and modules after a chunk: new ones if another sequence began in it."""
     if carry.key is None or reset is None:
         return carry.key, carry.modules
     key = jax.random.fold_in(jax.random.wrap_key_data(carry.key[0]), NEXT_EPISODE)
@@ -149,7 +149,7 @@ def _sampled_after(
 
 
 def _features(groups: Groups, passage: Passage) -> tuple[Float[Array, "C H"], Passage]:
-    """Return the outputs of the last block, with the derivative of every window, and what the chunk went through."""
+    """Return the features, with the derivative of every window, and the chunk's passage."""
     rule, chunk = passage.rule, passage.chunk
     depth, credited = len(groups) - 1, num_credited_groups(groups, rule)
     reach = min(depth_of(rule).depth, depth)
@@ -199,7 +199,7 @@ def _inputs(
 def _through(
     groups: Groups, attached: range, m: int, z: Float[Array, "C H"], passage: Passage
 ) -> States:
-    """Return the states of recurrence m, open through time to its inputs and, before the chunk, to attached groups."""
+    """Return the states of recurrence m, open to its inputs and to the attached groups."""
     cell, h = groups[m].block.cell, passage.h[m]
     theta = cell.coefficients()
     if passage.e is not None:
@@ -269,7 +269,7 @@ def _last_state(
 
 
 def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[State]:
-    """Return the derivative of modules' last states by their own first: for each leaf of the one, the other's.
+    """Return the derivative of each module's last state with respect to its own first one.
 
     Sensitivities then pass a recurrence entry by entry, not by a product of N x N with N x |group|.
     """

@@ -1,4 +1,4 @@
-"""Groups of parameters that share the recurrences above them, and the sensitivities of those recurrences to them.
+"""Groups of parameters that share the recurrences above them, and the sensitivities to them.
 
 Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recurrence j with all
 that acts between it and recurrence j + 1.
@@ -26,7 +26,7 @@ class InputGroup(NamedTuple):
     norm: LayerNorm | None
 
     def enter(self, xs: Float[Array, "C I"]) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
-        """Return the inputs of the first block and those of its recurrence."""
+        """Return the inputs of the first block and of its recurrence."""
         x = jax.vmap(self.encoder)(xs)
         return x, _normalise(self.norm, x)
 
@@ -44,12 +44,12 @@ class BlockGroup(NamedTuple):
         hs: States,
         keep: Float[Array, "2 H"] | None,
     ) -> Float[Array, "C H"]:
-        """Return the outputs of the block from its inputs x, the recurrence's inputs z and its states."""
+        """Return a block's outputs from its inputs x, the recurrence's inputs z and its states."""
         ys = jax.vmap(self.block.cell.readout)(hs, z)
         return jax.vmap(self.block.after, in_axes=(0, 0, None))(x, ys, keep)
 
     def onward(self, x: Float[Array, "C H"]) -> Float[Array, "C H"]:
-        """Return the inputs of the next recurrence from those of its block."""
+        """Return the inputs of the next recurrence from the inputs of its block."""
         return _normalise(self.norm, x)
 
 
@@ -58,7 +58,7 @@ Groups = list[Any]
 
 
 class DeepSensitivity(NamedTuple):
-    """Sensitivities of every recurrence to its own coefficients and to the groups of the next d recurrences below.
+    """Sensitivities of every recurrence to itself and to the groups of the d recurrences below.
 
     Each leaf of a state stands for a group whose leaves have the module axis in front: (N,
     *parameter), real parameters, complex where the state is. To the groups below, N is the number
@@ -68,9 +68,9 @@ class DeepSensitivity(NamedTuple):
     Args:
         own: sensitivities to a recurrence's own coefficients, as without depth, stacked: row m - 1
             is recurrence m.
-        below: sensitivities to group 0: entry m - 1 is recurrence m, 1 <= m <= d.
-        between: for each lag k = 1 … d, sensitivities of recurrence j + k to group j: entry j - 1,
-            j >= 1; of the groups that have credit in depth.
+        below: sensitivities to group 0: entry `m - 1` is recurrence `m`, `1 <= m <= d`.
+        between: for each lag `k = 1 … d`, sensitivities of recurrence `j + k` to group `j`: entry
+            `j - 1`, `j >= 1`; of the groups that have credit in depth.
     """
 
     own: Sensitivity
@@ -150,7 +150,7 @@ def num_credited_groups(groups: Groups, rule: LearningRule) -> int:
 
 
 def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None) -> State:
-    """Attach the sensitivities of sampled modules to a state, weighted so that the estimate is unbiased."""
+    """Attach the sensitivities of sampled modules to a state, weighted to stay unbiased."""
     if modules is None:
         return attach(h, e, theta)
     some = row(h, modules.chosen)
@@ -163,7 +163,7 @@ def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None)
 
 
 def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) -> DeepSensitivity:
-    """Return all sensitivities from those to the own coefficients and those found for recurrence m and group j."""
+    """Return all sensitivities: to own coefficients, and of recurrence m to group j."""
     depth, reach = len(own), max(m - j for m, j in found)
 
     below = tuple(found[m, 0] for m in range(1, min(reach, depth) + 1))

@@ -1,12 +1,12 @@
 """Which modules of a recurrent layer carry sensitivities to the layers below, where not all do.
 
 M of N modules are sampled for each sequence, and the part of the gradient that module n brings
-counts 1 / p_n times, where p_n is the probability that it is sampled. So the gradient is unbiased,
-whatever the probabilities:
+counts 1 / p_n times, where p_n is the probability that it is sampled. So the gradient is unbiased
+for all probabilities:
 
     E[sum_{n sampled} g_n / p_n] = sum_n g_n
 
-What a module brings from the past lasts as long as its memory. So probabilities in proportion to
+A module's contribution from the past lasts as long as its memory. So probabilities in proportion to
 the memory, the time constant 1 / (1 - |a|) of a module, leave less noise in the gradient than equal
 ones (`benchmarks/credit/module_noise.py`).
 """
@@ -24,11 +24,11 @@ from foretrace._rule import LearningRule
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 
 LONGEST = 1e4
-"""Longest time constant, in steps: a module that never forgets does not leave the others without a chance."""
+"""Longest time constant, in steps, so that a module that never forgets leaves others a chance."""
 
 
 def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> Modules | None:
-    """Sample modules of each recurrent layer for a sequence; None where all modules carry sensitivities.
+    """Sample modules of each recurrent layer for a sequence. None if all carry sensitivities.
 
     Args:
         network: the network, whose modules have the memory that its parameters now give them.
@@ -54,7 +54,7 @@ def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> M
 
 
 def memory(cell: AbstractCell) -> Float[Array, "N"]:
-    """Return the time constant of each module in steps, 1 / (1 - |a|), with a the derivative of its state by the last.
+    """Return each module's time constant in steps, 1 / (1 - |a|) with a the state's derivative.
 
     The derivative is taken at the initial state and without input. Of several state dimensions the
     longest counts.

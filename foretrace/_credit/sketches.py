@@ -70,7 +70,7 @@ def run_with_sketch(
     return_carry: bool,
     run_layers: RunLayers,
 ) -> tuple[Float[Array, "C H"], Carry | None]:
-    """Run encoder and blocks over a chunk of one stream, everything open to the derivative inside it.
+    """Run encoder and blocks over a chunk of one stream, everything open to the derivative.
 
     Args:
         network: the network.
@@ -106,7 +106,7 @@ def _below(network: Network) -> Parameters:
 
 
 def _attach(h: Stack, sketch: Sketch, parameters: Parameters) -> Stack:
-    """Make states a function of the parameters, with value h and the mean of the sketches as derivative."""
+    """Return states as a function of the parameters: value h, derivative the sketches' mean."""
     moved = ravel_pytree(parameters)[0]
     # Zero, with the derivative of each sketch.
     along = sketch.parameters @ (moved - lax.stop_gradient(moved)) / len(sketch.parameters)

@@ -18,7 +18,7 @@ from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree
 
 
 def init_credit(network: Network, rule: LearningRule, h: Any, own: Any) -> Any:
-    """Return what a stream carries beside its states before the first step.
+    """Return the numbers that a stream carries beside its states before the first step.
 
     Args:
         network: the network.
@@ -34,7 +34,7 @@ def init_credit(network: Network, rule: LearningRule, h: Any, own: Any) -> Any:
 
 
 def sample_credit(network: Network, rule: LearningRule, key: PRNGKeyArray) -> Modules | None:
-    """Return the modules of a sequence that carry sensitivities to the layers below; None for all."""
+    """Return the modules of a sequence that carry sensitivities to lower layers. None for all."""
     return sample_modules(network, rule, key) if isinstance(rule.credit, Depth) else None
 
 
@@ -97,7 +97,7 @@ def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences:
 
 
 def advances_in_place(network: AbstractNetwork, rule: LearningRule, steps: int) -> bool:
-    """Return whether a stream's sensitivities are overwritten piece by piece, so that they have to be read before."""
+    """Return whether sensitivities are overwritten piece by piece, so that they are read first."""
     return isinstance(rule.credit, Depth) and in_place(_with_blocks(network, rule), rule, steps)
 
 
@@ -121,7 +121,7 @@ def carries_sensitivities(rule: LearningRule) -> bool:
 
 
 def sensitivity_norm(e: PyTree[Array] | None) -> Float[Array, ""]:
-    """Return the norm of what a stream carries beside its states, in float32 or wider; zero if nothing."""
+    """Return the norm of the numbers that a stream carries beside its states, float32 or wider."""
     # Squares of sensitivities in bfloat16 would be summed in eight bits.
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), e)
     if isinstance(wide, Sketch):
@@ -141,11 +141,11 @@ def leaves_nothing_out(rule: LearningRule) -> bool:
 
 
 def reaches_encoder(rule: LearningRule, depth: int, steps: int) -> bool:
-    """Return whether the encoder and the norms in front of the recurrent layers get the errors of later steps.
+    """Return whether encoder and first norms get the errors of later steps.
 
-    Without these errors their gradient is that of the present step. It takes what the present input
-    does to the present output for all that it does, and so makes the encoder suppress what is only
-    needed later.
+    Without these errors their gradient contains the present step alone. It then counts only the
+    effect of the present input on the present output, and so makes the encoder suppress inputs that
+    are needed later.
 
     Args:
         rule: learning rule.

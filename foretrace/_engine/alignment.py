@@ -1,4 +1,4 @@
-"""How good is a rule's gradient? Its cosine and norm ratio with the one of backpropagation through time."""
+"""Cosine and norm ratio of a rule's gradient with backpropagation through time."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from foretrace._types import Array, Mask
 
 
 class Alignment(NamedTuple):
-    """A gradient beside that of backpropagation through time.
+    """A gradient compared with backpropagation through time.
 
     Args:
         cosine: for each parameter, by name; one number for each block, a float outside the blocks.
@@ -47,7 +47,7 @@ def alignment(
     reset: Array | None = None,
     chunk: int | None = None,
 ) -> Alignment:
-    """Compare a rule's gradient of whole sequences with that of backpropagation through time.
+    """Compare a rule's gradient of whole sequences with backpropagation through time.
 
     Norms are taken of gradients scaled by their largest entry, so that tiny gradients compare as
     well as large ones.

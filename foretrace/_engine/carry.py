@@ -1,4 +1,4 @@
-"""The carry of a stream before its first step, its size, whether it is finite, and its sensitivities set to zero."""
+"""The carry of a stream: its initial value, its size, whether it is finite, how it is cleared."""
 
 from functools import partial
 
@@ -31,8 +31,8 @@ def init_carry(
         rule: rule it will be trained by; it decides which sensitivity is carried.
         batch_size: number of independent streams, the second axis of every leaf; one stream without
             it if None.
-        key: PRNG key of a rule that samples what it carries, split over the streams;
-            `jax.random.key(0)` if not given. Give each sequence another one.
+        key: PRNG key of a rule that samples, split over the streams; `jax.random.key(0)` if not
+            given. Give each sequence another one.
 
     Raises:
         TypeError: not a network, or not a PRNG key.
@@ -81,7 +81,7 @@ def init_carry(
 
 
 def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
-    """Return how many real numbers one stream carries from chunk to chunk under a rule; a complex one counts as two.
+    """Return how many real numbers one stream carries between chunks. Complex ones count as two.
 
     Args:
         network: network, or its shapes.
@@ -110,7 +110,7 @@ def cleared(carry: Carry) -> Carry:
 
 
 def is_finite(tree: PyTree[Array], *, of_streams: bool = False) -> Bool[Array, "*B"]:
-    """Return whether all floating-point numbers of a tree are finite; for each stream of a carry, if asked."""
+    """Return whether all floats of a tree are finite, if asked for each stream of a carry."""
     found = jnp.array(True)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):

@@ -22,7 +22,7 @@ def run_cell(
     return_carry: bool,
     differentiate_carry: bool,
 ) -> tuple[States, Carry | None]:
-    """Return what the readout sees at each step, and the carry after the chunk.
+    """Return the readout's inputs at each step, and the carry after the chunk.
 
     Args:
         cell: the recurrence.
@@ -30,7 +30,7 @@ def run_cell(
         carry: state and sensitivity before the chunk; None to begin with nothing.
         zs: inputs of the cell.
         reset: steps that start an episode.
-        rule: learning rule, which says what is open to the derivative.
+        rule: learning rule, which says which paths are differentiated.
         return_carry: False spares the sensitivity after the chunk.
         differentiate_carry: True leaves the states before and after the chunk open.
     """

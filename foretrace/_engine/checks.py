@@ -83,7 +83,7 @@ def check_loss(loss: Any) -> None:
 def check_labels(
     network: AbstractNetwork, loss: Any, xs: Any, ys: Any, mask: Any = None, *, last: bool = False
 ) -> None:
-    """Let a loss that has a method `check` look at the targets of the steps that count; traced arrays pass.
+    """Call the loss's method `check`, if any, on the targets that count. Traced arrays pass.
 
     Raises:
         ValueError: the loss refuses a target, such as a label that is no class.
@@ -100,7 +100,7 @@ def check_labels(
 
 
 def check_carry(network: AbstractNetwork, rule: LearningRule, carry: Carry | None, xs: Any) -> None:
-    """Raise a clear error for a carry that does not belong to this network, rule and number of streams."""
+    """Raise an error for a carry that does not fit this network, rule and number of streams."""
     if carry is None:
         return
     # Shapes say it all, and are found once: tracing would take longer than the call.

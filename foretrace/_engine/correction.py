@@ -27,7 +27,7 @@ def corrected(
 
     Args:
         network: network before the change.
-        change: tree like the network, what is added to its parameters.
+        change: tree like the network, added to its parameters.
         carry: states and sensitivities.
         limit: largest change of a state; of real and imaginary part each.
         batched: whether the carry has an axis of streams.

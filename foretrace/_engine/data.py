@@ -1,4 +1,4 @@
-"""What a chunk gives to learn from."""
+"""Targets, mask and loss of a chunk."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
     Args:
         data: chunk as the caller has it.
         mean_loss: divide the weights of each stream by their sum.
-        last: the targets have no axis of time; each is that of the last step of its stream that
+        last: the targets have no axis of time; each belongs to the last step of its stream that
             counts.
     """
     if not (mean_loss or last):

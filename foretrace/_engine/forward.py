@@ -1,4 +1,7 @@
-"""A network over a chunk under a rule: carry in, outputs and carry out. How layers are looped is in `layers.py`."""
+"""A network over a chunk under a rule: carry in, outputs and carry out.
+
+How layers are looped is in `layers.py`.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,15 +44,15 @@ def forward(
     key: Keys | None = None,
     keep_carry: bool = True,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
-    """Run a network over a chunk of one stream, or of a batch of streams; compiled once for each shape and rule.
+    """Run a network over a chunk of one stream or a batch, compiled once for each shape and rule.
 
     Args:
         network: network to run.
         carry: states and sensitivities from before the chunk, as `init_carry` makes them for the
             rule; None starts a sequence, with nothing attached.
         xs: inputs.
-        rule: learning rule or its name. It says what is carried and what is differentiated; the
-            outputs do not depend on it. Default: BPTT, which carries states alone.
+        rule: learning rule or its name. It decides the carry and the derivative; the outputs do not
+            depend on it. Default: BPTT, which carries states alone.
         reset: steps that start an episode.
         key: PRNG key of the dropout masks, or one for each stream; no dropout without it.
         keep_carry: False spares the sensitivity at the end of the chunk.
@@ -60,9 +63,8 @@ def forward(
     Raises:
         TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no
             PRNG key.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a carry of
-            another network, rule or number of streams, or a carry for a network that runs on whole
-            sequences only.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a carry
+            that does not fit, or a carry for a network that runs on whole sequences only.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(
@@ -103,16 +105,16 @@ def run(
         carry: states and sensitivities from before the chunk; None starts a sequence, with nothing
             attached.
         data: inputs, resets and the key of dropout.
-        rule: learning rule, which says what is open to the derivative.
+        rule: learning rule, which says which paths are differentiated.
         return_carry: False spares the sensitivity at the end of the chunk.
-        differentiate_carry: True where the chunk is a part of a sequence that is differentiated as
-            a whole: the states before and after it are open to the derivative as the rule says, and
-            there are no sensitivities.
+        differentiate_carry: True if the chunk is a part of a sequence that is differentiated as a
+            whole. The states before and after it are then differentiated as the rule says, without
+            sensitivities.
         flatten_batch: True for training: steps and streams are one axis where there is no state,
             see `each_step_and_stream`.
         accepted: where credit is advanced in place: False to leave the sensitivities as they were,
             or an array to choose.
-        readout: function of the features of one step, in place of the network's decoder.
+        readout: function of the features of one step, instead of the network's decoder.
 
     Raises:
         ValueError: a carry for a network that runs on whole sequences only, or differentiate_carry
@@ -206,7 +208,7 @@ def _check_whole(carry: Carry | None) -> None:
 
 
 def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
-    """Return a chunk with time in front and streams behind it: scans and products then find operands in place."""
+    """Return a chunk with axes (time, streams), so that scans find their operands in place."""
     # Inputs of another width, such as bfloat16, are computed with as the parameters are.
     xs, reset, key = data.xs.astype(network.dtype), data.reset, data.key
     batched = xs.ndim == 3

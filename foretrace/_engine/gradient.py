@@ -1,4 +1,4 @@
-"""The one gradient function: rule and chunk length say which gradient, and how much memory it takes."""
+"""The one gradient function: rule and chunk length say which gradient, at which memory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -87,14 +87,13 @@ def gradient(
     The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID`,
     `BPTT` and `UORO` the chunk is part of the rule). With a batch axis in front, value and gradient
     are the means over the streams. They are exact if the parameters stay as they are until the
-    sequence ends; after an update in between, sensitivities belong to the parameters of the past
-    and are stale, as always in real-time recurrent learning.
+    sequence ends. After an update in between, sensitivities belong to past parameters and are
+    stale, as always in real-time recurrent learning.
 
     Args:
         network: network to differentiate.
         carry: carry from `init_carry` or the previous call; None starts a sequence. Under a rule
-            that samples what it carries, `init_carry(key=…)` gives each sequence a sample of its
-            own.
+            that samples, `init_carry(key=…)` gives each sequence a sample of its own.
         xs: inputs, (C, I) or (B, C, I).
         ys: targets with the same axes in front.
         rule: learning rule or its name.
@@ -108,7 +107,7 @@ def gradient(
             sequence then no longer add up to its own.
         last: True for one target for each sequence, (…) or (B, …), which the output of its last
             step that counts is compared with; on whole sequences.
-        return_outputs: True to return the outputs of the network as well.
+        return_outputs: True to also return the outputs of the network.
 
     Returns:
         `(value, grads, carry)`, or `(value, grads, carry, outputs)`; grads has the structure of the
@@ -153,7 +152,7 @@ def gradient(
 
 
 class Evaluation(NamedTuple):
-    """What a chunk gives.
+    """Results of a chunk.
 
     Args:
         loss: mean over streams of `sum_t mask_t * loss_t`.
@@ -179,7 +178,7 @@ def evaluate(
     segment: int | None = None,
     advance: bool = True,
 ) -> Evaluation:
-    """Compute what `gradient` returns, and the outputs; no checks, to be traced inside a larger program.
+    """Compute the results of `gradient`, and the outputs, without checks, inside a larger program.
 
     With `segment`, a whole sequence (carry None, none returned) goes by parts of that many steps:
     the same gradient in the memory of one part, see `segmented_loss`.
@@ -216,7 +215,7 @@ def advance_in_place(
     rule: LearningRule,
     accepted: Bool[Array, ""],
 ) -> Carry:
-    """Return the carry after a chunk: the new sensitivities take the place of the old ones, block by block.
+    """Return the carry after a chunk; new sensitivities replace the old ones block by block.
 
     The chunk is run once more, which is nothing beside the traffic of such sensitivities.
 
@@ -243,7 +242,7 @@ def advance_late(
 ) -> tuple[PyTree[Array], Bool[Array, ""]]:
     """Return the sensitivities after a chunk, advanced in place, and whether they are finite.
 
-    What was overwritten cannot be restored: sensitivities that overflow begin anew at zero.
+    Overwritten sensitivities cannot be restored: those that overflow begin anew at zero.
 
     Args:
         network: network.

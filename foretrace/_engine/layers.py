@@ -1,4 +1,4 @@
-"""How the stack of blocks is looped over layers, steps and streams; what one block computes is in `forward.py`.
+"""Loops over layers, steps and streams. One block's computation is in `forward.py`.
 
 Each loop below gives the same numbers as a plain one. They differ in how well XLA compiles them
 (dev/LOG.md).
@@ -35,12 +35,11 @@ def each_step_and_stream(function: Callable, batched: bool, flatten_batch: bool)
 
     Args:
         function: function of arrays without these axes.
-        batched: whether there is an axis of streams behind that of time.
+        batched: whether there is an axis of streams behind the axis of time.
         flatten_batch: take both as one axis. Gradients of weights are products of two matrices
             then, without transposed
-            copies: a tenth of a training step on a CPU. A compiler that is to shard the streams
-                over devices by itself
-            cannot do it behind such an axis.
+            copies: a tenth of a training step on a CPU. A compiler cannot shard the streams over
+                devices behind such an axis.
     """
     if not batched:
         return jax.vmap(function)
@@ -89,7 +88,7 @@ def over_layers(
     """Run all blocks, each on the outputs of the one below.
 
     Args:
-        layer: what a block does.
+        layer: function of one block.
         network: network whose blocks are run.
         carry: states and sensitivities before the chunk; None to begin with nothing.
         x: inputs of the first block.

@@ -60,11 +60,11 @@ def operation_count(
     *,
     whole_sequences: bool = False,
 ) -> float:
-    """Return how many arithmetic operations a time step of one stream takes, output and gradient together.
+    """Return how many arithmetic operations a time step of one stream takes, gradient included.
 
     Real operations, a multiplication and an addition being two; of complex numbers a product is six
-    and a sum is two. Matrix products and elementwise functions count, and so does what is computed
-    again to save memory; moving numbers does not, nor do integers. Not in it are the optimiser,
+    and a sum is two. Matrix products and elementwise functions count, also where they are repeated
+    to save memory. Moving numbers does not count, nor do integers. Not in it are the optimiser,
     which works once for each update on every parameter, the task's own loss (the squared error
     stands for it) and dropout. Which scan the device takes changes it by about one in a hundred.
 
@@ -106,7 +106,7 @@ def operation_count(
 
 
 def operations(function: Any, *arguments: Any) -> int:
-    """Return how many arithmetic operations a function takes on arguments of these shapes, what is unused left out.
+    """Return how many arithmetic operations a function takes, without the unused ones.
 
     Raises:
         ValueError: it holds a loop whose number of turns is not known.
@@ -121,7 +121,7 @@ def _count(program: Any) -> int:
 
 
 def _branches(branches: Any, branches_platforms: Any = None, **_: Any) -> list[Any]:
-    """Return the branches that may be taken: where they are for platforms, this one's, or that for all others."""
+    """Return the branches that may run: on this platform, if they depend on it."""
     if branches_platforms is None:
         return list(branches)
     by_platform = {

@@ -1,6 +1,6 @@
-"""Sensitivities in 16 bits between chunks: half the memory of a stream, at a price in accuracy that is bounded.
+"""Sensitivities in 16 bits between chunks: half the memory, at a bounded price in accuracy.
 
-Rounded to the nearest, what is added to a sensitivity of long memory would be lost: it is smaller
+Rounded to the nearest, an addition to a sensitivity of long memory would be lost: it is smaller
 than half the last place. So they are rounded up or down at random, in proportion, which is unbiased
 (stochastic rounding).
 """
@@ -15,7 +15,7 @@ from foretrace._types import Array, PyTree
 
 
 def rounded(carry: Carry) -> Carry:
-    """Return a carry with sensitivities in bfloat16; complex ones have an axis of real and imaginary part behind.
+    """Return a carry with sensitivities in bfloat16; complex ones get a last axis of two.
 
     The noise is a function of the states, so that the same stream gives the same numbers. A number
     that is not finite stays so.
@@ -33,7 +33,7 @@ def rounded(carry: Carry) -> Carry:
 
 
 def widened(carry: Carry, like: PyTree) -> Carry:
-    """Return a carry with sensitivities of the dtypes of `like`, which has the structure of its sensitivities."""
+    """Return a carry whose sensitivities have the dtypes of the sensitivities `like`."""
     if carry.e is None:
         return carry
 
@@ -61,7 +61,7 @@ def _rounded(leaf: Array, seed: Array) -> Array:
 
 
 def _noise(shape: tuple[int, ...], seed: Array) -> Array:
-    """Return 16 random bits for each number: the finaliser of MurmurHash3 (Appleby, 2011) on a count.
+    """Return 16 random bits for each number: MurmurHash3's finaliser (Appleby, 2011) on a count.
 
     JAX's generators would take longer than all else that is done to a sensitivity.
     """
@@ -70,7 +70,7 @@ def _noise(shape: tuple[int, ...], seed: Array) -> Array:
 
 
 def mixed_bits(x: Array) -> Array:
-    """Return 32 bits that all depend on all bits of x (the finaliser of MurmurHash3; Appleby, 2011)."""
+    """Return 32 bits that all depend on all bits of x: MurmurHash3's finaliser."""
     x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
@@ -79,8 +79,8 @@ def mixed_bits(x: Array) -> Array:
 def _hash_state(h: PyTree) -> Array:
     """Return a 32-bit seed made of states, so that a run that is resumed rounds as the one before.
 
-    Rounding needs no key: its noise is not part of what a rule samples, and plain rules carry no
-    key.
+    Rounding needs no key: its noise is independent of a rule's own samples, and plain rules carry
+    no key.
     """
     total = sum(jnp.sum(jnp.real(leaf)) + jnp.sum(jnp.imag(leaf)) for leaf in jax.tree.leaves(h))
     return lax.bitcast_convert_type(jnp.asarray(total, jnp.float32), jnp.uint32)

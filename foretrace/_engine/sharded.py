@@ -1,4 +1,4 @@
-"""The gradient of a batch whose streams are sharded over devices: each computes its own, and one exchange adds them up.
+"""Gradient of a batch whose streams are sharded over devices: one exchange adds up the parts.
 
 Left to the compiler, every parameter of every layer is exchanged on its own, in the middle of the
 backward pass. Each exchange waits for the slowest device: between two processes on one machine they

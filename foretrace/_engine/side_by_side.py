@@ -20,7 +20,7 @@ from foretrace._types import Array, Float
 def init_modules(network: ModuleNetwork, rule: LearningRule) -> Carry:
     """Return the carry of one stream before its first step: for each layer and cell its own.
 
-    Every leaf has an axis of one in front, in place of the layers of a network with equal blocks.
+    Every leaf has an axis of one in front, instead of the layers of a network with equal blocks.
     """
 
     def each(make: Any) -> Any:

@@ -16,8 +16,8 @@ def untrained_parameters(network: AbstractNetwork, rule: LearningRule | str) -> 
     """Return the names of the parameters whose gradient is structurally zero under a rule.
 
     Outside the recurrent layers every parameter gets at least the error of the present step, so
-    only cells are looked at: a parameter is untrained if its gradient does not depend on the error
-    put into the layer's outputs.
+    only cells are checked. A parameter is untrained if its gradient does not depend on the errors
+    of the layer's outputs.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(

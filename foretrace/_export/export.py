@@ -1,4 +1,4 @@
-"""Write one step of a network or a learner as a graph, its initial state beside it, and a header that names all."""
+"""Write one step of a network or a learner as a graph, with initial state and header."""
 
 import importlib.metadata
 import json
@@ -66,7 +66,7 @@ def export(
         the state
 
     In C, parameters and optimiser are fields of a context, which the functions `NAME_init`,
-    `NAME_step`, `NAME_predict` and `NAME_reset` work on; NAME is that of the file.
+    `NAME_step`, `NAME_predict` and `NAME_reset` work on; NAME is the file's name.
 
     Three files are written: the graph at `path`, and beside it the initial state
     (`.state.safetensors`) and a header (`.header.json`). They hold data only; nothing is executed
@@ -129,7 +129,7 @@ def export_network(
         network: network to export.
         path: file of the graph.
         format: format of the graph.
-        inputs: function of x that returns what the network reads; None for x itself.
+        inputs: function of x that returns the network's inputs; None for x itself.
 
     Raises:
         ValueError, ImportError, OSError: as for `export`.
@@ -202,7 +202,7 @@ def _graph(
 
 
 def _header(graph: Graph, format: str, state_file: str) -> dict[str, Any]:
-    """Return what a runtime must know, in the order of the arguments and results."""
+    """Return the names, shapes and dtypes of a graph, in the order of its arguments and results."""
     invars, outvars = graph.closed.jaxpr.invars, graph.closed.jaxpr.outvars
 
     def described(names: list[str], variables: Any) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from foretrace._graph.real_valued import NotExportable
 
 
 class _Value(NamedTuple):
-    """A name in the graph, and the shape of what has it, which may still be repeated to the shape of the variable."""
+    """Name in the graph and its shape, which may be repeated to the variable's shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -107,7 +107,7 @@ class _Graph:
         return self.values[atom]
 
     def _together(self, eqn: Any) -> list[_Value]:
-        """Return the operands of an operation on each element, repeated only as far as NumPy's rule does not do it."""
+        """Return an elementwise operation's operands, repeated only where NumPy would not."""
         operands = [self._value(atom) for atom in eqn.invars]
         whole = tuple(eqn.outvars[0].aval.shape)
         if np.broadcast_shapes(*(value.shape for value in operands)) != whole:
@@ -118,7 +118,7 @@ class _Graph:
         return operands
 
     def _repeatable(self, eqn: Any) -> _Value:
-        """Return an array with axes of one element in place of those along which it is repeated."""
+        """Return an array with axes of one element where it is repeated."""
         shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
         known = self._value(eqn.invars[0])
         ones = [1] * len(shape)

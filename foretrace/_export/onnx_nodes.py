@@ -70,7 +70,7 @@ class Nodes:
         """Return the number of a dtype in ONNX.
 
         Raises:
-            NotExportable: a dtype that is not among those of the format.
+            NotExportable: a dtype that the format lacks.
         """
         try:
             return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""What each operation of JAX is in ONNX: one table. Shapes are known, so they are constants of the graph."""
+"""Table of JAX's operations in ONNX. Shapes are known, so they are constants of the graph."""
 
 import math
 from collections.abc import Callable
@@ -192,7 +192,7 @@ def _argmax(nodes: Nodes, eqn: Any, x: str) -> str:
 
 
 def _dot_general(nodes: Nodes, eqn: Any, a: str, b: str) -> str:
-    """Write a product over any axes as one of matrices: (batch, free, summed) times (batch, summed, free)."""
+    """Write a product over any axes as (batch, free, summed) times (batch, summed, free)."""
     (sum_a, sum_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
     shape_a, shape_b = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
     free_a = [i for i in range(len(shape_a)) if i not in (*sum_a, *batch_a)]
@@ -234,7 +234,7 @@ def _picking(
 
 
 def _positions(nodes: Nodes, eqn: Any, indices: str, pick: _Picking) -> str:
-    """Return the position of each element on the axes that are picked from, as GatherND and ScatterND take it."""
+    """Return each element's position on the indexed axes, as GatherND and ScatterND take it."""
     shape = eqn.invars[1].aval.shape
     columns, wide = [], nodes.add("Cast", indices, to=nodes.dtype(np.int64))
     for axis in pick.front:
@@ -297,7 +297,7 @@ def _scatter_add(nodes: Nodes, eqn: Any, x: str, indices: str, updates: str) -> 
 
 
 def _window(nodes: Nodes, eqn: Any, sizes: tuple[int, ...], starts: tuple[str, ...]) -> str:
-    """Return the positions of a part of an array that begins at a computed place and is moved to lie inside."""
+    """Return the positions of a slice that begins at a computed place, moved to lie inside."""
     shape = eqn.invars[0].aval.shape
     wide = [nodes.add("Cast", start, to=nodes.dtype(np.int64)) for start in starts]
     first = nodes.add(

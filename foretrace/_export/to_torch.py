@@ -45,7 +45,8 @@ DEPTH = {depth}
 
 def layer_norm(p, x):
     centred = x - x.mean(-1, keepdim=True)
-    return centred * torch.rsqrt((centred**2).mean(-1, keepdim=True) + {eps}) * p["scale"] + p["bias"]
+    scale = torch.rsqrt((centred**2).mean(-1, keepdim=True) + {eps})
+    return centred * scale * p["scale"] + p["bias"]
 
 
 class Network(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Source text of each cell in PyTorch, for `to_torch`: `cell_start` and `cell_step` of one layer."""
+"""Source text of each cell in PyTorch, for `to_torch`: `cell_start` and `cell_step`."""
 
 from foretrace._cells.abstract import AbstractCell
 from foretrace._cells.gru import GRU
@@ -28,7 +28,7 @@ def cell_start(p):
 
 
 def cell_step(p, h, x):
-    """State space model, zero-order hold: h = exp(lam s) * h + (exp(lam s) - 1) / lam * (B x), y = Re[C h] + D * x."""
+    """State space model: h = exp(lam s) h + (exp(lam s) - 1) / lam * (B x), y = Re[C h] + D x."""
     lam = torch.complex(-p["A_log"].exp(), p["A_im"])
     grown = lam * p["step_log"].exp()
     # exp(grown) - 1 without cancellation.
@@ -59,7 +59,7 @@ def cell_start(p):
 
 
 def cell_step(p, h, x):
-    """Gated recurrent unit with the reset gate after the recurrent product; gates in the order r, z, n."""
+    """Gated recurrent unit, reset after the recurrent product; gates in the order r, z, n."""
     past = torch.einsum("ngm,...m->...gn", p["W_h"], h)
     present = torch.einsum("ngh,...h->...gn", p["W_i"], x) + p["b_i"].T
     r = torch.sigmoid(past[..., 0, :] + present[..., 0, :])

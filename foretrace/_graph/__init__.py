@@ -1,1 +1,1 @@
-"""One step of a network or a learner as a plain graph of named real arrays: what every exported format is made of."""
+"""One step of a network or a learner as a plain graph of named real arrays, for every export."""

@@ -1,4 +1,4 @@
-"""A traced function again, without complex numbers and without loops: what every graph format can hold.
+"""A traced function without complex numbers and loops, as every graph format needs.
 
 The derivatives in it are those that autodiff of the cell's one step has found; here each operation
 is only written in other operations. A complex number is a pair of real ones inside, and a loop of
@@ -130,7 +130,7 @@ def _computed(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def _simplified(eqn: Any, operands: list[Any]) -> list[Any] | None:
-    """Return the result of a sum with zeros or a product with zeros or ones; None for any other operation.
+    """Return the result of a sum with zeros or a product with zeros or ones, else None.
 
     Most of these come from the imaginary part of a real number.
     """
@@ -211,7 +211,7 @@ def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
 
 
 def _scan_parts(params: dict[str, Any], operands: list[Any]) -> Sequence[list[Any]]:
-    """Return the operands of a scan that are the same in each step, those that are carried, and the sequences."""
+    """Return a scan's constant operands, its carried ones, and its sequences."""
     if "ft_in" in params:  # from JAX 0.11 on
         return [list(part) for part in params["ft_in"].update(operands).unpack()]
     fixed, carried = params["num_consts"], params["num_carry"]
@@ -225,7 +225,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
-    """Return the results of an operation in which complex numbers take part."""
+    """Return the results of an operation on complex numbers."""
     name, params = eqn.primitive.name, eqn.params
     if name in _EACH_PART:
         # One operation on the real parts, and the same on the imaginary parts; indices and choices
@@ -313,8 +313,9 @@ _RULES: dict[str, Callable[..., Any]] = {
 """What an operation is on pairs."""
 
 _LINEAR = """
-add add_any broadcast_in_dim concatenate copy cumsum dynamic_slice dynamic_update_slice expand_dims gather neg pad
-reduce_sum reshape rev scatter-add select_n slice split squeeze stack sub tile transpose unstack
+add add_any broadcast_in_dim concatenate copy cumsum dynamic_slice dynamic_update_slice expand_dims
+gather neg pad reduce_sum reshape rev scatter-add select_n slice split squeeze stack sub tile
+transpose unstack
 """
 _EACH_PART = frozenset(_LINEAR.split())
 """Operations that are linear in the numbers they move or add: the same on either part."""
@@ -342,7 +343,7 @@ _IMPOSSIBLE = frozenset(
 
 
 def _inner(name: str, params: dict[str, Any]) -> Any:
-    """Return the function that an operation calls, such as a compiled or rematerialised one; None if it is none."""
+    """Return the function that an operation calls, such as a compiled one. None if it has none."""
     if name not in _CALLS:
         return None
     found = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)

@@ -1,4 +1,4 @@
-"""One step of a network or a learner as a function of named real arrays: state and data in, results and state out."""
+"""One step of a network or a learner: named real arrays in, results and states out."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ class Graph(NamedTuple):
         closed: traced function of real arrays, without loops.
         state: initial value of each state that goes in, by name, in order.
         data: shape and dtype of what goes in after the states: x, and y if it learns.
-        results: names of what comes out before the states.
+        results: names of the outputs before the states.
     """
 
     closed: Any
@@ -58,9 +58,9 @@ def inference_graph(
 
     Args:
         network: network to export.
-        readout: function of the features of a step, in place of the network's decoder.
-        inputs: function of x that returns what the network reads, such as a normalisation. Default:
-            x itself.
+        readout: function of the features of a step, instead of the network's decoder.
+        inputs: function of x that returns the network's inputs, such as a normalisation. Default: x
+            itself.
 
     Raises:
         ValueError: a network that runs on whole sequences only.
@@ -82,7 +82,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     """Return the step `x, y, state -> outputs, loss, accepted, state`, as `Learner.step` does it.
 
     Raises:
-        ValueError: a learner whose step is not that of one stream, or depends on random numbers.
+        ValueError: a learner whose step takes several streams or depends on random numbers.
     """
     _check_learner(learner)
     state = learner.init() if state is None else state
@@ -99,7 +99,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
 
 
 def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
-    """Return the step `x, state -> outputs, state` that learns nothing, as `Learner.predict` does it.
+    """Return the step `x, state -> outputs, state` of `Learner.predict`, which learns nothing.
 
     Raises:
         ValueError: as for `learning_graph`.
@@ -118,7 +118,7 @@ def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
 
 
 def reset_graph(learner: Learner, state: LearnerState | None) -> Graph:
-    """Return `state -> state` with the carry before a sequence; parameters and optimiser stay as they are."""
+    """Return `state -> state` with the carry before a sequence and all else unchanged."""
     _check_learner(learner)
     key = jax.random.key(0)
 

@@ -1,4 +1,4 @@
-"""Cholesky roots and triangular systems, written in products and sums: a plain graph calls no LAPACK."""
+"""Cholesky roots and triangular systems in products and sums: a plain graph calls no LAPACK."""
 
 from typing import Any
 

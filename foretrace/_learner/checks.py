@@ -1,4 +1,4 @@
-"""What a learner refuses: options that do not fit together, states and data that are not its own."""
+"""Checks of a learner's options, states and data."""
 
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -118,7 +118,7 @@ def _check_rows(learner: "Learner") -> None:
 
 
 def _check_weights(mask: Any) -> None:
-    """Raise a ValueError for a negative weight: no observation has such a noise. Traced arrays pass."""
+    """Raise a ValueError for a negative weight, which no observation has. Traced arrays pass."""
     if isinstance(mask, jax.core.Tracer):
         return
     negative = np.argwhere(np.asarray(mask, np.float64) < 0)
@@ -132,7 +132,7 @@ def _check_weights(mask: Any) -> None:
 def check_call(
     learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False
 ) -> None:
-    """Raise an error that names what is wrong with the state or the data of a call."""
+    """Raise an error that names the fault in the state or the data of a call."""
     if last and not learner.whole_sequences:
         raise ValueError(
             "step(last=True) is for sequences with one target: make the learner with "
@@ -162,7 +162,7 @@ def check_call(
 
 
 def check_state(learner: "Learner", given: LearnerState) -> None:
-    """Raise a ValueError that names the first part of a state that a learner's own states do not have.
+    """Raise a ValueError that names the first part of a state that is not this learner's.
 
     It is called while a program is traced, once for each shape, so that a call pays nothing for it.
     """

@@ -1,4 +1,4 @@
-"""Train a network on arrays: shuffled batches of whole sequences, a validation share, early stopping."""
+"""Train a network on arrays: shuffled batches, a validation share, early stopping."""
 
 import math
 import warnings
@@ -63,12 +63,12 @@ def fit(
             outputs of its last step that counts are compared with.
         loss: loss of one step, `loss(output, y)`.
         rule: learning rule or its name. Default: backpropagation through time, which is exact and
-            whose time and memory are those of the online rule on whole sequences.
+            costs as much as the online rule on whole sequences.
         optimizer: Optax optimiser; default: `adamw(1e-3)`.
         mask: booleans that say which steps are there, (S, T); default: all.
         epochs: largest number of passes over the training sequences.
         batch_size: number of sequences of one update.
-        validation: share of the sequences that is held out, at least one sequence; 0 for none.
+        validation: held-out share of the sequences, at least one sequence; 0 for none.
         patience: number of epochs without a lower validation loss after which training stops;
             default: no early stop.
         progress: whether to show a progress bar.

@@ -17,7 +17,7 @@ WORSE, LEAST = 0.5, 0.05
 
 
 class Forgetting(UserWarning):
-    """The loss has stayed clearly above a level that learning had held: it forgets, or the stream has changed."""
+    """Warning that the loss stays clearly above its earlier level: forgetting, or a new stream."""
 
 
 class LossWatch:
@@ -27,7 +27,7 @@ class LossWatch:
         forgotten: min(the last HELD means - 2 standard errors) > held + max(WORSE |held|, least)
 
     So a level counts once all blocks of a long stretch were below it, and is lost once all of
-    another one are clearly above it: single bad blocks, and noise around a level, are neither.
+    another one are clearly above it. Single bad blocks and noise around a level change nothing.
 
     Args:
         least: smallest rise that counts; `LEAST` of the mean of the first block if None.
@@ -47,7 +47,7 @@ class LossWatch:
         self._clear()
 
     def add(self, loss: float, weight: float = 1.0) -> tuple[float, float] | None:
-        """Count a loss; if a level has just been lost, return the mean of the last blocks and the level.
+        """Count a loss. If a level has just been lost, return the last blocks' mean and the level.
 
         Args:
             loss: loss, or sum of losses; it is left out if it is not finite.

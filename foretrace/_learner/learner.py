@@ -70,24 +70,24 @@ class Learner:
             call costs what backpropagation through time costs.
         mean_loss: True to divide the loss of each stream and call by the sum of its weights, so
             that the size of an update does not depend on how many steps count.
-        segment: number of steps of a whole sequence whose insides are kept at a time, while the
-            rest is computed again: the same gradient in memory that hardly grows with the sequence,
-            for one forward pass more; all if None.
+        segment: number of steps of a whole sequence whose intermediate values are kept at a time;
+            the others are computed again. The gradient is the same, memory hardly grows with the
+            sequence, and one more forward pass is needed. None keeps all.
         train_encoder: whether the encoder and the norms in front of the recurrent layers are
-            trained. Default: yes, except by updates at every call under a rule that does not bring
-            them the errors of later steps, such as ONLINE, or HYBRID step by step; that undid in
-            long runs what had been learned (docs/streaming.md).
+            trained. Default: yes, except with updates at every call under a rule that does not
+            bring them the errors of later steps, such as ONLINE, or HYBRID step by step. Training
+            them then undoes learning in long runs (docs/streaming.md).
         sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by
-            stochastic rounding, which is unbiased; that of the parameters if None.
-            docs/streaming.md has the error.
+            stochastic rounding, which is unbiased; None is the parameters' dtype. docs/streaming.md
+            has the error.
         mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged
             in one exchange.
         warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
         TypeError: a network, an optimiser or a loss of another type.
-        ValueError: an unknown rule, batch_size or segment below 1, a segment of what is not a whole
-            sequence, a mesh that cannot share the batch, or accumulate together with
+        ValueError: an unknown rule, batch_size or segment below 1, a segment without whole
+            sequences, a mesh that cannot share the batch, or accumulate together with
             whole_sequences or mean_loss.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
@@ -156,7 +156,7 @@ class Learner:
         return isinstance(self.mode, Whole)
 
     def trains_encoder(self, steps: int) -> bool:
-        """Return whether a call of so many steps trains the encoder and the norms in front of the recurrent layers."""
+        """Return whether a call of `steps` steps trains the encoder and the first norms."""
         if self.train_encoder is not None:
             return self.train_encoder
         return not isinstance(self.mode, PerCall) or reaches_encoder(
@@ -164,11 +164,11 @@ class Learner:
         )
 
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
-        """Return the state before the first step; it shares no memory with the learner and may be donated.
+        """Return the state before the first step. It shares no memory with the learner.
 
         Args:
-            key: PRNG key of the dropout masks, and of what a rule samples; `jax.random.key(0)` if
-                not given. A raw key (`jax.random.PRNGKey`) is wrapped.
+            key: PRNG key of the dropout masks and of a rule's samples; `jax.random.key(0)` if not
+                given. A raw key (`jax.random.PRNGKey`) is wrapped.
 
         Raises:
             TypeError: not a PRNG key.
@@ -218,9 +218,9 @@ class Learner:
 
         Returns:
             The next state and what may be looked at. If loss, gradient, update, states or
-            sensitivities are NaN or infinite, the state is the previous one but for `skipped`, and
-            `info.accepted` is False; with end=True the sequence has ended all the same, and its
-            summed gradient is dropped. If no step counts, neither parameters nor optimiser move.
+            sensitivities are NaN or infinite, only `skipped` changes in the state, and
+            `info.accepted` is False. With end=True the sequence still ends, and its summed gradient
+            is dropped. If no step counts, neither parameters nor optimiser move.
 
         Raises:
             TypeError, ValueError: as in `gradient`, or the state of another learner; the state is
@@ -279,11 +279,11 @@ class Learner:
         reset: Bool[Array, "*B C"] | None = None,
         sensitivity: bool = True,
     ) -> tuple[Float[Array, "*B C O"], LearnerState]:
-        """Return the outputs for the next chunk, and the state with the carry moved on; nothing is learned.
+        """Return the outputs for the next chunk and the state after it, without learning.
 
-        What stays as it is, such as the network, is shared by both states, not copied. If what is
-        carried becomes NaN or infinite, the carry of its stream stays as it was, and `skipped`
-        counts the call.
+        What stays as it is, such as the network, is shared by both states, not copied. If a carry
+        becomes NaN or infinite, the carry of its stream stays as it was, and `skipped` counts the
+        call.
 
         Args:
             state: state from `init` or `step`.
@@ -291,7 +291,7 @@ class Learner:
             reset: booleans that say which steps start an episode.
             sensitivity: True to advance the sensitivities, so that learning may go on behind it
                 exactly. Without them a call costs only the forward pass; later gradients then lack
-                what came before.
+                earlier steps.
 
         Raises:
             TypeError, ValueError: as in `gradient`, or the state of another learner.
@@ -311,8 +311,8 @@ class Learner:
 
         Args:
             network: network as it is now; modules may be sampled by their memory.
-            key: PRNG key of the learner's state; it moves on with every sequence, and so does what
-                a rule samples.
+            key: PRNG key of the learner's state; it moves on with every sequence, and so do a
+                rule's samples.
         """
         if self.whole_sequences:
             return None
@@ -427,7 +427,7 @@ class Learner:
         return updated(optimizer, state.network, state.opt_state, grads, **known)
 
     def _ended(self, state: LearnerState, key: PRNGKeyArray) -> LearnerState:
-        """Return the state before the next sequence, which meets nothing of the last one, refused or not."""
+        """Return the state before the next sequence, whether or not the last one was refused."""
         return state._replace(
             carry=self.fresh_carry(state.network, key),
             grads=jax.tree.map(jnp.zeros_like, state.grads),
@@ -436,7 +436,7 @@ class Learner:
         )
 
     def _advances_late(self, network: AbstractNetwork, steps: int) -> bool:
-        """Return whether sensitivities are advanced in place, once it is known that the call is accepted."""
+        """Return whether sensitivities are advanced in place after a call is accepted."""
         plain = self.mesh is None and self.sensitivity_dtype is None
         return plain and advances_in_place(network, self.rule, steps)
 

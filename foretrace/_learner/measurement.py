@@ -1,4 +1,4 @@
-"""What a second-order step and a head by least squares predict: numbers, or classes as numbers."""
+"""Predictions of second-order steps and heads by least squares: numbers, or coded classes."""
 
 import dataclasses
 from typing import Any
@@ -22,7 +22,7 @@ class Numbers:
         return self.targets(y, like)
 
     def predictions(self, outputs: Float[Array, "O"], y: Array) -> Float[Array, "O"]:
-        """Return what a decoder's outputs predict."""
+        """Return the predictions of a decoder's outputs."""
         return outputs
 
     def outputs(self, scores: Float[Array, "*B O"], sharpness: float) -> Float[Array, "*B O"]:

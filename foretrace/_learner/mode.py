@@ -1,4 +1,4 @@
-"""When a learner updates and what it carries: one value made of its options."""
+"""When a learner updates and which carry it keeps: one value made of its options."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ class PerCall:
 
 @dataclasses.dataclass(frozen=True)
 class PerSequence:
-    """Gradients are summed over the calls of a sequence, and its last call updates the parameters."""
+    """Gradients are summed over a sequence's calls, and its last call updates the parameters."""
 
 
 @dataclasses.dataclass(frozen=True)

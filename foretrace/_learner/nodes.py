@@ -1,8 +1,8 @@
 """Nodes of a network: the groups of parameters that share a covariance in a second-order step.
 
-A node is one module of a recurrent layer, with all parameters of its recurrence and of its own part
-of the readout, or one unit elsewhere: a row of a weight matrix with its bias. Nodes of equal shape
-lie behind each other, so that all of them are updated at once.
+In a recurrent layer, a node is one module, with all parameters of its recurrence and of its own
+part of the readout. Elsewhere it is one unit: a row of a weight matrix with its bias. Nodes of
+equal shape lie behind each other, so that all of them are updated at once.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The paper's optimiser from Optax parts; any other Optax optimiser works as well, and any can be bounded."""
+"""The paper's optimiser from Optax parts, and a bound for any optimiser."""
 
 from functools import partial
 from typing import Any
@@ -33,16 +33,16 @@ def adamw(
 ) -> optax.GradientTransformation:
     """AdamW with a slow, undecayed group for the recurrence; linear warm-up, then cosine to zero.
 
-    The group is what a cell names in `slow_parameters` (LRU: nu_log, theta_log, gamma_log): it
-    learns at `learning_rate * recurrent_factor` and is not decayed. Everything else learns at
-    `learning_rate` with decay.
+    The group holds the parameters that a cell names in `slow_parameters` (LRU: nu_log, theta_log,
+    gamma_log): it learns at `learning_rate * recurrent_factor` and is not decayed. Everything else
+    learns at `learning_rate` with decay.
 
     Args:
         learning_rate: largest rate.
         steps: number of updates of the whole run, warm-up included: the rate is zero after them. A
             constant rate (after the warm-up) if not given, as for a stream without end.
         warmup_steps: number of updates over which the rate rises from zero to `learning_rate`.
-        recurrent_factor: rate of the recurrence relative to that of the other parameters.
+        recurrent_factor: rate of the recurrence relative to the rate of the other parameters.
         weight_decay: AdamW's weight decay of the other parameters.
         clip: largest global norm of a gradient; None for no clipping.
         b1, b2: exponential decay rates of Adam's moments.
@@ -81,7 +81,7 @@ def adamw(
 
 
 def adam(learning_rate: float) -> optax.GradientTransformation:
-    """Return Optax's Adam with its moments packed, which a compiled step of a small network is faster with."""
+    """Return Optax's Adam with packed moments: faster in a compiled step of a small network."""
     return optax.chain(_packed(optax.scale_by_adam()), optax.scale_by_learning_rate(learning_rate))
 
 
@@ -127,7 +127,7 @@ def _packed(inner: optax.GradientTransformation) -> optax.GradientTransformation
 
 
 def _clipped(most: float) -> optax.GradientTransformation:
-    """Return Optax's `clip_by_global_norm` as one factor, which needs no pass over memory of its own."""
+    """Return Optax's `clip_by_global_norm` as one factor, without a pass over memory."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         factor = jnp.minimum(1, most / optax.tree.norm(updates))
@@ -141,7 +141,7 @@ def _is(group: str, params: AbstractNetwork) -> PyTree[bool]:
 
 
 def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) -> optax.Schedule:
-    """Return the rate as a function of the number of updates done: warm-up, then cosine, zero at `steps`.
+    """Return the rate after each number of updates: warm-up, then cosine, zero at `steps`.
 
     Raises:
         ValueError: negative warm-up, or one that is not shorter than the run.

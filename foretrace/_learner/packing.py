@@ -1,4 +1,4 @@
-"""A tree of arrays as few arrays: a compiled program pays about a microsecond for each array it takes and returns.
+"""A tree of arrays as few arrays: each argument of a compiled program costs about 1 us.
 
 Small arrays lie behind each other in one vector for each dtype. Larger ones stay as they are, so
 that a program changes them in place. PRNG keys stay as they are too. An optimiser packs its moments

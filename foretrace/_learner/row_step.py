@@ -52,8 +52,8 @@ class Seen(NamedTuple):
     Args:
         loss: weighted loss, the mean over streams.
         outputs: outputs before each row was learned.
-        gradient: gradient of the loss; for a second-order step that of half the squared errors,
-            node by node.
+        gradient: gradient of the loss; for a second-order step, of half the squared errors, node by
+            node.
     """
 
     loss: Float[Array, ""]
@@ -299,7 +299,7 @@ class RowStep:
     def _second_order(
         self, before: Learned, jacobian: PyTree[Array], passed: Passed, found: Array, row: Row
     ) -> tuple[Learned, Any]:
-        """Give the filter the Jacobian and the errors, each row scaled by the root of its weight."""
+        """Give the filter the Jacobian and the errors, each row times the root of its weight."""
         root = jnp.sqrt(row.weight)
         nodes = [
             (jnp.expand_dims(root, (1, 2, 3)) * each).reshape(-1, *each.shape[2:])

@@ -46,7 +46,7 @@ def unread(params: AbstractNetwork, *, front: bool, decoder: bool) -> PyTree[boo
     Args:
         params: network.
         front: whether the encoder and the norms in front of the cells are not trained.
-        decoder: whether a head reads in place of the decoder.
+        decoder: whether a head reads instead of the decoder.
     """
     in_front = in_front_of_recurrences(params)
 

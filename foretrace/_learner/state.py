@@ -1,4 +1,4 @@
-"""What a learner changes and what it tells: `LearnerState`, how the next one is chosen, and `Info`."""
+"""State and report of a learner: `LearnerState`, the next state, and `Info`."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from foretrace.heads import HeadState
 
 
 class LearnerState(NamedTuple):
-    """Everything that learning changes; `foretrace.save` writes it, nothing else is needed to go on.
+    """Everything that learning changes. `foretrace.save` writes it, and nothing else is needed.
 
     Args:
         network: network with its parameters.
@@ -20,11 +20,11 @@ class LearnerState(NamedTuple):
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
         counted: whether any step of the sequence so far counts; None unless the learner
             accumulates.
-        step: number of accepted calls of `Learner.step`; it stays at 2^31 - 1, as does the count of
-            Optax.
+        step: number of accepted calls of `Learner.step`; it stays at `2^31 - 1`, as does the count
+            of Optax.
         skipped: number of calls that were refused because something they would have kept was NaN or
             infinite.
-        key: PRNG key of the dropout masks, and of what a rule samples for the next sequence.
+        key: PRNG key of the dropout masks, and of a rule's samples for the next sequence.
         head: state of a head by least squares; None if the network's decoder reads.
         errors: moments of the errors, where rows are learned one by one; else None.
     """
@@ -47,8 +47,8 @@ class Info(NamedTuple):
     Args:
         loss: `sum_t mask_t * loss_t`, the mean over streams.
         outputs: outputs of the network before the update, for progressive validation.
-        gradient_norm: global norm of this call's gradient, before any clipping; under `ft.kalman`
-            that of half the squared errors.
+        gradient_norm: global norm of this call's gradient, before any clipping; under `ft.kalman`,
+            of half the squared errors.
         update_norm: global norm of the change of the parameters; zero if no step counts or the call
             was refused.
         accepted: False if the call was refused: loss, gradient, update or carry not finite, state
@@ -65,7 +65,7 @@ class Info(NamedTuple):
 def choose(
     accepted: Bool[Array, ""], counted: Bool[Array, ""], after: LearnerState, before: LearnerState
 ) -> LearnerState:
-    """Return the next state; every leaf is chosen, so that a refused call leaves no trace, and without a branch.
+    """Return the next state, chosen leaf by leaf without a branch: a refused call leaves no trace.
 
     Args:
         accepted: whether the call is accepted.

@@ -14,14 +14,14 @@ from foretrace._types import Array, PyTree
 def bounded(
     optimizer: optax.GradientTransformation, overshoot: float = 1.0
 ) -> optax.GradientTransformationExtraArgs:
-    """Return an optimiser whose updates predict no larger decrease of the loss than the loss itself.
+    """Return an optimiser whose updates predict a decrease of the loss of at most the loss itself.
 
         predicted_decrease = -<gradient, update>        by how much the update lowers the loss, to
         first order update <- update * min(1, overshoot * loss / predicted_decrease)
 
     A loss that is never negative cannot fall by more than itself: a larger prediction goes past the
-    minimum. The state is that of the optimiser. `Learner` gives the loss of the chunk, `sum_t
-    mask_t * loss_t`, whose gradient it is.
+    minimum. The state is the wrapped optimiser's state. `Learner` gives the loss of the chunk,
+    `sum_t mask_t * loss_t`, whose gradient it is.
 
     Args:
         optimizer: optimiser to bound; with `accumulate=True` the loss of the whole sequence is not
@@ -70,7 +70,7 @@ def bounded(
 def holding(
     optimizer: optax.GradientTransformation, held: Callable[[Any], PyTree[bool]]
 ) -> optax.GradientTransformationExtraArgs:
-    """Return an optimiser that leaves some parameters as they are: their gradients and updates are zero.
+    """Return an optimiser that freezes some parameters: their gradients and updates are zero.
 
     Args:
         optimizer: optimiser of the other parameters; held ones count for nothing in a clip by the
@@ -102,9 +102,8 @@ def holding(
 def in_front_of_recurrences(params: AbstractNetwork) -> PyTree[bool]:
     """Return True for the encoder and the norms in front of the cells.
 
-    What they do acts on the outputs through the memory of the recurrence behind them alone. A rule
-    that is not open through time for inputs knows only the part of it that passes at the present
-    step.
+    They act on the outputs only through the memory of the recurrence behind them. A rule that is
+    not open through time for inputs knows only the part of it that passes at the present step.
     """
     pre = isinstance(params, Network) and params.blocks.norm_place == "pre"
 

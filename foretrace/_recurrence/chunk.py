@@ -1,4 +1,4 @@
-"""What a chunk is run with, and what a stream carries from chunk to chunk."""
+"""The inputs of a chunk, and the carry of a stream from chunk to chunk."""
 
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class Modules(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a stream carries from chunk to chunk: for each layer (axis D in front) its state and sensitivity.
+    """State and sensitivity of each layer, which a stream carries from chunk to chunk.
 
     In a batch of streams, axis B is the second of every leaf: layers are scanned, and each finds
     its streams together.
@@ -43,7 +43,7 @@ class Carry(NamedTuple):
         h: states of the recurrent layers.
         e: sensitivities dh/dtheta; None if the rule carries none, a `DeepSensitivity` under
             `Depth`, a `Sketch` under `Sketches`.
-        key: data of the PRNG key of each stream, with an axis of one in place of the layers; None
+        key: data of the PRNG key of each stream, with an axis of one instead of the layers; None
             under a rule that samples nothing.
         modules: modules that carry sensitivities to the layers below, sampled for the sequence;
             None if all do, or none.

@@ -1,8 +1,7 @@
 """The linear scan `h_t = a_t * h_{t-1} + b_t`, the one loop that diagonal linear cells need.
 
-What is computed (the methods below) is apart from how it is differentiated
-(`linear_scan_given_states`): the adjoint of a linear scan is a linear scan in reverse, whatever the
-method.
+The computation (the methods below) is apart from its derivative (`linear_scan_given_states`): the
+adjoint of a linear scan is a linear scan in reverse, for every method.
 """
 
 from collections.abc import Callable
@@ -54,7 +53,7 @@ def kept(hs: Array) -> Array:
 
 
 def platform_method() -> Method:
-    """Return the method for the default backend: a loop where steps are cheap, logarithmic depth elsewhere."""
+    """Return the method for the default backend: a loop on CPUs, logarithmic depth elsewhere."""
     return "sequential" if jax.default_backend() == "cpu" else "associative"
 
 
@@ -62,7 +61,7 @@ def platform_method() -> Method:
 def linear_scan_given_states(
     a: Array, b: Array, h: Array, starts: Array | None, hs: Array
 ) -> Array:
-    """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with the derivative of that scan.
+    """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with that scan's derivative.
 
     With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t
     and `mu_t * h_{t-1}` to a_t. Nothing of the forward scan is computed again.

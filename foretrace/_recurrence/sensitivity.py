@@ -20,7 +20,7 @@ from foretrace._types import Array, Bool, Inexact, Inputs, PyTree, Sensitivity, 
 
 
 def is_full(cell: AbstractCell, rule: LearningRule) -> bool:
-    """Whether the rule needs each module's derivative with respect to every coefficient, not only its own."""
+    """Return whether the rule needs each module's derivative by every coefficient."""
     return rule.others and not cell.independent
 
 
@@ -45,7 +45,7 @@ def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | No
 
 @jax.custom_jvp
 def attach(h: State, e: Sensitivity, theta: PyTree[Inexact[Array, "..."]]) -> State:
-    """Make a state a function of the coefficients or any other parameters, with value h and Jacobian e.
+    """Return a state as a function of the parameters `theta`, with value h and Jacobian e.
 
         h + sum_j e_j * (theta_j - stop_gradient(theta_j))
 
@@ -101,7 +101,7 @@ def advance(
         e: sensitivity of that state.
         xs: inputs of the chunk.
         hs: states of the chunk as `unroll` returned them.
-        rule: learning rule, which says what is open to the derivative.
+        rule: learning rule, which says which paths are differentiated.
         reset: steps that start an episode; they cut the sensitivity.
     """
     # Errors inside the chunk may go through the inputs (HYBRID); the sensitivity to the layer's own
@@ -138,7 +138,7 @@ def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:
 
 
 def own_derivatives(function: Callable[[State], State], h: State) -> list[State]:
-    """Return the derivative of each module's new state by its own old one: for each leaf of the one, the other's.
+    """Return the derivative of each module's new state with respect to its own old state.
 
     Args:
         function: from the states of all modules to their next ones; no module may read the state of

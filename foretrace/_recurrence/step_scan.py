@@ -1,9 +1,9 @@
-"""The scan of any one-step recurrence, `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)`, and how it is differentiated.
+"""Scan of a one-step recurrence, `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)`, and its derivative.
 
 As for the linear scan, the states are computed first and the derivative is built from them, so
-nothing runs forward twice. Autodiff of all steps at once gives every product that does not have to
-wait for another step, among them the gradients of the weights: one large product in place of a sum
-that grows in a loop. Only the error goes from step to step.
+nothing runs forward twice. Autodiff of all steps at once gives every product that need not wait for
+another step. The gradients of the weights are thus one large product, not a sum that grows in a
+loop. Only the error goes from step to step.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ def error_through_steps(
     rule: LearningRule,
     reset: Bool[Array, "C"] | None,
 ) -> States:
-    """Return `hs`, whose error also goes to the steps before, through each module's past as the rule says.
+    """Return `hs` with errors that also reach earlier steps, through the paths that the rule keeps.
 
     The error of step t is `mu_t = δ_t + (dh_{t+1}/dh_t)^T mu_{t+1}`. It reaches `hs[t]`, which
     holds the derivative of the step with respect to everything else, and the state before the
@@ -147,7 +147,7 @@ def _transposed_steps(
 
 
 def depends_on_arguments(function: Any, *args: Any) -> list[bool]:
-    """Return for each leaf that a function returns whether it is computed from the arguments, not from constants.
+    """Return for each leaf of a function's result whether it is computed from the arguments.
 
     A nested program counts as depending on all that it reads.
     """

@@ -1,4 +1,4 @@
-"""A cell over a chunk under a rule: the only place where a rule closes what it does not differentiate."""
+"""A cell over a chunk under a rule: the only place where a rule stops gradients."""
 
 from typing import Any
 
@@ -29,13 +29,13 @@ def unroll(
         theta: coefficients of the cell.
         h: state before the chunk, with the derivative that `rule` lets through (see `attach`).
         xs: inputs of the chunk.
-        rule: learning rule, which says what is open to the derivative.
+        rule: learning rule, which says which paths are differentiated.
         reset: steps that start an episode: their previous state is the initial one.
 
     Returns:
         `(hs, emitted)`, equal in value. `hs` is differentiated through time as the rule says.
         `emitted` has in addition the derivative with respect to the present input, by which an
-        error reaches the layer below at the present step; it is what the readout sees.
+        error reaches the layer below at the present step. The readout reads it.
     """
     hs = states(cell, theta, h, xs, rule, reset)
     if rule.inputs:
@@ -56,14 +56,14 @@ def states(
     reset: Bool[Array, "C"] | None = None,
     known: States | None = None,
 ) -> States:
-    """Return the states of a chunk, differentiable through time as the rule says and in nothing else.
+    """Return the states of a chunk, differentiable through time as the rule says.
 
     Args:
         cell: the recurrence.
         theta: coefficients of the cell.
         h: state before the chunk.
         xs: inputs of the chunk, as the cell's `step` takes them.
-        rule: learning rule, which says what is open to the derivative.
+        rule: learning rule, which says which paths are differentiated.
         reset: steps that start an episode.
         known: states, if they were computed before: then only their derivative is built.
     """
@@ -103,7 +103,7 @@ def each_step(
     xs: Inputs,
     reset: Bool[Array, "C"] | None,
 ) -> States:
-    """Return `step(theta, h_{t-1}, h_{t-1}, x_t)` for every step t by itself, with h_{t-1} a constant."""
+    """Return `step(theta, h_{t-1}, h_{t-1}, x_t)` for each step t separately, h_{t-1} constant."""
     before = past(cell, hs, h, reset)
     return jax.vmap(cell.step, in_axes=(None, 0, 0, 0))(theta, before, before, xs)
 
@@ -154,7 +154,7 @@ def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:
 
 @jax.custom_jvp
 def straight_through(value: Any, gradient_of: Any) -> Any:
-    """Return `value` with the tangents of both arguments, `value + (gradient_of - stop_gradient(gradient_of))`.
+    """Return `value` with both tangents: `value + (gradient_of - stop_gradient(gradient_of))`.
 
     Only the tangent of `gradient_of` is used, so its value need not even be computed, and `value`
     stays exact.

@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file of named arrays with a JSON header; data only, nothing in it is ever executed.
+"""Checkpoints: one safetensors file of named arrays with a JSON header. Data only, no code.
 
     network.blocks.cell.nu_log   (D, N) float32      header: format, version, PRNG implementations,
     opt_state.0.mu.…             …                           which arrays are complex, and a digest
@@ -35,7 +35,7 @@ _EXTRA = "__extra__"
 
 
 class _Header(NamedTuple):
-    """What a header says beside its digest's other fields, for the check of its types."""
+    """Fields of a header beside its digest, for the check of its types."""
 
     format: int
     version: str
@@ -45,7 +45,7 @@ class _Header(NamedTuple):
 
 
 class HasInit(Protocol):
-    """What a state belongs to: a learner, or anything whose `init` returns such a state."""
+    """Owner of a state: a learner, or any object with an `init` that returns such a state."""
 
     def init(self) -> Any:
         """Return a state before its first step."""
@@ -173,7 +173,7 @@ def restoring(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn what goes wrong while values of a checkpoint are put to use into one error.
 
     Raises:
-        CheckpointError: a value is missing, or is not what the program that reads it has written.
+        CheckpointError: a value is missing, or this program has not written it.
     """
     try:
         yield
@@ -247,7 +247,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _extra(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Take what is kept beside the state out of the arrays."""
+    """Take the values beside the state out of the arrays."""
     if _EXTRA not in arrays:
         raise CheckpointError(f"{path} has an incomplete header: there is no {_EXTRA}")
     try:
@@ -283,7 +283,7 @@ def _named(state: Any) -> list[tuple[str, Any]]:
 
 
 def _digest(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the header without its digest, and of the names, types, shapes and bytes of all arrays."""
+    """Return the SHA-256 of the header without its digest, and of all arrays."""
     total = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -1,4 +1,4 @@
-"""Configurations and saved values as JSON, read back along their type hints: the one place that checks what is read.
+"""Configurations and saved values as JSON, read back and checked along their type hints.
 
 A dataclass is an object that names its type. A NamedTuple is a list, or an object without a type.
 """
@@ -43,7 +43,7 @@ def to_json(config: Any) -> Any:
 
 
 def from_json(kind: type[Kind], data: Any) -> Kind:
-    """Return a configuration, or a NamedTuple, from JSON; settings that the data lack have their default.
+    """Return a configuration, or a NamedTuple, from JSON. Missing settings have their default.
 
     Args:
         kind: dataclass or NamedTuple that is expected.
@@ -51,7 +51,7 @@ def from_json(kind: type[Kind], data: Any) -> Kind:
 
     Raises:
         ValueError: an unknown setting, a value of another type, or a value that the configuration
-            refuses. The message names the place, the value and what is expected there.
+            refuses. The message names the place, the value and the expected type.
     """
     return _read(kind, data, "")
 
@@ -69,7 +69,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def check_types(config: Any) -> None:
-    """Check the fields of a frozen dataclass against their type hints; lists become tuples, and whole numbers floats.
+    """Check a frozen dataclass against its type hints. Lists become tuples, integers floats.
 
     Raises:
         ValueError: a value of another type.
@@ -85,7 +85,7 @@ def check_types(config: Any) -> None:
 
 
 def differences(a: Any, b: Any, place: str = "", *, but: Collection[str] = ()) -> list[str]:
-    """List the settings in which two configurations differ, as "place: a, b", but for the named ones.
+    """List the settings in which two configurations differ, as "place: a, b", but for some.
 
     >>> from foretrace.experiment import Config
     >>> differences(Config(steps=3), Config(steps=4))

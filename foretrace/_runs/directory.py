@@ -1,4 +1,4 @@
-"""A run directory: configuration and surroundings, record, checkpoint, figure. Nothing in it is overwritten."""
+"""A run directory: configuration, environment, record, checkpoint, figure; never overwritten."""
 
 import datetime
 import json
@@ -18,7 +18,7 @@ from foretrace._runs.machine import surroundings
 
 
 def files(run_dir: str | os.PathLike[str], contents: Mapping[str, str]) -> str:
-    """Return the files of a run directory that are there, a line each, with what each of them is."""
+    """Return the files of a run directory, a line each, with a description of each."""
     there = [
         f"    {name:<24} {what}"
         for name, what in contents.items()
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
     @property
     def config(self) -> Path:
-        """The configuration and what it ran on."""
+        """Configuration and machine of a run."""
         return self.path / "config.json"
 
     @property
@@ -77,7 +77,7 @@ def create(path: str | os.PathLike[str], config: Any, *, plan: dict[str, Any] | 
     Args:
         path: new or empty directory.
         config: configuration of the run.
-        plan: what was decided from the data, as JSON, to be looked up later.
+        plan: decisions from the data, as JSON, to be looked up later.
 
     Raises:
         TakenError: there is something at the path.
@@ -170,7 +170,7 @@ def reopen(
 
 
 def record_config(run: Run, config: Any) -> None:
-    """Write a configuration into a run directory in place of the recorded one, if it is another.
+    """Write a configuration into a run directory if it differs from the recorded one.
 
     Raises:
         OSError: the file cannot be written; the old one is unharmed.
@@ -181,7 +181,7 @@ def record_config(run: Run, config: Any) -> None:
 
 
 def _remove_temporaries(run: Run) -> None:
-    """Remove what killed processes left: some files are not written again, so that nothing else would remove it."""
+    """Remove files that killed processes left, since nothing else would remove them."""
     for path in (run.config, run.checkpoint, run.figure):
         remove_temporaries(path)
 
@@ -193,7 +193,7 @@ def check_unchanged(
     plan: Any = None,
     may_change: Collection[str] = (),
 ) -> None:
-    """Check that the configuration of a run directory is the one that its checkpoint was written with.
+    """Check that the configuration of a run directory is the one that its checkpoint belongs to.
 
     Args:
         run: files of the run.
@@ -243,7 +243,7 @@ def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
 
 
 def read_plan(run: Run) -> dict[str, Any] | None:
-    """Return what was decided from the data when a run began, as JSON; None if nothing was.
+    """Return the decisions from the data when a run began, as JSON. None without any.
 
     Raises:
         RunError: there is no run, or its configuration cannot be read.

@@ -1,4 +1,4 @@
-"""Text from data, such as names of columns, made safe for where it is shown: one function for each destination."""
+"""Text from data, such as names of columns, made safe for each destination."""
 
 import html
 import re

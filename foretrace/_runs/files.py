@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and one process at a time in a folder, whatever is killed when."""
+"""Files that are whole or absent, and one process at a time in a folder, even after a kill."""
 
 import contextlib
 import errno
@@ -87,7 +87,7 @@ def appearing(path: Path) -> Iterator[TextIO]:
 
 
 def _temporary(path: Path) -> Path:
-    """Return where a thread of a process writes what becomes a file; `remove_temporaries` finds it."""
+    """Return where a thread writes a file before it is whole; `remove_temporaries` finds it."""
     writer = f"{socket.gethostname()}-{os.getpid()}.{threading.get_ident()}"
     return path.with_name(f".{path.name}.{writer}{_TEMPORARY}")
 
@@ -138,7 +138,7 @@ class LinkError(ValueError):
 
 
 def not_through_links(path: str, flags: int) -> int:
-    """Open a file of a run, for `open(..., opener=...)`: behind a symbolic link may lie any file of the user.
+    """Open a file of a run, for `open(..., opener=...)`, and refuse symbolic links.
 
     Raises:
         LinkError: there is a symbolic link.

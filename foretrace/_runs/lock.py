@@ -11,7 +11,7 @@ Owner = TypeVar("Owner")
 
 
 class Lock(type(threading.RLock())):  # type: ignore[misc]
-    """Lock that the thread that holds it may take again; a copy or a pickle is a new one, which is free.
+    """Lock that its thread may take again. A copy or a pickle is a new, free lock.
 
     A subclass of the built-in lock: `with` takes it before Python handles a signal, so Ctrl-C
     leaves it free.

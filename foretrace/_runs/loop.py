@@ -1,4 +1,4 @@
-"""What the loop of a long run needs: what is due, results that are still in flight, refused steps, and a clock."""
+"""The loop of a long run: due work, results in flight, refused steps, and a clock."""
 
 import time
 from collections import deque
@@ -9,7 +9,7 @@ REFUSED_IN_A_ROW = 20
 """Steps with a loss or gradient that is NaN or infinite after which a run has diverged."""
 
 IN_FLIGHT = 2
-"""Steps that are handed to the device ahead of the one that is looked at: enough to keep it busy."""
+"""Steps handed to the device ahead of the one that is read: enough to keep it busy."""
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Pending(Generic[T]):
         self._waiting.append((step, result))
 
     def take(self, *, all: bool) -> Iterator[tuple[int, T]]:
-        """Yield steps and results, oldest first: all of them, or those that are not among the latest."""
+        """Yield steps and results, oldest first: all, or all but the latest ones."""
         while len(self._waiting) > (0 if all else IN_FLIGHT):
             yield self._waiting.popleft()
 
@@ -104,7 +104,7 @@ class Clock:
         return round(time.monotonic() - self._began + self._before, 3)
 
     def rings(self, every: float) -> bool:
-        """Say whether so many seconds have passed since this was last true, or since the start."""
+        """Return whether `seconds` have passed since this was last true, or since the start."""
         if time.monotonic() - self._rang <= every:
             return False
         self._rang = time.monotonic()

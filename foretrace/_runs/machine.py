@@ -1,4 +1,4 @@
-"""What a run runs on: versions, commit, hardware, memory."""
+"""Versions, commit, hardware and memory of a run."""
 
 import datetime
 import importlib.metadata
@@ -14,7 +14,7 @@ import jax
 
 
 def resident_mib() -> float:
-    """Return the memory that the process holds now, or at most held where the system does not say."""
+    """Return the memory that the process holds now, or its maximum on other systems."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         size = pages * os.sysconf("SC_PAGE_SIZE")
@@ -24,7 +24,7 @@ def resident_mib() -> float:
 
 
 def peak_memory_mib() -> dict[str, float]:
-    """Return the largest memory of this process so far, and of its accelerators if they count it."""
+    """Return the largest memory of this process so far, and of its accelerators if known."""
     found = {"host": round(peak_bytes() / 2**20, 1)}
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     peaks = [s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s]
@@ -39,7 +39,7 @@ def peak_bytes() -> int:
 
 
 def surroundings() -> dict[str, Any]:
-    """Say what a run runs on: versions, commit, hardware."""
+    """Return the versions, commit and hardware of a run."""
     names = ("foretrace", "jax", "jaxlib", "equinox", "optax", "numpy")
     device = jax.devices()[0]
     return {
@@ -55,7 +55,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the package, "-dirty" with changes; None unless it runs from its own repository."""
+    """Return the commit of the package, with "-dirty" if changed. None outside its repository."""
     here = Path(__file__)
     # Installed into an environment inside another repository, that one's commit would be wrong: ask
     # about this file.

@@ -1,4 +1,4 @@
-"""The record of a run: one JSON object a line, appended while the run goes on and readable at any moment."""
+"""The record of a run: one JSON object a line, appended, readable at any moment."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ class MetricsError(ValueError):
 
 
 class RecordMark(NamedTuple):
-    """How much of a record there was at a checkpoint, and its digest: what is cut or changed later is noticed.
+    """Length and digest of a record at a checkpoint: later cuts and changes are noticed.
 
     Args:
         size: number of bytes.
@@ -94,8 +94,8 @@ class MetricsLog:
         """Append a line.
 
         Args:
-            kind: what is reported: "train", "validation", …
-            step: number of training steps done; never below that of the line before.
+            kind: kind of the report: "train", "validation", …
+            step: number of training steps done; never below the last line's.
             values: numbers, arrays, strings, or dictionaries and lists of them.
         """
         self.last = {"kind": kind, "step": step, **values}
@@ -110,7 +110,7 @@ class MetricsLog:
         return RecordMark(self._size, self._digest.hexdigest())
 
     def sync(self) -> None:
-        """Wait until the lines are on the disk; a checkpoint that follows must not know more than they do."""
+        """Wait until the lines are on the disk, since a checkpoint must not be ahead of them."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

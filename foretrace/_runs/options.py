@@ -8,7 +8,7 @@ T = TypeVar("T")
 ADVANCED: Final = "advanced"
 
 Advanced = Annotated[T, ADVANCED]
-"""Type of an option that `--help` leaves out; `--help-all` shows it. `steps: Advanced[int] = 10` is an example."""
+"""Type of an option that only `--help-all` shows, such as `steps: Advanced[int] = 10`."""
 
 RuleText = Annotated[str, tyro.conf.arg(metavar="RULE")]
 """Type of a learning rule as text, such as bptt or online(depth=2)."""

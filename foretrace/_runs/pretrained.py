@@ -1,4 +1,4 @@
-"""A network as a folder that says how it is made: `config.json`, and `model.safetensors` with its parameters."""
+"""A network as a folder: `config.json` to build it, `model.safetensors` with its parameters."""
 
 import dataclasses
 import importlib.metadata
@@ -28,7 +28,7 @@ DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
-    """Write a network into a folder from which `from_pretrained` makes it again, without any code of the user's.
+    """Write a network into a folder from which `from_pretrained` builds it without the user's code.
 
     Args:
         network: network with a cell of foretrace.

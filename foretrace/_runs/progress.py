@@ -1,4 +1,4 @@
-"""Progress of a long run on standard error: a bar on a terminal, a line every few seconds elsewhere, or nothing."""
+"""Progress of a long run on standard error: a bar, a line every few seconds, or nothing."""
 
 import sys
 import time
@@ -14,13 +14,13 @@ class _Bar(tqdm):
 
 
 class _Lines:
-    """A file that ends each state of a bar with a line break, where a terminal would redraw it in place."""
+    """File that ends each state of a bar with a line break instead of redrawing it."""
 
     def __init__(self, file: TextIO):
         self._file, self._last = file, ""
 
     def write(self, text: str) -> None:
-        """Write a line, unless it is empty or that of before."""
+        """Write a line, unless it is empty or repeats the last one."""
         if (line := text.strip()) and line != self._last:
             self._last = line
             print(line, file=self._file, flush=True)
@@ -78,7 +78,7 @@ class ProgressBar:
         self._advance(1)
 
     def compiling(self) -> None:
-        """Say, the first time, that the next step is compiled: for a while, nothing else is shown."""
+        """Report once that the next step is compiled, which shows nothing for a while."""
         if not self._compiling:
             self._compiling = True
             self.say("compiling …")

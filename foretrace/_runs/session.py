@@ -3,8 +3,8 @@
 For example:
 
     with session(KIND, config, folder, resume) as run:
-        saved = run.read_saved(Saved)           # what the checkpoint holds beside the state
-        ...                                     # what may refuse the configuration: nothing is written yet
+        saved = run.read_saved(Saved)           # values of the checkpoint beside the state
+        ...                                     # checks that may refuse: nothing is written yet
         run.begin(saved)                        # from here on, the run is in its directory
         run.save(state, step)
 """
@@ -38,7 +38,7 @@ Config = TypeVar("Config")
 
 
 class RunKind(NamedTuple, Generic[Config]):
-    """What the runs of one class of configurations have in common.
+    """Common parts of the runs of one class of configurations.
 
     Args:
         config: class of the configuration.
@@ -53,7 +53,7 @@ class RunKind(NamedTuple, Generic[Config]):
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What a checkpoint holds beside the state; a kind of run with more has a subclass.
+    """Values of a checkpoint beside the state; a kind of run with more has a subclass.
 
     Args:
         config: configuration of the run, as JSON.
@@ -78,8 +78,7 @@ class Session(Generic[Config]):
     Args:
         kind: what may change in a resumed run.
         config: configuration that is asked for.
-        before: configuration that the directory holds; that of a new run is the one that is asked
-            for.
+        before: configuration in the directory; for a new run, the requested one.
         run: files of the run.
         resumed: whether the run goes on, rather than being new.
         writes: whether this process writes.
@@ -102,7 +101,7 @@ class Session(Generic[Config]):
     clock: Clock = dataclasses.field(default_factory=Clock)
 
     def read_saved(self, kind: type[Beside]) -> Beside:
-        """Return what the checkpoint holds beside the state; the defaults if there is no checkpoint to go on from.
+        """Return the checkpoint's values beside the state; the defaults without a checkpoint.
 
         Raises:
             CheckpointError: the checkpoint is damaged.
@@ -122,15 +121,15 @@ class Session(Generic[Config]):
         return saved
 
     def result(self, saved: Saved) -> dict[str, Any] | None:
-        """Return the line of the record that holds the result of the last step; None if the run has to go on."""
+        """Return the record's line with the last step's result. None if the run must go on."""
         return None if saved.step < 0 else find_result(self.run, self.config)
 
     def begin(self, saved: Saved, plan: dict[str, Any] | None = None) -> None:
-        """Make the directory of a new run, or note larger counts; open the record and say what has changed.
+        """Make or update the run directory, open the record, and report changes.
 
         Args:
             saved: position to go on from; later lines of the record are cut off.
-            plan: what was decided from the data, as JSON, for a new run.
+            plan: decisions from the data, as JSON, for a new run.
 
         Raises:
             RunError: the directory cannot be used.
@@ -156,7 +155,7 @@ class Session(Generic[Config]):
             self.show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
 
     def save(self, state: Any, step: int, **beside: Any) -> None:
-        """Write a checkpoint: the state, and the fields of the class of `Saved` that `read_saved` is given.
+        """Write a checkpoint: the state, and the fields of the class given to `read_saved`.
 
         Raises:
             OSError: it cannot be written; the old one is unharmed.

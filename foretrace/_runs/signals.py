@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a request to stop and save first; and work that no signal cuts in two."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request to save and stop, and work without interruption."""
 
 import signal
 import threading
@@ -68,9 +68,8 @@ _RAISING = [
 class Uninterrupted:
     """Put off Ctrl-C and other signals with a handler in Python until the end of the block.
 
-    What is changed in several steps is then changed as a whole: a state that is donated to a
-    program is replaced by the new one. Outside the main thread nothing is put off, because no
-    signal is handled there.
+    Several changes are then made as a whole: a state that is donated to a program is replaced by
+    the new one. Outside the main thread nothing is put off, because no signal is handled there.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ class Board:
         self._file = EventFileWriter(str(path))
 
     def write(self, step: int, values: dict[str, Any], place: str = "") -> None:
-        """Write the numbers among the values; those of dictionaries under their names."""
+        """Write the numbers among the values; numbers in dictionaries under their names."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 

@@ -1,4 +1,4 @@
-"""An experiment: a configuration trained on its task, in a run directory that it can be resumed from exactly."""
+"""An experiment: a configuration trained on its task in a run directory, exactly resumable."""
 
 from foretrace._runs.directory import Run as Run
 from foretrace._runs.directory import RunError as RunError

@@ -63,7 +63,7 @@ def build(
 
 
 def _check(config: Config, *, scheduled: bool) -> None:
-    """Check what needs no data, and so is said at once.
+    """Make the checks that need no data, so that they fail at once.
 
     Raises:
         ValueError: a warm-up that is not shorter than the run, or samples of credit in a run of

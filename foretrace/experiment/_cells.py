@@ -1,4 +1,4 @@
-"""The recurrent layers that the command line offers: the options of each are the arguments of its constructor."""
+"""Recurrent layers of the command line, whose options are the constructors' arguments."""
 
 import dataclasses
 import inspect
@@ -40,7 +40,7 @@ class AbstractCellConfig:
 
 
 def _config_of(cell: type[AbstractCell]) -> type[AbstractCellConfig]:
-    """Return a dataclass with the options of a cell's constructor; its docstring is the help on the command line."""
+    """Return a dataclass of a cell's options; its docstring is the help on the command line."""
     hints = typing.get_type_hints(cell.__init__)
     fields: list[Any] = []
     for option in inspect.signature(cell).parameters.values():
@@ -65,14 +65,14 @@ def _help(cell: type[AbstractCell]) -> str:
 CONFIGS: dict[str, type[AbstractCellConfig]] = {
     name: _config_of(cell) for name, cell in CELLS.items()
 }
-"""The options of the recurrent layers, by the names of the cells; each is a name of this module, too."""
+"""Options of the recurrent layers by cell name; each class is a name of this module, too."""
 
 BY_NAME = {command_name(cell): CONFIGS[name] for name, cell in CELLS.items()}
 """The same by the names that the command line gives them."""
 
 
 def __getattr__(name: str) -> type[AbstractCellConfig]:
-    """Return the options of a cell: `_cells.LRU` are those of `foretrace.LRU`."""
+    """Return the options of a cell: `_cells.LRU` equal the arguments of `foretrace.LRU`."""
     if name in CONFIGS:
         return CONFIGS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What an experiment is: typed, frozen dataclasses. `_build` makes the network and learner that they describe.
+"""Typed, frozen dataclasses that define an experiment. `_build` makes network and learner.
 
 They are the options of the command line (their docstrings its help), and `config.json` of a run
 directory.
@@ -79,7 +79,7 @@ class OptimizerConfig:
             can be extended exactly.
         warmup_steps: number of steps over which the learning rate rises to its largest value.
         recurrent_factor: learning rate of the recurrent parameters (LRU: nu_log, theta_log,
-            gamma_log), relative to that of the others.
+            gamma_log), relative to the rate of the others.
         weight_decay: weight decay of all parameters but the recurrent ones.
         clip: largest global norm of a gradient; None for no clipping.
     """
@@ -95,7 +95,7 @@ class OptimizerConfig:
         check_types(self)
 
     def settings(self, steps: int | None) -> dict[str, Any]:
-        """Return the arguments of `foretrace.adamw` for a run of some steps; None for a run without end."""
+        """Return the arguments of `foretrace.adamw` for some steps; None runs without end."""
         settings = dataclasses.asdict(self)
         return settings | {"steps": None if settings.pop("schedule") == "constant" else steps}
 
@@ -108,9 +108,9 @@ class Config:
         task: task that is learned.
         network: network that learns.
         optimizer: optimiser of its parameters.
-        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)"
-            for credit through two higher recurrent layers. In parentheses may stand depth, groups,
-            modules and by_memory; for uoro, sketches.
+        rule: learning rule, such as bptt, or "online(depth=2)" for credit through two higher
+            recurrent layers. In parentheses may stand depth, groups, modules and by_memory; for
+            uoro, sketches.
         steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
         chunk: number of steps of a chunk; there is one update for each sequence. Default: whole
@@ -118,8 +118,8 @@ class Config:
         segment: number of steps whose intermediate values are stored at a time, which saves memory
             and costs one more forward pass; for whole sequences. Default: all steps.
         matmul_precision: precision of matrix products on accelerators (CPUs always use float32);
-            states and sensitivities stay float32. Default: that of JAX on the device, tensorfloat32
-            on NVIDIA GPUs.
+            states and sensitivities stay float32. Default: JAX's for the device, tensorfloat32 on
+            NVIDIA GPUs.
         seed: seed of the initialisation, the data and dropout.
         log_every: number of steps between lines of metrics, each the mean over these steps.
         evaluate_every: number of steps between evaluations on validation sequences.

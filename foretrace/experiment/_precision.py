@@ -10,7 +10,7 @@ _NAMES = {"float32": "highest", "tensorfloat32": "tensorfloat32", "bfloat16": "B
 
 
 def matrix_products(precision: MatmulPrecision | None) -> contextlib.AbstractContextManager:
-    """Return a context in which operands of matrix products are rounded so; what is compiled in it keeps it.
+    """Return a context in which programs are compiled with rounded operands of matrix products.
 
         float32         23 bits behind the leading one, not rounded
         tensorfloat32   10 bits

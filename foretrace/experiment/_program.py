@@ -1,4 +1,4 @@
-"""What an experiment compiles: one step of training with its data and its measurements, and an evaluation."""
+"""Compiled programs of an experiment: a training step with measurements, and an evaluation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ def learn(
     seed: int | Array,
     shard: Callable[[Batch], Batch] = _unchanged,
 ) -> tuple[LearnerState, Float[Array, "4"]]:
-    """Draw the batch of a step and learn from it; return the `StepMetrics` as one array, which leaves the device."""
+    """Draw a step's batch and learn from it; return the `StepMetrics` as one array."""
     batch = shard(task.batch(seed, step, config.batch_size))
     with matrix_products(config.matmul_precision):
         if config.chunk is None:
@@ -58,7 +58,7 @@ def learn(
 def _learn_in_chunks(
     chunk: int, learner: Learner, state: LearnerState, batch: Batch
 ) -> tuple[LearnerState, Array, Array, Array, Array]:
-    """Accumulate over equal chunks in a scan, and update with the rest, which has one chunk at most."""
+    """Accumulate over equal chunks in a scan, and update with the rest of at most one chunk."""
     size, length = batch.mask.shape
     whole = (length - 1) // chunk
 
@@ -119,7 +119,7 @@ def tally_batch(
     split: EvaluationSplit = "validation",
     shard: Callable[[Batch], Batch] = _unchanged,
 ) -> _Tally:
-    """Return the sums over the sequences of a split with those of one more batch."""
+    """Return the sums over the sequences of a split after one more batch."""
     batch = shard(task.evaluation(split, seed, index, config.batch_size))
     with matrix_products(config.matmul_precision):
         outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
@@ -136,7 +136,7 @@ def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, seque
 
 
 def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
-    """Return the alignment of a rule's gradient on the first validation batch with backpropagation through time."""
+    """Return the alignment of a rule's gradient with BPTT on the first validation batch."""
     draw = jax.jit(
         lambda index: task.evaluation("validation", config.seed, index, config.batch_size)
     )

@@ -1,4 +1,4 @@
-"""What a run says of itself: a table and a figure, made from its records alone."""
+"""Report of a run: a table and a figure, made from its records alone."""
 
 import os
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ CONTENTS = {
 
 
 def published(config: Config) -> float | None:
-    """Return the loss of the paper's Table 1 for this task, network and rule; None if it has no such entry.
+    """Return the loss in the paper's Table 1 for a task, network and rule. None if it has none.
 
     >>> published(Config())
     0.00844
@@ -122,7 +122,7 @@ def _cost(config: Config) -> str:
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw loss, accuracy and alignment over the steps of a run into its `curves.png`; return the file's path.
+    """Draw loss, accuracy and alignment of a run into its `curves.png`; return the path.
 
     Raises:
         RunError: no run, or one without a single measurement.

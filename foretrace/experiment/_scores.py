@@ -1,4 +1,4 @@
-"""The prediction of a network that has logits at every step: the class with the largest mean over the valid steps."""
+"""The class of a sequence: the largest mean of its logits over the valid steps."""
 
 from typing import NamedTuple
 
@@ -82,7 +82,7 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
 def _mean_logit_hits(
     outputs: Float[Array, "B T O"], ys: Int[Array, "B T"], mask: Float[Array, "B T"]
 ) -> Bool[Array, "B"]:
-    """Return which sequences are classified rightly by the mean of their logits over the steps with a mask.
+    """Return which sequences are classified correctly by their mean logits over masked steps.
 
     Args:
         outputs: logits of every step; at steps without a mask they do not matter, NaN included.

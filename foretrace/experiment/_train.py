@@ -1,4 +1,4 @@
-"""An experiment: a configuration trained on its task, in a run directory that it can be resumed from exactly.
+"""Train a configuration on its task in a run directory, from which it resumes exactly.
 
     config = experiment.Config(steps=1000)
     result = experiment.train(config, "runs/first")
@@ -44,7 +44,7 @@ Level = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class Progress(Saved):
-    """What a checkpoint holds beside the learner's state.
+    """Values of a checkpoint beside the learner's state.
 
     Args:
         refused: number of steps in a row that were refused.
@@ -94,11 +94,11 @@ def train(
     devices: int | None = None,
     watch: Callable[[int, Scores], bool] | None = None,
 ) -> Result:
-    """Train to the last step, or until Ctrl-C or SIGTERM; then the state is saved and `resume` goes on from it.
+    """Train to the last step, or to Ctrl-C or SIGTERM, which save the state for `resume`.
 
-    A resumed run ends with the same parameters and the same record, bit for bit, as one that was
-    never stopped, on the same machine with the same packages; only `seconds` in the record tells
-    them apart. On another number of devices or processes it ends with the same but for rounding.
+    On the same machine with the same packages, a resumed run ends with the same parameters and the
+    same record, bit for bit, as a run that never stopped. Only `seconds` in the record differs. On
+    another number of devices or processes it ends with the same but for rounding.
 
     A run may be resumed with more steps than before. With a constant learning rate it then ends as
     if it had had them from the beginning. A rate that falls to zero at the last step rises again,
@@ -145,7 +145,7 @@ def train(
 
 
 def _state(run: Session[Config], learner: Learner, saved: Progress) -> LearnerState:
-    """Return the state to go on from: that of the checkpoint, or the one before the first step."""
+    """Return the state to go on from: the checkpoint's, or the one before the first step."""
     if saved.step < 0:
         return learner.init(jax.random.fold_in(jax.random.key(run.config.seed), 1))
     return load(run.run.checkpoint, learner)
@@ -174,7 +174,7 @@ def _extension(before: Config, config: Config, step: int) -> str:
 
 
 class _Training:
-    """The loop, and what is due at which step."""
+    """The loop, and the work that is due at each step."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class _Training:
                 )
 
     def _do_what_is_due(self, state: LearnerState) -> None:
-        """Write what is due; the checkpoint last, so that it never knows less than the record."""
+        """Write all that is due; the checkpoint last, so that it is never behind the record."""
         if self._due(self.config.log_every):
             self._log_window()
         self.measured = self._measure(state.network)
@@ -284,7 +284,7 @@ class _Training:
         self.window.clear()
 
     def _measure(self, network: Network) -> bool:
-        """Write the measurements that are due; return False if a stop request came before they were complete."""
+        """Write the measurements that are due; return False if a stop request interrupts them."""
         if self._due(self.config.evaluate_every):
             scores = self._score(network, "validation", self.config.validation_sequences)
             if scores is None:

@@ -1,4 +1,4 @@
-"""The paper's experiments as data: which runs fill which cell of which table or figure, and what the paper has there.
+"""The paper's experiments as data: runs, cells of tables and figures, and the paper's numbers.
 
     figure2.py      Figure 2: depth (A, B), initial eigenvalues (C, D), approximations (E, F)
     table1.py       Table 1: recurrent layers and rules on the copy task
@@ -6,8 +6,8 @@
 
 Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on
 two cores, reduced as its note says) and `paper`. Where the paper's text and the authors' published
-runs differ, the settings are those of the runs, since the numbers are theirs; `settings="text"`
-gives the text's.
+runs differ, the settings follow the runs, which produced the numbers; `settings="text"` follows the
+text.
 
 Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
 """
@@ -82,13 +82,13 @@ class Experiment:
 
     @property
     def selected_by(self) -> Literal["loss", "accuracy"]:
-        """The validation score by which a learning rate is chosen: the larger accuracy, or the smaller loss."""
+        """Validation score that selects a learning rate: larger accuracy, or smaller loss."""
         return "accuracy" if self.metric == "accuracy" else "loss"
 
     def with_options(
         self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None
     ) -> Self:
-        """Return the experiment with other learning rates to choose from, or with its data elsewhere.
+        """Return the experiment with other learning rates to choose from, or other data.
 
         Raises:
             ValueError: no rates, or a negative one.

@@ -1,4 +1,4 @@
-"""What a reader has to know of a number before comparing it: guessing, test data, the search, the tree it came from."""
+"""Context of a number: guessing, test data, the search, the tree it came from."""
 
 import math
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ GUESSING: dict[type, tuple[float, float]] = {
     IMDB: (math.log(2), 0.5),
     ListOps: (math.log(10), 0.172),
 }
-"""Loss, in nats, and accuracy of always giving the same answer; in ListOps, 17.2 % is the most common value."""
+"""Loss, in nats, and accuracy of one constant answer; ListOps' most common value has 17.2 %."""
 
 TEST_SEQUENCES: dict[type, int] = {SequentialCIFAR10: 10_000, IMDB: 25_000}
 """Size of the published test sets."""
 
 
 def beats_guessing(experiment: Experiment, task: Any, value: float) -> bool:
-    """Return whether a loss, or the error that belongs to an accuracy, is below half of what guessing gives."""
+    """Return whether a loss, or an accuracy's error, is below half of guessing's."""
     loss, accuracy = GUESSING[type(task)]
     return 1 - value < (1 - accuracy) / 2 if experiment.metric == "accuracy" else value < loss / 2
 
 
 def gradient_mode(config: Config) -> str:
-    """Return what the gradient was computed on: the whole sequence in memory, or one chunk after another."""
+    """Return how the gradient was computed: on the whole sequence, or chunk by chunk."""
     return "whole sequences" if config.chunk is None else f"streamed in chunks of {config.chunk}"
 
 
@@ -40,7 +40,7 @@ def modified(record: dict[str, Any]) -> bool:
 
 
 def searches(cells: Sequence[tuple[Entry, list[dict[str, Any]]]]) -> str:
-    """Say how learning rates were chosen: which rates were tried, for how long, and for which entries.
+    """Describe how learning rates were chosen: the rates, the length of runs, the entries.
 
     Args:
         cells: entries, each with the records of its search.

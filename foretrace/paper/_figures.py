@@ -10,7 +10,7 @@ from foretrace.paper._tables import ExperimentResults
 
 
 def png(found: ExperimentResults) -> bytes:
-    """Return a figure of an experiment: curves over training for a figure, ours beside the paper's for a table."""
+    """Return an experiment's figure: curves over training, or ours beside the paper's numbers."""
     page = new_page(10, 3.9)
     if found.experiment.name.startswith("figure"):
         _curves(page, found)

@@ -1,4 +1,4 @@
-"""What is left to do of an experiment: searches for a learning rate, then the runs that are reported."""
+"""Remaining jobs of an experiment: searches for a learning rate, then the reported runs."""
 
 import dataclasses
 import math
@@ -37,7 +37,7 @@ class Job:
 
 
 def best_rate(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -> float | None:
-    """Return the rate of the best run of a search, by validation; None if the search is not complete."""
+    """Return the rate of a search's best run by validation. None if it is incomplete."""
     found = [r for r in records if (r["entry"], r["purpose"]) == (entry.name, "search")]
     if {r["rate"] for r in found} < set(entry.rates):
         return None
@@ -51,7 +51,7 @@ def best_rate(experiment: Experiment, entry: Entry, records: list[dict[str, Any]
 
 
 def jobs(experiment: Experiment, entry: Entry, folder: Path, together: int) -> Iterator[Job]:
-    """Yield what is left to do for an entry, one after another: the later jobs need the results of the earlier ones."""
+    """Yield an entry's remaining jobs one by one, since later jobs need earlier results."""
     rate: float | None = entry.rates[0]
     if (search := _search(experiment, entry)) is not None:
         yield from _left(experiment, search, folder, together)
@@ -91,14 +91,14 @@ def run_identity(experiment: Experiment, job: Job, member: SeedAndRate) -> str:
 
 
 def planned_jobs(experiment: Experiment, entry: Entry) -> list[Job]:
-    """Return the search of an entry, if there is one, and its report; the rate of the report stands for the best."""
+    """Return an entry's search, if any, and its report, with a placeholder for the best rate."""
     search = _search(experiment, entry)
     members = tuple(SeedAndRate(seed, entry.rates[0]) for seed in experiment.seeds)
     return ([search] if search else []) + [Job(entry, "report", entry.config, members)]
 
 
 def records_of(experiment: Experiment, entries: list[Entry], folder: Path) -> list[dict[str, Any]]:
-    """Return the records in a folder of the runs that the experiment plans, as it plans them now."""
+    """Return the records in a folder of the runs that the experiment plans now."""
     planned = set()
     for entry in entries:
         members = tuple(

@@ -1,4 +1,4 @@
-"""Records of finished runs: `records.jsonl`, one JSON object for each run, from which tables and figures are made."""
+"""Records of finished runs in `records.jsonl`, from which tables and figures are made."""
 
 import dataclasses
 import hashlib
@@ -27,7 +27,7 @@ def read_records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def append_records(folder: str | os.PathLike[str], records: list[dict[str, Any]]) -> None:
-    """Append finished runs, and wait until they are on the disk; a torn line of an earlier attempt is cut off.
+    """Append finished runs and wait for the disk. A torn line of an earlier attempt is cut off.
 
     Raises:
         OSError: the file cannot be written.
@@ -40,14 +40,14 @@ def append_records(folder: str | os.PathLike[str], records: list[dict[str, Any]]
 
 
 def recorded(config: Config) -> dict[str, Any]:
-    """Return a configuration as a record holds it: where the data lie on this machine is no part of a run."""
+    """Return a configuration as recorded, without the place of the data on this machine."""
     plain = to_json(config)
     plain["task"].pop("data_dir", None)
     return plain
 
 
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
-    """Return a digest of what makes a run the same run: its purpose, and the settings that are not the default.
+    """Return a digest that identifies a run: its purpose and its settings other than defaults.
 
     So a run stays the same run when a setting is added.
     """

@@ -1,4 +1,4 @@
-"""Run an experiment of the paper: search the learning rates, run the seeds, record each run as it finishes.
+"""Run an experiment of the paper: search learning rates, run the seeds, record each run.
 
     outcome = reproduce.run(paper.load("table1", "cpu"), "results/table1-cpu")
 
@@ -31,7 +31,7 @@ from foretrace.paper._records import append_records, identity_of, read_records, 
 from foretrace.paper._vmapped_runs import RunBatch, RunBatchState
 
 SECONDS_PER_CALL = 2.0
-"""How long one call of the compiled program should take: short enough to stop soon, long enough to cost nothing."""
+"""Target duration of one compiled call, in s: short enough to stop soon, long enough to be free."""
 
 
 class ReproductionStatus(NamedTuple):
@@ -69,7 +69,7 @@ def run(
         together: largest number of runs in one program; default: one on a CPU, all of an entry
             elsewhere.
         only: parts of the names of the entries to run; default: all entries.
-        save_every: seconds between checkpoints, which is what a power cut may cost.
+        save_every: seconds between checkpoints, the most that a power cut can cost.
         show_progress: show the progress over all runs on standard error.
 
     Raises:
@@ -121,7 +121,7 @@ def run(
 
 
 def seconds(text: str) -> float:
-    """Return a time such as 90s, 9m, 1.5h, or seconds without a unit.
+    """Return a time such as `90s`, `9m`, `1.5h`, or seconds without a unit.
 
     Raises:
         ValueError: anything else, or nothing.
@@ -265,7 +265,7 @@ class _Runner:
 
 
 def _clean(folder: Path) -> None:
-    """Remove checkpoints of runs that are recorded: a process was killed between the two; and the empty folder."""
+    """Remove checkpoints of recorded runs, which a killed process leaves, and the empty folder."""
     done = {identity_of(record) for record in read_records(folder)}
     for checkpoint in (folder / "work").glob("*.safetensors"):
         with contextlib.suppress(CheckpointError):

@@ -1,4 +1,4 @@
-"""Tables of the paper's experiments from records alone: the paper's number beside ours, with scale and seeds."""
+"""Tables of the paper's experiments from records alone: its number beside ours."""
 
 import math
 import statistics
@@ -18,7 +18,7 @@ from foretrace.paper._fairness import (
 
 
 class Cell(NamedTuple):
-    """What the records say about an entry.
+    """Results of an entry in the records.
 
     Args:
         entry: entry of the experiment.
@@ -60,7 +60,7 @@ class ExperimentResults(NamedTuple):
 
 
 def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
-    """Return the cells of every experiment and scale that the records know, in the order of the paper's tables.
+    """Return the cells of every recorded experiment and scale, in the paper's order.
 
     Raises:
         ValueError: a record of an experiment that this version does not know.
@@ -161,11 +161,11 @@ def _legend(experiment: Experiment) -> str:
 
 
 def verdict(experiment: Experiment, cell: Cell) -> str:
-    """Say how a cell at paper scale compares with the paper's number; a reduced run compares with nothing.
+    """Compare a cell at paper scale with the paper's number. Reduced runs compare with nothing.
 
     A loss agrees within a factor of two, an accuracy within two points: about the spread of the
-    paper's seeds. Where a network does little better than guessing, both numbers are near that of
-    guessing, and only the order of the rules says something.
+    paper's seeds. Where a network is little better than guessing, both numbers are near guessing,
+    and only the order of the rules is informative.
     """
     paper, ours = cell.entry.published, cell.mean
     if experiment.scale != "paper" or paper is None or not cell.values:

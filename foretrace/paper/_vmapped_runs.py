@@ -1,4 +1,4 @@
-"""Runs of one configuration that differ in seed and learning rate, trained together in one compiled program.
+"""Runs that differ in seed and learning rate, trained together in one compiled program.
 
 A small network cannot keep an accelerator busy, so its runs are batched (`vmap`); on a CPU, where
 batched small products are slow, they follow one another inside the program. On several devices the
@@ -34,7 +34,7 @@ class SeedAndRate(NamedTuple):
 
     Args:
         seed: seed of the initialisation, the data and dropout.
-        rate: learning rate, in place of the configuration's.
+        rate: learning rate, instead of the configuration's.
     """
 
     seed: int
@@ -102,7 +102,7 @@ class RunBatch:
     def judge(
         self, state: RunBatchState, step: int
     ) -> tuple[RunBatchState, list[dict[str, float]]]:
-        """Evaluate on the validation split, keep the best networks, and return what each run did since the last time.
+        """Evaluate on validation, keep the best networks, and return each run's new measurements.
 
         The state that is passed in is donated.
         """
@@ -113,13 +113,13 @@ class RunBatch:
     def score(
         self, state: RunBatchState, split: EvaluationSplit, *, best: bool
     ) -> list[dict[str, float]]:
-        """Return loss, accuracy and whole sequences of each run on a split, by its last or its best network."""
+        """Return loss, accuracy and whole sequences of each run, by its last or best network."""
         networks = state.best if best else state.learner.network
         batches = np.int32(self._batches(split, self.config.final_sequences))
         return _by_run(self._programs.score(networks, self._seeds, batches, split=split))
 
     def align(self, state: RunBatchState) -> list[Alignment]:
-        """Return the alignment of each run's gradient with backpropagation through time, on validation sequences."""
+        """Return the alignment of each run's gradient with BPTT, on validation sequences."""
         found = []
         for run, member in enumerate(self.members):
             network = jax.tree.map(lambda leaf, run=run: leaf[run], state.learner.network)
@@ -132,7 +132,7 @@ class RunBatch:
 
 
 class _Programs:
-    """What is compiled for a configuration and a number of runs."""
+    """Compiled programs for a configuration and a number of runs."""
 
     def __init__(self, config: Config, runs: int, devices: tuple[jax.Device, ...]):
         self.config, self._runs, self._devices = config, runs, devices
@@ -197,7 +197,7 @@ class _Programs:
         return evaluate(self.config, self.task, network, batches, split=split, seed=seed)._asdict()
 
     def _over_runs(self, function: Any, shared: int = 0) -> Any:
-        """Apply a function of one run to all; its last `shared` positional arguments are the same for all."""
+        """Apply a function of one run to all; its last `shared` positional arguments are common."""
 
         def local(*arguments: Any, **static: Any) -> Any:
             split = len(arguments) - shared
@@ -225,7 +225,7 @@ class _Programs:
 
 
 def one_after_another(device: jax.Device) -> bool:
-    """Say whether runs take turns on a device: on a CPU, batched small products are slower than single ones."""
+    """Return whether runs take turns on a device: CPUs are slower at batched small products."""
     return device.platform == "cpu"
 
 
@@ -234,7 +234,7 @@ _programs = functools.lru_cache(maxsize=2)(_Programs)
 
 
 def _build_for_any_rate(config: Config) -> TaskAndLearner:
-    """Build with an optimiser whose learning rate is part of its state; AdamW's update is proportional to the rate."""
+    """Build with the learning rate in the optimiser's state, where the update is scaled by it."""
     options = config.optimizer.settings(config.steps) | {"learning_rate": 1.0}
     optimizer = optax.chain(adamw(**options), optax.inject_hyperparams(optax.scale)(step_size=1.0))
     with warnings.catch_warnings():

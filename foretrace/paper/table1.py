@@ -1,4 +1,4 @@
-"""Table 1: training loss on the copy task by architecture and rule; past the paper, HYBRID and credit in depth."""
+"""Table 1: training loss on the copy task by architecture and rule, with HYBRID and depth."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ SMOKE = (
     "online, credit depth 2, encoder, 8 modules, LRU x 4",
     "spatial, GRU x 1",
 )
-"""Entries of the scale `smoke`, one of each kind: compiling an entry takes half a minute of a core."""
+"""Entries of the scale `smoke`, one of each kind: compiling one takes half a minute."""
 
 NOTES: dict[Scale, str] = {
     "smoke": "Three entries, 2 epochs of 40 samples, tiny networks: shows that it runs, no more.",
@@ -65,7 +65,7 @@ NOTES: dict[Scale, str] = {
 
 
 def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
-    """Return Table 1: the paper's 16 cells, and for the LRU HYBRID in chunks and credit in depth."""
+    """Return Table 1: the paper's 16 cells, and for the LRU HYBRID and credit in depth."""
     size = SCALES[scale]
     # The published runs had batches of 50 and half the rate for the recurrence, the text says 20
     # and 1.

@@ -1,4 +1,4 @@
-"""Table 2: test accuracy on sequential CIFAR-10, IMDB, ListOps under four rules; Table 3: a linear RNN on the first."""
+"""Table 2: test accuracy on three tasks under four rules. Table 3: a linear RNN on the first."""
 
 import dataclasses
 from typing import Any
@@ -143,8 +143,11 @@ TEXT: dict[str, dict[str, Any]] = {
 """Where the text differs from the published runs; its two columns look swapped."""
 
 CUMULATIVE = ("IMDB", "ListOps")
-"""Where the mean of the features so far is decoded, as in the published runs. They do so on sCIFAR, too, where our runs
-follow the text: its loss is that of each step's own features."""
+"""Tasks that decode the mean of the features so far, as in the published runs.
+
+The published runs do so on sCIFAR, too; ours follow the text there and decode each step's own
+features.
+"""
 
 NOTES: dict[Scale, str] = {
     "smoke": "20 samples, short sequences, small networks: shows that it runs, no more.",
@@ -170,7 +173,7 @@ NOTES: dict[Scale, str] = {
 
 
 def table2(scale: Scale, settings: Settings = "runs") -> Experiment:
-    """Return Table 2: three tasks, four rules; past the paper, credit in depth and HYBRID on the first."""
+    """Return Table 2: three tasks, four rules, and on the first credit in depth and HYBRID."""
     entries = [
         Entry(
             rule,

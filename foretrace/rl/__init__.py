@@ -1,4 +1,4 @@
-"""Reinforcement learning from one stream: agents with memory, learned online by eligibility traces."""
+"""Reinforcement learning from one stream: agents with memory and eligibility traces."""
 
 from foretrace.rl._actor_critic import ActorCritic as ActorCritic
 from foretrace.rl._agent import Agent as Agent

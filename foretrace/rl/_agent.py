@@ -52,12 +52,12 @@ class Agent:
         network: network to begin with.
         method: method of learning: `ActorCritic`, `QLearning` or `ValuePrediction` with its
             options.
-        rule: learning rule or its name: what is differentiated through time.
+        rule: learning rule or its name, which says what to differentiate through time.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda); 0 learns from the
             last step alone.
         optimizer: `ObGD`, or an Optax optimiser, which gets the mean of `-td_error * trace` over
-            the streams. Default: Adam at 3e-4 (docs/agents.md has what it reached).
+            the streams. Default: Adam at 3e-4 (docs/agents.md shows its results).
         normalize_observations: True to subtract the running mean of observations and divide by
             their deviation.
         scale_rewards: True to divide rewards by the running deviation of their discounted sum.
@@ -113,8 +113,7 @@ class Agent:
         """Return the state before the first observation.
 
         Args:
-            key: PRNG key of the actions, and of what a rule samples; `jax.random.key(0)` if not
-                given.
+            key: PRNG key of the actions and of a rule's samples; `jax.random.key(0)` if not given.
 
         Raises:
             TypeError: not a PRNG key.
@@ -148,7 +147,7 @@ class Agent:
     def step(
         self, state: AgentState, transition: Transition
     ) -> tuple[Array, AgentState, AgentInfo]:
-        """Learn from what the last action brought, and choose the next one; one compiled call.
+        """Learn from the last action's outcome, and choose the next one; one compiled call.
 
         Args:
             state: state from `init` or `step`; it is not changed.
@@ -161,8 +160,8 @@ class Agent:
             or update is NaN or infinite is refused: the state is the previous one but for `skipped`
             and the ends of episodes. Its next observation is missing, so the step before it is not
             learned from within an episode. The action that is taken instead belongs to no
-            observation, so that its reward is left out. A reward that is not finite is left out as
-            well.
+            observation, so that its reward is left out. A reward that is not finite is also left
+            out.
 
         Raises:
             TypeError: not a state of this agent, not a `Transition`, or flags that are not boolean.

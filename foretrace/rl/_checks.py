@@ -1,4 +1,4 @@
-"""Clear errors for the options of an agent, and for what an environment gives it."""
+"""Clear errors for the options of an agent, and for the data of an environment."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def check_options(agent: Any) -> None:
 
 
 def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> None:
-    """Raise a ValueError if an agent cannot act in an environment with these sizes of observation and actions."""
+    """Raise a ValueError if an agent does not fit these sizes of observation and actions."""
     inputs, actions = agent.network.input_size, agent.action_count
     if size != inputs:
         raise ValueError(f"{name}: observations have {size} elements, the network {inputs} inputs")
@@ -53,7 +53,7 @@ def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> No
 
 
 def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: Any) -> None:
-    """Raise an error that names what does not fit an evaluation, and what would."""
+    """Raise an error that names an unfit argument of an evaluation, and a fit one."""
     for name, value in (("episodes", episodes), ("most_steps", most_steps)):
         given = name == "episodes" or value is not None
         if given and (
@@ -86,7 +86,7 @@ def check_numbers(
     low: float = -np.inf,
     high: float = np.inf,
 ) -> Any:
-    """Return finite numbers as an array of a shape and dtype; a single number stands for all. Traced arrays pass.
+    """Return finite numbers as an array. A single number is repeated, and traced arrays pass.
 
     Raises:
         ValueError: another shape, NaN, infinity, or a number outside [low, high].

@@ -1,4 +1,4 @@
-"""What a run of an agent is: typed, frozen dataclasses; the options of `foretrace rl`, and `config.json` of a run."""
+"""Typed, frozen dataclasses of a run: options of `foretrace rl`, and its `config.json`."""
 
 import dataclasses
 import typing
@@ -29,11 +29,10 @@ Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
 
 @dataclasses.dataclass(frozen=True)
 class ObservationConfig:
-    """What the agent sees of its environment; by default all of it.
+    """Part of the environment that the agent observes; by default all of it.
 
     Args:
-        hide: positions of elements of the observation that the agent does not see, from 0, such as
-            1 3.
+        hide: hidden elements of the observation by position, from 0, such as `1 3`.
         noise: standard deviation of Gaussian noise that is added to each element.
         delay: number of steps by which observations arrive late; before, they are zeros.
     """
@@ -76,7 +75,7 @@ class AgentConfig:
     """How the agent learns.
 
     Args:
-        method: what is learned: a policy and its value, the values of actions (q-learning or
+        method: way of learning: a policy and its value, the values of actions (q-learning or
             sarsa), or a prediction.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda).
@@ -135,11 +134,11 @@ class RLConfig:
 
     Args:
         environment: environment that the agent acts in.
-        observation: what the agent sees of it.
+        observation: observed part of it.
         network: network of the agent.
         agent: how the agent learns.
-        rule: learning rule: what is differentiated through time, such as bptt, or "online(depth=2)"
-            for credit through two higher recurrent layers.
+        rule: learning rule, such as bptt, or "online(depth=2)" for credit through two higher
+            recurrent layers.
         steps: number of steps of each environment, with one update for each.
         environments: number of environments side by side, which share the network.
         seed: seed of the initialisation, the environments and the actions.

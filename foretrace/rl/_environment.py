@@ -1,4 +1,4 @@
-"""What an environment is: two pure functions, `reset` and `step`; and episodes that follow each other."""
+"""Environments as two pure functions, `reset` and `step`, and consecutive episodes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -44,7 +44,7 @@ class Environment(Protocol):
 
     @property
     def action_count(self) -> int | None:
-        """Number of actions; 1 where there is nothing to choose, only to predict, None for continuous ones."""
+        """Number of actions: 1 if there is only a prediction, None for continuous ones."""
 
     @property
     def truncates(self) -> bool:
@@ -69,8 +69,8 @@ def step_or_reset(
         key: PRNG key of the step and of a new episode.
 
     Returns:
-        The state to go on from, what followed the action, and the observation to act on next: that
-        of the time step, or the first one of the new episode.
+        The next state, the outcome of the action, and the observation to act on next: the time
+        step's, or the first one of the new episode.
 
     >>> import jax, jax.numpy as jnp
     >>> from foretrace import rl
@@ -96,7 +96,7 @@ def step_or_reset(
 
 
 def each_environment(environment: Environment, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a batch of environments: side by side, or in turn where they run in Python."""
+    """Return a function of a batch of environments: side by side, or in turn in Python."""
     if _in_python(environment):
         return lambda *batches: lax.map(lambda now: function(*now), batches)
     return jax.vmap(function)
@@ -158,7 +158,7 @@ def _check_part(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> No
 
 
 def check_sizes(environment: object, **least: int) -> None:
-    """Raise a ValueError for a setting that is no integer of at least so much."""
+    """Raise a ValueError for a setting that is not an integer, or is below the minimum."""
     for name, lowest in least.items():
         value = getattr(environment, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < lowest:

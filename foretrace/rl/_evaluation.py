@@ -17,7 +17,7 @@ from foretrace.rl._state import AgentState
 from foretrace.rl._step import LearningStep
 
 STEPS_OF_AN_EPISODE = 10_000
-"""Default of the largest number of steps that an evaluation waits for an episode of an environment."""
+"""Largest number of steps that an evaluation waits for an episode, by default."""
 
 
 class Episodes(NamedTuple):
@@ -33,7 +33,7 @@ class Episodes(NamedTuple):
 
 
 class _Play(NamedTuple):
-    """Environments between two steps, and the episodes so far; Q is the largest number of one environment."""
+    """Environments between two steps, and their episodes so far, at most Q of each."""
 
     environments: Any
     observation: Float[Array, "B I"]
@@ -58,7 +58,7 @@ def play(
     limit: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> _Play:
-    """Act until each environment has ended as many episodes as are wanted of it, or for `limit` steps."""
+    """Act until each environment has ended its wanted episodes, or for `limit` steps."""
     streams = wanted.size
     reset_key, key = jax.random.split(key)
     environments, observation = each_environment(environment, environment.reset)(
@@ -119,7 +119,7 @@ def play(
 def _acted(
     learning: LearningStep, state: AgentState, now: _Play, draw: PRNGKeyArray | None
 ) -> tuple[Array, Array, Carry | None]:
-    """Return actions and outputs with an axis of environments in front, and the carry of the network."""
+    """Return actions and outputs with a first axis of environments, and the network's carry."""
     alone = learning.batch_size is None
     observation, begins = (
         (now.observation[0], now.begins[0]) if alone else (now.observation, now.begins)

@@ -1,4 +1,4 @@
-"""Environments of gymnasium as pure functions: a state is the seed of an episode and the actions so far."""
+"""Environments of gymnasium as pure functions: a state is a seed and the actions so far."""
 
 import copy
 import dataclasses
@@ -30,7 +30,7 @@ class GymnasiumState(NamedTuple):
 
 
 class AbstractGymnasium(Task):
-    """An environment of gymnasium whose steps run in Python, between those of the compiled agent.
+    """Environment of gymnasium whose steps run in Python, between the compiled agent's steps.
 
     An episode must follow from the seed of its reset and its actions, as gymnasium asks for: a
     resumed run repeats the actions of its present episode.
@@ -67,7 +67,7 @@ class AbstractGymnasium(Task):
     def step(
         self, state: GymnasiumState, action: Array, key: PRNGKeyArray
     ) -> tuple[GymnasiumState, TimeStep]:
-        """Act; what is random in the environment follows from the seed of the episode."""
+        """Act; the environment's random numbers follow from the seed of the episode."""
         live, flag = self._live, jax.ShapeDtypeStruct((), jnp.bool_)
         number = jax.ShapeDtypeStruct((), live.seen.dtype)
         found = jax.pure_callback(live.step, (live.seen, number, flag, flag), *state, action)
@@ -91,8 +91,8 @@ class Gymnasium(AbstractGymnasium):
     Args:
         id: id of the environment, such as CartPole-v1; module:NAME-v0 imports a module of your own
             that registers it.
-        limit: number of steps after which an episode is cut. Default: that of the environment;
-            10,000 if it has none.
+        limit: number of steps after which an episode is cut. Default: the environment's; 10,000 if
+            it has none.
 
     Raises:
         ValueError: a limit below one; an unknown id and a missing gymnasium are refused at the
@@ -117,7 +117,7 @@ class Gymnasium(AbstractGymnasium):
 
 
 class Wrapped(AbstractGymnasium):
-    """An environment of gymnasium that was made already; each further one of a batch is a deep copy.
+    """Environment of gymnasium that exists already. Each further one of a batch is a deep copy.
 
     Args:
         environment: environment of gymnasium.

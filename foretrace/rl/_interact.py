@@ -13,7 +13,7 @@ from foretrace.rl._transition import Transition
 
 
 class Interaction(NamedTuple):
-    """What a step in an environment of gymnasium gives.
+    """Result of a step in an environment of gymnasium.
 
     Args:
         state: state of the agent, which has learned from the step; keep the last one to go on.
@@ -43,7 +43,7 @@ def interact(
         seed: seed of the environment. Default: the environment's own.
 
     Yields:
-        The state of the agent after each step, and what the step gave.
+        The state of the agent after each step, and the step's result.
 
     Raises:
         TypeError: flags of an end that are not boolean.

@@ -1,4 +1,4 @@
-"""Environments of gymnasium that stand within episodes, and what is checked of them."""
+"""Environments of gymnasium within episodes, and their checks."""
 
 import contextlib
 import math
@@ -13,10 +13,10 @@ import numpy as np
 from foretrace.rl._checks import check_flags
 
 MOST_STEPS = 10_000
-"""Number of steps after which an episode is cut if neither the environment nor the user has a limit."""
+"""Length of an episode that neither the environment nor the user limits."""
 
 MOST_LIVE = 256
-"""Largest number of environments that stand within an episode; of others, the actions are repeated."""
+"""Largest number of environments kept within an episode; others repeat their actions."""
 
 RESET = "observation, info"
 STEP = "observation, reward, terminated, truncated, info"
@@ -34,7 +34,7 @@ class Live:
 
     Args:
         make: function that returns a new environment of gymnasium.
-        limit: number of steps after which an episode is cut; None for that of the environment.
+        limit: number of steps after which an episode is cut; None for the environment's own.
     """
 
     failed: ClassVar[Exception | None] = None
@@ -85,7 +85,7 @@ class Live:
             )
 
     def _at(self, seed: int, actions: np.ndarray) -> _Episode:
-        """Return an environment at a place of an episode; if none stands there, its actions are repeated."""
+        """Return an environment at a place of an episode, if needed by repeating its actions."""
         found = self._episodes.get(seed)
         if (
             found is not None
@@ -147,7 +147,7 @@ def _noted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_of_python() -> Iterator[None]:
-    """Raise what an environment in Python has raised within a compiled program."""
+    """Raise the error of a Python environment in a compiled program again."""
     Live.failed = None
     try:
         yield
@@ -158,7 +158,7 @@ def errors_of_python() -> Iterator[None]:
 
 
 def made(environment: Any) -> Any:
-    """Return an environment of gymnasium, made where an id is given; what it shows is flattened by gymnasium.
+    """Return an environment of gymnasium, made from an id if needed, with flat observations.
 
     Raises:
         ValueError: an unknown id, or gymnasium is not installed.
@@ -180,13 +180,13 @@ def made(environment: Any) -> Any:
 
 
 def sizes(environment: Any) -> tuple[int | None, int | None]:
-    """Return the numbers of elements of an observation and of discrete actions; None if there is no such number."""
+    """Return the sizes of observation and discrete actions. None where there is none."""
     shape, count = environment.observation_space.shape, getattr(environment.action_space, "n", None)
     return None if shape is None else math.prod(shape), None if count is None else int(count)
 
 
 def parts(function: str, given: Any, expected: str) -> Any:
-    """Return what an environment returned, if it has the parts that gymnasium defines."""
+    """Return an environment's result if it has the parts that gymnasium defines."""
     count = len(expected.split(", "))
     if not isinstance(given, tuple) or len(given) != count:
         what = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"

@@ -36,8 +36,7 @@ class MemoryChain(Task):
     Raises:
         ValueError: a length below one.
 
-    Source: the task is that of bsuite's "memory length" (Osband et al., ICLR 2020), without a
-        clock.
+    Source: bsuite's "memory length" (Osband et al., ICLR 2020), without a clock.
 
     >>> chain = MemoryChain(length=16)
     >>> chain.observation_size, chain.action_count

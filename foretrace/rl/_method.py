@@ -1,4 +1,4 @@
-"""What tells one way of learning from another: the action, the objective, and the value of a step."""
+"""Parts in which ways of learning differ: the action, the objective, a step's value."""
 
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Method(Protocol):
     def noise(
         self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
     ) -> Float[Array, "K"]:
-        """Draw what the choice of an action depends on beside the outputs."""
+        """Draw the random part of the choice of an action."""
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
         """Return the action."""

@@ -1,4 +1,4 @@
-"""What a run of an agent measures; a new metric is a line here."""
+"""Metrics of a run of an agent; a new metric is a line here."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._step import inputs_of
 
 Tally = dict[str, Float[Array, ""]]
-"""Sums over the steps of a block and over all environments, by name; and what is known at its end."""
+"""Sums by name over a block's steps and all environments, and values at its end."""
 
 
 class Moment(NamedTuple):
@@ -22,7 +22,7 @@ class Moment(NamedTuple):
     Args:
         step: what followed the actions.
         info: information about the update.
-        total: sums of rewards of the episodes, with those of this step.
+        total: sums of rewards of the episodes, this step included.
         done: whether the episodes have ended.
         refused: whether the agent has refused the step: 0 or 1.
         error: squared distances of predictions from the values, where these are known; else zeros.
@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block of steps: agent before and after it, the next observations, and the range of the states."""
+    """Block of steps: agent before and after, next observations, and range of states."""
 
     before: AgentState
     after: AgentState
@@ -74,7 +74,7 @@ METRICS = (
     Metric("refused", lambda now: now.refused, None),
     Metric("error", lambda now: now.error, "known"),
 )
-"""Sums over steps; `error` stands in the record as a share of the spread of the values, if there is one."""
+"""Sums over steps. The record shows `error` as a share of the values' spread, if known."""
 
 _COUNTS = (
     Metric("steps", lambda now: jnp.ones_like(now.total), None),
@@ -104,12 +104,12 @@ def counted(tally: Tally, now: Moment) -> Tally:
 
 
 def ended(tally: Tally, block: Block) -> Tally:
-    """Return the sums of a block, and what is measured at its end."""
+    """Return the sums of a block, and the measurements at its end."""
     return tally | {name: of(block).astype(tally["steps"].dtype) for name, of in MONITORS.items()}
 
 
 def means(tally: dict[str, float], spread: float | None) -> dict[str, float]:
-    """Return what a line of the record says of a block of steps.
+    """Return the record's line for a block of steps.
 
     Args:
         tally: sums over the block, as numbers.

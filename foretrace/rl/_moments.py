@@ -1,4 +1,4 @@
-"""Running mean and variance, and what they normalise: observations, and rewards by the spread of returns."""
+"""Running mean and variance for normalising observations, and rewards by returns' spread."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a run watches beside its score: how long the memory can last, and modules that do nothing."""
+"""Values that a run watches beside its score: the memory's reach, and inactive modules."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ STILL = 1e-6
 """Largest relative change of what counts as unchanged: some roundings of float32."""
 
 SQUARINGS = 16
-"""Number of squarings of a Jacobian whose spectral radius is wanted: an error of one in ten thousand."""
+"""Squarings of a Jacobian for its spectral radius: a relative error of 1e-4."""
 
 
 class Range(NamedTuple):
@@ -64,7 +64,7 @@ def untrained(before: Network, after: Network) -> Float[Array, ""]:
 
 
 def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
-    """Return the largest |eigenvalue| of `d h_t / d h_{t-1}` over the recurrent layers, for one stream.
+    """Return the largest |eigenvalue| of `d h_t / d h_{t-1}` over the layers, for one stream.
 
     For a diagonal cell it is the largest |lambda|; at 1 and above, a state does not forget. A dense
     cell's Jacobian depends on where it is taken: at the next step of the stream.

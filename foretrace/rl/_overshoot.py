@@ -10,7 +10,7 @@ from foretrace._types import Array, Arrays, Float
 
 @dataclasses.dataclass(frozen=True)
 class ObGD:
-    """Overshooting-bounded gradient descent: a step along the trace that is no longer than the error allows.
+    """Overshooting-bounded gradient descent: the error bounds the step along the trace.
 
         M        = learning_rate * kappa * max(|delta|, 1) * ||z||_1
         step     = learning_rate / max(M, 1)

@@ -69,7 +69,7 @@ class Masked(AbstractPartial):
         observation <- the elements of the observation whose positions are not in `hide`, in their
         order
 
-    The state is that of the wrapped environment.
+    The state is the wrapped environment's.
 
     Args:
         environment: environment that is wrapped.
@@ -131,7 +131,7 @@ class Noisy(AbstractPartial):
         observation <- observation + deviation * n,   n ~ N(0, 1), drawn anew for each element and
         step
 
-    The state is that of the wrapped environment.
+    The state is the wrapped environment's.
 
     Args:
         environment: environment that is wrapped.
@@ -168,7 +168,7 @@ class Noisy(AbstractPartial):
 
 
 class DelayedState(NamedTuple):
-    """State of the wrapped environment, and the observations that have not arrived yet, the oldest first."""
+    """State of the wrapped environment, and the delayed observations, oldest first."""
 
     inner: Any
     underway: Float[Array, "K I"]

@@ -1,4 +1,4 @@
-"""Policies over outputs of a network: categorical over discrete actions, Gaussian over continuous ones.
+"""Policies over a network's outputs: categorical, or Gaussian for continuous actions.
 
 The action is a function of the outputs and of noise that was drawn before; it counts as a constant
 where the log-probability is differentiated.
@@ -18,14 +18,14 @@ LEAST_DEVIATION = 1e-3
 
 
 class Policy(Protocol):
-    """What an actor-critic needs of a distribution of actions."""
+    """Interface of a distribution of actions to an actor-critic."""
 
     @property
     def output_size(self) -> int:
         """Number of outputs that describe the distribution."""
 
     def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "K"]:
-        """Draw what the action depends on beside the outputs."""
+        """Draw the random part of the action."""
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
         """Return the action."""
@@ -77,7 +77,7 @@ class Categorical:
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-    """Independent normal distributions: means, and standard deviations as the softplus of the other outputs."""
+    """Independent normal distributions: means, and deviations as the softplus of outputs."""
 
     size: int
 

@@ -1,4 +1,4 @@
-"""What a run of an agent compiles: a block of environment steps, with what is measured in them."""
+"""Compiled program of an agent's run: a block of environment steps with its metrics."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class World(NamedTuple):
     Args:
         agent: state of the agent.
         environments: state of each environment.
-        transition: what the last action brought, and the observation that each environment shows.
+        transition: last action's outcome, and the observation that each environment shows.
         total: sum of the rewards of the present episode of each environment.
         key: PRNG key of the environments.
     """
@@ -53,7 +53,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
 
     Args:
         config: configuration of a run.
-        key: PRNG key of the initial parameters. Default: that of the configuration's seed.
+        key: PRNG key of the initial parameters. Default: from the configuration's seed.
 
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
@@ -166,7 +166,7 @@ def _step(
 def _prediction_error(
     environment: Environment, agent: Agent, states: Any, prediction: Array
 ) -> tuple[Array, Array]:
-    """Return squared errors, zero where an environment does not say what the value is, and whether it does."""
+    """Return squared errors, zero where the value is unknown, and whether it is known."""
     value_of = getattr(environment, "value", None)
     if value_of is None:
         return jnp.zeros(()), jnp.zeros(())

@@ -16,7 +16,7 @@ from foretrace.rl._trace_conditioning import TraceConditioning
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """An environment, and the options that a run in it begins with where they are not the usual ones.
+    """An environment, and options that a run in it begins with other than the defaults.
 
     Args:
         environment: environment with its own defaults.

@@ -14,7 +14,7 @@ SUITS, RANKS = 4, 13
 
 
 class DeckState(NamedTuple):
-    """Suits of the cards in the order in which they are dealt, and number of cards dealt after the first."""
+    """Suits of the cards in dealing order, and number of cards dealt after the first."""
 
     cards: Int[Array, "N"]
     step: Int[Array, ""]
@@ -64,18 +64,18 @@ class RepeatFirst(_Deck):
         observation = suit of the card that is shown, one-hot
         reward      = 1 / steps if the action is the suit of the first card, else -1 / steps
 
-    An episode shows all cards, so it has 52 * decks - 1 steps and a return from -1 to 1; random
+    An episode shows all cards, so it has `52 * decks - 1` steps and a return from -1 to 1. Random
     actions have -0.5.
 
     Args:
-        decks: number of decks of 52 cards. POPGym's task has 1 as RepeatFirstEasy, 8 as Medium, 16
-            as Hard.
+        decks: number of decks of 52 cards. POPGym's RepeatFirstEasy, Medium and Hard have (1, 8,
+            16) decks.
 
     Raises:
         ValueError: a number of decks below one.
 
     Source: Morad et al., POPGym: Benchmarking partially observable reinforcement learning, ICLR
-        2023; the rules are those of its package 1.0.7.
+        2023; the rules follow its package 1.0.7.
 
     >>> RepeatFirst().observation_size, RepeatFirst().action_count
     (4, 4)
@@ -97,14 +97,14 @@ class RepeatPrevious(_Deck):
         reward      = 1 / n if the action is the suit of the card `back` steps ago, else -1 / n;
                       0 while fewer cards than that have been shown
 
-    n is the number of steps with a reward, so that returns go from -1 to 1; random actions have
+    n is the number of steps with a reward, so that returns go from -1 to 1. Random actions have
     -0.5.
 
     Args:
         decks: number of decks of 52 cards.
         back: number of steps from the card that is asked for to the present one. POPGym counts the
-            present card too: its k is one more. Its task has decks 1 and back 3 as
-            RepeatPreviousEasy, 2 and 31 as Medium, 3 and 63 as Hard.
+            present card too: its k is one more. Its RepeatPreviousEasy, Medium and Hard have (1, 2,
+            3) decks and (3, 31, 63) steps back.
 
     Raises:
         ValueError: a number of decks below one, a negative number of steps, or more of them than an

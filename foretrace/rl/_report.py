@@ -1,4 +1,4 @@
-"""What a run of an agent says of itself: a table and a figure, made from its records alone."""
+"""Report of an agent's run: a table and a figure, made from its records alone."""
 
 import os
 from pathlib import Path
@@ -55,7 +55,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw return or error, the norms of both traces and the monitors into `curves.png`; return the file's path.
+    """Draw score, trace norms and monitors of a run into its `curves.png`; return the path.
 
     Raises:
         RunError: no run, or one without a single measurement.
@@ -122,14 +122,14 @@ def _predicts(config: RLConfig) -> bool:
 
 
 def score_of(config: RLConfig) -> tuple[str, str]:
-    """Return the name of the score in the record of a run, and what it is."""
+    """Return the score's name in the record of a run, and its description."""
     if _predicts(config):
         return "error", "share of variance not predicted"
     return "return", "return of an episode"
 
 
 def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
-    """Return scores to compare with, and what they are; of the same steps as the result, where that matters."""
+    """Return named reference scores, of the same steps as the result where that matters."""
     before = [step for step in steps if step <= (1 - LAST) * steps[-1]]
     found = config.environment.references(config.agent.discount, max(before, default=0), steps[-1])
     return [(value, name) for name, value in found.items()]
@@ -152,7 +152,7 @@ def _cost(config: RLConfig) -> str:
 
 
 def _watched(line: dict[str, Any]) -> str:
-    """Say what was watched in the last block of steps."""
+    """Report the monitors of the last block of steps."""
     return (
         f"At the end: largest |eigenvalue| of a layer {line['spectral_radius']:.5f}; modules dead "
         f"{line['dead_modules']:.0%}, untrained {line['untrained_modules']:.0%}; norms of the "

@@ -64,11 +64,11 @@ def train(
     resume: bool = False,
     show_progress: bool = True,
 ) -> RLResult:
-    """Let an agent act and learn to the last step, or until Ctrl-C or SIGTERM; then the state is saved.
+    """Let an agent act and learn to the last step, or to Ctrl-C or SIGTERM; save the state.
 
-    A resumed run ends with the same state and the same record, bit for bit, as one that was never
-    stopped, on the same machine with the same packages; only `seconds` in the record tells them
-    apart. A run that is resumed with more steps ends as if it had had them from the beginning.
+    On the same machine with the same packages, a resumed run ends with the same state and the same
+    record, bit for bit, as a run that never stopped. Only `seconds` in the record differs. A run
+    that is resumed with more steps ends as if it had had them from the beginning.
 
     Args:
         config: configuration of the run.
@@ -109,18 +109,18 @@ def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
 
 
 def _world(run: Session[RLConfig], loadable: _Loadable, saved: Saved) -> World:
-    """Return agent and environments: those of the checkpoint, or those before the first step."""
+    """Return agent and environments from the checkpoint, or before the first step."""
     return jax.jit(loadable.init)() if saved.step < 0 else load(run.run.checkpoint, loadable)
 
 
 @lru_cache(maxsize=1)
 def _compiled(config: RLConfig) -> Any:
-    """Return `advance` as a program, which the seeds of a grid share: parameters are arguments of it."""
+    """Return `advance` as a program shared by a grid's seeds: parameters are arguments."""
     return jax.jit(partial(advance, config.seen, build(config)), donate_argnums=0)
 
 
 class _Training:
-    """The loop, and what is due at which step."""
+    """The loop, and the work that is due at each step."""
 
     def __init__(self, run: Session[RLConfig], agent: Agent, saved: Saved):
         self.agent = agent
@@ -179,7 +179,7 @@ class _Training:
 
 
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
-    """Return the mean of a run's last tenth: of returns over its episodes, of the rest over its lines.
+    """Return the mean of a run's last tenth: returns over episodes, others over lines.
 
     >>> lines = [
     ...     {"step": s, "return": float(s), "episodes": 2.0, "reward": 0.5} for s in (10, 95, 100)

@@ -50,8 +50,8 @@ class Series(Task):
             Default: any.
 
     Raises:
-        ValueError: a scaling_rows below two. What is wrong with the file, or its column, is said
-            where it is read.
+        ValueError: a scaling_rows below two. Faults of the file or its column are reported where it
+            is read.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "load.csv"
@@ -86,7 +86,7 @@ class Series(Task):
 
     @property
     def stream_length(self) -> int:
-        """Number of steps of one pass over the file, where every row is predicted before it is learned."""
+        """Number of steps of one pass over the file, each row predicted before it is learned."""
         return self.row_count - 1
 
     @property
@@ -94,9 +94,9 @@ class Series(Task):
         """Numbers of the file.
 
         Raises:
-            ValueError: no file or column is named, the file cannot be read, is another one than
-                `digest` says, holds text or gaps in a column of numbers, has fewer than three rows
-                or too many numbers, or lacks the column.
+            ValueError: no file or column is named; the file cannot be read, does not fit `digest`
+                or lacks the column; a column of numbers holds text or gaps; there are fewer than
+                three rows or too many numbers.
         """
         if not self.path or not self.column:
             raise ValueError(
@@ -119,7 +119,7 @@ class Series(Task):
         return table
 
     def pinned(self) -> Self:
-        """Return the environment with the whole path of its file and the digest that it has now, or keeps.
+        """Return the environment with the file's full path and its present or given digest.
 
         Raises:
             ValueError: as `table`.
@@ -136,7 +136,7 @@ class Series(Task):
         return (column - first.mean()) / (first.std() or 1.0)
 
     def values(self, discount: float) -> tuple[Float[np.ndarray, "T"], Bool[np.ndarray, "T"]]:
-        """Return the discounted sum of what follows each row, and whether the file is long enough to know it.
+        """Return the discounted sum of the rows after each row, and whether it is known.
 
             V_t = cumulant_{t+1} + discount * V_{t+1}
 
@@ -172,12 +172,12 @@ class Series(Task):
         return jnp.asarray(values, jnp.result_type(float))[state], jnp.asarray(known)[state]
 
     def spread(self, discount: float) -> float:
-        """Return the variance of the known values: the error of the best constant over the whole file."""
+        """Return the variance of the known values, the error of the best constant."""
         values, known = self.values(discount)
         return float(values[known].var()) if known.any() else math.nan
 
     def references(self, discount: float, first: int, last: int) -> dict[str, float]:
-        """Return the errors of simple predictions, as shares of `spread`; of rows from `first` to before `last`.
+        """Return errors of simple predictions as shares of `spread`, rows `first` to before `last`.
 
         The last value, as if it went on, predicts cumulant_t / (1 - discount).
         """

@@ -1,4 +1,4 @@
-"""What learning changes in an agent, and what it tells: `AgentState` and `AgentInfo`."""
+"""State and report of an agent's learning: `AgentState` and `AgentInfo`."""
 
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ class AgentInfo(NamedTuple):
 
 
 class AgentState(NamedTuple):
-    """Everything that learning changes; `foretrace.save` writes it, nothing else is needed to go on.
+    """Everything that learning changes. `foretrace.save` writes it, and nothing else is needed.
 
     Args:
         network: network with its parameters.

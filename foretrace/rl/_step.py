@@ -70,7 +70,7 @@ class LearningStep:
     def __call__(
         self, state: AgentState, transition: Transition, final_value: Float[Array, "*B"]
     ) -> tuple[Array, AgentState, AgentInfo]:
-        """Learn from what the last action brought, and choose the next one."""
+        """Learn from the last action's outcome, and choose the next one."""
         outcome, fine = self._outcome(state, transition, final_value)
         observations, x = self._including(state.observations, transition.observation)
         key, draw = jax.random.split(state.key)
@@ -187,7 +187,7 @@ class LearningStep:
     def _scaled(
         self, rewards: RewardScale | None, outcome: Outcome
     ) -> tuple[RewardScale | None, Float[Array, "*B"]]:
-        """Return the scale of rewards with one more reward of each stream, and the scaled reward."""
+        """Return the rewards' scale after one more reward of each stream, and the scaled reward."""
         if rewards is None:
             return None, outcome.reward
         moved = rewards.including(outcome.reward, self.discount)
@@ -197,7 +197,7 @@ class LearningStep:
     def _td_error(
         self, state: AgentState, outcome: Outcome, reward: Array, ahead: Array, noise: Array
     ) -> Float[Array, "*B"]:
-        """Return the errors; where an episode has ended, the value of the observation is not used."""
+        """Return the errors. At the end of an episode the observation's value is not used."""
         following = self._each(self.method.next_value)(ahead, noise)
         following = jnp.where(outcome.truncated, outcome.final_value, following)
         error = reward + outcome.discount * following - state.value
@@ -212,7 +212,7 @@ class LearningStep:
         return _only(function, in_axes, out_axes)
 
     def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
-        """Draw what the next action of each stream depends on beside the outputs."""
+        """Draw the random part of each stream's next action."""
         keys = key if self.batch_size is None else jax.random.split(key, self.batch_size)
         outputs, dtype = state.network.output_size, state.value.dtype
         return self._each(lambda key: self.method.noise(key, state.step, outputs, dtype))(keys)
@@ -295,7 +295,7 @@ class LearningStep:
 
 
 def inputs_of(observations: Moments | None, observation: Array) -> Array:
-    """Return what the network sees of an observation."""
+    """Return the network's inputs for an observation."""
     return observation if observations is None else observations.normalised(observation)
 
 

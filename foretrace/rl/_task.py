@@ -1,4 +1,4 @@
-"""What the command line and a report ask of an environment, with the answers of most."""
+"""Interface of an environment to command line and report, with usual answers."""
 
 from typing import ClassVar, Self
 
@@ -18,7 +18,7 @@ class Task(Environment):
     """Whether there is nothing to choose, only a value to predict."""
 
     in_python: ClassVar[bool] = False
-    """Whether steps run in Python, one environment after another, rather than in the compiled program."""
+    """Whether steps run in Python, one environment after another, not in the program."""
 
     best_return: ClassVar[float | None] = None
     """Return of the best policy; None where it is not known."""
@@ -41,7 +41,7 @@ class Task(Environment):
         return self
 
     def references(self, discount: float, first: int, last: int) -> dict[str, float]:
-        """Return scores to compare with, by what they are, for the steps from `first` to before `last`."""
+        """Return reference scores by description, for the steps from `first` to before `last`."""
         if self.predicts:
             return {"the best constant prediction": 1.0}
         return {} if self.best_return is None else {"the best possible": self.best_return}

@@ -1,4 +1,4 @@
-"""Trace conditioning: a stimulus, an empty interval, and what it announces."""
+"""Trace conditioning: a stimulus, an empty interval, and the announced event."""
 
 import dataclasses
 from typing import ClassVar
@@ -13,7 +13,7 @@ from foretrace.rl._task import Task
 
 @dataclasses.dataclass(frozen=True)
 class TraceConditioning(Task):
-    """Predict an event that follows a short stimulus after an empty interval; there is nothing to choose.
+    """Prediction of an event after a short stimulus and an empty interval, without actions.
 
         observation = (stimulus, event, distractors)
         reward      = event, the cumulant that is predicted
@@ -75,7 +75,7 @@ class TraceConditioning(Task):
     def value(
         self, state: Int[Array, ""], discount: float
     ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-        """Return the discounted sum of future events, and whether the past tells it: from a stimulus to its event.
+        """Return the discounted sum of future events, and whether the past determines it.
 
             V(s) = discount^(s - 1) + discount^s V(0) with s steps to the event,   V(0) = g / (1 -
             discount g)
@@ -95,7 +95,7 @@ class TraceConditioning(Task):
         ), known
 
     def spread(self, discount: float) -> float:
-        """Return the variance of the value between a stimulus and its event: the error of the best constant."""
+        """Return the value's variance between stimulus and event, the best constant's error."""
         steps = range(1, self.interval + 1)
         return float(jnp.var(jnp.stack([self.value(jnp.array(s), discount)[0] for s in steps])))
 

@@ -13,7 +13,7 @@ from foretrace.rl._checks import check_flags, check_numbers
 
 
 class Transition(NamedTuple):
-    """The next observation, and what the last action brought.
+    """The next observation, and the last action's outcome.
 
     Numbers and flags have the shape () for one environment and (B,) for a batch; a single one
     stands for all.
@@ -85,10 +85,10 @@ class Outcome(NamedTuple):
         )
 
     def followed_by(self, new: "Outcome", awaited: Bool[Array, "*B"]) -> "Outcome":
-        """Return what is known after one more transition; `self` is what a refused step has left.
+        """Return the knowledge after one more transition; `self` stays after a refused step.
 
-        Only an action that was chosen for an observation awaits its outcome. Of another one, the
-        end of the episode counts alone, and says nothing of what was known before.
+        Only an action that was chosen for an observation awaits its outcome. Of another one, only
+        the end of the episode counts, and earlier knowledge is dropped.
         """
         ends = new.done & ~self.done
         others = self._replace(done=self.done | ends, known=self.known & ~ends)

@@ -1,4 +1,7 @@
-"""Tasks: where sequences come from. A batch is a function of seed and step, so a run resumes from one integer."""
+"""Tasks: where sequences come from.
+
+A batch is a function of seed and step, so that a run resumes from one integer.
+"""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, Self
@@ -9,7 +12,7 @@ EvaluationSplit = Literal["validation", "test"]
 """Sequences that are never trained on: those to select by, and those to report."""
 
 Labels = Literal["step", "sequence"]
-"""What is predicted: something at single steps, or one class for a whole sequence by the mean of its logits."""
+"""Whether single steps are predicted, or one class for a sequence by the mean of its logits."""
 
 Loss = Callable[[Array, Array], Float[Array, ""]]
 """Loss of one step, `loss(output, y)`."""
@@ -30,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Task(Protocol):
-    """What an experiment asks of a task; a frozen dataclass, so that its settings are its identity.
+    """Interface of a task to an experiment: a frozen dataclass, identified by its settings.
 
     `batch` and `evaluation` are pure and can be traced with a traced `seed`, `step` or `index`.
     """
@@ -53,11 +56,11 @@ class Task(Protocol):
 
     @property
     def labels(self) -> Labels:
-        """What is predicted."""
+        """Kind of the labels."""
 
     @property
     def recalled(self) -> str | None:
-        """What is recalled at single steps, such as "bits"; None for a task that classifies sequences."""
+        """Name of the values recalled at single steps, such as "bits". None for classification."""
 
     @property
     def provenance(self) -> str:

@@ -1,4 +1,4 @@
-"""Arrays that are costly to make, kept as .npy files in the user's cache directory and memory-mapped back."""
+"""Arrays that are costly to make, as memory-mapped .npy files in the user's cache directory."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ _NAMES = "names"
 
 
 def cache_root() -> Path:
-    """Return the cache directory: `FORETRACE_CACHE`, else `foretrace` in the user's cache directory."""
+    """Return the cache directory: `FORETRACE_CACHE`, else `foretrace` in the user's cache."""
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen).expanduser()
     if chosen := os.environ.get("XDG_CACHE_HOME"):
@@ -27,7 +27,7 @@ def cache_root() -> Path:
 
 
 def cached(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return arrays from the cache, memory-mapped and read-only; make and keep them if they are not there.
+    """Return arrays from the cache, memory-mapped and read-only; make them if they are missing.
 
     Several processes may ask at once: each entry appears whole or not at all, and the first one
     stays.
@@ -45,7 +45,7 @@ def cached(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of arrays: their names, types, shapes and elements, on every machine the same."""
+    """Return the SHA-256 of arrays (names, types, shapes, elements), equal on every machine."""
     total = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -1,4 +1,4 @@
-"""Tasks whose sequences are drawn at random: afresh for every step, or once and gone through in epochs."""
+"""Tasks whose sequences are drawn at random: for every step, or once for epochs."""
 
 import abc
 from typing import ClassVar, Self
@@ -16,7 +16,7 @@ _FRESH, _VALIDATION, _SAMPLES, _ORDER, _TEST = range(5)
 
 
 class AbstractDrawnTask(abc.ABC):
-    """What these tasks share; a task is a frozen dataclass with the field `samples`, and says what it draws."""
+    """Base class of tasks that draw sequences: a frozen dataclass with the field `samples`."""
 
     samples: int | None
 
@@ -29,7 +29,7 @@ class AbstractDrawnTask(abc.ABC):
 
     @property
     def loss(self) -> Loss:
-        """Cross-entropy of a step, mean over what it asks for."""
+        """Cross-entropy of a step, mean over the requested values."""
         return _loss.softmax_cross_entropy
 
     @property
@@ -78,7 +78,7 @@ class AbstractDrawnTask(abc.ABC):
         index: int | Int[Array, ""],
         size: int,
     ) -> Batch:
-        """Return batch `index` of sequences that `batch` does not draw, nor the other split; always fresh.
+        """Return batch `index` of sequences that no training batch and no other split draws.
 
         Raises:
             ValueError: size below one.

@@ -1,4 +1,4 @@
-"""Where the files of a public data set are, whether they are the right ones, and what to say if not."""
+"""Where a public data set lies, whether its files are right, and the error if not."""
 
 import dataclasses
 import functools
@@ -28,25 +28,25 @@ DataDir = Annotated[str | None, tyro.conf.arg(aliases=("--data-dir",))]
 
 # The mark of `foretrace._runs.options.Advanced`, a room that comes after this one.
 Verify = Annotated[bool, "advanced"]
-"""Type of the option that says whether other files than the public ones are refused; `--help` leaves it out."""
+"""Type of an option that decides whether files other than the public ones are refused."""
 
 Pool = Annotated[int, "advanced"]
 """Type of the option that says how many pixels are averaged; `--help` leaves it out."""
 
 
 class DataError(ValueError):
-    """Data that are missing, damaged, or not what they should be."""
+    """Data that are missing, damaged or other than expected."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # eq: its identity is what `load` remembers it by
 class Source:
     """A public data set that the user has put into the data directory.
 
-    A file counts as right if its own checksum is known, or else if what is read from it is: the
-    same pixels or texts are around in several compressions.
+    A file counts as right if its own checksum is known, or else the checksum of its decoded
+    content: the same pixels or texts exist in several compressions.
 
     Args:
-        name: what it is called.
+        name: its name.
         folder: where it belongs in the data directory.
         origin: where it can be got.
         find: files of a split in that folder; raises `FileNotFoundError` with the name of a file

@@ -71,7 +71,9 @@ def mnist_files(folder: Path, split: str) -> list[Path]:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Return the array of an idx file of bytes: 0, 0, 8, number of axes; the axes, big-endian; the elements.
+    """Return the array of an idx file of bytes.
+
+    The file holds `0, 0, 8`, the number of axes, the axes (big-endian) and the elements.
 
     Raises:
         DataError: it is something else.

@@ -1,9 +1,9 @@
-"""ListOps as the Long Range Arena specifies it: random trees of operators on lists of digits, and their values.
+"""ListOps as the Long Range Arena specifies it: random trees of operators on digits, with values.
 
-Trees are grown many at a time, level by level: a level is an array with the number of arguments of
-each of its nodes (0 for a digit), and the children of a level's operators are the next level, in
-order. Trees of a wrong length are dropped before their digits and operators are drawn, which leaves
-the distribution as it is.
+Many trees are grown at a time, level by level. A level is an array with the number of arguments of
+each of its nodes (0 for a digit). The children of a level's operators are the next level, in order.
+Trees of a wrong length are dropped before their digits and operators are drawn, which leaves the
+distribution as it is.
 """
 
 import dataclasses
@@ -59,9 +59,9 @@ def generate(grammar: Grammar, rows: int, seed: int) -> dict[str, np.ndarray]:
     The first rows do not depend on how many are asked for.
 
     Args:
-        grammar: what they are like.
+        grammar: their distribution.
         rows: how many.
-        seed: in [0, 2^32).
+        seed: integer in `[0, 2^32)`.
 
     Returns:
         `symbols`, `offsets` of each sequence and of the end, and `labels`, the values of the
@@ -95,7 +95,7 @@ def generate(grammar: Grammar, rows: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _round(grammar: Grammar, random: np.random.RandomState) -> Iterator[tuple[np.ndarray, int]]:
-    """Grow some trees; yield the sequences and values of those of a right length."""
+    """Grow some trees; yield the sequences and values of the trees of a right length."""
     levels, lengths = _grow(grammar, random)
     if not len(lengths):
         return
@@ -161,7 +161,7 @@ def _write(levels: list[np.ndarray], kinds: list[np.ndarray], offsets: np.ndarra
 
 
 def _spans(levels: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the number of tokens of every subtree: 1 for a digit, 2 and its children for an operator."""
+    """Return each subtree's number of tokens: 1 for a digit, 2 and its children for an operator."""
     spans = [np.ones(len(levels[-1]), np.int64)]
     for arguments in reversed(levels[:-1]):
         span = np.ones(len(arguments), np.int64)
@@ -185,7 +185,7 @@ def _evaluate(levels: list[np.ndarray], kinds: list[np.ndarray]) -> np.ndarray:
 
 
 def _apply(operators: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Apply operators to as many values each as `counts` says; MED is the integer part of the median."""
+    """Apply operators to `counts` values each. MED is the integer part of the median."""
     row = np.repeat(np.arange(len(counts)), counts)
     column = np.arange(len(values)) - np.repeat(_starts(counts), counts)
     table = np.full((len(counts), counts.max()), 10, np.uint8)  # 10 sorts behind every digit

@@ -1,7 +1,7 @@
-"""The files in which the Long Range Arena released ListOps: a header, then a tree and its value on each line.
+"""The Long Range Arena's ListOps files: a header, then a tree and its value on each line.
 
-A tree is written binary and nested to the left, `( ( ( [MAX 2 ) 9 ) ] )`; its tokens are what is
-left without the parentheses.
+A tree is written binary and nested to the left, `( ( ( [MAX 2 ) 9 ) ] )`; its tokens are the rest
+without the parentheses.
 """
 
 import os

@@ -12,7 +12,7 @@ _ROUNDS = 6
 
 
 def shuffled_at(key: PRNGKeyArray, positions: Int[Array, "K"], count: int) -> Int[Array, "K"]:
-    """Return what stands at some positions of a random order of `range(count)`, in time proportional to K.
+    """Return the elements at some positions of a random order of `range(count)`, in O(K).
 
     A Feistel network over pairs of digits is a bijection of slightly more numbers than `count`;
     what falls outside is sent through again until it falls inside. Sorting 20,000 keys for each

@@ -1,9 +1,9 @@
-"""Tasks that classify stored sequences: splits, epochs, and batches of bytes that become inputs on the device.
+"""Tasks that classify stored sequences: splits, epochs, bytes that the device expands.
 
-A batch is made in two parts. *Rows* are bytes as they are stored, found on the host; *expanding*
-them to inputs, targets and mask is traced, so that a 4,000-step sequence of one-hot vectors crosses
-no bus and fills no host memory. `batch` does both. It may be traced: then the host is asked for the
-rows by a callback.
+A batch is made in two parts. *Rows* are bytes as they are stored, found on the host. *Expanding*
+them to inputs, targets and mask is traced, so that long sequences of one-hot vectors cross no bus
+and fill no host memory. `batch` does both. It may be traced: then the host is asked for the rows by
+a callback.
 """
 
 import abc
@@ -66,7 +66,7 @@ class Split(NamedTuple):
     lengths: np.ndarray | None = None
 
     def rows(self, chosen: np.ndarray, size: int, length: int) -> Rows:
-        """Return the chosen members, cut at a length and filled up to a size with rows that count nothing."""
+        """Return the chosen members, cut to a length and padded with rows that do not count."""
         stored = self.members[chosen]
         fill = size - len(stored)
         if self.offsets is None:
@@ -105,7 +105,9 @@ class Split(NamedTuple):
 
 
 class AbstractStoredTask(abc.ABC):
-    """Classify stored sequences: the class is the target at every valid step, and each counts 1 / their number.
+    """Classification of stored sequences: the class is the target at every valid step.
+
+    Each valid step has the weight 1 / their number.
 
     So the loss of a sequence is the mean over its valid steps. A prediction is the class with the
     largest mean of the logits over valid steps.
@@ -131,7 +133,7 @@ class AbstractStoredTask(abc.ABC):
     @property
     @abc.abstractmethod
     def provenance(self) -> str:
-        """What the rows are, for tables."""
+        """Name of the rows, for tables."""
 
     def with_data_dir(self, data_dir: str) -> Self:
         """Return the task with its data in another directory, if it has the field `data_dir`."""
@@ -162,7 +164,7 @@ class AbstractStoredTask(abc.ABC):
         return {name: len(self.split(name).members) for name in ("training", "validation", "test")}
 
     def steps_per_epoch(self, size: int) -> int:
-        """Return the number of training batches of an epoch; what does not fill a batch is left out of it."""
+        """Return the number of full training batches of an epoch; the remainder is left out."""
         _check_size(size, most=len(self.split("training").members))
         return len(self.split("training").members) // size
 
@@ -172,7 +174,7 @@ class AbstractStoredTask(abc.ABC):
         return -(-len(self.split(split).members) // size)
 
     def batch(self, seed: Index, step: Index, size: int) -> Batch:
-        """Return the training sequences of a step: each epoch goes through all in an order of its own.
+        """Return the training sequences of a step. Each epoch has an order of its own.
 
         Args:
             seed: of the orders; may be traced.
@@ -186,7 +188,7 @@ class AbstractStoredTask(abc.ABC):
         return self.expand(self.rows("training", seed, step, size))
 
     def evaluation(self, split: EvaluationSplit, seed: Index, index: Index, size: int) -> Batch:
-        """Return consecutive batch `index` of the validation or test split, the same for every seed.
+        """Return consecutive batch `index` of the validation or test split, equal for all seeds.
 
         The last one is filled up with rows whose mask is zero, and beyond it there is nothing but
         such rows.
@@ -194,7 +196,7 @@ class AbstractStoredTask(abc.ABC):
         return self.expand(self.rows(split, seed, index, size))
 
     def rows(self, name: SplitName, seed: Index, index: Index, size: int) -> Rows:
-        """Return batch `index` of a split before it is expanded; on the host, unless it is traced."""
+        """Return batch `index` of a split before expansion, on the host unless traced."""
         split = self.split(name)
         _check_size(size, most=len(split.members) if name == "training" else size)
 
@@ -260,7 +262,7 @@ def split_of(
 
 
 def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndarray]:
-    """Divide stored training sequences: in one fixed random order, the last tenth is for validation.
+    """Divide stored training sequences in a fixed random order; the last tenth is for validation.
 
     Args:
         stored: number of sequences.
@@ -279,7 +281,7 @@ def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndar
 
 
 def shuffled(stored: int) -> np.ndarray:
-    """Return the fixed random order, so that a few batches are a fair sample even of data sorted by class."""
+    """Return the fixed random order, which makes a few batches a fair sample of sorted data."""
     return _permutation(stored, _HOLD_OUT)
 
 

@@ -1,4 +1,4 @@
-"""Images read pixel by pixel: sequential CIFAR-10, in colour or grey, and sequential MNIST, in order or permuted."""
+"""Images read pixel by pixel: sequential CIFAR-10 and sequential MNIST."""
 
 import abc
 import dataclasses
@@ -28,7 +28,7 @@ _PERMUTATION = 92916
 
 
 class AbstractImages(AbstractStoredTask):
-    """Classify images, row by row, one pixel for each step, normalised with the statistics of the training images."""
+    """Classification of images, row by row, one pixel a step, normalised over training images."""
 
     side: ClassVar[int]
 
@@ -83,7 +83,7 @@ class SequentialCIFAR10(AbstractImages):
     """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel, or of its grey value.
 
     Args:
-        grey: whether to use one input, the luma 0.299 R + 0.587 G + 0.114 B, instead of three
+        grey: whether to use one input, the luma `0.299 R + 0.587 G + 0.114 B`, instead of three
             colours.
         pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
             steps.
@@ -186,7 +186,7 @@ class SequentialMNIST(AbstractImages):
 
 
 def _decode_cifar(paths: list[Path]) -> Arrays:
-    """Return images (n, 32, 32, 3) and labels of parquet files with columns `img` {bytes, path} and `label`."""
+    """Return images (n, 32, 32, 3) and labels of parquet files with columns `img` and `label`."""
     image = import_extra("PIL.Image")
     images, labels = [], []
     for path in paths:

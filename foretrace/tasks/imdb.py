@@ -13,7 +13,7 @@ from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, 
 
 @dataclasses.dataclass(frozen=True)
 class IMDB(AbstractStoredTask):
-    """Sentiment of a review from its UTF-8 bytes: one of 256 inputs is 1 at each step, and none after the end.
+    """Sentiment of a review from its UTF-8 bytes, one-hot at each step and zero after the end.
 
     Args:
         max_length: largest number of bytes that are read of a review, from its beginning.
@@ -79,7 +79,7 @@ class IMDB(AbstractStoredTask):
 
 
 def _decode(paths: list[Path]) -> Arrays:
-    """Return the bytes of parquet files with columns `text` and `label`, where each review begins, and labels."""
+    """Return the bytes of parquet files (`text`, `label`), the start of each review, and labels."""
     texts, labels = [], []
     for path in paths:
         columns = read_parquet(path, ["text", "label"])

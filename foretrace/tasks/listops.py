@@ -39,7 +39,7 @@ class AbstractListOps(AbstractStoredTask):
 
 @dataclasses.dataclass(frozen=True)
 class ListOps(AbstractListOps):
-    """ListOps, regenerated with the specification of the Long Range Arena: not the released rows, the same law.
+    """ListOps, generated as the Long Range Arena specifies: the same law, not the released rows.
 
     Rows are drawn once and kept in the cache. The held-out rows come first, so that they are the
     same for any number of training samples.
@@ -47,7 +47,7 @@ class ListOps(AbstractListOps):
     Args:
         samples: number of training sequences.
         held_out: number of sequences of the validation split, and of the test split.
-        data_seed: seed of the sequences, in [0, 2^32); independent of the seed of a run.
+        data_seed: seed of the sequences, in `[0, 2^32)`; independent of the seed of a run.
         min_length: number of tokens that every sequence exceeds.
         max_length: number of tokens that no sequence reaches.
 
@@ -110,7 +110,7 @@ class ListOps(AbstractListOps):
         )
 
     def export(self, folder: Path) -> list[Path]:
-        """Write the splits as `basic_train.tsv`, `basic_val.tsv`, `basic_test.tsv`, in the released format."""
+        """Write the splits as `basic_{train,val,test}.tsv`, in the released format."""
         paths = []
         for name, stored in _RELEASED.items():
             split = self.split(name)
@@ -124,7 +124,7 @@ class ListOps(AbstractListOps):
 
 @dataclasses.dataclass(frozen=True)
 class ReleasedListOps(AbstractListOps):
-    """ListOps as the Long Range Arena released it: `basic_train.tsv`, `basic_val.tsv`, `basic_test.tsv`.
+    """ListOps as the Long Range Arena released it: `basic_{train,val,test}.tsv`.
 
     Args:
         samples: number of training sequences, from the first on; default: all.
@@ -144,7 +144,7 @@ class ReleasedListOps(AbstractListOps):
 
     @property
     def provenance(self) -> str:
-        """The rows are those of the files."""
+        """The rows are the files' rows."""
         return _SOURCE.name
 
     def split(self, name: SplitName) -> Split:

@@ -1,4 +1,4 @@
-"""Sequences of your own, from one .npz or parquet file: classes or numbers, for each step or for each sequence."""
+"""Sequences of your own from one .npz or parquet file: classes or numbers, by step or sequence."""
 
 import dataclasses
 import functools
@@ -43,10 +43,9 @@ class OwnSequences(AbstractStoredTask):
         lengths   (N,) number of steps of each sequence, if some are padded
 
     In parquet, `xs` and `ys` are columns with a sequence in each row, of any length. A tenth of the
-    sequences is held out for validation and a tenth for the test, unless the file has test
-    sequences of its own (`xs_test`, `ys_test`, `lengths_test`). A class of a sequence is the target
-    at every step, and predicted by the mean of the logits; a number of a sequence is the target of
-    its last step.
+    sequences is for validation and a tenth for the test, unless the file has test sequences of its
+    own (`xs_test`, `ys_test`, `lengths_test`). A class of a sequence is the target at every step,
+    and predicted by the mean of the logits; a number of a sequence is the target of its last step.
 
     Args:
         data: file, .npz or .parquet.
@@ -104,7 +103,7 @@ class OwnSequences(AbstractStoredTask):
         return "classified rightly" if self._stored.is_class else "variance explained"
 
     def score(self, output: Float[Array, "O"], y: Array) -> Float[Array, ""]:
-        """Return the share of classes that are right, or the share of the targets' variance that is explained."""
+        """Return the accuracy, or the explained share of the targets' variance."""
         if self._stored.is_class:
             return _loss.accuracy(output, y.astype(int))
         return (
@@ -185,7 +184,7 @@ class _Scale(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Stored:
-    """What a file holds."""
+    """Content of a file."""
 
     xs: np.ndarray
     ys: np.ndarray
@@ -401,7 +400,7 @@ def _bytes_of(archive: zipfile.ZipFile, name: str) -> int:
 
 
 def _check_expansion(path: Path, needed: int) -> None:
-    """Refuse a file that would fill the memory: a few bytes may stand for as many as somebody likes.
+    """Refuse a file that would fill the memory, since a few bytes can expand without limit.
 
     Raises:
         DataError: it needs too much memory for its size.

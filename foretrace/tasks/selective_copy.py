@@ -1,4 +1,4 @@
-"""The selective copying task: remember the symbols that are scattered among blanks, recall them in order."""
+"""Selective copying: remember symbols scattered among blanks, recall them in order."""
 
 import dataclasses
 from typing import ClassVar
@@ -21,10 +21,10 @@ class SelectiveCopy(AbstractDrawnTask):
                                them: the last but one input is 1
         count                  the mark: the last input is 1, and the targets are the symbols
 
-    Where a symbol stands says nothing about where it is asked for, so that a layer with fixed time
-    constants cannot shift it there: what to keep, and for how long, has to depend on what is read.
-    Each recalled step counts 1 / count, so that the loss of a sequence is the mean cross-entropy of
-    its symbols: ln `symbols` for a network that knows nothing.
+    The position of a symbol does not determine when it is recalled, so that a layer with fixed time
+    constants cannot shift it there. Which symbols to keep, and for how long, has to depend on the
+    input. Each recalled step counts 1 / count, so that the loss of a sequence is the mean
+    cross-entropy of its symbols: ln `symbols` for a network that knows nothing.
 
     Args:
         span: number of steps among which the symbols are scattered.
@@ -38,9 +38,8 @@ class SelectiveCopy(AbstractDrawnTask):
             has places.
 
     Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
-        (section 3.1; there a
-    span of 4,096, 16 of 16 symbols); before as the denoise task of Jing et al., Gated orthogonal
-    recurrent units, 2019.
+        (section 3.1; there a span of 4,096, 16 of 16 symbols). Earlier, the denoise task of Jing et
+        al., Gated orthogonal recurrent units, 2019.
 
     >>> task = SelectiveCopy(span=6, count=2, symbols=4)
     >>> task.input_size, task.output_size, task.length
