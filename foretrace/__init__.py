@@ -69,7 +69,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import the public rooms on first access: they load programs, and some need packages that are optional."""
+    """Import the public rooms on first access, since some need optional packages."""
     if name in ("experiment", "rl", "stream", "sweep", "tasks"):
         return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

@@ -49,14 +49,14 @@ def reduced(
     largest: float = float("inf"),
     known: Bool[Array, ""] | bool = True,
 ) -> Float[Array, "... n n"]:
-    """Return `P - Y Y^T`, exactly symmetric, with a diagonal raised by what rounding may take from it.
+    """Return `P - Y Y^T`, exactly symmetric, with a diagonal raised against rounding.
 
     Rounding changes an entry by a share of sqrt(P_ii P_jj). Without the raise it adds up over the
     labels, and a direction that is well known ends with a negative variance.
 
     Args:
         P: covariance.
-        Y: factor of what is taken from it; zero if nothing is known.
+        Y: factor of the subtracted matrix; zero if nothing is known.
         more: variance that is added to the diagonal.
         largest: variance from which nothing is added.
         known: whether there is a label; if not, P is returned bit for bit.
@@ -88,11 +88,11 @@ def forgotten(
     largest: float,
     known: Bool[Array, ""],
 ) -> Float[Array, "... n n"]:
-    """Return `S (P - Y Y^T) S`, S diagonal: variances grow where they may, and none above the largest.
+    """Return `S (P - Y Y^T) S`, S diagonal: variances may grow, but not above the largest.
 
     Args:
         P: covariance.
-        Y: factor of what is taken from it.
+        Y: factor of the subtracted matrix.
         growth: factor by which variances grow; a direction that is not excited grows no further.
         largest: largest variance.
         known: whether there is a label; if not, P is returned bit for bit.

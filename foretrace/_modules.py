@@ -1,4 +1,4 @@
-"""A network that is nothing but modules: layers of cells side by side, whose outputs are all read."""
+"""A network of modules alone: layers of cells side by side, whose outputs are all read."""
 
 from collections.abc import Callable, Sequence
 

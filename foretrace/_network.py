@@ -1,4 +1,4 @@
-"""The network of the paper's Figure 1: encoder, blocks of (norm, cell, GELU, GLU, dropout, skip), decoder.
+"""The paper's Figure 1: encoder, blocks of (norm, cell, GELU, GLU, dropout, skip), decoder.
 
 Everything here is spatial: one step, no time. `foretrace._engine.forward` puts the recurrence
 between `Block.before` and `Block.after`.
@@ -22,7 +22,7 @@ NormPlace = Literal["pre", "post", "none"]
 
 
 class Linear(eqx.Module):
-    """`W x + b`, with W normal over the square root of the fan-in and b zero or, on request, small and random."""
+    """`W x + b`, with W normal over the root of the fan-in, and b zero or small and random."""
 
     weight: Float[Array, "O I"]
     bias: Float[Array, "O"]
@@ -54,7 +54,7 @@ class LayerNorm(eqx.Module):
 
 
 class GLU(eqx.Module):
-    """Gated linear unit `(W x + b) * sigmoid(W' x + b')`; both products are one, value rows first."""
+    """Gated linear unit `(W x + b) * sigmoid(W' x + b')` as one product, value rows first."""
 
     linear: Linear
 
@@ -67,7 +67,7 @@ class GLU(eqx.Module):
 
 
 class Block(eqx.Module):
-    """One recurrent layer with its surroundings: `skip + dropout(GLU(dropout(gelu(cell(norm(x))))))`.
+    """One recurrent layer: `skip + dropout(GLU(dropout(gelu(cell(norm(x))))))`.
 
     The variants "post" (norm after the sum) and "none" differ in where `norm` stands. Dropout masks
     are shared over
@@ -112,7 +112,7 @@ class Block(eqx.Module):
         return self.norm(x + y) if self.norm is not None and self.norm_place == "post" else x + y
 
     def dropout_masks(self, size: int, key: PRNGKeyArray) -> Float[Array, "2 H"] | None:
-        """Draw the two dropout masks of a sequence, scaled to keep the mean; None without dropout."""
+        """Draw a sequence's two dropout masks, scaled to keep the mean. None without dropout."""
         if self.dropout == 0:
             return None
         return jnp.where(
@@ -136,7 +136,7 @@ class Decoder(eqx.Module):
 
 
 class AbstractNetwork(eqx.Module):
-    """Recurrent layers and a decoder of their features: what the engine runs and a learner trains."""
+    """Recurrent layers and a decoder of their features, which a learner trains."""
 
     decoder: eqx.AbstractVar[Callable[[Array], Array]]
     input_size: eqx.AbstractVar[int]
@@ -182,8 +182,8 @@ class Network(AbstractNetwork):
     Raises:
         TypeError: a size that is no whole number, a cell that is not a function which makes one, or
             not a PRNG key.
-        ValueError: sizes below one, dropout outside [0, 1), an unknown norm, norm_eps not above 0,
-            or a cell whose output does not have `model_size` features.
+        ValueError: sizes below one, dropout outside `[0, 1)`, an unknown norm, a norm_eps that is
+            not positive, or a cell whose output does not have `model_size` features.
 
     The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time
     does not grow with depth; `network.block(i)` is one of them.
@@ -273,7 +273,7 @@ class Network(AbstractNetwork):
 
     @property
     def feature_size(self) -> int:
-        """Number of features that the decoder reads: those of the model."""
+        """Number of features that the decoder reads: the model's."""
         return self.model_size
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
@@ -290,7 +290,7 @@ class Network(AbstractNetwork):
 
 
 def run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> tuple:
-    """Run as one program, compiled without optimisation: 2 s for a network instead of 10 s operation by operation."""
+    """Run as one program without optimisation, 2 s for a network instead of 10 s."""
     try:
         return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})(key)
     except ValueError:
@@ -299,7 +299,7 @@ def run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> tu
 
 
 def check_network(owner: str, network: object) -> None:
-    """Raise a TypeError for what is not a network, or for parameters that are too narrow to be summed over time.
+    """Raise a TypeError for another object, or for parameters too narrow to be summed over time.
 
     Args:
         owner: name of what takes the network, for the error message.

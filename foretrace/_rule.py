@@ -1,6 +1,6 @@
-"""Learning rules: openings of the one-step recurrence to the derivative through time, and at most one credit.
+"""Learning rules: the paths to differentiate through time, and at most one credit.
 
-A rule is data. It never says how a derivative is computed, only what is differentiated.
+A rule is data. It never says how a derivative is computed, only which paths are differentiated.
 `foretrace._recurrence.unroll` applies the openings as `stop_gradient` on the closed arguments.
 `foretrace._credit.table` says what each credit does.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 @dataclasses.dataclass(frozen=True)
 class Depth:
-    """Credit by multi-layer RTRL truncated at `depth` layers: errors also travel through the layers above.
+    """Credit by multi-layer RTRL truncated at `depth` layers: errors also pass higher layers.
 
     Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al.,
         Exploring the
@@ -54,7 +54,7 @@ class Depth:
 
 @dataclasses.dataclass(frozen=True)
 class Sketches:
-    """Credit by random rank-one estimates of the sensitivity of all states to all parameters (UORO).
+    """Credit by random rank-one estimates of the states' sensitivity to all parameters (UORO).
 
     Args:
         sketches: number of independent estimates, whose mean is taken.
@@ -81,7 +81,7 @@ def _check_count(name: str, value: Any, least: int) -> None:
 class LearningRule:
     """Which arguments of `h_t = step(theta, own, others, x_t)` are differentiated through time.
 
-    The error of the present step always reaches the layers below at the present step, whatever the
+    The error of the present step always reaches the layers below at the present step, under every
     rule.
 
     Args:
@@ -92,7 +92,7 @@ class LearningRule:
             dense layer).
         inputs: derivative through the inputs of past steps of the chunk, hence through the memory
             of the layers above.
-        carried: sensitivities stand for what came before the chunk; without them the chunk starts
+        carried: sensitivities stand for the past before the chunk; without them the chunk starts
             from a constant.
         trains_cells: False closes every parameter of the recurrent layers.
         credit: credit beyond the layer and the chunk: `Depth`, `Sketches`, or None.
@@ -148,7 +148,7 @@ class LearningRule:
 
     @property
     def samples(self) -> bool:
-        """Whether what is carried is sampled, so that a stream needs a PRNG key."""
+        """Whether the carry is sampled, so that a stream needs a PRNG key."""
         return isinstance(self.credit, Sketches) or (
             self.credit is not None and self.credit.modules > 0
         )
@@ -163,7 +163,7 @@ class LearningRule:
 
 
 RESERVOIR = LearningRule("RESERVOIR", trains_cells=False)
-"""No recurrent layer is trained; encoder, norms, GLUs and decoder learn by spatial backpropagation."""
+"""No recurrent layer is trained; all other parts learn by spatial backpropagation."""
 
 
 SPATIAL = LearningRule("SPATIAL")
@@ -171,7 +171,7 @@ SPATIAL = LearningRule("SPATIAL")
 
 
 TRUNCATED = LearningRule("TRUNCATED", recurrent=True)
-"""One step of the past: recurrent coefficients see the previous state as a constant (paper: "1-step truncated")."""
+"""One step of the past: coefficients see a constant previous state (paper: "1-step truncated")."""
 
 
 ONLINE = LearningRule("ONLINE", recurrent=True, own=True, carried=True)
@@ -180,11 +180,11 @@ gradient of the layer (Eq. 5-7)."""
 
 
 SNAP1 = ONLINE
-"""The same rule by the name that the literature has for it on dense layers, where it is an approximation."""
+"""The online rule by its name in the literature on dense layers, where it is approximate."""
 
 
 RTRL = LearningRule("RTRL", recurrent=True, own=True, others=True, carried=True)
-"""Real-time recurrent learning inside each layer: exact there for dense layers too, at O(N |theta|) memory."""
+"""Real-time recurrent learning in each layer, exact for dense layers, too; O(N |theta|) memory."""
 
 
 HYBRID = LearningRule("HYBRID", recurrent=True, own=True, inputs=True, carried=True)
@@ -192,11 +192,11 @@ HYBRID = LearningRule("HYBRID", recurrent=True, own=True, inputs=True, carried=T
 
 
 BPTT = LearningRule("BPTT", recurrent=True, own=True, others=True, inputs=True)
-"""Backpropagation through time over the chunk: truncated BPTT(C), exact when the chunk is the whole sequence."""
+"""Backpropagation through time over the chunk, exact if the chunk is the whole sequence."""
 
 
 UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, credit=Sketches())
-"""Unbiased online recurrent optimisation: nothing is left out on average, in the memory of one more network."""
+"""Unbiased online recurrent optimisation: exact on average, in the memory of one more network."""
 
 
 RULES = {
@@ -206,7 +206,7 @@ RULES = {
 
 
 def rule(text: str) -> LearningRule:
-    """Return the rule that a text names, with the options of its credit; `str` of a rule of the package is such a text.
+    """Return the rule that a text names, with options of its credit; `str` gives such a text.
 
     `depth` layers of credit may be for the first `groups` groups of parameters alone, counted from
     the input: one group is the encoder and the norm before the first recurrence. In chunks,
@@ -214,8 +214,8 @@ def rule(text: str) -> LearningRule:
     their time constants by `by_memory=True`.
 
     Args:
-        text: name of a rule in any case, alone or with options in parentheses: those of `Depth`, or
-            `sketches` for UORO.
+        text: name of a rule in any case, alone or with options in parentheses: the fields of
+            `Depth`, or `sketches` for UORO.
 
     Raises:
         ValueError: an unknown name or option, or options that do not fit the rule; the message

@@ -38,8 +38,7 @@ else:
     """States of a layer over a chunk."""
 
     Sensitivity = PyTree[Inexact[Array, "..."]]
-    """Derivative of a state with respect to the coefficients (eligibility trace): one coefficient tree for each leaf of
-    the state."""
+    """Derivative of a state by the coefficients (eligibility trace): a tree for each state leaf."""
 
     Inputs = PyTree[Float[Array, "C ..."]]
     """Inputs of a chunk, in the form that a cell takes."""

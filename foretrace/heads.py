@@ -1,4 +1,4 @@
-"""Heads, which read the features of a network in place of its decoder: `ft.heads`."""
+"""Heads, which read the features of a network instead of its decoder: `ft.heads`."""
 
 import dataclasses
 from typing import Any, NamedTuple

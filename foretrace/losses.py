@@ -82,7 +82,7 @@ class SoftmaxCrossEntropy:
 
 
 softmax_cross_entropy: SoftmaxCrossEntropy = SoftmaxCrossEntropy()
-"""The loss `-log softmax(output)[y]`, averaged over the outputs if there are several; every label counts."""
+"""The loss `-log softmax(output)[y]`, averaged over the outputs; every label counts."""
 
 
 def squared_error(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
@@ -126,7 +126,7 @@ def binary_cross_entropy(output: Float[Array, "O"], y: Array) -> Float[Array, ""
 
 
 def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
-    """Return half the squared difference up to 1 and the difference minus 1/2 beyond, averaged over the outputs.
+    """Return Huber's loss with threshold 1: half the square up to it, linear beyond; averaged.
 
     It is `squared_error` for small errors; an outlier has a derivative of at most one. For another
     threshold, scale the targets, or use `optax.losses.huber_loss`.
@@ -146,7 +146,7 @@ def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
 
 
 def accuracy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""]:
-    """Return the share of outputs whose most probable class is y. This is a metric and not a loss."""
+    """Return the share of outputs whose most probable class is y: a metric, not a loss."""
     return jnp.mean((jnp.argmax(_by_output(output, y), -1) == y).astype(output.dtype))
 
 

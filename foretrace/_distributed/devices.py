@@ -1,11 +1,11 @@
-"""Training on several devices, of one process or of many: batches are sharded, parameters are replicated.
+"""Training on several devices and processes: sharded batches, replicated parameters.
 
     batch    (B, T, ...)   B / devices sequences on each device, with their states and sensitivities
     network, optimiser     a copy on each device; gradients are averaged over all of them, once an
     update
 
 A learner with the mesh of the devices computes the gradient of each device's sequences on that
-device, and averages the gradients in one exchange. The result is that of a single device up to
+device, and averages the gradients in one exchange. The result equals a single device's up to
 rounding.
 """
 
@@ -129,7 +129,7 @@ class Devices:
 
 
 class Steps:
-    """A compiled training step that carries the stop request of any process to all processes at the same step.
+    """A compiled training step that stops all processes at the same step.
 
     Args:
         devices: devices that it runs on.
@@ -165,7 +165,7 @@ class Steps:
 
 
 def agreeing(function: Callable) -> Callable:
-    """Return a step that also takes the stop flags of all devices, and appends their number to its row."""
+    """Return a step that also takes all devices' stop flags, and appends their sum to its row."""
 
     def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
         state, row = function(state, step)

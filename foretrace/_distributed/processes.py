@@ -15,7 +15,7 @@ class LostProcessError(ConnectionError):
 
 
 def join() -> None:
-    """Meet the other processes that Slurm or Open MPI started; to be called before anything is computed.
+    """Meet the other processes of Slurm or Open MPI, before anything is computed.
 
     Raises:
         ValueError: no known cluster, or the others were not met.
@@ -31,7 +31,7 @@ def join() -> None:
 
 @contextlib.contextmanager
 def loss_explained() -> Iterator[None]:
-    """Say what it means that an exchange with other processes fails.
+    """Explain why an exchange with other processes failed.
 
     Raises:
         LostProcessError: another process of this run is gone.

@@ -1,1 +1,1 @@
-"""Rows of files and pipes, their encoding as numbers and their labels; everything here runs on the host."""
+"""Rows of files and pipes, their encoding as numbers and their labels, on the host."""

@@ -1,4 +1,4 @@
-"""Rows as inputs, and labels that come later: which label belongs to which row, whatever the delay and the horizon."""
+"""Rows as inputs, and late labels, matched to their rows for every delay and horizon."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from foretrace._rows.values import MAX_TEXT, as_label, as_text
 from foretrace._runs.config_json import from_json
 
 _PLAIN = str | int | float | None
-"""What JSON can hold; other values, such as decimals of a parquet file, are saved as their label."""
+"""Values that JSON can hold; others, such as decimals, are saved as their label."""
 
 
 def _short(value: Any) -> Any:
@@ -25,7 +25,7 @@ class LabelledRow(NamedTuple):
     """A row whose label has come.
 
     Args:
-        context: what was known of the target when the row was predicted.
+        context: knowledge of the target when the row was predicted.
         targets: the row's target, or the targets of the steps ahead; None for one that is missing.
     """
 
@@ -34,14 +34,14 @@ class LabelledRow(NamedTuple):
 
 
 class SavedRow(NamedTuple):
-    """What is saved of a row whose label has come; the target knows the types."""
+    """Saved form of a row whose label has arrived; the target knows the types."""
 
     context: list[Any]
     targets: list[Any]
 
 
 class SavedLabels(NamedTuple):
-    """What is saved of the labels of one stream, beside what streams share."""
+    """Saved form of one stream's labels, without the parts that streams share."""
 
     last: Any
     pending_labels: list[str | int | float | bool | None]
@@ -62,13 +62,13 @@ class DelayedLabels:
 
     Args:
         encoder: encoder of the inputs; the target is not among them.
-        target: what is predicted.
+        target: predicted quantity.
         delay: number of rows after which a label is known.
         horizon: number of steps ahead: 0 to predict the target of a row from the row, h to predict
             the targets of the next h rows.
         previous: whether the last known target is an input.
 
-    `newest` is what was known of the target when the last row was predicted.
+    `newest` is the knowledge of the target when the last row was predicted.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class DelayedLabels:
         return self.delay + self.horizon
 
     def push(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
-        """Take the next row and its target; return the inputs. Rows whose label came with it are in `resolved`.
+        """Take the next row and its target; return the inputs. Resolved rows are in `resolved`.
 
         Raises:
             ValueError, TypeError: the target is refused; nothing has changed.
@@ -124,7 +124,7 @@ class DelayedLabels:
         return np.concatenate([x, self.target.previous()]) if self.previous else x
 
     def advance(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
-        """Return the inputs of the next row without learning: only the last known target moves on."""
+        """Return the next row's inputs without learning: only the last known target moves on."""
         self.target.last = self.last
         if self.horizon:
             self._observe(value)
@@ -140,7 +140,7 @@ class DelayedLabels:
 
     @property
     def num_pending(self) -> int:
-        """Number of rows that were predicted and not yet popped: their labels are lost if the stream ends here."""
+        """Number of predicted rows whose labels are awaited, and lost if the stream ends here."""
         return len(self.contexts) + len(self.resolved)
 
     def to_json(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class DelayedLabels:
             self.last = self.target.last
 
     def _receive(self, value: Any) -> Any:
-        """Take the target of the newest row; return the one that is known now, None if it is missing."""
+        """Take the newest row's target; return the target known now, None if it is missing."""
         self.pending_labels.append(_short(value))
         if len(self.pending_labels) > self.delay:
             self.recent.append(self.target.learn(self.pending_labels.popleft()))
@@ -233,5 +233,5 @@ class DelayedLabels:
 
 
 def saved_row(row: LabelledRow) -> SavedRow:
-    """Return what is saved of a row whose label has come."""
+    """Return the saved form of a row whose label has arrived."""
     return SavedRow(list(row.context), row.targets)

@@ -61,7 +61,7 @@ class SavedColumn(NamedTuple):
 
 
 class SavedEncoder(NamedTuple):
-    """What is saved of an encoder.
+    """Saved form of an encoder.
 
     Args:
         columns: its columns.
@@ -151,7 +151,7 @@ class Encoder:
             row: values of the columns; a column without a value is missing.
             learn: whether the row changes means, deviations and vocabularies for good. The vector
                 is the same either
-                way: that of the row after it was learned.
+                way: the row's after it was learned.
 
         Raises:
             EncodingError: a number is an outlier, and the policy is to stop.
@@ -186,7 +186,7 @@ class Encoder:
         return draft
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
-        """Decide undecided columns that have a value, and add columns that appear later, if asked for."""
+        """Decide undecided columns that have a value, and add later columns, if asked for."""
         for name in [name for name in self.undecided if not is_missing(row.get(name))]:
             self._decide(name, row[name])
         if self.adopt and not row.keys() <= self.columns.keys() | self.ignore:
@@ -212,7 +212,7 @@ class Encoder:
                 self._tell_no_room(name)
 
     def _decide(self, name: Any, value: Any) -> None:
-        """Give an undecided column the kind of its first value; a number stays where the column is."""
+        """Give an undecided column the kind of its first value; a number stays in place."""
         kind = infer_kind([value])
         at = self.columns[name][1] if kind == "numeric" else self._take(kind)
         if at is None:
@@ -310,7 +310,7 @@ class Encoder:
         return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was learned, as JSON."""
+        """Return the learned state, as JSON."""
         kinds = {name: kind for name, (kind, _) in self.columns.items()}
         return SavedEncoder(
             [SavedColumn(name, kind, at) for name, (kind, at) in self.columns.items()],
@@ -348,7 +348,7 @@ class Encoder:
         self.counts = Counter(saved.counts)
 
     def _check_given(self, saved: list[Column]) -> None:
-        """Check that a state begins with the columns that were given; undecided ones may be decided there."""
+        """Check that a state begins with the given columns; undecided ones may be decided there."""
         same = [
             a.name == b.name and a.kind in (b.kind, "undecided")
             for a, b in zip(self.given, saved, strict=False)

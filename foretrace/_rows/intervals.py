@@ -1,4 +1,4 @@
-"""Prediction intervals around any prediction, learned from its errors as labels come (online conformal prediction).
+"""Prediction intervals learned from errors as labels arrive (online conformal prediction).
 
 For each tail, coverage and step ahead, with signed error e and miss rate a = (1 - coverage) / 2 of
 the tail:
@@ -36,13 +36,13 @@ from foretrace._runs.config_json import from_json
 from foretrace._types import Float
 
 COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
-"""Coverages that are tracked, the first one as the median of the errors; margins of others lie between."""
+"""Tracked coverages, the first as the median of errors; other margins are interpolated."""
 
 _RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
 _GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
 _EXACT = 0.01
-"""Ratio of the fast scale to the slow one below which a stretch is exact: after a hundred errors of zero."""
+"""Ratio of fast to slow scale below which a stretch is exact: a hundred errors of zero."""
 
 _ARRAYS = ("units", "quantiles", "weights", "offsets")
 _SIGNS = np.array([-1.0, 1.0])[:, None, None]
@@ -62,7 +62,7 @@ def check_coverage(coverage: float) -> None:
 
 
 class SavedIntervals(NamedTuple):
-    """What is saved of intervals: the elements of their arrays."""
+    """Saved form of intervals: the elements of their arrays."""
 
     num_labels: int
     units: list[float]
@@ -72,7 +72,7 @@ class SavedIntervals(NamedTuple):
 
 
 class Intervals:
-    """Margins of intervals below and above predictions, one for each step ahead; the state has a fixed size.
+    """Margins of intervals around predictions, one for each step ahead; a state of fixed size.
 
     Args:
         outputs: number of steps ahead.
@@ -110,12 +110,12 @@ class Intervals:
         self.offsets = np.zeros((2, outputs))
 
     def margins(self, scale: float, coverage: float | None = None) -> Float[np.ndarray, "2 O"]:
-        """Return how far an interval reaches below and above a prediction; the greater coverage never the less far.
+        """Return an interval's reach below and above a prediction; it grows with the coverage.
 
         Args:
             scale: standard deviation of the labels, from which the margins follow while there was
                 no error.
-            coverage: share of labels to hold. Default: that of the object.
+            coverage: share of labels to hold. Default: the object's.
 
         Raises:
             ValueError: the coverage lies outside of the tracked ones.
@@ -136,7 +136,7 @@ class Intervals:
     def learn(
         self, errors: Float[np.ndarray, "O"], margins: Float[np.ndarray, "2 O"], scale: float
     ) -> None:
-        """Learn the errors of a row, label minus prediction; nothing is learned if one is not finite.
+        """Learn a row's errors, label minus prediction; nothing if one is not finite.
 
         Args:
             errors: errors at each step ahead.
@@ -179,7 +179,7 @@ class Intervals:
         return (self.weights * self.quantiles * each).sum(axis=0)
 
     def _nested(self, scale: float) -> Float[np.ndarray, "2 C O"]:
-        """Return the margins of all coverages, each at least that of the one before; no interval is empty."""
+        """Return the margins of all coverages, each at least the last one's; never empty."""
         if not self.num_labels:
             return np.broadcast_to(self._normal * scale, self.quantiles.shape[1:])
         tracked = self._tracked()
@@ -188,7 +188,7 @@ class Intervals:
         return np.maximum.accumulate(margins, axis=1)
 
     def to_json(self) -> SavedIntervals:
-        """Return what was learned."""
+        """Return the learned state."""
         return SavedIntervals(
             self.num_labels, *(getattr(self, name).ravel().tolist() for name in _ARRAYS)
         )
@@ -212,7 +212,7 @@ class Intervals:
 
 
 def _least(tracked: Float[np.ndarray, "2 C O"]) -> Float[np.ndarray, "2 O"]:
-    """Return the margins of the coverage 0, below which none may fall: the interval is not empty."""
+    """Return the margins of coverage 0, the lower bound of all: the interval is not empty."""
     below, above = tracked[:, 0]
     return np.stack([below, np.maximum(above, -below)])
 

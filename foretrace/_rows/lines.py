@@ -1,4 +1,4 @@
-"""Lines of a file or of standard input as text: gzip or not, within bounded memory, with the place of each."""
+"""Lines of a file or of standard input as text, gzip or not, in bounded memory, with places."""
 
 import gzip
 import hashlib
@@ -21,7 +21,7 @@ _BLOCK = 2**20
 
 
 class SourceError(ValueError):
-    """Data that cannot be read: the message says where, what was expected and what to do."""
+    """Data that cannot be read: the message gives the place, the expected data and a remedy."""
 
 
 class BadRow(SourceError):
@@ -29,7 +29,7 @@ class BadRow(SourceError):
 
 
 class ReplacedError(SourceError):
-    """A file that does not begin with what was read of it before.
+    """A file that does not begin with the bytes read from it earlier.
 
     Args:
         name: name of the file.
@@ -154,7 +154,7 @@ class Lines:
         self.number -= len(rest)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all bytes up to the offset, in hexadecimal; "" for standard input."""
+        """Return the SHA-256 of all bytes up to the offset, in hexadecimal; "" for a pipe."""
         self._settle()
         return "" if self._sha256 is None else self._sha256.hexdigest()
 
@@ -220,7 +220,7 @@ class Lines:
 
 
 class explained:
-    """Turn what a damaged or truncated file raises into a SourceError."""
+    """Turn the errors of a damaged or truncated file into a SourceError."""
 
     def __init__(self, name: str):
         self.name = name

@@ -1,4 +1,4 @@
-"""Rows of many streams as inputs and labels: each member has its own pending labels, all share encoder and target."""
+"""Rows of many streams: each member has pending labels, all share encoder and target."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ class MemberRow(NamedTuple):
 
     Args:
         slot: slot of its member, and whether the member starts anew with this row.
-        inputs: inputs, with those of the last known label.
+        inputs: inputs, the last known label's included.
         resolved: row of this member whose label came with this one; None if there is none.
-        context: what was known of the target when the row was predicted.
+        context: knowledge of the target when the row was predicted.
     """
 
     slot: Slot
@@ -28,7 +28,7 @@ class MemberRow(NamedTuple):
 
 
 class SavedMembers(NamedTuple):
-    """What is saved of the labels of members; encoder and target read their own."""
+    """Saved form of the labels of members; encoder and target read their own."""
 
     encoder: dict[str, Any]
     target: Any
@@ -88,7 +88,7 @@ class MemberLabels:
         return MemberRow(slot, inputs, None, self.shared.target.context())
 
     def select_member(self, name: Hashable) -> bool:
-        """Set the shared target's last value to that of a member; return False if it has had no row since its start."""
+        """Set the shared target's last value to a member's; False before its first row."""
         slot = self.table.find(name)
         if slot is None or slot.is_new:
             return False

@@ -1,4 +1,4 @@
-"""A number as target, now or at each of the next steps: its running mean and scale, its last value, its intervals."""
+"""A number as target, now or at later steps: running moments, last value, intervals."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ _LEAST_DEVIATION = 1e-200
 
 
 class SavedNumbers(NamedTuple):
-    """What is saved of a target of numbers."""
+    """Saved form of a target of numbers."""
 
     moments: SavedMoments
     last: float | None
@@ -46,8 +46,7 @@ class NumberTarget:
         outliers: what happens to an outlier: "clip" learns it as if it lay at the bound and scores
             it as it is, "mask" treats it as missing, "stop" raises an error.
         coverage: share of the numbers that prediction intervals are to hold.
-        strict: whether a target that is neither a number nor missing is refused, in place of
-            counted.
+        strict: whether a target that is neither a number nor missing is refused instead of counted.
     """
 
     def __init__(
@@ -125,9 +124,9 @@ class NumberTarget:
 
         Args:
             output: predicted numbers.
-            context: what was known when they were predicted. Default: what is known now.
-            coverage: share of the numbers to hold, of what is known now. Default: that of the
-                target.
+            context: knowledge of the target when they were predicted. Default: the present
+                knowledge.
+            coverage: share of the numbers to hold, of what is known now. Default: the target's.
 
         Raises:
             ValueError: the coverage lies outside of the tracked ones.
@@ -207,7 +206,7 @@ class NumberTarget:
         return np.array([clip(self.moments.score(self.last), self.bound), 0.0])
 
     def to_json(self) -> SavedNumbers:
-        """Return what was learned."""
+        """Return the learned state."""
         return SavedNumbers(
             self.moments.to_json(), self.last, dict(self.counts), self.intervals.to_json()
         )

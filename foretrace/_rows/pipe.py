@@ -1,4 +1,4 @@
-"""Standard input, whose bytes come only once: what was read but not yet learned is kept, to be handed on."""
+"""Standard input, whose bytes arrive once: bytes read but not learned are kept."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ _LONGEST_WAIT = 3600.0
 
 
 class _Gap(NamedTuple):
-    """Bytes that were dropped: the offsets of the first one and behind the last one, and the bad rows among them."""
+    """Dropped bytes: offsets of the first one and behind the last one, and their bad rows."""
 
     begin: int
     end: int
@@ -30,9 +30,9 @@ class _Gap(NamedTuple):
 
 
 class Pipe:
-    """Standard input as bytes. What is read ahead, and the begin of a line that a signal interrupts, stays here.
+    """Standard input as bytes, with the bytes read ahead and an interrupted line.
 
-    A checkpoint holds the bytes of `to_json`: the rows of an unfinished chunk, and what was read
+    A checkpoint holds the bytes of `to_json`: the rows of an unfinished chunk, and the bytes read
     ahead, at most 64 KiB. `restore` reads them first. Rows that are skipped are dropped at once,
     wherever they are: they may come without end.
 
@@ -108,7 +108,7 @@ class Pipe:
         self._gaps.append(_Gap(begin, end, bad))
 
     def bad_before(self, offset: int) -> int:
-        """Return the number of bad rows before an offset that the earlier process has dropped and not counted."""
+        """Return the bad rows before an offset that the earlier process dropped uncounted."""
         return sum(bad for place, bad in self._bad_before if place <= offset)
 
     def to_json(self, offset: int, *, end: bool) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _number() -> int | None:
 
 
 def _identity() -> list[int] | None:
-    """Return what tells a pipe from any other; None for what is no pipe."""
+    """Return an identifier of a pipe, or None for other files."""
     number = _number()
     if number is None:
         return None

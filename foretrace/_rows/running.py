@@ -12,17 +12,17 @@ SETTLED = 30
 """Number of samples before running statistics are used to detect outliers."""
 
 MEMORY = 3_000
-"""Number of samples over which running statistics average: an older level or scale is forgotten exponentially."""
+"""Number of samples that running statistics average over, with exponential weights."""
 
 NEW_LEVEL = 30
 """Number of outliers, less the number of others between them, that is a new level or scale."""
 
 NEW_SCALE, NARROW = 300, 0.05
-"""Number of samples in a row that are a smaller scale, if all lie this close to each other, in standard deviations."""
+"""Number of consecutive samples that make a smaller scale, and their greatest distance."""
 
 
 class SavedWelford(NamedTuple):
-    """What is saved of `Welford`."""
+    """Saved form of `Welford`."""
 
     num_samples: int
     mean: float
@@ -30,7 +30,7 @@ class SavedWelford(NamedTuple):
 
 
 class SavedMoments(NamedTuple):
-    """What is saved of `Moments`."""
+    """Saved form of `Moments`."""
 
     num_samples: int
     mean: float
@@ -40,7 +40,7 @@ class SavedMoments(NamedTuple):
 
 
 class Welford:
-    """Mean and variance of the last `MEMORY` numbers, the variance kept as such: a sum would grow without end.
+    """Mean and variance of the last `MEMORY` numbers; a sum would grow without end.
 
         mean_n = mean + (x - mean) / n                          n: count, at most MEMORY
         var_n  = var + ((x - mean) (x - mean_n) - var) / n
@@ -94,7 +94,7 @@ class Welford:
 
 
 class Moments(Welford):
-    """Running mean and variance that outliers do not move far, and that begin again at a new level or scale.
+    """Running mean and variance that resist outliers and restart at a new level or scale.
 
     A number beyond a bound is clipped. The numbers of a run that the scale does not fit are also
     counted apart: mostly outliers, or numbers closer to each other than a small part of the scale.
@@ -124,14 +124,14 @@ class Moments(Welford):
         return (x - self.mean) / (math.sqrt(self.variance) or 1.0)
 
     def within(self, x: float, bound: float) -> float:
-        """Return a number, or the bound in standard deviations if it lies beyond; only once the mean has settled."""
+        """Return a number, clipped to `bound` standard deviations once the mean has settled."""
         z = (x - self.mean) / (math.sqrt(self.variance) or 1.0)
         if abs(z) <= bound or self.count < SETTLED or not self.variance:
             return x
         return self.mean + math.copysign(bound, z) * self.scale
 
     def learn(self, x: float, bound: float) -> float:
-        """Count one more number, clipped to the bound if it lies beyond; return it as it was counted."""
+        """Count one more number, clipped to the bound; return the counted value."""
         inside = self.within(x, bound)
         self._follow(x, inside != x)
         if self._is_replaced():
@@ -149,7 +149,7 @@ class Moments(Welford):
         run.update(x)
 
     def _is_replaced(self) -> bool:
-        """Return whether the run has become long enough, and now is what mean and variance are of."""
+        """Return whether the new level's run is long enough to replace mean and variance."""
         run = self.run
         # A constant is no scale: streams that rest at one value, as rain does at zero, keep theirs.
         is_new_scale = not self.excess and run.count >= NEW_SCALE and run.variance > 0

@@ -1,4 +1,4 @@
-"""Limits of saved values: what `from_json` has read has the right types, and may still be nothing that was saved."""
+"""Limits of saved values, which may have the right types and still be invalid."""
 
 from collections.abc import Iterable, Sized
 
@@ -18,7 +18,7 @@ def check_number_of_stream(name: str, values: Iterable[float]) -> None:
 
 
 def check_derived(name: str, values: Iterable[float]) -> None:
-    """Check that saved numbers are such as may follow from those of a stream.
+    """Check that saved numbers can follow from the numbers of a stream.
 
     Raises:
         ValueError: one is not finite, or larger.

@@ -1,4 +1,4 @@
-"""What the columns of a stream hold, decided from its first rows."""
+"""Kinds of a stream's columns, decided from its first rows."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +69,7 @@ def check_column(name: str, names: Sequence[str]) -> None:
 
 
 def is_classes(values: Iterable[Any], max_classes: int = 20) -> bool:
-    """Return whether a target with these values is a class: it is not a number, or has few whole numbers.
+    """Return whether a target with these values is a class: no number, or few whole numbers.
 
     >>> (
     ...     is_classes(["1", "0", "1"]),

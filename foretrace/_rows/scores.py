@@ -1,4 +1,4 @@
-"""Progressive validation: scores of predictions made before their labels were known, beside those of baselines."""
+"""Progressive validation: scores of predictions before their labels, beside baselines."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _MIN_PROBABILITY = 1e-15
 """Probability at which the log loss is clipped."""
 
 _BINS = 10
-"""Number of bins of the probability of the predicted class, in which it is compared with its accuracy."""
+"""Number of bins of the predicted class's probability, for comparison with its accuracy."""
 
 
 COMPARED = ("no_change_", "majority_")
@@ -67,7 +67,7 @@ class Scores:
 
 
 class Gains:
-    """By how much predictions were better than those of baselines, and whether that may be chance.
+    """By how much predictions were better than baselines, and whether that may be chance.
 
     >>> gains = Gains()
     >>> for right in (1.0, 0.0, 1.0, 1.0):
@@ -91,7 +91,7 @@ class Gains:
                 self._sums[name] = [rows + 1, total + gain, squares + gain * gain]
 
     def not_better(self) -> list[str]:
-        """Return the baselines whose mean score is at least as good, or worse by less than two standard errors."""
+        """Return the baselines that the mean score does not beat by two standard errors."""
         found = []
         for name, (rows, total, squares) in self._sums.items():
             error = math.sqrt(max(squares - total * total / rows, 0.0))  # standard error of the sum
@@ -151,7 +151,7 @@ class ArrayScores:
 def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
     """Return the scores of a predicted class; None if there is no label.
 
-    A class that appears for the first time is wrongly predicted; its log loss is that of the output
+    A class that appears for the first time is wrongly predicted; its log loss comes from the output
     it was given. The calibration error is the expected calibration error of Guo et al., ICML 2017,
     over ten bins of equal width.
     """
@@ -180,7 +180,7 @@ def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None
 
 
 def score_numbers(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
-    """Return the scores of predicted numbers and of their intervals, the means over the steps ahead.
+    """Return the scores of predicted numbers and intervals, averaged over the steps ahead.
 
     None if a label is missing.
     """
@@ -206,7 +206,7 @@ def score_numbers(row: LabelledRow, output: np.ndarray) -> dict[str, float] | No
 
 
 def _mean(values: Float[np.ndarray, "O"]) -> float:
-    """Return what the method `mean` returns, for few numbers in a third of the time."""
+    """Return the result of the method `mean`, for few numbers in a third of the time."""
     return float(np.add.reduce(values)) / len(values)
 
 

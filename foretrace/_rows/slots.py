@@ -1,4 +1,4 @@
-"""Slots for members: which member's memory lies where. The number of slots is fixed, however many members come."""
+"""Slots for members' memories: their number is fixed, however many members arrive."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
@@ -27,7 +27,7 @@ class Slot(NamedTuple):
 
 
 class SavedSlot(NamedTuple):
-    """What is saved of a member: its name, its slot, and whether its next row starts anew."""
+    """Saved form of a member: its name, its slot, and whether its next row starts anew."""
 
     name: Any
     number: int
@@ -35,7 +35,7 @@ class SavedSlot(NamedTuple):
 
 
 class SavedSlots(NamedTuple):
-    """What is saved of a table of slots."""
+    """Saved form of a table of slots."""
 
     slots: list[SavedSlot]
     free: list[int]
@@ -43,7 +43,7 @@ class SavedSlots(NamedTuple):
 
 
 class SlotTable:
-    """Assign slots to members as their rows come; each call takes the same time, however many members there are.
+    """Assign slots to members as rows arrive; the time of a call is independent of their number.
 
     Args:
         num_slots: maximum number of members.
@@ -100,7 +100,7 @@ class SlotTable:
         return Slot(self._slots[name], is_new)
 
     def find(self, name: Hashable) -> Slot | None:
-        """Return the slot of a member, and whether its next row starts anew; None if it has none."""
+        """Return a member's slot, and whether its next row starts anew. None without a slot."""
         if name not in self._slots:
             return None
         return Slot(self._slots[name], name in self._resetting)

@@ -1,8 +1,8 @@
-"""Rows of a CSV, TSV, JSON-lines, parquet or text file, or of standard input, one at a time, with their positions.
+"""Rows of a CSV, TSV, JSON-lines, parquet or text file or pipe, one by one with positions.
 
-Files are data: nothing in them is evaluated, and memory stays bounded whatever they hold. A row
-comes with the position behind it; reading that goes on from there gives the same rows as reading
-that never stopped.
+Files are data: nothing in them is evaluated, and memory stays bounded for any content. A row comes
+with the position behind it; reading that goes on from there gives the same rows as reading that
+never stopped.
 """
 
 import codecs
@@ -24,7 +24,7 @@ MAX_COLUMNS = 1024
 """Maximum number of columns of a source."""
 
 MAX_IN_A_ROW = 2**20
-"""Maximum number of blank lines, or of bad rows, one after another: a source without end may hold nothing else."""
+"""Maximum number of consecutive blank lines or bad rows, since a source may have no end."""
 
 SYMBOL = "symbol"
 """The one column of a text: its characters."""
@@ -47,7 +47,7 @@ class Position(NamedTuple):
         bad: number of rows that were skipped because they could not be read.
         is_torn: whether the last row has no line break, so that it may not be complete; reading
             must not go on here.
-        digest: SHA-256 of what was read of a file: its bytes, or the rows of a parquet file.
+        digest: SHA-256 of the content read of a file: its bytes, or the rows of a parquet file.
             Reading goes on only in a file that begins with them.
     """
 
@@ -60,7 +60,7 @@ class Position(NamedTuple):
 
 
 class Source:
-    r"""A file or standard input as rows: dictionaries from column to text, number, truth value or None.
+    r"""A file or standard input as rows: dictionaries from column to text, number, truth or None.
 
     Args:
         path: path of the file, gzip or not, or "-" for standard input.
@@ -110,7 +110,7 @@ class Source:
         """Yield rows, each with the position behind it.
 
         Args:
-            after: position to go on from; standard input goes on with what comes next.
+            after: position to go on from; standard input goes on with the next bytes.
             columns: columns of the rows before. Standard input may then begin with or without a
                 header.
 
@@ -182,7 +182,7 @@ class Source:
             ) from error
 
     def _drop(self, lines: Lines, *, bad: int = 0) -> None:
-        """Drop the lines since the begin of the present row, which holds nothing to be learned, from the pipe."""
+        """Drop from the pipe the lines of the present row, which holds nothing to learn."""
         if self.pipe is not None:
             self.pipe.drop(lines.row_began, lines.offset, bad=bad)
 
@@ -200,7 +200,7 @@ class Source:
         return blank + 1
 
     def _is_at_seam(self, lines: Lines) -> bool:
-        """Return whether the present row is the first of a pipe that takes the place of an earlier one."""
+        """Return whether the present row is the first of a pipe that continues an earlier one."""
         return self.pipe is not None and lines.row_began == self.pipe.seam > 0
 
     def _check_length(self, fields: list[str], columns: tuple[str, ...], line: int) -> None:
@@ -230,7 +230,7 @@ class Source:
     def _good_rows(
         self, lines: Lines, after: Position, read_row: Callable[[], Row | None]
     ) -> Generator[tuple[Row, Position], None, Position]:
-        """Yield each row that can be read, with the position behind it; return the position at the end.
+        """Yield each readable row and the position behind it; return the position at the end.
 
         Args:
             lines: lines that `read_row` reads.

@@ -1,4 +1,4 @@
-"""What is predicted: a class out of a set that grows, or numbers in a running scale."""
+"""Predicted quantity: a class out of a set that grows, or numbers in a running scale."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from foretrace._runs.config_json import from_json
 
 
 class ClassContext(NamedTuple):
-    """What was known of the classes when a prediction was made.
+    """Knowledge of the classes when a prediction was made.
 
     Args:
         num_classes: number of classes seen so far.
@@ -27,7 +27,7 @@ class ClassContext(NamedTuple):
 
 
 class NumberContext(NamedTuple):
-    """What was known of the numbers when a prediction was made.
+    """Knowledge of the numbers when a prediction was made.
 
     Args:
         mean: running mean.
@@ -46,7 +46,7 @@ class NumberContext(NamedTuple):
 
 
 Context = ClassContext | NumberContext
-"""What was known of the target when a prediction was made: scores need it, however late the label comes."""
+"""Knowledge of the target at a prediction, which later scores need."""
 
 
 class Target(Protocol):
@@ -82,11 +82,11 @@ class Target(Protocol):
         """Set the last known target, and learn nothing else of it."""
 
     def describe(self, output: np.ndarray, context: Any = None) -> list[Any]:
-        """Return what a prediction says.
+        """Return a prediction as values of the target.
 
         Args:
             output: predicted numbers, or logits of the classes.
-            context: what was known of the target when it was predicted. Default: what is known now.
+            context: knowledge of the target when it was predicted. Default: the present knowledge.
         """
 
     def learn_output(self, output: np.ndarray, targets: list[Any], context: Any) -> None:
@@ -94,12 +94,12 @@ class Target(Protocol):
 
         Args:
             output: prediction of the row.
-            targets: what the row's label turned out to be.
-            context: what was known of the target when the row was predicted.
+            targets: values of the row's label.
+            context: knowledge of the target when the row was predicted.
         """
 
     def context(self) -> Context:
-        """Return what is known now."""
+        """Return the present knowledge."""
 
     def context_from_json(self, values: Any) -> Context:
         """Return a context that was saved as JSON."""
@@ -114,7 +114,7 @@ class Target(Protocol):
         """Return the last known target as inputs."""
 
     def to_json(self) -> Any:
-        """Return what was learned."""
+        """Return the learned state."""
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned."""
@@ -135,7 +135,7 @@ _TARGETS: Any = list[int | None]
 
 
 class SavedClasses(NamedTuple):
-    """What is saved of a target of classes."""
+    """Saved form of a target of classes."""
 
     classes: list[str | bool | int | float]
     frequency: list[int]
@@ -186,7 +186,7 @@ class ClassTarget:
             check_hashable(value, name)
 
     def learn(self, value: Any) -> int | None:
-        """Return the index of a class: -1 if there is no room for it, None if the value is missing."""
+        """Return a class's index: -1 if there is no room for it, None if the value is missing."""
         if is_absent(value):
             self.counts["missing targets"] += 1
             return None
@@ -206,7 +206,7 @@ class ClassTarget:
         self.last = self.last if index is None else index
 
     def _plain(self, value: Any) -> Any:
-        """Return a class as it is kept: as JSON can hold it, if classes are compared by their text."""
+        """Return a class as it is stored: as JSON can hold it, if compared by text."""
         value = only_element(value)
         if isinstance(value, np.generic) and value.dtype.kind not in "mM":
             value = value.item()  # NumPy's own numbers do not compare with all of Python's
@@ -241,7 +241,7 @@ class ClassTarget:
         return [self.classes.values[best], float(probabilities[best])]
 
     def learn_output(self, output: np.ndarray, targets: list[Any], context: ClassContext) -> None:
-        """Do nothing: the probabilities of the classes are what is known of the error."""
+        """Do nothing: the probabilities of the classes already describe the error."""
 
     def context(self) -> ClassContext:
         """Return the number of classes, the last and the most frequent one."""
@@ -291,7 +291,7 @@ class ClassTarget:
         return out
 
     def to_json(self) -> SavedClasses:
-        """Return what was learned."""
+        """Return the learned state."""
         return SavedClasses(
             self.classes.values, self.frequency, self.last, self.majority, dict(self.counts)
         )

@@ -1,4 +1,4 @@
-"""What a single value means: missing, a number, a time, a truth value, a category or a class.
+"""Meaning of a single value: missing, a number, a time, a truth value, a category or a class.
 
 No other file decides this.
 """
@@ -20,7 +20,7 @@ MAX_ABS_VALUE = 1e30
 """Absolute value from which a number counts as infinite, whatever was seen before."""
 
 MAX_TEXT = 256
-"""Maximum number of characters of a category or class; a checkpoint holds every one that was seen."""
+"""Maximum length of a category or class in characters; a checkpoint holds all of them."""
 
 _NOT_REAL = (np.datetime64, complex, np.complexfloating, bytes, bytearray, np.ma.MaskedArray)
 """Types that Python turns into a number, and that are none."""
@@ -99,7 +99,7 @@ def as_flag(value: Any) -> bool | None:
 
 
 def as_time(value: Any) -> float | None:
-    """Return a date, or a text in ISO format, as seconds since 1970; None if it is missing or not one.
+    """Return a date, or an ISO text, as seconds since 1970. None for other values.
 
     >>> as_time("1970-01-02 00:00:30"), as_time(np.datetime64("1970-01-02")), as_time("red")
     (86430.0, 86400.0, None)
@@ -140,7 +140,7 @@ def as_text(value: Any) -> str:
 
 
 def as_label(value: Any) -> str:
-    """Return the text by which a class is compared: a text is taken as it is, and equal numbers have one text.
+    """Return the text by which a class is compared; equal numbers have one text.
 
     >>> [as_label(value) for value in (1, 1.0, True, "1", "1.0", 0.5, " ")]
     ['1', '1', '1', '1', '1.0', '0.5', ' ']

@@ -28,7 +28,7 @@ from foretrace.bench._timing import SHAPES, bytes_of, data, learner, ratio, time
 
 
 def memory(setting: Setting) -> Iterator[Row]:
-    """Temporary memory of a compiled step against the length of the sequence, batch of one; nothing is run."""
+    """Temporary memory of a compiled step against the sequence's length, without running it."""
     shape = SHAPES["long"]
     rules = {
         "BPTT": BPTT,
@@ -66,7 +66,7 @@ def memory(setting: Setting) -> Iterator[Row]:
 
 
 def rounding(setting: Setting) -> Iterator[Row]:
-    """Sensitivities in bfloat16 beside float32: error of the gradient of 2,048 rows, memory, and time of a step."""
+    """Sensitivities in bfloat16 beside float32: gradient's error, memory, and time of a step."""
     shape, rows = SHAPES["copy"], 2048
     xs, ys = data(shape, rows)
     for r_min, r_max in ((0.0, 1.0), (0.99, 0.999), (0.999, 0.9999)):
@@ -82,11 +82,13 @@ def rounding(setting: Setting) -> Iterator[Row]:
                 name: partial(one.step, state, xs[:chunk], ys[:chunk])
                 for name, one, state in zip(("float32", "bfloat16"), made, states, strict=True)
             }
+            error = float(jnp.linalg.norm(near - exact) / jnp.linalg.norm(exact))
+            cosine = float(near @ exact / jnp.linalg.norm(near) / jnp.linalg.norm(exact))
             yield {
                 "eigenvalues": f"{r_min:g} to {r_max:g}",
                 "chunk": chunk,
-                "relative_error": f"{float(jnp.linalg.norm(near - exact) / jnp.linalg.norm(exact)):.1e}",
-                "cosine": f"{float(near @ exact / jnp.linalg.norm(near) / jnp.linalg.norm(exact)):.6f}",
+                "relative_error": f"{error:.1e}",
+                "cosine": f"{cosine:.6f}",
                 "memory_over_float32": round(
                     bytes_of(states[1].carry) / bytes_of(states[0].carry), 2
                 ),

@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 class Setting(NamedTuple):
-    """What is measured, and how often.
+    """Sizes and number of repetitions of a measurement.
 
     Args:
         shapes: names of `SHAPES`.
@@ -51,7 +51,7 @@ class Setting(NamedTuple):
 
 
 def whole(setting: Setting) -> Iterator[Row]:
-    """Training step on whole sequences under each rule, beside BPTT and beside its matrix products alone."""
+    """Training step on whole sequences by rule, beside BPTT and its matrix products alone."""
     for name in setting.shapes:
         yield from _compare(name, setting.rounds)
 
@@ -104,7 +104,7 @@ def compiled_step(learner: Learner, state: Any, xs: Any, ys: Any) -> _Compiled:
 
 
 def cells(setting: Setting) -> Iterator[Row]:
-    """SnAp-1 against BPTT for recurrences that are not independent modules, at the size of the copy task."""
+    """SnAp-1 against BPTT for recurrences without independent modules, at the copy task's size."""
     sizes: dict[str, tuple[CellConfig, int]] = {
         "GRU x 4": (GRU(), 91),
         "linear RNN x 4": (LinearRNN(64), 146),
@@ -130,7 +130,7 @@ def cells(setting: Setting) -> Iterator[Row]:
 
 
 def streaming(setting: Setting) -> Iterator[Row]:
-    """Learning online from a stream, chunk by chunk, beside inference alone and beside the floor; per time step.
+    """Online learning from a stream, chunk by chunk, beside inference and the floor, per step.
 
     The floor is what takes longer: the matrix products at the rate of large ones, or reading and
     writing the state once as a plain copy of as many bytes does.

@@ -1,4 +1,4 @@
-"""What a measurement says: Markdown tables and a figure, made from its record alone."""
+"""Report of a measurement: Markdown tables and a figure, made from its record alone."""
 
 import math
 from typing import Any
@@ -40,7 +40,7 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def png(record: Record) -> bytes | None:
-    """Return a figure: share of the floor, time of a stream's step, memory against length; None if there is none."""
+    """Return a figure: share of the floor, time of a stream's step, memory against length."""
     draw = {"whole": _draw_whole, "streaming": _draw_streaming, "memory": _draw_memory}
     there = [part for part in draw if record["parts"].get(part)]
     if not there:

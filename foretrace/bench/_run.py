@@ -1,4 +1,4 @@
-"""`foretrace bench`: time and memory of every way of running, beside the floor, measured in one run."""
+"""`foretrace bench`: time and memory of every way of running, beside the floor."""
 
 import inspect
 import json
@@ -45,7 +45,7 @@ def run(
     lengths: Sequence[int] = (1024, 4096, 16384, 65536),
     matmul_precision: MatmulPrecision | None = None,
 ) -> dict[str, Any]:
-    """Measure, and write `bench.json`, `bench.md` and `bench.png` into a folder, anew after each part.
+    """Measure, and write `bench.json`, `bench.md` and `bench.png` into a folder after each part.
 
     All that is compared is timed in turn in this process, and ratios are medians of the ratios of
     rounds, so that a noisy machine disturbs both sides alike. Run it on a machine that does nothing
@@ -59,8 +59,8 @@ def run(
         chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported.
-        matmul_precision: precision of matrix products, those of the floor included; default: that
-            of JAX on the device. The part that starts processes (first) always uses the default.
+        matmul_precision: precision of matrix products, also of the floor. Default: JAX's for the
+            device. The part that starts processes (first) always uses the default.
 
     Returns:
         The record: where, when and with what, and the rows of each part.
@@ -126,5 +126,5 @@ def _write(folder: Path, record: dict[str, Any]) -> None:
 
 
 def _load() -> float | None:
-    """Return how many processes waited for a core during the last minute; None where the system does not say."""
+    """Return the number of processes waiting for a core in the last minute, None if unknown."""
     return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None

@@ -1,4 +1,4 @@
-"""How the benchmarks measure: shapes, calls timed in turn, and the floor below which no program can come."""
+"""Measurements: shapes, calls timed in turn, and the floor that no program can undercut."""
 
 import statistics
 import time
@@ -22,7 +22,7 @@ DEPTH = 4
 
 
 class Shape(NamedTuple):
-    """Sizes of a network of four LRU layers and of what it is fed.
+    """Sizes of a network of four LRU layers and of its data.
 
     Args:
         batch: streams side by side.
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
     @property
     def maps(self) -> list[tuple[int, int]]:
-        """Inputs and outputs of each linear map; B and C are complex: real and imaginary part side by side."""
+        """Inputs and outputs of each linear map; complex B and C as real and imaginary part."""
         n, h = self.state, self.model
         return DEPTH * [(h, 2 * n), (2 * n, h), (h, 2 * h)] + [(self.inputs, h), (h, self.outputs)]
 
@@ -55,7 +55,7 @@ SHAPES: dict[ShapeName, Shape] = {
     "long8": Shape(8, 1024, 128, 256, 3, 10),
     "scifar": Shape(100, 1024, 128, 256, 3, 10),
 }
-"""The paper's copy task; its images one at a time, eight at a time, and in the batch that it trained with."""
+"""The paper's copy task; its images one at a time, eight at a time, and in its batch."""
 
 
 def network(shape: Shape, cell: MakeCell | None = None) -> Network:
@@ -85,7 +85,7 @@ def data(shape: Shape, *front: int) -> tuple[Array, Array]:
 
 
 def timed(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Time calls in turn (A B A B ...), each warm, so that a noisy machine disturbs all alike; in seconds."""
+    """Time warm calls in turn (A B A B ...), so that noise disturbs all alike; in seconds."""
     for call in calls.values():
         jax.block_until_ready(call())
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -107,7 +107,7 @@ def ratio(seconds: Mapping[str, list[float]], over: str, under: str) -> float:
 
 
 def products(shape: Shape) -> list[tuple[int, int, int]]:
-    """List the matrix products (m, k, n) of one training step: each map once forward and twice backward.
+    """List a training step's matrix products (m, k, n): each map forward, and twice backward.
 
     >>> len(products(SHAPES["copy"]))  # nothing is asked for the error of the network's input
     41
@@ -126,7 +126,7 @@ def operations(found: list[tuple[int, int, int]]) -> int:
 
 
 def products_alone(shape: Shape) -> Call:
-    """Return a call that does the matrix products of a training step, in their shapes, and nothing else."""
+    """Return a call that does the matrix products of a training step, and nothing else."""
     pairs = [
         (
             jax.random.normal(jax.random.key(i), (m, k)),

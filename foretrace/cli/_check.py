@@ -28,7 +28,7 @@ def check(command: Check) -> int:
 
 
 def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Yield the name of each file of a run, what is found, and whether the file is whole.
+    """Yield the name of each file of a run, the finding, and whether the file is whole.
 
     Raises:
         RunError: there is no run.
@@ -54,7 +54,7 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """Return the folders of the runs of a sweep or of a grid of agents, or the folder of a run itself."""
+    """Return the folders of a sweep's or a grid's runs, or the folder of a run itself."""
     if not Run(folder).config.exists():
         raise RunError(f"no run at {folder}: there is no {Run(folder).config.name}")
     parts = known_in(folder).parts
@@ -64,7 +64,7 @@ def _runs_of(folder: Path) -> list[Path]:
 
 
 def _checkpoint(run: Run) -> tuple[dict[str, Any] | None, str | None]:
-    """Return what a checkpoint holds beside the state, and what is wrong: None if it is whole, {} if there is none."""
+    """Return a checkpoint's values beside the state ({} without one), and its fault, if any."""
     if not run.checkpoint.exists():
         return {}, "there is none yet"
     try:

@@ -34,7 +34,7 @@ def write_graph(command: Export) -> int:
 
 
 def _of_agent(command: Export) -> Exported:
-    """Write the network of an agent, with the moments by which it normalises observations as constants."""
+    """Write an agent's network, with the moments that normalise observations as constants."""
     if command.learn or command.learning_rate is not None:
         raise ValueError(
             f"{command.run_dir} is a run of `foretrace rl`, whose learning step draws actions, "

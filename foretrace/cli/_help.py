@@ -1,4 +1,4 @@
-"""The help of the command line: plain names of types, no default where the text says it, common options first."""
+"""Help of the command line: plain names of types, defaults once, common options first."""
 
 import dataclasses
 import typing
@@ -82,7 +82,7 @@ def _undescribed(kind: Any) -> Any:
 
 
 def _default(label: str) -> str:
-    """Return how a default is shown: not at all where the text has to say what it means."""
+    """Return how a default is shown: not at all if the text has to explain it."""
     return "" if label in ("", "None", "False") else f"(default: {label})"
 
 

@@ -1,4 +1,7 @@
-"""The kinds of run: how each is resumed, reported and checked. Every command that takes a run directory asks here."""
+"""The kinds of run: how each is resumed, reported and checked.
+
+Every command that takes a run directory asks here.
+"""
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -32,10 +35,10 @@ class Known(NamedTuple):
 
     Args:
         command: name of the command that begins and resumes it.
-        kind: class of its configuration, and what a resumed run may change.
+        kind: class of its configuration, and settings that a resumed run may change.
         again: function of a recorded configuration and the directory; the command with the options
             of the run.
-        table: function that returns what a report prints.
+        table: function that returns a report's text.
         figure: function that draws the figure of a report.
         contents: files of the directory, and what each of them is.
         parts: function that returns the runs that it is made of. None for a single run.
@@ -124,7 +127,7 @@ KINDS = (
 
 
 def known_in(path: Path, among: Iterable[Known] = KINDS) -> Known:
-    """Return the kind of the run in a directory; the first one if there is no run, or none of these."""
+    """Return the kind of the run in a directory; the first one if it is none of these."""
     among = tuple(among)
     return next((known for known in among if is_run_of(path, known.kind.config)), among[0])
 
@@ -155,7 +158,7 @@ def again(command: str, folder: Path, **given: Any) -> str:
 
 
 def stopped(place: str, line: str) -> int:
-    """Print where a run has stopped and the command line that goes on with it; return the exit code."""
+    """Print where a run stopped and the command line that continues it; return the exit code."""
     print(f"stopped {place}. Go on with:\n    {line}")
     return STOPPED
 

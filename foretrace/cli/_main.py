@@ -165,7 +165,7 @@ def _show_help(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> Subcommand:
-    """Parse a command line whose defaults are those of the task, the run or the checkpoint that it names."""
+    """Parse a command line, with the named task's, run's or checkpoint's defaults."""
     default = default_for(arguments)
     command = _parse_with(arguments, default)
     check_task(default, command)

@@ -26,7 +26,7 @@ from foretrace.tasks.copy import Copy
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a network on a task; on the copy task by default the paper's network, online, in about two minutes.
+    """Train a network on a task; by default the paper's network on the copy task, in two minutes.
 
     Args:
         task: task to learn; own for sequences of your own: foretrace train --data my.npz.
@@ -64,7 +64,7 @@ class Sweep:
 
     Args:
         task: task of train or rl, or stream; train may be left out before its task.
-        config: configuration of the trials, and what is searched.
+        config: configuration of the trials, and the searched options.
         run_dir: folder for the trials and their table; default: runs/sweep-<task>-<time>.
         resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more
             --trials make it longer.
@@ -83,7 +83,7 @@ class Sweep:
 
 @dataclasses.dataclass(frozen=True)
 class RL:
-    """Let an agent with memory learn from one stream of experience, without replay; two minutes by default.
+    """Let an agent with memory learn from one stream, without replay; two minutes by default.
 
     The agent learns at every step of its environment, by traces of gradients in time and in value.
     `foretrace sweep rl` compares rules, seeds and other options.
@@ -107,9 +107,9 @@ class Stream:
     """Learn from a stream row by row, and score every prediction before its label is known.
 
     Columns, scaling and classes are taken from the first rows and grow with the stream. Scores
-    stand beside those of predicting no change and the most frequent class, or the mean. A run is
-    saved on a schedule, on Ctrl-C and on SIGTERM; --resume goes on exactly, at the right row of a
-    file or with the next row of a pipe.
+    stand beside baselines: no change, and the most frequent class or the mean. A run is saved on a
+    schedule, on Ctrl-C and on SIGTERM; --resume goes on exactly, at the right row of a file or with
+    the next row of a pipe.
 
     Args:
         config: configuration of the stream and of what learns from it.
@@ -137,8 +137,8 @@ class Predict:
         run_dir: run directory of `foretrace stream`.
         source: file, or - for standard input.
         format: format of the source; auto takes it from the name.
-        delimiter: character between the fields of a CSV file; default: that of the run.
-        encoding: encoding of the text; default: that of the run.
+        delimiter: character between the fields of a CSV file. Default: the run's.
+        encoding: encoding of the text. Default: the run's.
         bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
             and counted; default: as in the run.
         rows: number of rows after which to stop; default: all.
@@ -157,10 +157,10 @@ class Predict:
 
 @dataclasses.dataclass(frozen=True)
 class Align:
-    """Compare the gradient of every rule with that of backpropagation through time, by layer and by parameter.
+    """Compare the gradient of every rule with backpropagation through time, by layer and parameter.
 
     The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. The network is
-    a new one, or that of a checkpoint.
+    a new one, or a checkpoint's.
 
     Args:
         task: task whose sequences are used.
@@ -188,21 +188,20 @@ class Align:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper and put its numbers beside ours; stop it at any moment and go on with --resume.
+    """Run an experiment of the paper beside its numbers; stop it at any time, --resume goes on.
 
     Args:
         experiment: table, or panels of a figure.
-        scale: size of the experiment: smoke only shows that it runs, cpu takes about an hour on two
-            cores, long has sequences of the paper's length with smaller networks (Tables 2 and 3;
-            20 to 40 minutes a run), paper is all of it.
+        scale: size of the experiment: smoke only shows that it runs; cpu takes about an hour on two
+            cores; long has the paper's sequences with smaller networks (Tables 2 and 3; 20 to 40
+            minutes a run); paper is all of it.
         settings: whether to follow the authors' runs or the paper's text where they differ.
-        seeds: seeds of the reported runs; default: those of the scale.
-        rates: learning rates to choose from, where a single one needs no search; default: those of
-            the scale.
-        search_share: length of a run of the search, as a share of a whole run; default: that of the
-            scale.
+        seeds: seeds of the reported runs. Default: the scale's.
+        rates: learning rates to choose from; a single one needs no search. Default: the scale's.
+        search_share: length of a run of the search, as a share of a whole run. Default: the
+            scale's.
         only: parts of the names of the entries to run, such as "online, LRU"; default: all entries.
-        budget: time after which to save and stop, such as 90s, 9m or 2h; default: no limit.
+        budget: time after which to save and stop, such as `90s`, `9m` or `2h`. Default: no limit.
         together: largest number of runs in one compiled program; default: one on a CPU, all of an
             entry elsewhere.
         data_dir: folder of the data sets; default: the one that FORETRACE_DATA names.
@@ -226,7 +225,7 @@ class Reproduce:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Measure time and memory of every way of running, compare them with the floor of the machine, and draw them.
+    """Measure time and memory of every way of running, and compare them with the machine's floor.
 
     The floor is the time of the matrix products alone, or of copying as many bytes, in the same
     run. Run it on a machine that does nothing else; it takes about five minutes.
@@ -239,8 +238,8 @@ class Bench:
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported; nothing of these sizes is
             run.
-        matmul_precision: precision of matrix products, those of the floor included; default: that
-            of JAX on the device. The part that starts processes (first) always uses the default.
+        matmul_precision: precision of matrix products, also of the floor. Default: JAX's for the
+            device. The part that starts processes (first) always uses the default.
         out: folder for bench.json, bench.md and bench.png; default: runs/bench-<time>.
     """
 
@@ -256,7 +255,7 @@ class Bench:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Print the table of a run and draw its curves, or put records of the paper's experiments into one page.
+    """Print a run's table and draw its curves, or make one page of the paper's records.
 
     Args:
         paths: run directory of a training run, an agent, a stream or a sweep; or folders of
@@ -273,7 +272,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Say whether a run directory is whole: checkpoint, configuration and record, and whether they belong together.
+    """Check whether a run's checkpoint, configuration and record are whole and fit together.
 
     Args:
         run_dir: run directory of `foretrace train`, `stream`, `rl` or `sweep`.
@@ -284,7 +283,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write the network of a run as a graph that runs without Python, with its initial state and a header.
+    """Write a run's network as a graph that runs without Python, with initial state and header.
 
     Args:
         run_dir: run directory of `foretrace train` or `foretrace rl`, or a checkpoint of `foretrace
@@ -292,9 +291,9 @@ class Export:
         out: file of the graph; the state (.state.safetensors) and the header (.header.json) are
             written beside it.
         format: format of the graph; onnx needs the extra `export`.
-        learn: write the learning step of one stream, which learns from every row with Adam, in
-            place of the inference step; for runs of `foretrace train`.
-        learning_rate: constant learning rate of the learning step; default: that of the run.
+        learn: write the learning step of one stream, which learns from every row with Adam, instead
+            of the inference step; for runs of `foretrace train`.
+        learning_rate: constant learning rate of the learning step. Default: the run's.
     """
 
     run_dir: Positional[Path]

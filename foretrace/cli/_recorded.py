@@ -1,8 +1,8 @@
-"""The defaults of a command line: those of the task, the run or the checkpoint that it names.
+"""The defaults of a command line, from the task, the run or the checkpoint that it names.
 
-What a run directory knows need not be said again: `foretrace train --resume PATH` has all options
-of the run. An option that is given is laid over the recorded ones, and the run itself says whether
-it may differ.
+Settings of a run directory need not be repeated: `foretrace train --resume PATH` has all options of
+the run. An option that is given is laid over the recorded ones, and the run itself says whether it
+may differ.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,7 +30,7 @@ RESUMED = ("train", "sweep", "rl", "stream")
 
 
 def default_for(arguments: Sequence[str]) -> Subcommand | None:
-    """Return what a command line begins with; None if it names no task, run or checkpoint.
+    """Return the defaults of a command line. None if it names no task, run or checkpoint.
 
     Raises:
         ValueError: a run or a checkpoint that cannot be read, or `--resume` without one.
@@ -73,7 +73,7 @@ def default_of_task(
 
 
 def without_command(words: list[str]) -> list[str]:
-    """Return the words behind `sweep` without train or rl, if a task of that command or an option follows.
+    """Return the words behind `sweep` without train or rl, if a task or an option follows.
 
     >>> without_command(["rl", "t-maze"]), without_command(["rl", "copy"])
     (['t-maze'], ['rl', 'copy'])
@@ -102,7 +102,7 @@ def check_task(default: Subcommand | None, command: Subcommand) -> None:
 
 
 def spelled_out(words: list[str]) -> list[str]:
-    """Return words in which `--resume PATH` is `--run-dir PATH --resume`, unless there is a `--run-dir`.
+    """Return words in which `--resume PATH` is `--run-dir PATH --resume`, unless both are there.
 
     >>> spelled_out(["--resume", "runs/a", "--steps", "90"])
     ['--run-dir', 'runs/a', '--resume', '--steps', '90']
@@ -140,10 +140,10 @@ def config_in(checkpoint: Path) -> Config:
 
 
 def network_in(checkpoint: Path, config: Config) -> Network:
-    """Return the network of a checkpoint that has the configuration, which is checked before anything is allocated.
+    """Return the network of a checkpoint whose configuration is checked before allocation.
 
     Raises:
-        CheckpointError: the arrays are not those of the configuration.
+        CheckpointError: the arrays do not fit the configuration.
         DataError: the data of its task are missing, which is no fault of the checkpoint.
     """
     with restoring(checkpoint):
@@ -155,7 +155,7 @@ def network_in(checkpoint: Path, config: Config) -> Network:
 
 
 class _Described(NamedTuple):
-    """The learner of a configuration, made only where its shapes are asked for: nothing is allocated for it."""
+    """The learner of a configuration, made only for its shapes: nothing is allocated."""
 
     config: Config
 

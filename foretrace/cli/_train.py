@@ -97,7 +97,7 @@ def _network_in(checkpoint: Path, asked: Config) -> Network:
 
 
 def _pinned(config: Pinnable) -> Pinnable:
-    """Return a configuration whose own file, if it has one, is named by its whole path and its digest."""
+    """Return a configuration whose own file, if any, is named by full path and digest."""
     files = ((name, getattr(config, name, None)) for name in ("task", "environment"))
     changes: dict[str, Any] = {
         name: own.pinned() for name, own in files if isinstance(own, OwnSequences | Task)

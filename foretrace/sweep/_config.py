@@ -77,7 +77,7 @@ class Sweep:
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """What is searched."""
+        """Searched options."""
         if self.grid:
             return _sweep_space.grid(self.grid, self.config)
         return _sweep_space.search(self.search, self.config)
@@ -89,12 +89,12 @@ class Sweep:
 
     @property
     def combinations(self) -> list[dict[str, str]]:
-        """Those of a grid."""
+        """Values of a grid."""
         return combinations(_sweep_space.grid(self.grid, self.config))
 
     @property
     def seed(self) -> int:
-        """Seed of the sampler of a search, that of the configuration."""
+        """Seed of a search's sampler: the configuration's."""
         return self.config.model.seed if isinstance(self.config, StreamConfig) else self.config.seed
 
     @property

@@ -1,4 +1,4 @@
-"""The commands whose runs a sweep compares, and what it needs to know of each."""
+"""The commands whose runs a sweep compares, with the properties it needs of each."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,8 +32,8 @@ class Swept(NamedTuple):
         default: function of a configuration: the score that counts if none is named, or None.
         check: function of a configuration; it raises ValueError for one that cannot run, and
             computes nothing.
-        run: function of a configuration, a directory, whether to resume, and what notes the scores
-            of a trial. It returns whether the trial is finished.
+        run: function of a configuration, a directory, whether to resume, and a function that notes
+            the scores of a trial. It returns whether the trial is finished.
         curve: kind of the lines of a record that have the scores.
         prunes: whether runs have evaluations before their end.
     """

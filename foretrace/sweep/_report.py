@@ -1,4 +1,4 @@
-"""What a sweep found: a table of its trials and a figure, made from `sweep.jsonl` alone."""
+"""Results of a sweep: a table of its trials and a figure, made from `sweep.jsonl` alone."""
 
 import os
 import statistics
@@ -49,7 +49,7 @@ def table(folder: str | os.PathLike[str]) -> Any:
 
 
 def _repeats(sweep: Sweep, trials: Sequence[Trial]) -> list[Any]:
-    """Return a table of the scores of several seeds, with a row for the other options, if seeds are searched."""
+    """Return a table of the scores of several seeds, a row for each choice of other options."""
     from rich.table import Column, Table
 
     groups = dict[str, dict[Any, float]]()
@@ -133,7 +133,7 @@ def _panel(axes: Any, dimension: Dimension, trials: Sequence[Trial], leader: Tri
 
 
 def _curves(axes: Any, folder: Path, sweep: Sweep, trials: Sequence[Trial]) -> None:
-    """Draw the score of each trial on its way, with a colour for each choice of options but the seed."""
+    """Draw each trial's score over its steps, with a colour for each choice of options."""
     kind, colours = swept(sweep.config).curve, dict[str, str]()
     for trial in trials:
         metrics = Run(run_dir(folder, trial.number)).metrics
@@ -176,14 +176,14 @@ def _title(sweep: Sweep, trials: Sequence[Trial]) -> str:
 
 
 def _subject(config: SweptConfig) -> str:
-    """Return what the runs learn from."""
+    """Return the name of the runs' task."""
     if isinstance(config, StreamConfig):
         return Path(config.source).name
     return type(config.environment if isinstance(config, RLConfig) else config.task).__name__
 
 
 def _label(sweep: Sweep) -> str:
-    """Return what the scores are."""
+    """Return the name of the scores."""
     return f"validation {sweep.measure}" if swept(sweep.config).prunes else sweep.measure
 
 

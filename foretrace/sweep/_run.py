@@ -1,4 +1,4 @@
-"""A sweep: many runs that differ in some options, on one machine or many; stop it at any moment and go on.
+"""A sweep: many runs that differ in some options, on one machine or many; resumable.
 
     outcome = sweep.run(sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2")),
     "runs/rules", workers=2)
@@ -82,7 +82,7 @@ def run(
     heartbeat: int = HEARTBEAT,
     show_progress: bool = True,
 ) -> SweepResult:
-    """Run the trials of a sweep until none is left, or until Ctrl-C or SIGTERM; `resume` goes on from there.
+    """Run a sweep's trials to the last, or to Ctrl-C or SIGTERM; `resume` goes on from there.
 
     Whoever calls this with the same sweep, folder and storage takes part, from this or another
     machine.
@@ -103,7 +103,7 @@ def run(
         ValueError: nothing to search, a value that makes no network, no Optuna, or no such
             database.
         RunError: a folder that cannot be used.
-        WorkerError: a worker failed, and not by its trial; what is done is recorded.
+        WorkerError: a worker failed, and not by its trial; finished trials are recorded.
     """
     if workers < 1:
         raise ValueError(f"workers={workers} must be at least 1")

@@ -1,4 +1,4 @@
-"""What a sweep searches: options of a command, each with some values or a range."""
+"""Searched options of a command, each with some values or a range."""
 
 import contextlib
 import dataclasses
@@ -142,7 +142,7 @@ def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
 
 
 def _complaint(said: str) -> str:
-    """Return what tyro says about an option without its frame, and without the help that it adds."""
+    """Return tyro's message about an option without its frame and its added help."""
     _, *parts = (" ".join(part.split()).strip("│ ") for part in re.split(r"[-─]{9,}", said))
     shown = [
         part
@@ -241,7 +241,7 @@ def _is_range(option: str, text: str, config: Any) -> bool:
 
 
 def _value(config: Any, option: str, text: str) -> Any:
-    """Return what a text means as a value of an option.
+    """Return a text as a value of an option.
 
     Raises:
         ValueError: no such option, or no such value of it.

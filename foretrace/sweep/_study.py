@@ -1,4 +1,4 @@
-"""The trials of a sweep in a database, by Optuna: planned at once, each taken by one worker, run again if it is lost.
+"""A sweep's trials in a database, by Optuna: planned at once, each for one worker.
 
 Whoever opens a sweep puts all its trials into the queue; a worker takes the next one. So a grid is
 exactly its combinations and a search exactly its number of trials, however many workers there are
@@ -116,7 +116,7 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
 
 
 def plan(study: "optuna.Study", folder: Path, sweep: Sweep) -> None:
-    """Put into the queue what is not there yet, and what was lost for good."""
+    """Put missing trials into the queue, and the ones that were lost for good."""
     with _alone(folder):
         latest = _latest(study)
         for number in range(sweep.planned):
@@ -133,7 +133,7 @@ def take(trial: "optuna.Trial", sweep: Sweep, owner: str) -> tuple[int, dict[str
 
     Args:
         trial: Optuna's.
-        sweep: what is searched.
+        sweep: searched options.
         owner: who runs it.
     """
     number = trial.user_attrs.get(_NUMBER)
@@ -184,7 +184,7 @@ def recover(study: "optuna.Study", heartbeat: int) -> None:
 
 
 def give_up(study: "optuna.Study", owner: str) -> bool:
-    """Run again, at once, what a worker that is known to be gone has left; False if there is nothing."""
+    """Queue again the trials of a worker that is known to be gone; False if there are none."""
     left = [
         t for t in _planned(study) if t.user_attrs.get(_OWNER) == owner and _state(t) == "running"
     ]

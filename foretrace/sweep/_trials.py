@@ -1,4 +1,4 @@
-"""The trials of a sweep as they stand: `sweep.jsonl`, a line each, which needs no database to be read."""
+"""A sweep's trials as they stand: `sweep.jsonl`, a line each, readable without a database."""
 
 import json
 import math

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _IDLE = 0.5
 
 _FAULTS = (DivergenceError, ValueError, jax.errors.JaxRuntimeError)
-"""What is the trial's own fault, and would be again: no network of these sizes, or no memory for it."""
+"""Errors of the trial itself, which repeat: no network of these sizes, or no memory for it."""
 
 
 class _Unfinished(Exception):
@@ -76,7 +76,7 @@ class Worker:
         self._taken: int | None = None
 
     def work(self) -> bool:
-        """Run trials until none is left, also of other workers, who may yet be lost; False if asked to stop."""
+        """Run trials until none is left, lost ones of others included; False if asked to stop."""
         ended = threading.Event()
         with self.stop, contextlib.ExitStack() as stack:
             stack.callback(ended.set)

@@ -1,4 +1,4 @@
-"""Laws that every cell obeys, as one public check for a cell of your own, and the definitions behind it."""
+"""Laws of every cell as a public check for a cell of your own, with the definitions."""
 
 from foretrace.testing._check import Law as Law
 from foretrace.testing._check import Report as Report

@@ -1,8 +1,8 @@
-"""Laws that every cell obeys under every rule, as one public check for a cell of your own, and the oracles behind it.
+"""Laws that every cell obeys under every rule, as a public check, with their oracles.
 
-A derivative that is nearly right trains nearly as well, so these errors hide: four public codes of
-this field shipped wrong sensitivities that no test could see. Here every law is an equality in
-float64.
+A derivative that is nearly right trains almost equally well, so these errors hide: four public
+codes of this field shipped wrong sensitivities that no test could see. Here every law is an
+equality in float64.
 """
 
 from functools import partial
@@ -80,7 +80,7 @@ def check_cell(
     frozen: tuple[str, ...] = (),
     surrogate: bool = False,
 ) -> Report:
-    """Assert every law that a cell must obey, in float64, whatever the precision of the session.
+    """Assert every law that a cell must obey, in float64, for every precision of the session.
 
     Interface; `own` and `others` used as declared; one module a coefficient; holomorphic; scan =
     step; values and gradients equal to the definition of each rule; any partition into chunks gives
@@ -93,11 +93,11 @@ def check_cell(
         key: PRNG key of inputs, targets, partitions and noise.
         length: steps of the sequences, at least 2.
         tolerance: largest error allowed.
-        noise: standard deviation of what is added to the parameters, so that no law holds by the
+        noise: standard deviation of the noise added to the parameters, so that no law holds by the
             accident of a zero bias or an identity matrix.
         frozen: names of parameters that are meant to have no gradient.
-        surrogate: the readout has a derivative that is not that of its value, as a spike has: the
-            gradient is then not compared with finite differences of the loss. That of the state is.
+        surrogate: the readout's derivative is not its value's, such as a spike's. The gradient is
+            then not compared with finite differences of the loss. The state's derivative is.
 
     Returns:
         The laws with their errors; printed, a table.
@@ -250,7 +250,7 @@ def _check_step(cell: AbstractCell, random: np.random.Generator, book: _Book) ->
 def _check_gradients(
     cell: AbstractCell, random: np.random.Generator, length: int, book: _Book
 ) -> None:
-    """Check that finite differences = the definition of a rule = the rule in all its ways, as a network's one layer."""
+    """Check that finite differences, a rule's definition, and all ways of running it agree."""
     network = Alone(cell, random)
     xs, ys = (jnp.asarray(random.normal(size=(length, 2))) for _ in range(2))
     cut, at = int(random.integers(1, length)), np.arange(length)
@@ -367,7 +367,7 @@ def _check_differences(
 
 
 def _apply(jacobian: Coefficients, along: Coefficients) -> np.ndarray:
-    """Return the derivative of one leaf of the state along a direction, from a full or a module's own sensitivity."""
+    """Return the derivative of a leaf of the state along a direction, from its sensitivity."""
     terms = zip(jax.tree.leaves(jacobian), jax.tree.leaves(along), strict=True)
     return sum(np.sum(j * d, axis=tuple(range(1, j.ndim))) for j, d in terms)
 

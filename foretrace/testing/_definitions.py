@@ -1,7 +1,7 @@
-"""The definitions, written to be read and compared against: full Jacobians, plain loops, the paper's recursions.
+"""The definitions, to be read and compared: full Jacobians, loops, the paper's recursions.
 
-Nothing here uses the package's unrolling, scans or sensitivities, and nothing in the package uses
-what is here. Costs grow with N * |theta| * T: for small sizes only.
+Nothing here uses the package's unrolling, scans or sensitivities, and the package uses nothing of
+it. Costs grow with N * |theta| * T: for small sizes only.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def plain_states(
     xs: Float[Array, "T I"],
     reset: Bool[Array, "T"] | None = None,
 ) -> States:
-    """Run `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)` from the initial state, one step after the other."""
+    """Run `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)` step by step from the initial state."""
     initial = cell.init_state()
     starts = jnp.zeros(len(xs), bool) if reset is None else reset
 
@@ -43,11 +43,11 @@ def plain_states(
 def snap1_by_definition(
     cell: AbstractCell, xs: Float[Array, "T I"], reset: Bool[Array, "T"] | None = None
 ) -> Sensitivity:
-    """Return the sensitivities of SnAp-1 after every step, from full Jacobians and the one-step mask.
+    """Return SnAp-1's sensitivities after every step, from full Jacobians and the one-step mask.
 
         S_t = M * (D_t S_{t-1} + I_t),  D_t = dh_t/dh_{t-1},  I_t = dh_t/dtheta at fixed h_{t-1}
 
-    M keeps what a coefficient can reach in one step, which is its own module.
+    M keeps the states that a coefficient can reach in one step: its own module.
 
     Args:
         cell: the recurrence.
@@ -69,7 +69,7 @@ def snap1_by_definition(
 def rtrl_by_definition(
     cell: AbstractCell, xs: Float[Array, "T I"], reset: Bool[Array, "T"] | None = None
 ) -> Sensitivity:
-    """Return the full sensitivities after every step, `J_t = D_t J_{t-1} + I_t` (see `snap1_by_definition`).
+    """Return the full sensitivities after every step, `J_t = D_t J_{t-1} + I_t`.
 
     Args:
         cell: the recurrence.
@@ -91,7 +91,7 @@ def sensitivities_by_definition(
     rule: LearningRule,
     reset: Bool[Array, "T"] | None = None,
 ) -> Inexact[Array, "T K P"]:
-    """Return the sensitivities under a rule, flat: of K state numbers (leaf by leaf) to P coefficients."""
+    """Return a rule's sensitivities, flat: K state numbers (leaf by leaf) by P coefficients."""
     reset = jnp.zeros(len(xs), bool) if reset is None else reset
     theta, unravel_theta = ravel_pytree(cell.coefficients())
     before, unravel = _states_before(cell, xs, reset)
@@ -126,7 +126,7 @@ def gradient_by_definition(
     mask: Array | None = None,
     reset: Bool[Array, "T"] | None = None,
 ) -> tuple[Float[Array, ""], Network]:
-    """Return loss and gradient of a whole sequence under a rule, each step's error times the sensitivity of its state.
+    """Return a whole sequence's loss and gradient under a rule: sums of error times sensitivity.
 
         dL/dtheta = sum_t delta_t S_t,  delta_t = dL_t/dh_t through the layers above at step t alone
 
@@ -244,7 +244,7 @@ def finite_difference(f: Callable[[Any], Any], at: Any, direction: Any, step: fl
 def _states_in_space(
     rule: LearningRule, cell: AbstractCell, theta: Coefficients, xs: Array, reset: Array | None
 ) -> States:
-    """Return states that depend on the present input and, by their sensitivities, on the coefficients."""
+    """Return states that depend on the present input and, by sensitivities, on the coefficients."""
     closed = lax.stop_gradient(theta)
     before, unravel = _states_before(cell, xs, reset)
     before, J = lax.stop_gradient((before, sensitivities_by_definition(cell, xs, rule, reset)))

@@ -1,4 +1,4 @@
-"""A cell alone between two linear maps, measured in every way of running it: what `foretrace.testing` compares."""
+"""A cell between two linear maps, measured in every way of running it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -59,7 +59,7 @@ class Bare(Block):
 
 
 class Alone(Network):
-    """A cell between two linear maps: the laws are measured by the public functions, on a network of one layer."""
+    """A cell between two linear maps, as a network of one layer for the public functions."""
 
     def __init__(self, cell: AbstractCell, random: np.random.Generator):
         self.input_size, self.output_size, self.depth = 2, 2, 1
@@ -73,7 +73,7 @@ class Alone(Network):
 
 
 class Step(NamedTuple):
-    """Jacobians of one step, the gradient of the initial state, and a few steps by `step` and by each scan."""
+    """Jacobians of one step, the initial state's gradient, and a few steps by each scan."""
 
     own: tuple[Array, Array]
     others: tuple[Array, Array]
@@ -86,7 +86,7 @@ class Step(NamedTuple):
 def differentiate_step(
     cell: AbstractCell, offset: Coefficients, states: list[Any], xs: Array
 ) -> Step:
-    """Differentiate one step by each of its arguments, along the real and the imaginary axis of every number."""
+    """Differentiate one step by each argument, along real and imaginary axes."""
     (own, unravel), (others, _) = (ravel_pytree(h) for h in states)
     theta, unravel_theta = ravel_pytree(
         jax.tree.map(lambda c, z: c + 0.1 * z, cell.coefficients(), offset)
@@ -137,7 +137,7 @@ def every_way(
     rule: LearningRule,
     cut: int,
 ) -> dict[str, Run]:
-    """Run a rule over a sequence in several ways, for several patterns of resets: the axis in front of the results.
+    """Run a rule over a sequence in several ways, with a first axis of patterns of resets.
 
     Args:
         network: one layer.
@@ -188,7 +188,7 @@ def every_way(
 
 
 class Definitions(NamedTuple):
-    """What the oracles say, for several patterns of resets: (loss, grads) by rule, states, sensitivities by rule."""
+    """Results of the oracles for several patterns of resets: by rule, states, sensitivities."""
 
     gradients: dict[str, Any]
     h: Any
@@ -196,7 +196,7 @@ class Definitions(NamedTuple):
 
 
 def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Definitions:
-    """Evaluate the oracles on the network of one layer; states and sensitivities are those after the last step."""
+    """Evaluate the oracles on the one-layer network, with the last states and sensitivities."""
     cell, zs = layer_of(network, xs)
     oracles = {
         SNAP1.name: snap1_by_definition,
@@ -215,7 +215,7 @@ def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Defini
 
 
 class Differences(NamedTuple):
-    """Finite differences of the loss, a parameter at a time, and of the last state along each direction of theta."""
+    """Finite differences of the loss by parameter, and of the last state along directions."""
 
     loss: Network
     state: Any
@@ -265,7 +265,7 @@ def layer_of(network: Network, xs: Array) -> tuple[AbstractCell, Array]:
 
 
 def normal_like(random: np.random.Generator, tree: Any) -> Any:
-    """Draw standard normal numbers of the shapes and dtypes of a tree; by NumPy, because nothing compiles for it."""
+    """Draw standard normal numbers like a tree, by NumPy, so that nothing compiles."""
 
     def draw(leaf: Any) -> Array:
         parts = random.normal(size=(2, *leaf.shape))
