@@ -1,4 +1,4 @@
-"""Finished cells of a benchmark as lines of JSON: what is there is not measured again. Standard library only.
+"""Finished cells of a benchmark as JSON lines, not measured again. Standard library only.
 
 A line is `{"cell": {...}, "found": {...}, "command": ..., "surroundings": {...}}`; `cell` says what
 was measured, completely, and is the key.
@@ -22,7 +22,7 @@ PACKAGES = ("foretrace", "jax", "equinox", "optax", "numpy", "river", "deep-rive
 
 
 def read(path):
-    """Return the finished cells of a file; a torn last line, of a run that was killed, is no cell."""
+    """Return the finished cells of a file; a torn last line of a killed run is no cell."""
     if not Path(path).exists():
         return []
     found = []
@@ -71,7 +71,7 @@ def each(path, cells, measure):
 
 
 def print_table(records, inputs, outputs):
-    """Print records as Markdown: what was measured, and what was found; empty where a record has nothing."""
+    """Print records as Markdown: the settings, then the results; empty where missing."""
     print(f"| {' | '.join([*inputs, *outputs])} |\n|{'---|' * (len(inputs) + len(outputs))}")
     for record in records:
         cell, found = record["cell"], record["found"]
@@ -85,7 +85,7 @@ def say(text):
 
 
 def command():
-    """Return the command that is running, to be typed in the root of the project; where it works is left out."""
+    """Return the running command, to be typed in the project's root."""
     given = sys.argv[1:]
     if "--work" in given:
         at = given.index("--work")
@@ -102,7 +102,7 @@ def parser(doc):
 
 
 def fresh(module, *arguments):
-    """Run a script of the benchmarks in a process of its own; return the JSON that it prints last."""
+    """Run a benchmark script in its own process; return the JSON that it prints last."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     out = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.splitlines()[-1])
@@ -110,7 +110,7 @@ def fresh(module, *arguments):
 
 @cache
 def commit():
-    """Return the commit of the tree, marked if it was modified; records that were written are no change."""
+    """Return the tree's commit, marked if modified; written records are no change."""
 
     def git(*words):
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Truncated backpropagation through a window of the newest steps, gone through again for every chunk.
+"""Truncated backpropagation through a window of the newest steps, again for every chunk.
 
     window    <- its last steps and the newest chunk
     gradient  of the newest chunk's losses, through the whole window, from the state before it
@@ -17,7 +17,7 @@ import foretrace as ft
 
 
 def window_gradient(network, carry, window, ys, *, chunk, loss, mask=None):
-    """Return the loss of the newest steps, its gradient through the window, and the carry one chunk later.
+    """Return the newest steps' loss, its gradient through the window, and the next carry.
 
     Args:
         network: the network.
@@ -37,7 +37,7 @@ def window_gradient(network, carry, window, ys, *, chunk, loss, mask=None):
 
 
 class State(NamedTuple):
-    """Learner with the carry before the next window; inputs of the last window, and where an episode starts."""
+    """Learner with the carry before the next window, the last window's inputs, and resets."""
 
     learner: ft.LearnerState
     window: jax.Array
@@ -64,7 +64,7 @@ class Rolling:
         return State(self.learner.init(key), window, jnp.zeros(shape, bool))
 
     def step(self, state, xs, ys, *, mask, reset=None):
-        """Predict `chunk` steps, learn from their labels, move on; return the state and what `Learner.step` returns."""
+        """Predict `chunk` steps, learn from their labels, move on; return as `Learner.step`."""
         fresh = jnp.zeros(xs.shape[:-1], bool) if reset is None else reset
         window = jnp.concatenate([state.window[..., self.chunk :, :], xs], -2)
         starts = jnp.concatenate([state.starts[..., self.chunk :], fresh], -1)
@@ -92,7 +92,7 @@ class Rolling:
 
 
 def _behind(filler, early, leaf, axis):
-    """Return labels or weights of the newest steps behind those of the window that count no more."""
+    """Return labels or weights of the newest steps behind uncounted ones of the window."""
     shape = (*leaf.shape[:axis], filler, *leaf.shape[axis + 1 :])
     return jnp.concatenate([jnp.zeros(shape, leaf.dtype), leaf], axis)[
         (*[slice(None)] * axis, slice(early, None))

@@ -1,4 +1,4 @@
-"""A recurrent layer of your own: its one step, and nothing else. Checked against every law, then trained online.
+"""A recurrent layer of your own: its one step, checked by every law, trained online.
 
 The cell is a minimal gated unit whose modules are independent:
 

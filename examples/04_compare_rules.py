@@ -1,4 +1,4 @@
-"""Every learning rule on one small copy task: what each reaches, and how its gradient aligns with BPTT."""
+"""Every learning rule on one small copy task: its loss, and its alignment with BPTT."""
 
 import argparse
 

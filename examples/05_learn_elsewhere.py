@@ -1,4 +1,4 @@
-"""Write the learning step of a network as an ONNX file, then let the file learn from a CSV without JAX or foretrace.
+"""Write a learning step as an ONNX file that then learns from a CSV without JAX.
 
 python 05_learn_elsewhere.py write model.onnx
 python 05_learn_elsewhere.py learn model.onnx sensors.csv.gz

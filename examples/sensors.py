@@ -1,4 +1,4 @@
-"""Make `sensors.csv.gz`, the small stream of the README: a conveyor whose gate rejects parts weighed earlier.
+"""Make the README's `sensors.csv.gz`: a conveyor whose gate rejects parts weighed earlier.
 
 Each row is one tick of the conveyor. A part is weighed as it comes in and reaches the gate DISTANCE
 ticks later, where it is rejected if it was too heavy. The row holds the weight of the part that

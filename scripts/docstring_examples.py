@@ -1,4 +1,4 @@
-"""Show docstring examples as code on the API page (an extension of Griffe, loaded by `zensical.toml`).
+"""Griffe extension that shows docstring examples as code on the API page.
 
 The docstrings of the package hold bare `>>>` blocks, which doctest runs. Markdown would read them
 as nested quotes.
@@ -12,7 +12,7 @@ BLOCK = re.compile(r"(?:^>>> .*\n?)(?:^.+\n?)*", flags=re.MULTILINE)
 
 
 class DocstringExamples(griffe.Extension):
-    """Put each block that begins with `>>>`, up to the next empty line, into a section `Examples`."""
+    """Put each block that begins with `>>>`, up to an empty line, into a section `Examples`."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
         """Rewrite the docstring of a loaded object."""

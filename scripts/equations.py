@@ -1,4 +1,4 @@
-"""A Markdown extension for the documentation: `$…$` and `$$…$$` become MathML, which browsers draw themselves."""
+"""Markdown extension: `$…$` and `$$…$$` become MathML, which browsers draw themselves."""
 
 import re
 from typing import Any
@@ -43,7 +43,7 @@ class Equations(Extension):
     """Equations in pages."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        """Add both to a converter: blocks before fenced code is taken out, lines after code in backticks."""
+        """Add both to a converter: blocks before fenced code, lines after code in backticks."""
         md.preprocessors.register(Blocks(md), "equations", 26)
         md.inlinePatterns.register(Inline(INLINE, md), "equation", 185)
 

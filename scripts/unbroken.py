@@ -1,4 +1,4 @@
-"""A Markdown extension for the documentation: options, numbers and their units are not broken over two lines."""
+"""Markdown extension: options, numbers and their units are not broken over two lines."""
 
 import re
 from typing import Any
@@ -29,7 +29,7 @@ class Unbroken(Treeprocessor):
                 self._split(parent, child, POWER)
 
     def _split(self, parent: Element, before: Element | None, whole: re.Pattern[str]) -> None:
-        """Put each match in the text after `before`, or at the beginning, into a `span` that is not broken."""
+        """Put each match in the text after `before`, or at the beginning, into a `span`."""
         text = (parent.text if before is None else before.tail) or ""
         first, *parts = whole.split(text if parent.tag == "code" else UNIT.sub("\u00a0", text))
         if before is None:

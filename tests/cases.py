@@ -59,7 +59,7 @@ def _is_kind_of_its_own(cell, rule):
 
 
 def every_case(obeys=lambda case: True, slow=()):
-    """Parametrise a law by cell and rule, for the rules that must obey it; those in `slow` are in the full tier."""
+    """Parametrise a law by cell and rule, for rules that obey it; `slow` is in the full tier."""
     cases = []
     for case in filter(obeys, RULES):
         for cell in (*case.fast, *case.full):

@@ -1,4 +1,4 @@
-"""One setting for all tests: float64, strict promotion, shape annotations checked at run time; and which tests run."""
+"""One setting for all tests: float64, strict promotion, checked shapes; and the tiers."""
 
 import importlib
 import os
@@ -55,7 +55,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out the slower tiers, unless `--full`, `-m` or the name of a test (`file.py::test`) asks for them."""
+    """Leave out the slower tiers, unless `--full`, `-m` or a test's name asks for them."""
     if (
         config.option.full
         or config.option.markexpr
@@ -80,14 +80,14 @@ def make_cell(cell_name):
 
 @pytest.fixture(scope="module")
 def default_promotion():
-    """JAX's default promotion for a whole module: Optax's Adam takes a float to the power of an integer."""
+    """JAX's default promotion for a module: Optax's Adam takes a float to an integer power."""
     with jax.numpy_dtype_promotion("standard"):
         yield
 
 
 @pytest.fixture
 def standard_promotion():
-    """JAX's default promotion: Optax's Adam mixes dtypes under float64, so who runs it cannot be strict."""
+    """JAX's default promotion: Optax's Adam mixes dtypes under float64."""
     with jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -102,7 +102,7 @@ def without_shape_checks():
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    """Return a function that imports a script of the benchmarks by its name, such as `streams.real`."""
+    """Return a function that imports a script of the benchmarks, such as `streams.real`."""
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1]), *sys.path])
     yield lambda name: importlib.import_module(f"benchmarks.{name}")
     for name in [name for name in sys.modules if name.split(".")[0] == "benchmarks"]:
@@ -115,7 +115,7 @@ MOST_MAPS, MOST_BYTES = 50_000, 3 * 2**30
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_memory_maps():
-    """Drop compiled programs near the limit of Linux: each is tens of memory maps, and a process may have 65,530."""
+    """Drop compiled programs near Linux's limit: each has tens of 65,530 memory maps."""
     yield
     maps = PROCESS / "maps"
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:

@@ -1,4 +1,4 @@
-"""One small sequence and network for all laws of the gradient: run them, whole or in chunks, and compare trees."""
+"""One small sequence and network for all laws of the gradient, whole or in chunks."""
 
 from functools import cache
 
@@ -23,7 +23,7 @@ WEIGHTS = np.array([0.5, 0.0, 1.0, 2.0, 0.0, 1.5])
 
 @cache
 def make_network(cell="lru", depth=D, **options):
-    """Return a network of few numbers; the laws of the last layer and of chunks need layers below it."""
+    """Return a small network; laws of the last layer and of chunks need layers below it."""
     return ft.Network(
         2, 3, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0), **options
     )

@@ -1,4 +1,4 @@
-"""How programs of tests are compiled: hundreds of small ones that run a few times each, so fast rather than well."""
+"""Compilation of test programs: hundreds of small ones, so fast rather than optimised."""
 
 from jaxlib.version import __version_info__
 

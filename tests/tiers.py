@@ -6,7 +6,7 @@ TIERS = ("program", "full", "slow")
 
 
 def fast(cases, number=1):
-    """Return the cases of a parametrisation; all but the first `number` of them belong to the full tier."""
+    """Return the cases of a parametrisation; all but the first `number` are in the full tier."""
     return [
         case if hasattr(case, "marks") else _case(case, in_full=i >= number)
         for i, case in enumerate(cases)
@@ -14,7 +14,7 @@ def fast(cases, number=1):
 
 
 def slow(*case):
-    """Return a case of a parametrisation for the slow tier: dearer than what it adds to a case of the full tier."""
+    """Return a case for the slow tier, which costs more than it adds to the full tier."""
     return pytest.param(*case, marks=pytest.mark.slow)
 
 

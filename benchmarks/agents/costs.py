@@ -1,4 +1,4 @@
-"""What a step of an agent takes: time, operations, memory, and whether memory grows over a million steps."""
+"""Cost of an agent's step: time, operations, memory, and growth over a million steps."""
 
 import dataclasses
 import statistics

@@ -1,4 +1,4 @@
-"""Tasks that others have defined, and a file of numbers: what agents learn of them, beside simple predictions."""
+"""Tasks that others have defined, and a file of numbers, beside simple predictions."""
 
 import dataclasses
 import itertools
@@ -90,7 +90,7 @@ def load(cell):
 
 
 def control_cells(seeds):
-    """Yield the cells of CartPole and Acrobot: both methods and rules; and the update of stream-x where all is seen."""
+    """Yield CartPole's and Acrobot's cells: methods, rules, and stream-x's fully observed."""
     for method in ("actor-critic", "q-learning"):
         for environment, velocities in VELOCITIES.items():
             for hide, rule in itertools.product(([], velocities), ("online", "spatial")):
@@ -135,7 +135,7 @@ def repeat_cells(seeds):
 
 
 def load_cells(seeds):
-    """Yield the cells of the load: agents, then what is simple, then linear predictions from a window.
+    """Yield the load's cells: agents, simple predictions, then linear ones from a window.
 
     An agent carries 17,441 numbers (trace and sensitivities). As many are in a window of 1,240
     hours and its trace (17,361), or in a window of 18 hours and the matrix of LSTD (16,256).

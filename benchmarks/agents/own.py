@@ -1,4 +1,4 @@
-"""Memory chains, the T-maze and trace conditioning: what a rule, a rolling window or no recurrence learns of them.
+"""Memory chains, the T-maze and trace conditioning: by rule, rolling window, no recurrence.
 
 A feed-forward agent is one whose memory is gone after a step: an LRU with |lambda| at the smallest
 number, under the spatial rule, which never trains it. Seeds run one after another in one compiled
@@ -32,7 +32,7 @@ DEFAULT = {
 RULES = ("online", "truncated", "spatial")
 FEED_FORWARD = NetworkConfig(2, 32, LRU(32, r_max=1e-7))
 EQUAL_COMPUTE, EQUAL_MEMORY = 2, 32
-"""Reaches of windows with the operations and the memory of the online rule, rounded in favour of the window.
+"""Reaches of windows with the online rule's operations and memory, rounded in their favour.
 
 By the part `sizes`, on the chain: a window of 1 takes fewer operations than the online rule and one
 of 2 more; one of 32 takes no more memory, carried and working, and one of 65 more.

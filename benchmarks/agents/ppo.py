@@ -1,14 +1,12 @@
-"""Recurrent PPO with backpropagation through time, as an upper reference: many environments, every rollout gone through
-four times, none of it online.
+"""Recurrent PPO with backpropagation through time, an upper reference that is not online.
 
-The network is that of the agents in `own.py`. A rollout begins with the state that the network had,
-and is differentiated as one.
+Many environments run, and every rollout is gone through four times. The network is the agents' in
+`own.py`. A rollout begins with the network's last state, and is differentiated as a whole.
 Options are the usual ones: GAE .95, clipping at .2, gradient norm .5, advantages normalised, a
 learning rate that falls to zero in a straight line. Steps are counted over all environments.
 
 Source: Schulman et al., Proximal policy optimization algorithms, arXiv 1707.06347; Huang et al.,
-    The 37 implementation
-details of PPO, ICLR blog, 2022.
+    The 37 implementation details of PPO, ICLR blog, 2022.
 """
 
 import statistics
@@ -28,7 +26,7 @@ CLIP, GAE, VALUE_WEIGHT, LARGEST_NORM = 0.2, 0.95, 0.5, 0.5
 
 
 class Player(NamedTuple):
-    """Environments and states of the network between two steps; `total` is the return of each episode so far."""
+    """Environments and states between two steps; `total` is each episode's return so far."""
 
     environments: Any
     observation: jax.Array

@@ -1,12 +1,13 @@
-"""Simple predictions of the discounted future of a column, to stand beside an agent: the best constant, the last value,
-and linear predictions from a window of the last rows. NumPy only.
+"""Simple predictions of a column's discounted future, beside an agent. NumPy only.
+
+They are the best constant, the last value, and linear predictions from a window of the last rows.
 """
 
 import numpy as np
 
 
 def errors(series, discount, steps, predictions):
-    """Return the error over the last tenth of the steps, as a share of the variance of the values, and by block."""
+    """Return the error over the last tenth, as a share of the values' variance, and by block."""
     values, known = series.values(discount)
     squared = np.where(known[:steps], (predictions - values[:steps]) ** 2, np.nan) / series.spread(
         discount
@@ -19,7 +20,7 @@ def errors(series, discount, steps, predictions):
 
 
 def constant(series, discount, steps):
-    """Predict the mean of the values of the last tenth: the best constant, known only in hindsight."""
+    """Predict the mean of the last tenth: the best constant, known only in hindsight."""
     values, known = series.values(discount)
     last = np.arange(int(0.9 * steps), steps)
     return np.full(steps, values[last][known[last]].mean())
@@ -64,7 +65,7 @@ def linear_td(series, discount, steps, rows, trace_decay, learning_rate):
 
 
 def least_squares_td(series, discount, steps, rows, trace_decay, ridge=1.0):
-    """Predict linearly from a window, by LSTD(lambda): the weights that solve the past exactly, at every step.
+    """Predict linearly from a window by LSTD(lambda): weights that solve the past at every step.
 
         A = ridge + sum z (x - discount x')^T,   b = sum z r,   weights = A^-1 b
 

@@ -1,4 +1,4 @@
-"""Agents that learn by backpropagation through the last `reach` steps, gone through again at every step.
+"""Agents that backpropagate through the last `reach` steps again at every step.
 
     window     <- its last reach - 1 observations and the newest one
     gradient   of the newest step's objective, through the whole window, from the state h before it
@@ -24,7 +24,7 @@ from foretrace._recurrence.chunk import Carry
 
 
 class Window(NamedTuple):
-    """What a stream keeps in place of sensitivities; an axis of one stands where carries have their layers."""
+    """A stream's carry instead of sensitivities; an axis of one stands for the layers."""
 
     before: Any
     xs: jax.Array

@@ -1,4 +1,4 @@
-"""What credit depth costs a stream, beside the paper's rule: the paper's network for the copy task, float32.
+"""Price of credit depth for a stream, beside the paper's rule: the copy task, float32.
 
     python -m benchmarks.credit.cheap_depth      one stream in chunks of 8, 16 and 64; 50 streams in
     chunks of 16 python -m benchmarks.credit.cheap_depth --chunks 16 --streams 1
@@ -53,7 +53,7 @@ TEXTS = {
     "depth 1": ("online(depth=1)", "online, credit depth 1"),
 }
 RULES = {name: (ft.rule(text), row) for name, (text, row) in TEXTS.items()}
-"""Rules, each with the entry of Table 1 that has the same gradient: exact ones do not depend on the chunks."""
+"""Rules, each with Table 1's entry of the same gradient; chunks do not change exact ones."""
 WINDOWS = {
     "rolling BPTT, a sequence (48 steps)": 48,
     "rolling BPTT, 256 steps": 256,
@@ -169,7 +169,7 @@ def print_table():
 
 
 def losses(runs, name, chunk):
-    """Return the final training losses of a rule by seed, from runs of Table 1; HYBRID's depend on the chunk."""
+    """Return a rule's final training losses by seed from Table 1; HYBRID's depend on the chunk."""
     if name.startswith("HYBRID") and chunk != 16:
         return ""
     mine = sorted(

@@ -1,4 +1,4 @@
-"""How much noise sampled modules bring into the gradient of credit depth: the paper's network for the copy task.
+"""Noise of sampled modules in the gradient of credit depth: the copy task's network.
 
     python -m benchmarks.credit.module_noise     at the start, and after 2,000 updates by the
     paper's rule python -m benchmarks.credit.module_noise --modules 8 24

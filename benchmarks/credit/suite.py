@@ -49,7 +49,7 @@ def measure(cell):
 
 
 def learn(task, cell, spent):
-    """Return the network at the end, the losses of ten parts, CPU seconds, and how many calls were refused."""
+    """Return the last network, losses of ten parts, CPU seconds, and refused calls."""
     network = task.network(jax.random.key(cell["seed"]))
     chunk = spent.get("chunk", task.chunk)
     learner = make_learner(network, task, cell["rule"], spent, task.streams)
@@ -85,7 +85,7 @@ def learn(task, cell, spent):
 
 
 def blocks(task, batches):
-    """Return the indices of the batches of each program call: as many in each, so that one program does."""
+    """Return the indices of each call's batches: equally many, so that one program suffices."""
     most = max(1, min(CALLS * task.chunk // task.length, batches // PARTS))
     size = max(size for size in range(1, most + 1) if batches % size == 0)
     return [range(at, at + size) for at in range(0, batches, size)]
@@ -106,7 +106,7 @@ def cut(task, chunk, indices):
 
 
 def alignment(task, name, network, example):
-    """Return the cosine of a rule's gradient with that of BPTT, on whole sequences; None for what is no rule."""
+    """Return the cosine of a rule's gradient with BPTT on whole sequences; None without a rule."""
     way = WAYS[name]
     if way.window or way.chunk:
         return None
@@ -127,7 +127,7 @@ def prepared(name, seed):
 
 
 def asked_cells(asked):
-    """Return the cells to measure: each rule on every task, then the next rule, then the next seed."""
+    """Return the cells to measure: each rule on every task, the next rule, the next seed."""
     return [
         {"task": name, "rule": rule, "seed": seed, "batches": asked.steps or BATCHES[name]}
         for seed in asked.seeds

@@ -1,4 +1,4 @@
-"""The rules of the suite, what a step of each costs, and the windows that cost as much as credit through 8 modules.
+"""Rules of the suite, the cost of their steps, and windows at the cost of 8 modules.
 
 optimiser     Adam at `RATE` for every rule and task, gradients clipped at a norm of 1; no update
 without a label immediate     the derivative of one step with RMSprop (Adam without momentum):
@@ -23,7 +23,7 @@ REFERENCE = "d = 2, encoder, 8 modules"
 
 
 class Way(NamedTuple):
-    """A rule; or BPTT through a window, or over chunks, that is equal to the reference in something."""
+    """A rule; or BPTT through a window or over chunks at the reference's cost."""
 
     rule: ft.LearningRule = ft.BPTT
     rmsprop: bool = False
@@ -49,7 +49,7 @@ WAYS = {
 
 
 def runs(name, task):
-    """Say whether a rule is run on a task: longer chunks on the text alone, and nothing that takes many minutes."""
+    """Return whether a rule runs on a task: longer chunks on text alone, nothing slow."""
     if WAYS[name].chunk:
         return task == "text"
     dear = {"d = 1": ("digits", "text"), "rolling BPTT, equal memory": ("text", "heart")}
@@ -57,7 +57,7 @@ def runs(name, task):
 
 
 def make_learner(network, task, name, settings, batch_size=None):
-    """Return what learns: all parameters are trained under every rule, and nothing moves without a label.
+    """Return a learner: every rule trains all parameters, and nothing moves without a label.
 
     Args:
         network: network to begin with.
@@ -75,7 +75,7 @@ def make_learner(network, task, name, settings, batch_size=None):
 
 
 def with_labels_only(optimizer):
-    """Return the optimiser that stands still where the gradient is zero, as in a chunk without labels."""
+    """Return the optimiser that stands still where the gradient is zero, as without labels."""
 
     def update(grads, state, params=None):
         asked = jnp.array([jnp.any(leaf) for leaf in jax.tree.leaves(grads)]).any()
@@ -87,7 +87,7 @@ def with_labels_only(optimizer):
 
 
 class Costs:
-    """Memory and operations of the rules on one task; a window or a chunk that equals the reference in one of them."""
+    """Memory and operations by rule on one task, and windows or chunks that equal the reference."""
 
     def __init__(self, task):
         self.task, self.network = task, task.network(jax.random.key(0))
@@ -136,7 +136,7 @@ class Costs:
         return ((kind, max(task.chunk, steps if task.joined else min(steps, task.length))),)
 
     def memory(self, name, *settings):
-        """Return KiB of one stream: what is carried beside parameters and moments, and what a compiled call needs."""
+        """Return KiB of one stream: the carry, and the needs of a compiled call."""
         settings = dict(settings)
         learner = make_learner(self.network, self.task, name, settings)
         state = learner.init()
@@ -157,7 +157,7 @@ class Costs:
         return (held + program.memory_analysis().temp_size_in_bytes) / 2**10
 
     def operations(self, name, *settings):
-        """Return the operations of a step: outputs, gradient and what is carried on, without the optimiser."""
+        """Return the operations of a step: outputs, gradient and carry, without the optimiser."""
         settings, task = dict(settings), self.task
         if "reach" not in settings:
             return ft.operation_count(

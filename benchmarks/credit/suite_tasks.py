@@ -122,7 +122,7 @@ def text(seed):
 
 
 def randman(seed):
-    """Say on which of ten random manifolds the spike times lie, with layers of integrate-and-fire units."""
+    """Classify ten random manifolds of spike times, with integrate-and-fire units."""
     classes, units, length, dimensions, chunk = 10, 50, 50, 2, 10
     streams, size, depth = 32, 64, 3
     manifolds = np.random.default_rng([seed, 99]).uniform(size=(3, classes, units, dimensions, 100))
@@ -169,7 +169,7 @@ HORIZONS = 36
 
 
 def heart(seed):
-    """Predict an electrocardiogram up to a second ahead: learned on 20 minutes, scored on the ten after them."""
+    """Predict an electrocardiogram to a second ahead: 20 minutes to learn, ten to score."""
     size, length, chunk = 32, 720, 12
     signal = electrocardiogram()
     count, first = len(signal) - HORIZONS, 20 * 60 * HORIZONS
@@ -227,7 +227,7 @@ def predict(network, xs):
 
 @cache
 def recordings(split):
-    """Return the last 4,096 samples of each recording, silence in front of shorter ones, and the digits."""
+    """Return the last 4,096 samples of each recording, silence in front, and the digits."""
     import soundfile  # pip install soundfile
     from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""Credit in depth at a reduced scale: loss on the copy task, alignment at the start, carry, operations and time.
+"""Credit in depth at a reduced scale: copy loss, alignment, carry, operations, time.
 
     python -m benchmarks.credit.training --steps 1000
     python -m benchmarks.credit.training --cosine --seeds 3
@@ -69,7 +69,7 @@ def make_network(seed, r_min):
 
 
 def train(method, cell):
-    """Return for each seed the loss along the way, in means of some steps, and seconds for each step."""
+    """Return for each seed the loss along the way, in means, and seconds for each step."""
     found, steps = [], cell["steps"]
     rate = optax.cosine_decay_schedule(RATE, steps) if cell["decay"] == "cosine" else RATE
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
@@ -122,7 +122,7 @@ def train(method, cell):
 
 
 def windows(network, batch, method):
-    """Return loss and gradient of sequences, each chunk's losses differentiated through the last `reach` steps."""
+    """Return loss and gradient of sequences, each chunk differentiated through `reach` steps."""
 
     def one(xs, ys, mask):
         carry, first, value, grads = ft.init_carry(network, ft.BPTT), 0, 0.0, None
@@ -143,7 +143,7 @@ def windows(network, batch, method):
 
 @cache
 def stream_program(name):
-    """Return what a stream runs for every chunk: a function of its carry, the carry, and the compiled function."""
+    """Return a stream's program for every chunk: its function, carry, and compiled form."""
     method, network = METHODS[name], make_network(0, 0.0)
     xs, ys = jnp.ones((method.reach or CHUNK, TASK.input_size)), jnp.zeros((CHUNK, TASK.bits), int)
     carry = ft.init_carry(network, method.rule)
@@ -168,7 +168,7 @@ def stream_time(name, rounds=9):
 
 
 def costs(name):
-    """Return what a step of a stream costs in chunks: numbers carried, operations counted, bytes of temporary memory.
+    """Return costs of a stream's step in chunks: carry, operations, temporary memory.
 
     A window carries its inputs.
     """

@@ -1,4 +1,4 @@
-"""CPU time of a learning step in C, in JAX and elsewhere: `python -m benchmarks.engine.native`, about five minutes.
+"""CPU time of a learning step in C, in JAX and elsewhere, in about five minutes.
 
 All of one network are timed in turn, in one process, on one core, with float32, Adam and the
 squared error of one output from three inputs; "24 modules" have the second-order step and least

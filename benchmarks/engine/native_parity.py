@@ -1,4 +1,4 @@
-"""Largest differences between the step in C and in JAX over 10,000 rows: `python -m benchmarks.engine.native_parity`.
+"""Largest differences between the step in C and in JAX over 10,000 rows.
 
 Two layers of four modules for every cell and every rule, with Adam, and modules with the
 second-order step, in float32. Some rows have a NaN input, an infinite input or a label that is
@@ -96,7 +96,7 @@ def rows_of(learner, rows, classes):
 
 
 def in_jax(learner):
-    """Return a function that runs rows one by one in one compiled program: the state after them, and their results."""
+    """Return a function that runs rows one by one in one program: last state, and results."""
 
     def one(state, row):
         x, y, only_predicted, begins = row
@@ -127,7 +127,7 @@ def in_c(learner, rows):
 
 
 def difference(ours, theirs):
-    """Return the largest difference of two trees, relative to numbers above one; a NaN beside a number is infinite."""
+    """Return two trees' largest difference, relative above one; a NaN beside a number is inf."""
     worst = 0.0
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         a, b = (np.asarray(value, np.complex128) for value in (a, b))
@@ -139,7 +139,7 @@ def difference(ours, theirs):
 
 
 def compare(learner, rows, classes=False):
-    """Return how far the step in C is from `Learner.step` after some rows: results are outputs, losses, acceptance."""
+    """Return the step in C's distance from `Learner.step`: outputs, losses, acceptance."""
     data = rows_of(learner, rows, classes)
     run, start = in_jax(learner), learner.init()
     after, results = run(start, data)

@@ -1,4 +1,4 @@
-"""The same learning step in other runtimes: each function returns a call that steps through rows, or None.
+"""The same learning step in other runtimes, as a call that steps through rows, or None.
 
 `pip install onnx onnxruntime iree-base-compiler iree-base-runtime emx-onnx-cgen river`
 """

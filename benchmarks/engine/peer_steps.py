@@ -69,7 +69,7 @@ def _plain_jax():
 
 
 def parameters_of(network):
-    """Return the parameters of a network of GRUs as plain JAX has them: matrices on the right, gates side by side."""
+    """Return a GRU network's parameters as in plain JAX: matrices right, gates side by side."""
 
     def linear(layer):
         return {"W": layer.weight.T, "b": layer.bias}

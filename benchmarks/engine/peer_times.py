@@ -1,4 +1,4 @@
-"""The time of a step beside braintrace, deep-river, plain JAX and torch, each where it is installed.
+"""Time of a step beside braintrace, deep-river, plain JAX and torch, where installed.
 
 pip install braintrace deep-river torch
 python -m benchmarks.engine.peer_times [--rounds 15]
@@ -86,7 +86,7 @@ def beside_braintrace(rounds):
 
 
 def beside_plain_loops(rounds):
-    """Compare a training step of four GRU layers with the same network in plain JAX and in torch, per sequence."""
+    """Compare a training step of four GRU layers with plain JAX and torch, per sequence."""
     seconds = timed(peer_steps.calls(), rounds)
     for theirs in ("plain JAX", "torch"):
         for ours in ("BPTT", "SnAp-1"):
@@ -95,7 +95,7 @@ def beside_plain_loops(rounds):
 
 
 def beside_deep_river(rounds):
-    """Compare its LSTM with our `Classifier` of two layers of 32, by default and by the paper's rule.
+    """Compare its LSTM with our `Classifier` of two layers of 32, by default and online.
 
     The LSTM has 32 units and goes through a window of 10 rows anew at each row. Rows have 8
     numbers, two classes.
@@ -133,7 +133,7 @@ def beside_deep_river(rounds):
 
 
 def _chunked(chunk):
-    """Return our rule over the steps, one call of a compiled program for each chunk, as a stream is learned."""
+    """Return our rule over the steps, one call of a compiled program for each chunk."""
     made, carry, xs, ys = _ours()
     run = jax.jit(partial(ft.gradient, rule=ft.ONLINE, loss=ft.losses.softmax_cross_entropy))
     parts = [
@@ -179,7 +179,7 @@ def _ours():
 
 
 def _braintrace(chunk):
-    """Return braintrace's exact rule on its own LRU cells, run over the steps, or chunks, by its own driver."""
+    """Return braintrace's exact rule on its own LRU cells, by its own driver."""
     import brainstate
     import braintrace
 

@@ -30,14 +30,14 @@ from foretrace.experiment._precision import matrix_products
 FILE = ledger.RECORDS / "precision.jsonl"
 BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}
 NETWORKS = {"copy": (64, 128, 0.0, 1.0), "images": (128, 256, 0.9, 0.999)}
-"""Modules, features and the ring of eigenvalues of four layers: those of the paper's copy task and of its images."""
+"""Modules, features and eigenvalue ring of the paper's networks for copy and images."""
 WAYS = {"BPTT, whole": (ft.BPTT, None), "online, whole": (ft.ONLINE, None)}
 WAYS |= {"online, chunks of 64": (ft.ONLINE, 64), "online, row by row": (ft.ONLINE, 1)}
 STREAMS, LENGTH, INPUTS, OUTPUTS = 4, 512, 8, 10
 
 
 def round_operands(precision):
-    """Compile matrix products of float32 with operands rounded so, but for those that ask to be exact."""
+    """Compile float32 matrix products with rounded operands, except for exact ones."""
     bits = BITS[precision]
 
     def rule(ctx, *operands, **options):
@@ -133,7 +133,7 @@ def train(cell):
 
 
 def products(cell):
-    """Return a context in which operands are rounded as a cell says: by the device, or before it."""
+    """Return a context in which operands are rounded by the device, or before it."""
     if cell["products"] == "of the device":
         return matrix_products(cell["precision"])
     round_operands(cell["precision"])

@@ -1,1 +1,1 @@
-"""Pages of results in `docs/`, from the committed records alone: verdict first, one table a question."""
+"""Pages of results in `docs/`, from committed records: verdict first, a table a question."""

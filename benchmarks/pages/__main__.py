@@ -1,4 +1,4 @@
-"""Write the short pages of results in `docs/`, from the templates beside this file and the committed records.
+"""Write the pages of results in `docs/` from the templates here and the committed records.
 
     python -m benchmarks.pages
 

@@ -65,7 +65,7 @@ def accuracies(name, scale):
 
 
 def depth():
-    """Return the share of the gap between the online rule and BPTT on images that credit depth closes."""
+    """Return the share of the gap between online and BPTT on images that depth closes."""
     found = {
         row: cell.mean
         for (row, column), cell in cells("table2", "cpu").items()

@@ -69,7 +69,7 @@ def reach():
 
 
 def libraries(first, classes):
-    """Return the best score of each library on each stream, chosen in hindsight, and the last known label."""
+    """Return each library's best score on each stream, in hindsight, and the last label's."""
     best, shown = (max, percent) if classes else (min, "{:.4g}".format)
     names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
     found = {name: best_of(name, first) for name in names}

@@ -1,4 +1,4 @@
-"""A page from its template: each comment `<!-- name -->` becomes what the function of that name returns."""
+"""A page from its template: the function `name` fills each comment `<!-- name -->`."""
 
 import re
 from pathlib import Path

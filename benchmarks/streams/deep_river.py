@@ -1,4 +1,4 @@
-"""deep-river on the streams of `streams.py` and `reach.py`, with the same rows, order, delay and scores.
+"""deep-river on the streams of `streams.py` and `reach.py`: same rows, delay and scores.
 
     python3.11 -m venv deep && deep/bin/pip install deep-river pytest   # another river and torch:
     its own environment FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river [--rows
@@ -55,7 +55,7 @@ def main():
 
 
 class Filled:
-    """A rolling model of deep-river that gets every feature in every row, scaled; absent is zero."""
+    """A rolling model of deep-river that gets every feature, scaled; absent is zero."""
 
     def __init__(self, way, names, classes, *, scale=True):
         import torch

@@ -1,4 +1,4 @@
-"""Figures of `docs/streams_compared.md` and `results/streams.md` from the records alone; the picture of the README.
+"""Figures of `docs/streams_compared.md`, `results/streams.md` and README from the records.
 
     python -m benchmarks.streams.figures
 
@@ -27,7 +27,7 @@ README_COLOURS = dict(
 THICK = ("online", "exact (credit depth 2)", "mixture of experts (default)")
 COLOURS = [f"C{number}" for number in range(10)]
 DASHES = ("-", "--", ":")
-"""A learner keeps its colour and its dashes on every panel of a figure; after ten colours the dashes change."""
+"""Dashes of a learner, the same on every panel, which change after ten colours."""
 
 
 def write(folder):
@@ -137,7 +137,7 @@ def streams(records):
 
 
 def forgetting(records):
-    """Draw accuracy over the rows of the longest runs: learners in Python with one layer, and the command."""
+    """Draw accuracy over the longest runs' rows: learners in Python, and the command."""
     page = Figure(figsize=(11, 3.4), layout="constrained")
     shown = {
         "rule": "ONLINE, encoder trained",
@@ -169,7 +169,7 @@ def forgetting(records):
 
 
 def readme():
-    """Draw memory against the length of a sequence, and the accuracy of a stream while it learns."""
+    """Draw memory against a sequence's length, and a stream's accuracy while learning."""
     page = Figure(figsize=(10, 3.4), layout="constrained")
     for axes, draw in zip(page.subplots(1, 2), (_step_memory, _accuracy), strict=True):
         draw(axes)

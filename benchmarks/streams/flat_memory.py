@@ -1,4 +1,4 @@
-"""Memory over a million rows of `foretrace stream`; beside it truncated backpropagation with a reach of 1,000.
+"""Memory over a million rows of `foretrace stream`, beside a truncated reach of 1,000.
 
     python -m benchmarks.streams.flat_memory [--rows 1000000] [--chunk 16] [--size auto]
 
@@ -48,7 +48,7 @@ def main():
 
 
 def feed(rows):
-    """Write rows of numbers to standard output; the class is the sign of a number some rows before."""
+    """Write rows of numbers to standard output; the class is an earlier number's sign."""
     import random
 
     draw, before = random.Random(0), [0.0] * 8

@@ -1,4 +1,4 @@
-"""A run of `foretrace stream` in this process, with its CPU time; a short run before it compiles."""
+"""A run of `foretrace stream` in this process, with CPU time after compilation."""
 
 import dataclasses
 import json

@@ -122,7 +122,7 @@ def errors(forecasts, table, first):
 
 
 def forecast(way, table, horizon, season):
-    """Return what is forecast after each row, of shape (rows, columns, H), from the rows up to it alone."""
+    """Return forecasts after each row, (rows, columns, H), from the rows up to it alone."""
     return WAYS[way](table, horizon, season)
 
 

@@ -30,10 +30,11 @@ HORIZONS = (1, 24, 48)
 TITLES = {"A": "Board A: 20 % training, 5 % validation, 75 % test", "B": "Board B: 60, 10 and 30 %"}
 TEXT = """# Forecasting boards
 
-Two public protocols of online forecasting. At each row the next H rows of all columns are forecast. A value may be used
-once it has been seen: a forecast H rows ahead is learned from H rows later. The score is the mean squared error of
-standardised columns over all test windows, steps and columns. **foretrace** is `ft.stream.Forecaster(horizon=H,
-member="column")` with nothing else set. The rows in italics are published ones; all others come from
+Two public protocols of online forecasting. At each row the next H rows of all columns are
+forecast. A value may be used once it has been seen: a forecast H rows ahead is learned from H rows
+later. The score is the mean squared error of standardised columns over all test windows, steps and
+columns. **foretrace** is `ft.stream.Forecaster(horizon=H, member="column")` with nothing else set.
+The rows in italics are published ones; all others come from
 
 ```bash
 FORETRACE_DATA=... python -m benchmarks.streams.forecasting
@@ -42,9 +43,10 @@ FORETRACE_DATA=... python -m benchmarks.streams.forecasting
 Nothing was chosen on test rows. A test changes the future and sees that no forecast changes.
 """
 SOURCES = """
-Sources: board A is the protocol of DSOF (ICLR 2025, Tables 2 and 3). There the first rows of ETTh2 (14,400) are used;
-on Exchange the score begins at row 1,897, the first test row. Board B is that of ADAPT-Z (ICLR 2026, rebuttal page):
-the first target is row ⌊.7 n⌋ + 96. Time is CPU time of one core for each value of each column, learning included.
+Sources: board A is the protocol of DSOF (ICLR 2025, Tables 2 and 3). There the first rows of ETTh2
+(14,400) are used; on Exchange the score begins at row 1,897, the first test row. Board B is the
+protocol of ADAPT-Z (ICLR 2026, rebuttal page): the first target is row ⌊.7 n⌋ + 96. Time is CPU
+time of one core for each value of each column, learning included.
 """
 
 

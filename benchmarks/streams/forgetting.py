@@ -1,4 +1,4 @@
-"""Does a network that learns at every row keep what it has learned? One easy stream, the learner changed in one thing.
+"""Does a network that learns at every row forget? One easy stream, one change of learner.
 
     python -m benchmarks.streams.forgetting --ways all --layers 1 2 --chunks 1 16 --rows 200000
     python -m benchmarks.streams.forgetting --commands --rows 1000000
@@ -117,7 +117,7 @@ def main():
 
 
 def follow(cell, work):
-    """Run the command on a file of the rows; return the accuracy of each fortieth of them, and the warnings.
+    """Run the command on a file; return accuracy by fortieths of rows, and warnings.
 
     What is in the folder already is continued: an interrupted run goes on from its checkpoint.
     """
@@ -187,7 +187,7 @@ def make_stream(seed, rows):
 
 
 def measure(cell):
-    """Return the accuracy of each part of the rows for each seed, and what the probe says at the end."""
+    """Return each seed's accuracy by part of the rows, and the final probe."""
     chunk, seeds = cell["chunk"], range(cell["seeds"])
     learners = [make_learner(cell, seed) for seed in seeds]
     learner, refresh = learners[0], WAYS[cell["way"]].get("refresh", False)

@@ -39,7 +39,7 @@ ALONE = ("memory", "reservoir", "distant")
 
 
 class Both(Mixture):
-    """The default mixture; in place of the experts' errors it returns predictions, and what scores need."""
+    """The default mixture, with predictions and scores' needs instead of experts' errors."""
 
     def _learned(self, state, row, old, features, newest, carried):
         state, mixed = super()._learned(state, row, old, features, newest, carried)
@@ -87,7 +87,7 @@ def measure(cell):
 
 
 def packed_rows(cell, folder):
-    """Return the shape of a stream, and its rows as a mixture takes them: those of a run of the baselines."""
+    """Return a stream's shape, and its rows as a run of the baselines packs them."""
     if cell["stream"] in MADE:
         options = made(cell, folder)
     else:

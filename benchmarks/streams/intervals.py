@@ -1,4 +1,4 @@
-"""Coverage and width of prediction intervals, and calibration of probabilities, scored row by row before each label.
+"""Coverage and width of prediction intervals, and calibration, scored before each label.
 
     FORETRACE_DATA=... python -m benchmarks.streams.intervals [--rows 5000] [--only ETTh1] [--size
     auto small]

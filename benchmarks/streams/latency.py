@@ -1,4 +1,4 @@
-"""Time to learn from one row, to answer for one, and rows per second in chunks, beside inference alone.
+"""Time to learn from or answer for one row, and rows per second, beside inference.
 
     python -m benchmarks.streams.latency [--repeats 200] [--rows 20000]
 

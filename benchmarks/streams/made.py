@@ -131,7 +131,7 @@ def delayed(random, rows):
 
 
 def _far(reach):
-    """Return a stream of digits, 0 to 3, and noise; the class is the digit a fixed number of rows earlier."""
+    """Return a stream of digits, 0 to 3, and noise; the class is an earlier digit."""
 
     def far(random, rows):
         digits = random.integers(0, 4, rows)

@@ -1,4 +1,4 @@
-"""`results/streams.md` and the figures of it and of `docs/streams_compared.md` from the committed records alone.
+"""`results/streams.md` and its figures, from the committed records alone.
 
 python -m benchmarks.streams.real --page
 """
@@ -146,7 +146,7 @@ def whole(found):
 
 
 def long(found):
-    """Return one row for each way on each long stream: its score in its first, fifth and ninth tenth, and in all."""
+    """Return a row for each way on each long stream: first, fifth, ninth tenth, and all."""
     head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
     lines = table_head(head)
     streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
@@ -186,7 +186,7 @@ def long(found):
 
 
 def packaged(found):
-    """Return one row for each stream of a package: the default, the best peer, the baselines, and who is ahead."""
+    """Return a row for each packaged stream: default, best peer, baselines, winner."""
     lines = table_head(
         ["", "rows", "default", "best of river", "", "last label", "majority or mean"]
     )
@@ -407,7 +407,7 @@ def _last(one):
 
 
 def _of(records, name):
-    """Return the records of a stream by their way, of those that were asked for as many rows as any has."""
+    """Return a stream's records by way, for the largest number of rows asked for."""
     mine = [r for r in records if r["cell"]["stream"] == name]
     most = max((r["found"]["rows"] for r in mine), default=0)
     return {_peer(r["cell"]): r for r in mine if (r["cell"]["rows"] or most) >= most}

@@ -1,4 +1,4 @@
-"""The same rows for every peer: progressive validation, late labels, features of the rows before, river's models."""
+"""The same rows for every peer: progressive validation, late labels, river's models."""
 
 import pickle
 import time
@@ -137,7 +137,7 @@ class Scaled:
 
 
 class FromLabels:
-    """A model of a time series that sees the labels alone: it forecasts as many steps ahead as labels are late."""
+    """A time series model that sees labels alone and forecasts as far as labels are late."""
 
     def __init__(self, model, delay):
         self.model, self.delay, self.learned = model, delay, 0
@@ -156,7 +156,7 @@ class FromLabels:
 
 
 def river_models(classes):
-    """Return river's models for classes or numbers, by name, at the defaults that river documents."""
+    """Return river's models for classes or numbers, by name, at documented defaults."""
     from river import ensemble, forest, linear_model, neighbors, optim, tree
 
     if classes:

@@ -1,4 +1,4 @@
-"""A dependency many rows back: who learns it, at what cost and in how much memory, in one table from one run.
+"""A dependency many rows back: who learns it, at which time and memory, in one table.
 
     python -m benchmarks.streams.reach [--delays 1000 100 20] [--tasks copy xor select] [--only
     online]
@@ -46,9 +46,10 @@ WAYS = {
     "online, factor 0.5": {"rule": "ONLINE", "factor": 0.5},
     "online, ring 0 to 1, factor 0.5": {"rule": "ONLINE", "factor": 0.5, "ring": (0.0, 1.0)},
 }
-"""Ways to train one network. Unless said otherwise |lam| is drawn from 1 - 1/delay to 1 - 1/(10 delay), and eigenvalues
-and input gains learn at 1/delay of the rate (their factor); the encoder is trained under every
-rule. The last is how `foretrace stream` begins.
+"""Ways to train one network; the last is how `foretrace stream` begins.
+
+Unless said otherwise |lam| is drawn from 1 - 1/delay to 1 - 1/(10 delay), and eigenvalues and input
+gains learn at 1/delay of the rate (their factor). The encoder is trained under every rule.
 """
 
 
@@ -99,7 +100,7 @@ def measure(cell):
 
 
 def mixture(cell, xs, ys, asked):
-    """Score the default of `foretrace stream`, in chunks of 10 or 50 rows; its time holds that of compiling."""
+    """Score `foretrace stream`'s default in chunks of 10 or 50 rows; compilation included."""
     with tempfile.TemporaryDirectory() as folder:
         with open(path := f"{folder}/cues.csv", "w", newline="") as file:
             out = csv.writer(file, lineterminator="\n")
@@ -204,7 +205,7 @@ def make_learner(cell, reach, chunk):
 
 @cache
 def memory_kib(way, task, reach):
-    """Return what is kept from row to row, and what a compiled step needs beside it, when learning row by row."""
+    """Return KiB kept between rows, and a compiled step's needs, when learning by row."""
     import jax
     import jax.numpy as jnp
 
@@ -223,7 +224,7 @@ def memory_kib(way, task, reach):
 
 @cache
 def equal_reach(task):
-    """Return the reach of a rolling window that takes as much memory as the online rule, by the line through two."""
+    """Return the reach of a rolling window with the online rule's memory, by interpolation."""
     online = sum(memory_kib("online", task, None))
     short, long = 16, 272
     at_short, at_long = (

@@ -1,4 +1,4 @@
-"""Real streams, progressive validation: foretrace under several rules, and river, on the same rows in the same order.
+"""Real streams, progressive validation: foretrace's rules and river on the same rows.
 
     FORETRACE_DATA=... python -m benchmarks.streams.real [--rows 20000] [--streams elec2 ecg]
     [--only online] FORETRACE_DATA=... python -m benchmarks.streams.real --long --rows 50000

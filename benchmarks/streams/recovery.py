@@ -1,4 +1,4 @@
-"""Rows until a new level, the end of a constant stretch, or noise after exact predictions is followed.
+"""Rows until a new level, the end of a constant stretch, or new noise is followed.
 
     python -m benchmarks.streams.recovery [--rows 1000 100000 1000000] [--mixture 1000 10000 100000]
     [--page]

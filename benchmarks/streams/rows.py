@@ -1,4 +1,4 @@
-"""The streams of the comparisons, each as one plain file that foretrace and every peer read: same rows, order, target.
+"""Streams of the comparisons, each a plain file that foretrace and every peer read.
 
 `prepare(name, folder)` writes the inputs of a row and its `target`; `sources.py` says from what.
 Standard library only.
@@ -148,7 +148,7 @@ def prepare(name, folder):
 
 
 def read(name, path, count):
-    """Yield the first rows for a peer: inputs as numbers, and the target; both None where missing."""
+    """Yield the first rows for a peer: inputs as numbers, and the target; None if missing."""
     stream = ANY[name]
     if name in TEXTS:
         text = Path(path).read_text()[: count + 1]

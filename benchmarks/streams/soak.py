@@ -1,4 +1,4 @@
-"""A run that is killed, stopped and resumed at random while bad values come in, against one that is left alone.
+"""A run with bad values, killed and resumed at random, against an undisturbed one.
 
     python -m benchmarks.streams.soak [--rows 1000000] [--kills 20] [--stops 5] [--kinds members]
 
@@ -27,7 +27,7 @@ KINDS = {
     "one network": ["--ignore", "who", "start", "--chunk"],
     "members": ["--member", "who", "--reset", "start", "--members", "32", "--together"],
 }
-"""What runs, as further arguments of the command; the last one takes the number of rows that are learned together."""
+"""Further arguments of the command; the last one takes the rows of a chunk."""
 PRESENT = 24
 """Members at a time; those that leave keep their places until others take them."""
 

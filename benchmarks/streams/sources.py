@@ -1,4 +1,4 @@
-"""What the files of the streams are made from: data files in FORETRACE_DATA, data sets of packages, generators."""
+"""Sources of the streams: files in FORETRACE_DATA, packaged data sets, generators."""
 
 import csv
 import gzip
@@ -76,7 +76,7 @@ def _statsmodels(name):
 
 
 def soon_a_beat(stream):
-    """Return an electrocardiogram, and whether a beat comes within as many rows as labels are late: 0.2 s."""
+    """Return an electrocardiogram, and whether a beat comes within the delay of 0.2 s."""
     import numpy as np
     from pyarrow import parquet
 
@@ -93,7 +93,7 @@ def soon_a_beat(stream):
 
 
 def pixels(stream, columns_first=False):
-    """Return the digits in their order, each pixel the mean of four: a pixel, and 1 at a digit's start."""
+    """Return the digits in order, four pixels averaged to one, and 1 at a digit's start."""
     images = _idx("train-images-idx3-ubyte.xz", 3)
     small = images.reshape(-1, 14, 2, 14, 2).mean((2, 4))
     small = small.transpose(0, 2, 1) if columns_first else small
@@ -122,7 +122,7 @@ def _idx(name, axes):
 
 
 def narma(stream, count=100_000):
-    """Return a series of Atiya and Parlos, IEEE Transactions on Neural Networks 11, 2000, eq. 86, and its input."""
+    """Return the series of Atiya and Parlos (IEEE Trans. Neural Networks 11, eq. 86), and input."""
     import numpy as np
 
     u, y = np.random.default_rng(0).uniform(0, 0.5, count), np.zeros(count)

@@ -1,4 +1,4 @@
-"""Write model.wasm, a network that learns, for the page beside it: `python write.py`. Needs the extra `native`."""
+"""Write model.wasm, a learning network, for the page beside it. Needs the extra `native`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Write the C files of a small learner, and rows of a CSV as constants: `python write.py [../sensors.csv.gz]`."""
+"""Write a small learner's C files, and a CSV's rows as constants: `python write.py [CSV]`."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Hostile sources of rows: what they hold, and what becomes of them. `docs/contributing/attacks.md` has the table."""
+"""Hostile sources of rows and their outcome. `docs/contributing/attacks.md` has the table."""
 
 import gzip
 import io
@@ -13,7 +13,7 @@ from foretrace._rows.lines import MAX_LINE
 
 
 class Case(NamedTuple):
-    """A source: its bytes, and either the message that refuses it or the number of rows that are read of it."""
+    """A source: its bytes, and the message that refuses it or the number of rows read from it."""
 
     data: bytes
     outcome: str | int
@@ -41,7 +41,9 @@ CASES = {
     "header without its line break.csv": Case(b"x,y", "has no rows"),
     "row with too many fields.csv": Case(CSV + b"1,2,3\n", RAGGED),
     "row with too few fields.csv": Case(CSV + b"1\n", RAGGED),
-    "bad rows among good ones, skipped.csv": Case(CSV + b"1\n\xff,2\n" + b"3,4\n", 3, ("--bad-rows", "skip")),
+    "bad rows among good ones, skipped.csv": Case(
+        CSV + b"1\n\xff,2\n" + b"3,4\n", 3, ("--bad-rows", "skip")
+    ),
     "another delimiter.csv": Case(b"x;y\n1;2\n", "no column 'y'"),
     "two columns of one name.csv": Case(b"y,y\n1,2\n", "two columns named 'y'"),
     "column without a name.csv": Case(b"x,,y\n1,2,3\n", "a column without a name"),
@@ -60,11 +62,15 @@ CASES = {
     "old Macintosh line breaks.csv": Case(CSV.replace(b"\n", b"\r"), "not a row of csv|new-line"),
     "blank lines.csv": Case(CSV + b"\n\n\n1,2\n\n", 3),
     "last line without its line break.csv": Case(CSV + b"3,4", 3),
-    "numbers beyond all bounds.csv": Case(b"x,y\n1e999,1\n-1e308,2\n1e308,3\n9" + b"9" * 500 + b",4\n", 4),
+    "numbers beyond all bounds.csv": Case(
+        b"x,y\n1e999,1\n-1e308,2\n1e308,3\n9" + b"9" * 500 + b",4\n", 4
+    ),
     "NaN and infinity.csv": Case(b"x,y\nnan,1\ninf,2\n-Infinity,inf\n1,NaN\n", 4),
     "hexadecimal and underscores.csv": Case(b"x,y\n0x10,1\n1_000,2\n", 2),
     "decimal commas.csv": Case(b'x,y\n"20,28",1\n"1,5",2\n', 2),
-    "dates outside the calendar.csv": Case(b"x,y\n0001-01-01T00:00:00+01:00,1\n9999-12-31T23:59:59-05:00,2\n", 2),
+    "dates outside the calendar.csv": Case(
+        b"x,y\n0001-01-01T00:00:00+01:00,1\n9999-12-31T23:59:59-05:00,2\n", 2
+    ),
     "date that does not exist.csv": Case(b"x,y\n2023-02-30,1\n2023-02-28,2\n", 2),
     "formulas.csv": Case(b"x,y\n=1+1,1\n@SUM(A1),2\n", 2),
     "escape sequences.csv": Case(b"x,y\n\x1b[2J,1\n\x07,2\n", 2),
@@ -90,7 +96,10 @@ CASES = {
     "NaN and infinity.jsonl": Case(b'{"x": NaN, "y": Infinity}\n{"x": -Infinity, "y": 1}\n', 2),
     "key given twice.jsonl": Case(b'{"y": 1, "y": 2}\n', 1),
     "new keys in every row.jsonl": Case(
-        b"".join(json.dumps({"y": 1, **{f"{i}-{j}": 1 for j in range(100)}}).encode() + b"\n" for i in range(30)),
+        b"".join(
+            json.dumps({"y": 1, **{f"{i}-{j}": 1 for j in range(100)}}).encode() + b"\n"
+            for i in range(30)
+        ),
         "columns together, but at most 1024",
     ),
     "lone surrogate.jsonl": Case(b'{"x": "\\ud800", "y": 1}\n{"x": "\\udfff", "y": 2}\n', 2),
@@ -103,7 +112,9 @@ CASES = {
     "not compressed, by its name.csv.gz": Case(CSV, 2),
     "compressed, not by its name.csv": Case(gzip.compress(CSV), 2),
     "two parts.csv.gz": Case(gzip.compress(CSV) + gzip.compress(b"5,6\n"), 3),
-    "16 mebibytes of one letter.csv.gz": Case(gzip.compress(b"x,y\n" + b"1" * 2**24, 1), "a row of more than"),
+    "16 mebibytes of one letter.csv.gz": Case(
+        gzip.compress(b"x,y\n" + b"1" * 2**24, 1), "a row of more than"
+    ),
     # parquet
     "empty.parquet": Case(b"", "cannot be read as parquet"),
     "junk.parquet": Case(b"PAR1" + bytes(100) + b"PAR1", "cannot be read as parquet"),

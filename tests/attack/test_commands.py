@@ -1,4 +1,4 @@
-"""Commands that are stopped, whose output is cut off, or that fail on the way: exit code, message, what is left."""
+"""Commands that are stopped, cut off or fail: exit code, message, remaining files."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""Every hostile source ends in one message and exit code 2, with nothing written, or is read as finite numbers."""
+"""Every hostile source ends in one message and exit code 2, or is read as finite numbers."""
 
 import re
 from pathlib import Path

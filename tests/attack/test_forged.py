@@ -1,4 +1,4 @@
-"""Checkpoints and configurations that are forged, with a digest that is right: one error, nothing is allocated.
+"""Forged checkpoints and configurations with a right digest: one error, no allocation.
 
 A real file is taken, one value of it is replaced or removed at a drawn place, and the digest is
 computed anew.

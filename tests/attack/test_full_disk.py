@@ -1,4 +1,4 @@
-"""A disk that is full from some write on: one line, what was there stays whole, and `--resume` ends as if undisturbed.
+"""A disk that becomes full: one message, old files stay whole, and `--resume` ends undisturbed.
 
 Every file of a run is written by `foretrace._runs.files` and `metrics`. Here, from the k-th write,
 sync, rename or link on, each of them fails, and a write leaves half of its bytes behind.
@@ -30,7 +30,7 @@ COMMANDS = {
 
 
 class Disk:
-    """A disk that is full from the operation `full_at` on, counted from 0; None for one that is never full."""
+    """A disk that is full from the operation `full_at` on, counted from 0; None for never."""
 
     def __init__(self, full_at):
         self.full_at = full_at

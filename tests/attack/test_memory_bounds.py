@@ -1,4 +1,4 @@
-"""Small sources and large options that would fill the memory: refused, or read within a stated bound."""
+"""Small sources and large options that would fill the memory: refused, or read in bounds."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every option of a stream does something, is refused, or is said to do nothing: none is silently without effect."""
+"""Every option of a stream acts, is refused, or is said to have no effect."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ NOT_ABOUT_SCORES = {
     "checkpoint_every",
 }
 NOT_ABOUT_SCORES |= {"encoding", "bad_rows", "checkpoint_seconds"}
-"""What is read or predicted, when something is written, what needs members, and what other data would need."""
+"""Options of reading, predicting and writing, of members, and of other data."""
 
 
 def test_every_option_is_here():
@@ -89,14 +89,15 @@ def test_every_option_is_here():
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """Return a file on which every option can do something: outliers, categories, texts, late kinds."""
+    """Return a file on which every option can act: outliers, categories, texts, late kinds."""
     path = tmp_path_factory.mktemp("data") / "a.csv"
     lines = ["x,text,category,r,c,y"]
     for i in range(120):
         x = 1000 if i % 40 == 39 else f"{(i * i) % 7 + (i % 3) / 8}"
         text = f"t{i % 5}" if i > 30 else f"{i % 4}"
         lines.append(
-            f"{x},{text},{'abcde'[i * i % 5]},{int(i % 10 == 0)},{'abc'[i * i % 3 % (2 + i // 60)]},{i * i % 11}"
+            f"{x},{text},{'abcde'[i * i % 5]},{int(i % 10 == 0)},"
+            f"{'abc'[i * i % 3 % (2 + i // 60)]},{i * i % 11}"
         )
     path.write_text("\n".join(lines) + "\n")
     return path

@@ -1,4 +1,4 @@
-"""Stops at random moments of the five long commands, by random signals: the same result, and no litter.
+"""Stops at random moments of the five long commands: the same result, and no litter.
 
 `FORETRACE_STOPS=20 python -m pytest -n0 tests/attack/test_random_stops.py::test_…` stops each
 command that often; `FORETRACE_SEED` draws other moments.
@@ -64,7 +64,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture(scope="module", params=COMMANDS)
 def command(request, tmp_path_factory):
-    """Return a function that starts a command for a folder, its undisturbed run, and the seconds that it takes."""
+    """Return a function that starts a command in a folder, its undisturbed run, and its seconds."""
     root = tmp_path_factory.mktemp(request.param)
     rows = "x,y\n" + "".join(f"{i % 7},{(i // 3) % 2}\n" for i in range(1500))
     environment = os.environ | {

@@ -1,4 +1,4 @@
-"""Run directories that were cut, edited or linked elsewhere: `foretrace check` says so, and `--resume` notices."""
+"""Run directories cut, edited or linked: `foretrace check` reports it, `--resume` notices."""
 
 import dataclasses
 import errno
@@ -82,30 +82,58 @@ def flipped(run, name, old, new):
 
 
 DAMAGES = {
-    "checkpoint cut": ("checkpoint.safetensors", lambda run: cut(run, FILES[0], -100), "is not a complete"),
-    "checkpoint emptied": ("checkpoint.safetensors", lambda run: cut(run, FILES[0], 0), "is not a complete"),
+    "checkpoint cut": (
+        "checkpoint.safetensors",
+        lambda run: cut(run, FILES[0], -100),
+        "is not a complete",
+    ),
+    "checkpoint emptied": (
+        "checkpoint.safetensors",
+        lambda run: cut(run, FILES[0], 0),
+        "is not a complete",
+    ),
     "checkpoint edited": (
         "checkpoint.safetensors",
         lambda run: flipped(run, FILES[0], b'"position"', b'"positiom"'),
         "do not match their digest",
     ),
-    "configuration edited": ("config.json", lambda run: edited(run, horizon=0, delay=1), "differ in delay: 1, 0"),
+    "configuration edited": (
+        "config.json",
+        lambda run: edited(run, horizon=0, delay=1),
+        "differ in delay: 1, 0",
+    ),
     "plan edited": (
         "config.json",
         lambda run: flipped(run, FILES[1], b'"classes": 16', b'"classes": 17'),
         "differ in plan",
     ),
-    "unknown setting": ("config.json", lambda run: edited(run, other=3), "is not a setting of "
-                                                                         "StreamConfig"),
-    "record emptied": ("metrics.jsonl", lambda run: cut(run, FILES[2], 0), "is cut: it has 0 "
-                                                                           "bytes, but"),
-    "record cut": ("metrics.jsonl", lambda run: cut(run, FILES[2], 300), "is cut: it has 300 "
-                                                                         "bytes, but"),
-    "record edited": ("metrics.jsonl", lambda run: flipped(run, FILES[2], b'"step": 20', b'"step": 21'), "was changed"),
+    "unknown setting": (
+        "config.json",
+        lambda run: edited(run, other=3),
+        "is not a setting of StreamConfig",
+    ),
+    "record emptied": (
+        "metrics.jsonl",
+        lambda run: cut(run, FILES[2], 0),
+        "is cut: it has 0 bytes, but",
+    ),
+    "record cut": (
+        "metrics.jsonl",
+        lambda run: cut(run, FILES[2], 300),
+        "is cut: it has 300 bytes, but",
+    ),
+    "record edited": (
+        "metrics.jsonl",
+        lambda run: flipped(run, FILES[2], b'"step": 20', b'"step": 21'),
+        "was changed",
+    ),
     "record lost": ("metrics.jsonl", lambda run: (run / FILES[2]).unlink(), "is missing"),
-    "no record": ("metrics.jsonl", lambda run: flipped(run, FILES[2], b"{", b"["), "line 1 is not "
-                                                                                   "a line of metrics"),
-}  # fmt: skip
+    "no record": (
+        "metrics.jsonl",
+        lambda run: flipped(run, FILES[2], b"{", b"["),
+        "line 1 is not a line of metrics",
+    ),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -57,7 +57,7 @@ def test_rg_lru():
 
 
 def test_s5_holds_its_input_for_a_step():
-    """The sampled system is the integral of the continuous one under an input that is constant for each step."""
+    """The sampled system is the integral of the continuous one under piecewise constant input."""
     cell = ft.S5(3, 4, timescales=(2.0, 20.0), key=KEY)
     p, h, parts = parameters(cell), np.zeros(4, complex), 2000
     lam, step = -np.exp(p["A_log"]) + 1j * p["A_im"], np.exp(p["step_log"])
@@ -72,7 +72,7 @@ def test_s5_holds_its_input_for_a_step():
 
 
 def test_selective_ssm():
-    """Every channel a state of its own; what decides step, input and output weights sees all channels."""
+    """Every channel has its own state; step, input and output weights see all channels."""
     cell = ft.SelectiveSSM(3, states_per_channel=2, key=KEY)
     p, h = parameters(cell), np.zeros((3, 2))
     step_at_zero = np.log1p(np.exp(p["b_step"]))
@@ -170,7 +170,7 @@ GATED = [ft.MinGRU, ft.MinLSTM, ft.RGLRU, ft.SelectiveSSM, ft.SetReset, ft.Rotat
 
 @pytest.mark.parametrize("make", GATED, ids=lambda make: make.__name__)
 def test_saturated_gates_give_finite_states_and_gradients(make):
-    """Gates that are shut or open to the last bit: no 0 / 0, and no infinite slope of a square root at zero."""
+    """Gates saturated to the last bit: no 0 / 0, and no infinite slope of a square root at zero."""
     cell = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), make(4, key=KEY))
 
     @jax.jit

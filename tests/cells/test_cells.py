@@ -26,7 +26,7 @@ def test_cell_obeys_every_law(make_cell, cell_name):
 
 
 class GatedDiagonal(ft.AbstractDiagonalCell):
-    """A decay that depends on the input, an initial state that is not zero, one decay shared by all modules."""
+    """A decay that depends on the input and is shared by all modules; a nonzero initial state."""
 
     rate: jax.Array
     W: jax.Array
@@ -229,7 +229,7 @@ class DecaysOtherwiseThanItSteps(GatedDiagonal):
 
 
 class HasAWrongDerivative(Dense):
-    """The value of a step is right, its derivative is a surrogate: autodiff agrees with itself and with no number."""
+    """A step whose derivative is a surrogate: autodiff agrees with itself, and with no number."""
 
     def step(self, theta, own, others, x):
         h = super().step(theta, own, others, x)

@@ -1,4 +1,4 @@
-"""Modules of other libraries as cells: what is found out about them is right, and every law holds."""
+"""Modules of other libraries as cells: their analysis is right, and every law holds."""
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ def gru_cell(size, units, key=KEY):
 
 
 class Leaky(eqx.Module):
-    """Independent units with two state dimensions, kernels with units behind, one gain for all units."""
+    """Independent units with two state dimensions, kernels with units behind, one common gain."""
 
     kernel: jax.Array
     decay: jax.Array
@@ -53,7 +53,7 @@ def test_an_elementwise_module_obeys_every_law():
 
 
 def test_parameters_are_split_by_unit_where_they_can_be():
-    """One sensitivity for each entry of a split parameter, and one for each unit of a shared one."""
+    """One sensitivity for each entry of a split parameter, one for each unit of a shared one."""
     dense, independent = gru_cell(3, 4), leaky()
     assert (dense.independent, independent.independent) == (False, True)
     shapes = jax.tree.map(jnp.shape, dense.coefficients().recurrent)

@@ -14,7 +14,7 @@ PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob(
 
 
 def commands(page):
-    """Return the words after `foretrace` of each command of a page, where none of them stands for something else."""
+    """Return the words after `foretrace` of each command of a page without placeholders."""
     text = (ROOT / page).read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
     shown = [

@@ -1,4 +1,4 @@
-"""What a run directory knows need not be said again; what is said again and differs is refused with both values."""
+"""Settings of a run directory need not be repeated; different ones are refused with both values."""
 
 import dataclasses
 

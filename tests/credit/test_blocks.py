@@ -1,4 +1,4 @@
-"""Sensitivities that are advanced in place, block by block: the same numbers, without memory for a second copy."""
+"""Sensitivities advanced in place, block by block: equal numbers, no second copy."""
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ def test_dense_cells_keep_one_piece(small_blocks):
 
 @pytest.mark.full
 def test_no_memory_for_a_second_copy(small_blocks):
-    """In place, a chunk needs a fraction of what is carried, by `gradient` and by a learner alike."""
+    """In place, a chunk needs a fraction of the carry, in `gradient` and in a learner."""
     cell = ft.LRU.factory(state_size=32)
     network = ft.Network(2, 3, model_size=48, depth=2, cell=cell, key=jax.random.key(0))
     rule, xs, ys = ft.ONLINE.with_depth(1), jnp.ones((4, 2)), jnp.zeros(4, int)

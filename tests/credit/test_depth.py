@@ -1,4 +1,4 @@
-"""Laws of credit in depth: exact where everything above is open, its definition in between, in chunks of any length."""
+"""Laws of credit in depth: exact if everything above is open, its definition in between."""
 
 from functools import partial
 
@@ -34,7 +34,7 @@ DEEP = ft.ONLINE.with_depth(1)
 
 
 def group_of(path, rows, norm):
-    """Return the group of each row of a parameter: how many recurrences lie below it, its own included."""
+    """Return the group of each row of a parameter: the number of recurrences up to it."""
     name = jax.tree_util.keystr(path, simple=True, separator=".")
     if not name.startswith("blocks."):
         return 0 if name.startswith("encoder.") else D
@@ -43,7 +43,7 @@ def group_of(path, rows, norm):
 
 @partial(jax.jit, static_argnames="norm")
 def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
-    """Return loss and gradient of the sequence: one pass for each group, with all other parameters constants.
+    """Return a sequence's loss and gradient: one pass for each group, all others constants.
 
     In the pass of group j a recurrence differentiates its past if it is one of j … j + depth, and
     takes it as a constant otherwise. `own_only` leaves a module's past through other modules out,
@@ -159,7 +159,7 @@ def test_groups_follow_the_norm(options):
 
 @pytest.mark.full
 def test_what_is_carried_is_the_whole_derivative_of_the_states():
-    """Every path from group j to recurrence m is open, so that their sensitivity is plain autodiff's."""
+    """Every path from group j to recurrence m is open, so the sensitivity is plain autodiff's."""
     network = make_network()
     e = jax.tree.map(jnp.asarray, run_in_chunks(network, ft.ONLINE.with_depth(2), (1, 3, 2))[2].e)
 
@@ -192,7 +192,7 @@ def norm_of(jacobian, m, i):
 
 @pytest.mark.full
 def test_depth_is_what_hybrid_misses_between_chunks():
-    """Within a chunk HYBRID goes through all layers; across chunks through those that its depth says."""
+    """HYBRID goes through all layers within a chunk; across chunks, as deep as its depth says."""
     network, hybrid = make_network(), ft.HYBRID.with_depth(1)
     assert_equal(run_in_chunks(network, hybrid, (1,) * T)[:2], run(network, DEEP)[:2])
     assert_equal(run(network, hybrid)[:2], run(network, ft.BPTT)[:2])

@@ -1,4 +1,4 @@
-"""Credit in depth as it is used: rules, configurations, learners, alignment; `test_depth.py` has its laws."""
+"""Credit in depth in use: rules, configurations, learners, alignment; laws: `test_depth.py`."""
 
 from functools import partial
 
@@ -56,7 +56,7 @@ def test_the_definition_without_depth_is_not_taken_for_one_with():
 
 @pytest.mark.full
 def test_a_learner_updates_and_goes_on_from_a_checkpoint(tmp_path, standard_promotion):
-    """One update for each sequence is that of backpropagation through time; a saved state continues alike."""
+    """One update a sequence equals backpropagation through time; a saved state continues alike."""
     make = partial(ft.Learner, NETWORK, optimizer=optax.sgd(0.1), loss=LOSS)
     online = make(rule=ft.ONLINE.with_depth(D), accumulate=True)
     exact = make(rule=ft.BPTT, whole_sequences=True)

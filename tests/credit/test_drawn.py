@@ -55,7 +55,7 @@ def indicators(network, rule, h, key):
 
 
 def weights_of(found):
-    """Return weights of keys under which every product of indicators has exactly the mean that it has over all keys."""
+    """Return weights of keys that give every product of indicators its mean over all keys."""
     weights = np.linalg.lstsq(found.T, np.ones(found.shape[1]), rcond=None)[0]
     np.testing.assert_allclose(found.T @ weights, 1, atol=1e-10)
     assert np.abs(weights).sum() < 50  # well conditioned

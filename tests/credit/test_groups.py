@@ -1,4 +1,4 @@
-"""Credit in depth for some groups of parameters alone: the definition for these, the rule itself for the others."""
+"""Credit in depth for some groups alone: the definition for them, the rule for the others."""
 
 import dataclasses
 from functools import partial

@@ -1,4 +1,4 @@
-"""Modules are sampled with the probabilities that their weights stand for, for a sequence at a time."""
+"""Modules are sampled with the probabilities of their weights, for a sequence at a time."""
 
 import hypothesis.strategies as st
 import jax

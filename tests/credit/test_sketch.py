@@ -1,4 +1,4 @@
-"""UORO: exact inside a chunk, and right on average, shown by taking the mean over all signs that can be drawn."""
+"""UORO: exact inside a chunk, and right on average over all signs that can be drawn."""
 
 import dataclasses
 from functools import partial
@@ -55,7 +55,7 @@ def keys_of_every_pattern(h):
 
 
 def summed(network, rule, sizes, keys=()):
-    """Return the gradient of the sequence in chunks of these sizes; from `keys` come the signs after each."""
+    """Return the gradient of the sequence in chunks of these sizes; `keys` draw the signs."""
     start, total = 0, 0.0
     carry = ft.init_carry(network, rule)
     for i, size in enumerate(sizes):
@@ -182,7 +182,7 @@ def test_it_learns_and_what_it_carries_is_one_network(network):
 
 @pytest.mark.full
 def test_states_that_stand_still_do_not_repeat_their_signs():
-    """A stream of zeros: with signs from the states alone, the sum over steps would be that of one draw."""
+    """A stream of zeros: with signs from the states alone, all steps would share one draw."""
     network = ft.Network(2, 3, model_size=3, depth=2, cell=CELLS["tanh"], key=jax.random.key(0))
     carry, drawn = ft.init_carry(network, ft.UORO), []
     data = Data(jnp.zeros((1, 2)), jnp.zeros(1, int))

@@ -1,4 +1,4 @@
-"""A run on several devices or in several processes is that on one but for rounding, and survives a lost process."""
+"""Runs on several devices or processes equal one up to rounding, and survive a lost process."""
 
 import json
 import os
@@ -29,7 +29,9 @@ from foretrace.experiment._program import evaluate, learn
 
 config = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
-    network=experiment.NetworkConfig(depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1),
+    network=experiment.NetworkConfig(
+        depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1
+    ),
     steps=12, batch_size=8, log_every=4, evaluate_every=12, align_every=None, checkpoint_every=6,
     validation_sequences=8, final_sequences=8,
 )
@@ -44,14 +46,16 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     config = dataclasses.replace(config, chunk=chunk)
     for devices in (1, 8):
         experiment.train(config, folder / f"{name}-{devices}", devices=devices, show_progress=False)
-    # What it costs to be spread: gradients are added up, in one exchange, and nothing else travels but scores.
+    # The price of devices: gradients are added up in one exchange, and only scores travel else.
     devices = Devices(8, 8)
     task, learner = experiment.build(config, mesh=devices.mesh)
     step = agreeing(partial(learn, config, task, learner, seed=0, shard=devices.shard))
     def exchanges(program, *arguments):
         text = devices.compile(program).lower(*arguments).compile().as_text()
-        return re.findall(r"(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\\(", text)
-    found = exchanges(step, devices.replicate(learner.init()), np.int32(0), devices.gather_flags(False))
+        kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+        return re.findall(rf"({kinds})(?:-start)?\\(", text)
+    state, flags = devices.replicate(learner.init()), devices.gather_flags(False)
+    found = exchanges(step, state, np.int32(0), flags)
     print(json.dumps([name, sorted(set(found)), len(found)]))
 scoring = partial(evaluate, config, task, seed=0, shard=devices.shard)
 scored = exchanges(scoring, devices.replicate(learner.init().network), 2)
@@ -87,7 +91,7 @@ def start(*arguments, **environment):
 
 
 def start_two(*arguments):
-    """Start a run in two processes, as Slurm would on two machines; they meet on the loopback interface alone."""
+    """Start a run in two processes, as Slurm on two machines, over the loopback interface."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])

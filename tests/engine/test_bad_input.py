@@ -1,4 +1,4 @@
-"""Bad input to the core is a clear error that names the argument, what was given and what was expected."""
+"""Bad input to the core is a clear error: argument, given value, expected value."""
 
 import equinox as eqx
 import jax
@@ -75,8 +75,8 @@ def with_value(shape, index, value):
                                                       r"classes.*ignore_label"),
         ({"ys": jnp.array([0, -1, -1, 2])}, ValueError, r"ys holds the label -1 \(2 labels"),
         ({"ys": np.array([0, 2**40, 0, 0])}, ValueError, "ys holds the label 1099511627776"),
-        ({"ys": jnp.zeros(C, int) - 1, "mask": jnp.array([0.0, 1, 0, 0])}, ValueError, r"label -1 "
-                                                                                       r"\(1 labels"),
+        ({"ys": jnp.zeros(C, int) - 1, "mask": jnp.array([0.0, 1, 0, 0])}, ValueError,
+         r"label -1 \(1 labels"),
         ({"loss": "mse"}, TypeError, r"loss='mse' must be a function loss\(output, y\)"),
         ({"loss": lambda output, y: output}, ValueError, r"loss returned an array float64\[3\] for "
                                                          r"one step.*mean"),
@@ -174,7 +174,8 @@ def test_labels_of_steps_that_do_not_count_may_be_anything(network):
         ({"cell": ft.LRU}, TypeError, r"cell=LRU cannot be called as LRU\(4, key=...\) "
                                       r"\(missing.*ft.LRU.factory"),
         ({"cell": eqx.nn.GRUCell}, TypeError, "cell=GRUCell cannot be called.*hidden_size"),
-        ({"cell": lambda size, *, key: eqx.nn.GRUCell(size, size, key=key)}, TypeError, "makes a GRUCell.*FromModule"),
+        ({"cell": lambda size, *, key: eqx.nn.GRUCell(size, size, key=key)}, TypeError,
+         "makes a GRUCell.*FromModule"),
         ({"cell": "lru"}, TypeError, "cell is 'lru', expected a function make"),
         ({"key": 0}, TypeError, r"Network\(key=0\) must be a PRNG key"),
         ({"key": jax.random.split(KEY)}, TypeError, r"Network\(key=an array key<fry>\[2\]\) must "

@@ -1,4 +1,4 @@
-"""`forward` is compiled and checked as `gradient` is; means over steps and targets of whole sequences."""
+"""`forward` is compiled and checked as `gradient`; means over steps, targets of sequences."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""More steps for a run: it ends as one that had them from the beginning, if its rate does not depend on them."""
+"""More steps for a run: it ends as if begun with them, if its rate is independent of them."""
 
 import dataclasses
 import json

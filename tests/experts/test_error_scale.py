@@ -1,4 +1,4 @@
-"""Scales of errors and counts of classes: a new scale or distribution is found, whatever came before."""
+"""Scales of errors and counts of classes follow a new distribution after any history."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Unusual rows are remembered until newer ones come, and cost nothing where there are none, or too many."""
+"""Unusual rows are remembered until newer ones, and cost nothing if absent or too many."""
 
 import jax
 import numpy as np
@@ -74,7 +74,7 @@ def test_experts_of_unusual_rows_learn_nothing_without_them():
 
 
 def cues(delay, count, kind):
-    """A cue every `delay` rows; its label is a bit of the cue before, or whether two bits of that differ."""
+    """A cue every `delay` rows; its label is a bit of the last cue, or whether two differ."""
     draw = np.random.default_rng(0)
     bits = draw.integers(0, 2, (count, 2))
     xs, labels = np.zeros((count * delay, 2)), [None] * (count * delay)

@@ -1,4 +1,4 @@
-"""The mixture as a whole: no prediction knows its label, chunks change nothing, nothing poisons the state."""
+"""The mixture as a whole: no leak of labels, no effect of chunks, no poisoned state."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ FEW = ("baselines", "contexts", "row", "neighbours", "gradient")
 
 
 def packed(shape, xs, labels, slots=None, known=None):
-    """Rows of each slot in their order; labels come `delay` rows of the slot later, where `known`."""
+    """Rows of each slot in their order; labels come `delay` rows of the slot later, if `known`."""
     past, contexts, resolved = {}, [], []
     slots = [0] * len(labels) if slots is None else slots
     for i, (label, slot) in enumerate(zip(labels, slots, strict=True)):

@@ -1,4 +1,4 @@
-"""The network among the experts: what it is to put out, and what its outputs say, are inverse to each other."""
+"""The network among the experts: its targets and the reading of its outputs are inverse."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def in_float64():
 
 
 def seen(last, outputs):
-    """Return features of a row with a last number, in standard deviations, and outputs of the network."""
+    """Return features of a row with a last number, standardised, and outputs of the network."""
     found = new_seen(NUMBERS)._replace(outputs=jnp.atleast_1d(jnp.asarray(outputs, float)))
     return expand(NUMBERS, MAPS, found._replace(labels=found.labels.at[0].set(last)))
 

@@ -1,4 +1,4 @@
-"""Exported files: they compute what the learner computes, hold data only, and errors say what to do."""
+"""Exported files compute as the learner does and hold data only; errors name a remedy."""
 
 import itertools
 import json
@@ -62,7 +62,7 @@ def in_onnxruntime(path):
 
 
 def played(files, run, rows):
-    """Run a graph row by row, by what its header says; return the results of each row and the last state."""
+    """Run a graph row by row, by its header; return each row's results and the last state."""
     header, state = json.loads(files.header.read_text()), load_file(files.state)
     names = [i["name"] for i in header["inputs"]]
     results = []
@@ -106,10 +106,17 @@ RUNTIMES = {"stablehlo": compiled, "onnx": in_onnxruntime}
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule"),
-    fast([("lru", ft.ONLINE), *((name, ft.ONLINE) for name in CELLS if name != "lru"), ("gru", ft.RTRL),
-          ("lru", ft.TRUNCATED), ("lru", ft.ONLINE.with_depth(1))]),
+    fast(
+        [
+            ("lru", ft.ONLINE),
+            *((name, ft.ONLINE) for name in CELLS if name != "lru"),
+            ("gru", ft.RTRL),
+            ("lru", ft.TRUNCATED),
+            ("lru", ft.ONLINE.with_depth(1)),
+        ]
+    ),
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("format", RUNTIMES)
 def test_the_learning_step_is_that_of_the_learner(format, cell, rule, tmp_path):
     learner = make_learner(cell, rule)

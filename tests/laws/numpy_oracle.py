@@ -1,4 +1,4 @@
-"""Forward-mode derivatives of a network in NumPy, by full Jacobians: an oracle that shares no code with foretrace.
+"""Forward-mode derivatives in NumPy by full Jacobians: an oracle without foretrace's code.
 
 Every quantity is a pair of its value (n,) and its Jacobian (n, P) by all P parameters. A recurrent
 layer follows Eq. 12 to 17 of the paper, with `J` the part of dh_t/dh_{t-1} that a rule keeps and
@@ -53,11 +53,13 @@ class Oracle:
         self.parameters, self.depth, self.kept = parameters, depth, RULES[rule]
         ends = np.cumsum([array.size for array in parameters.values()])
         self.count = ends[-1]
-        self.columns = {name: np.arange(end - array.size, end).reshape(array.shape)
-                        for (name, array), end in zip(parameters.items(), ends, strict=True)}  # fmt: skip
+        self.columns = {
+            name: np.arange(end - array.size, end).reshape(array.shape)
+            for (name, array), end in zip(parameters.items(), ends, strict=True)
+        }
 
     def gradient(self, xs, ys, mask, reset, lengths):
-        """Return `sum_t mask_t loss_t` of softmax cross entropy, and its derivative by each parameter, by name."""
+        """Return `sum_t mask_t loss_t` of softmax cross entropy, and its derivatives by name."""
         total, gradient = 0.0, np.zeros(self.count)
         starts = set(np.cumsum([0, *lengths[:-1]]))
         states = [(np.zeros(self._size(layer)), None) for layer in range(self.depth)]
@@ -110,7 +112,7 @@ class Oracle:
         return "blocks.cell.A" in self.parameters
 
     def _before(self, state, layer, starts_episode, starts_chunk):
-        """Return the state before a step, with the columns of its Jacobian that the rule carries to this step."""
+        """Return the state before a step, with the columns of its Jacobian that the rule keeps."""
         h, jacobian = state
         if jacobian is None or starts_episode:
             return np.zeros_like(h) if starts_episode else h, np.zeros(
@@ -145,8 +147,10 @@ class Oracle:
 
     def _lru(self, layer, x, state):
         """Eq. 8, 9 and 12 to 14, with lam, gamma and B as functions of the stored parameters."""
-        own = {name: self._value(f"blocks.cell.{name}", layer)
-               for name in ("nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D")}  # fmt: skip
+        own = {
+            name: self._value(f"blocks.cell.{name}", layer)
+            for name in ("nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D")
+        }
         lam = np.exp(-np.exp(own["nu_log"]) + 1j * np.exp(own["theta_log"]))
         gamma, B, C = (
             np.exp(own["gamma_log"]),

@@ -1,4 +1,4 @@
-"""Laws of the gradient on whole networks, for every cell and rule; `test_cells.py` has those of a cell alone.
+"""Laws of the gradient on whole networks; `test_cells.py` has the laws of a cell alone.
 
 Few programs are compiled: sequences of six steps, chunks of one, two and three, always with a mask
 and resets.
@@ -70,7 +70,7 @@ def single(cell_name):
     ids=str,
 )
 def test_the_gradient_is_its_definition(network, rule):
-    """Each step's error times the sensitivity by full Jacobians, in every layer. (Every pair: in `check_cell`.)"""
+    """Each step's error times the full sensitivity, in every layer. (Every pair: `check_cell`.)"""
     define = jax.jit(partial(gradient_by_definition, rule=rule, loss=LOSS))
     xs, ys, mask, reset = map(jnp.asarray, (XS[0], YS[0], WEIGHTS, RESET))
     value, grads, _ = run(network, rule)
@@ -133,7 +133,7 @@ def test_snap1_is_rtrl_exactly_on_independent_modules(network):
 
 
 def test_hybrid_goes_from_snap1_to_bptt(network):
-    """Chunks of one step are SNAP1 for every cell; a whole sequence is BPTT if modules are independent."""
+    """Chunks of one step are SNAP1 for every cell; a whole sequence of modules is BPTT."""
     _, snap1, _ = run(network, ft.SNAP1)
     _, bptt, _ = run(network, ft.BPTT)
     _, singly, _ = run_in_chunks(network, ft.HYBRID, [1] * T)
@@ -170,7 +170,7 @@ def test_a_reset_makes_two_sequences(network, rule):
 
 @every_case()
 def test_masked_padding_changes_nothing(network, rule):
-    """Steps after the end that do not count: value and gradient are those of the sequence without them."""
+    """Masked steps after the end: value and gradient of the sequence without them."""
     mask = (np.arange(T) < 3).astype(float)
     xs = np.where(mask[:, None] > 0, XS[0], 1e3 * XS[1])
     value, grads, _ = run(network, rule, xs=xs, mask=mask, reset=NONE)
@@ -195,7 +195,7 @@ def test_a_boolean_mask_counts():
 
 
 def test_the_loss_of_a_step_that_does_not_count_may_be_anything():
-    """A target that is not there yet may be NaN; it must not come through the mask as 0 * NaN, nor in the gradient."""
+    """A target may be NaN where it does not count: neither 0 * NaN nor its gradient passes."""
     network = make_network(depth=1)
     mask = np.arange(T) != 2
     runs = []

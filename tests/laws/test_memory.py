@@ -1,4 +1,4 @@
-"""What streaming costs: a carry of fixed size, memory that does not grow, one compilation for each shape."""
+"""Costs of streaming: a carry of fixed size, constant memory, one compilation per shape."""
 
 import equinox as eqx
 import jax
@@ -48,7 +48,7 @@ def temporary_bytes(network, rule, steps, *, carried=True):
 
 @pytest.mark.parametrize("cell_name", CELLS, indirect=True)
 def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell):
-    """For each state dimension of a module: its state, and one sensitivity for each of its coefficients."""
+    """For each state dimension of a module: its state, and a sensitivity per coefficient."""
 
     network = eqx.filter_eval_shape(make_network, make_cell, jax.random.key(0))
 
@@ -70,7 +70,7 @@ def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell):
 
 @pytest.mark.parametrize("cell_name", fast(["lru", "gru"]), indirect=True)
 def test_a_stream_neither_compiles_again_nor_grows(network):
-    """After the first steps: the same program, a carry of the same shapes, no array that stays behind."""
+    """After the first steps: the same program, a carry of the same shapes, no leaked array."""
     xs, ys = np.random.default_rng(0).normal(size=(40, 1, INPUTS)), np.zeros((40, 1), int)
     carry = ft.init_carry(network, ft.ONLINE)
     shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), carry)
@@ -87,7 +87,7 @@ def test_a_stream_neither_compiles_again_nor_grows(network):
 
 @pytest.mark.full
 def test_one_compilation_for_each_shape():
-    """Rules and loss are part of the program; values, resets and where a sequence was cut are not."""
+    """Rules and loss are part of the program; values, resets and cuts of a sequence are not."""
     network = make_lru(state_size=2, model_size=3)
     before = jitted_evaluate._cache_size()
 
@@ -120,7 +120,7 @@ def test_one_compilation_for_each_shape():
 
 @pytest.mark.full
 def test_sensitivities_are_not_stored_over_time():
-    """One copy per step would be T times the carry; a longer chunk must cost about what BPTT stores of it."""
+    """One copy per step would be T carries; a longer chunk may cost what BPTT stores of it."""
     network, steps = make_lru(state_size=32, model_size=32), (32, 256)
     per_step = numbers(ft.init_carry(network, ft.ONLINE).e) * 16 / network.depth
     online = np.diff([temporary_bytes(network, ft.ONLINE, n) for n in steps])[0] / np.diff(steps)[0]
@@ -132,7 +132,7 @@ def test_sensitivities_are_not_stored_over_time():
 
 @pytest.mark.full
 def test_a_streaming_step_needs_a_few_times_its_carry():
-    """No term of it knows of time: temporary memory is bounded by carry, parameters and nothing else."""
+    """No term depends on time: temporary memory is bounded by carry and parameters."""
     network = make_lru(state_size=32, model_size=32)
     held = 16 * numbers(ft.init_carry(network, ft.ONLINE)) + 8 * ft.parameter_count(network)
     assert 0 < temporary_bytes(network, ft.ONLINE, 1) < 2 * held
@@ -143,7 +143,7 @@ def test_a_streaming_step_needs_a_few_times_its_carry():
 
 @pytest.mark.full
 def test_segments_keep_the_memory_of_a_whole_sequence_small():
-    """Sixteen times the steps: what is kept of each is the input, the output and a share of a state."""
+    """Sixteen times the steps: each keeps its input, its output and a share of a state."""
     network = make_lru(16, 32)
 
     def needed(steps, segment):

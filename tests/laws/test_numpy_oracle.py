@@ -1,4 +1,4 @@
-"""The gradient of every plain rule is that of an independent implementation in NumPy, by full Jacobians, to 1e-10."""
+"""Every plain rule's gradient equals an independent one in NumPy, by full Jacobians, to 1e-10."""
 
 import jax
 import numpy as np
@@ -67,7 +67,7 @@ def test_every_plain_rule_has_an_oracle():
 
 @pytest.mark.parametrize(("cell", "depth", "rule", "lengths"), fast(CASES, 3), ids=str)
 def test_the_gradient_is_that_of_the_oracle(cell, depth, rule, lengths):
-    """With weights and an episode that begins in the middle of a chunk, or with none of them, in one program."""
+    """With weights and an episode that begins within a chunk, or without both, in one program."""
     network = make_network(cell, depth)
     for mask, reset in ((WEIGHTS, RESET), (ALL, NONE), (WEIGHTS, np.arange(T) == 3)):
         got = run_in_chunks(network, rule, lengths, mask=mask, reset=reset)

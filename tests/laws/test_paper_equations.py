@@ -50,7 +50,7 @@ def _layers_by_hand(network):
 
 @partial(jax.jit, static_argnames="layer")
 def error_by_hand(network, before, x, h, y, layer):
-    """Return delta, the gradient of one step's loss by the state h of one layer: up from there, at this step alone.
+    """Return delta, the gradient of one step's loss by one layer's state, at this step alone.
 
     `before` are the states of the step before in the layers above, which are constants here.
     """
@@ -87,7 +87,7 @@ def errors_by_hand(network, layer):
 
 
 def lru_gradient_by_hand(network, layer):
-    """Return the gradient of the six stored parameters of one LRU layer's recurrence, and its last sensitivities."""
+    """Return the gradient of one LRU recurrence's six parameters, and the last sensitivities."""
     cell = jax.tree.map(np.asarray, network.block(layer).cell)
     lam = np.exp(-np.exp(cell.nu_log) + 1j * np.exp(cell.theta_log))
     gamma = np.exp(cell.gamma_log)

@@ -98,7 +98,7 @@ class Filter:
         return [m.emit(m.theta, h, x) for m, h in zip(self.modules, self.h[stream], strict=True)]
 
     def features(self, stream, x):
-        """Return F = [1, x, emitted]: the first outputs of a cell's modules, then the second ones."""
+        """Return F = [1, x, emitted]: the first outputs of a cell's modules, then the second."""
         found, at = [], 0
         emitted = self.emitted(stream, x)
         for cell in self.network.layers[0]:

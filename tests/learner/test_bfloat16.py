@@ -1,4 +1,4 @@
-"""Sensitivities in bfloat16 between calls: right on average, in half the memory, exact in what is resumed."""
+"""Sensitivities in bfloat16 between calls: right on average, half the memory, exact resume."""
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ def test_other_states_give_other_noise_and_the_same_give_the_same():
 
 
 def test_no_two_numbers_share_their_noise():
-    """Neither the leaves of a sensitivity, nor the rows of a leaf: else their errors would add up, not cancel."""
+    """Neither leaves nor rows share noise, since their errors would add up, not cancel."""
     values = jnp.asarray(np.random.default_rng(0).normal(size=1000))
     rows = jnp.broadcast_to(values, (3, 1000))
     found = rounded(Carry(jnp.asarray([0.3 + 0.1j]), {"one": rows, "two": rows})).e

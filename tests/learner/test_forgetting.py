@@ -1,4 +1,4 @@
-"""The watch over a loss: a level that was held and lost is told once; noise, jumps and slow learning are not."""
+"""The watch over a loss reports a lost level once, and no noise, jumps or slow learning."""
 
 import json
 import warnings

@@ -130,7 +130,7 @@ def test_a_chunk_gives_what_its_rows_give(lengths):
 def test_the_update_is_textbook_gauss_newton_on_the_parameters_of_each_node(
     nodes, size, rows, outputs
 ):
-    """Information adds up, U'^-1 = U^-1 + J^T N^-1 J; the uncertainty of other nodes is noise, in N."""
+    """Information adds up, U'^-1 = U^-1 + J^T N^-1 J; N holds other nodes' uncertainty."""
     random = np.random.default_rng(1)
     optimizer = ft.kalman(
         process_noise=0.0, warmup=0, prior=1e9, autocorrelation=False, measurement_noise=0.5
@@ -170,7 +170,7 @@ def test_a_node_that_nothing_reads_does_not_move():
 
 @pytest.mark.parametrize("size", [1e2, 1e4, 1e7])
 def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32(size):
-    """A module that never forgets: outputs depend on it in nearly one direction, above all noise."""
+    """A module that never forgets: outputs depend on it in one direction, above all noise."""
     with jax.enable_x64(False):
         optimizer = ft.kalman(warmup=0)
         J = size * (1 + 1e-3 * RANDOM.normal(size=(3, 1, 1))) * RANDOM.normal(size=(2, 5))
@@ -196,7 +196,7 @@ def blocks(cell):
 
 @pytest.mark.parametrize("name", fast(list(CASES), 2))
 def test_with_a_fixed_scaled_identity_the_step_is_the_gradient_step_of_the_rule(name):
-    """U = u I and one output: delta = -u / A * gradient, that of `ft.gradient` from the same carry."""
+    """U = u I and one output: delta = -u / A * gradient, `ft.gradient`'s from the same carry."""
     make, rule = CASES[name]
     network = make()
     optimizer = ft.kalman(warmup=0, state_correction=None, prior=0.01)
@@ -481,7 +481,7 @@ def test_a_negative_weight_is_refused():
 @pytest.mark.full
 @pytest.mark.parametrize("labels", [200_000])
 def test_many_nearly_equal_features_leave_covariances_positive_in_float32(labels):
-    """Latches that are full say nearly the same: directions far below the rounding of the largest."""
+    """Full latches are nearly equal: directions far below the rounding of the largest."""
     with jax.enable_x64(False):
         head, optimizer = ft.heads.least_squares(), ft.kalman(warmup=0, delay=50)
         mix = jax.random.normal(jax.random.key(1), (3, 40))

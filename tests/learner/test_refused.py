@@ -106,7 +106,7 @@ def test_a_state_with_a_key_of_another_kind_is_its_own():
 
 @pytest.mark.parametrize(("accumulate", "dropout"), fast([(True, 0.0), (False, 0.5)]))
 def test_a_refused_call_that_ends_a_sequence_ends_it_all_the_same(accumulate, dropout):
-    """The next sequence meets nothing of the one that ended: neither its carry nor its summed gradient."""
+    """The next sequence gets nothing of the ended one: neither its carry nor its gradient."""
 
     def loss(output, y):
         return jnp.where(y[0] > 1e6, jnp.nan, LOSS(output, y))
@@ -151,7 +151,7 @@ def test_a_prediction_that_overflows_leaves_the_carry_as_it_was(sensitivity):
 
 
 def overflowing(**options):
-    """Return a learner, and inputs under which the state h is finite, and its derivative h x by a weight is not."""
+    """Return a learner and inputs with a finite state h and an infinite derivative by a weight."""
     network = ft.Network(
         2, 1, model_size=4, depth=1, cell=CELLS["rglru"], norm="none", key=jax.random.key(0)
     )

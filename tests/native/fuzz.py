@@ -1,4 +1,6 @@
-"""Rows of any bytes for models in C: `python tests/native/fuzz.py --minutes 20`, with clang's libFuzzer and sanitizers.
+"""Rows of any bytes for models in C, with clang's libFuzzer and sanitizers.
+
+`python tests/native/fuzz.py --minutes 20` runs them.
 
 `fuzz.c` says what is checked. The minutes are shared among the models of
 `benchmarks.engine.native_parity`.
@@ -51,7 +53,7 @@ static void copy_reals(const model *ctx, real *to)
 
 
 def write(learner, target, folder):
-    """Write model.c, model.h and image.h: how the state lies in a context, what is learned before what is carried."""
+    """Write model.c, model.h and image.h: the layout of a state, learned before carried."""
     graph = learning_graph(learner, None, target)
     program = learning_program(learner, "model", None, graph)
     real, y = graph.data["x"].dtype, graph.data["y"]

@@ -1,4 +1,4 @@
-"""The step in C computes what the learner computes, changes nothing when it refuses, and says what it cannot do."""
+"""The step in C equals the learner's, changes nothing when refusing, and names its limits."""
 
 import json
 import shutil
@@ -67,7 +67,7 @@ def assert_close(ours, theirs, tolerance=1e-9):
 
 @pytest.fixture
 def assert_follows(benchmark):
-    """Return a function that compares results and state with `Learner.step`, over rows of every kind."""
+    """Return a function that compares results and state with `Learner.step` on many rows."""
     parity = benchmark("engine.native_parity")
 
     def check(learner, classes=False, rows=120):

@@ -1,4 +1,4 @@
-"""The network is the paper's: its size, its variants, its dropout; and its programs do not grow with depth."""
+"""The network is the paper's in size, variants and dropout; programs do not grow with depth."""
 
 from functools import partial
 
@@ -27,15 +27,43 @@ SMALL = partial(ft.Network, 2, 3, model_size=4, cell=LRU, key=KEY)
 @pytest.mark.parametrize(
     ("count", "make"),
     [
-        (268_430, partial(ft.Network, 8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64))),
-        (267_956, partial(ft.Network, 8, 14, model_size=146, depth=4, cell=ft.LinearRNN.factory(state_size=64))),
-        (269_488, partial(ft.Network, 8, 14, model_size=134, depth=1, cell=GRU, glu=False, readout_size=1072)),
+        (
+            268_430,
+            partial(ft.Network, 8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64)),
+        ),
+        (
+            267_956,
+            partial(
+                ft.Network, 8, 14, model_size=146, depth=4, cell=ft.LinearRNN.factory(state_size=64)
+            ),
+        ),
+        (
+            269_488,
+            partial(
+                ft.Network, 8, 14, model_size=134, depth=1, cell=GRU, glu=False, readout_size=1072
+            ),
+        ),
         (270_011, partial(ft.Network, 8, 14, model_size=91, depth=4, cell=GRU)),
-        (1_063_178, partial(ft.Network, 20, 10, model_size=256, depth=4, cell=ft.LRU.factory(state_size=128))),
-        (1_068_086, partial(ft.Network, 3, 10, model_size=294, depth=4, cell=ft.LinearRNN.factory(state_size=128))),
+        (
+            1_063_178,
+            partial(
+                ft.Network, 20, 10, model_size=256, depth=4, cell=ft.LRU.factory(state_size=128)
+            ),
+        ),
+        (
+            1_068_086,
+            partial(
+                ft.Network,
+                3,
+                10,
+                model_size=294,
+                depth=4,
+                cell=ft.LinearRNN.factory(state_size=128),
+            ),
+        ),
     ],
     ids=["copy-lru", "copy-linear", "copy-gru-1", "copy-gru-4", "listops-lru", "scifar-linear"],
-)  # fmt: skip
+)
 def test_parameter_counts_are_the_published_ones(count, make):
     shapes = jax.eval_shape(lambda: make(key=KEY))
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
@@ -139,7 +167,7 @@ def test_the_gradient_is_its_definition_wherever_the_norm_stands(norm):
 
 @pytest.fixture(scope="module")
 def memoryless():
-    """Return a network with dropout whose cells pass on `D * x`, so that equal inputs have equal outputs."""
+    """Return a network with dropout whose cells pass on `D * x`: equal inputs, equal outputs."""
     network = SMALL(depth=2, dropout=0.5)
     zeros = jnp.zeros_like(network.blocks.cell.B_re)
     return eqx.tree_at(lambda n: (n.blocks.cell.B_re, n.blocks.cell.B_im), network, (zeros, zeros))

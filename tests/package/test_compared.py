@@ -1,4 +1,4 @@
-"""The page that compares on streams, what it is made from, and the rolling window that it compares with."""
+"""The page that compares on streams, its sources, and the rolling window in it."""
 
 import importlib
 import importlib.machinery
@@ -127,7 +127,7 @@ def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
 @pytest.mark.program
 @pytest.mark.parametrize(("reach", "chunk"), [(6, 2), (8, 4), (2, 4)])
 def test_the_rolling_window_is_backpropagation_through_its_last_steps(benchmark, reach, chunk):
-    """Held parameters: the gradient of the newest label through `reach` steps from the state before them."""
+    """Fixed parameters: the newest label's gradient through `reach` steps from the state before."""
     rolling = benchmark("rolling")
     cell = ft.LRU.factory(state_size=3)
     network = ft.Network(2, 3, model_size=4, depth=2, cell=cell, key=jax.random.key(0))

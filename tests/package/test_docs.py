@@ -1,4 +1,4 @@
-"""What the documentation says is run: every docstring example, and the Python of README and docs."""
+"""The documentation runs: every docstring example, and the Python of README and docs."""
 
 import doctest
 import importlib
@@ -93,7 +93,7 @@ def test_most_modules_have_an_example():
 
 @pytest.mark.parametrize("page", slower(PAGES, {*DEAR, *HOWTO}))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
-    """The blocks of a page are one program, as a reader would type them (titled blocks are excerpts, not programs)."""
+    """A page's blocks are one program, as a reader would type them. Titled blocks are excerpts."""
     if page == "docs/streams.md":
         pytest.importorskip("sktime", reason="pip install 'foretrace[sktime]'")
     monkeypatch.chdir(tmp_path)
@@ -152,7 +152,7 @@ def test_every_page_is_one_click_from_the_front_page():
 
 
 def anchors(page):
-    """Return the names of the headings of a page, as the site makes them, and the names of the API on it."""
+    """Return the names of a page's headings, as the site makes them, and of the API on it."""
     slugify = pytest.importorskip("markdown").extensions.toc.slugify
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     found = {

@@ -159,7 +159,7 @@ MACHINES = {
 
 @pytest.fixture(scope="module")
 def microcontroller(tmp_path_factory):
-    """Return the folder of the example with its C files, and the outputs that JAX has after 100 rows."""
+    """Return the folder of the example's C files, and JAX's outputs after 100 rows."""
     folder = tmp_path_factory.mktemp("examples") / "microcontroller"
     shutil.copytree(FOLDER / "microcontroller", folder)
     shutil.copy(FOLDER / "sensors.csv.gz", folder.parent)

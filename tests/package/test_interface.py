@@ -102,7 +102,8 @@ def test_files_stay_small_and_annotations_stay_checked():
 
 def test_fixed_names_exist():
     names = """
-    Network LRU LinearRNN GRU ElementwiseLSTM MinGRU MinLSTM RGLRU S5 SelectiveSSM RTU IndRNN LIF SetReset Rotation
+    Network LRU LinearRNN GRU ElementwiseLSTM MinGRU MinLSTM RGLRU S5 SelectiveSSM RTU IndRNN LIF
+    SetReset Rotation
     FromModule init_carry gradient Learner losses save load testing alignment export to_torch
     RESERVOIR SPATIAL TRUNCATED SNAP1 ONLINE RTRL HYBRID BPTT AbstractCell
     """

@@ -1,4 +1,4 @@
-"""The benchmark suite: its page, every task for two batches, and windows of several streams with episodes."""
+"""The benchmark suite: its page, every task for two batches, and windows with episodes."""
 
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def test_nothing_moves_without_a_label(benchmark):
 
 @pytest.mark.full
 def test_windows_of_streams_side_by_side_are_the_mean_and_an_episode_starts_afresh(benchmark):
-    """Held parameters; a window that begins before an episode has the gradient of the episode alone."""
+    """Fixed parameters; a window across an episode's begin has the episode's gradient alone."""
     rolling = benchmark("rolling").Rolling
     network = ft.Network(
         2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)

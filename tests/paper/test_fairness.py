@@ -1,4 +1,4 @@
-"""What the page on the reproduction says of each number: guessing, test data, the search, the tree it came from."""
+"""The reproduction's context of each number: guessing, test data, search, tree."""
 
 import dataclasses
 import math

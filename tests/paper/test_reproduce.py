@@ -1,4 +1,4 @@
-"""An experiment ends with the same records however often it is stopped, and reports them beside the paper's numbers."""
+"""An experiment ends with equal records however often it stops, beside the paper's numbers."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def whole(tmp_path_factory, default_promotion):
 
 
 def comparable(folder):
-    """Return records without what differs from run to run: times, memory, and how the runs were packed."""
+    """Return records without the values that differ between runs: times, memory, packing."""
     changing = ("seconds", "peak_memory_mib", "surroundings", "runs_in_program")
     found = [
         {k: v for k, v in record.items() if k not in changing} for record in read_records(folder)
@@ -195,7 +195,7 @@ def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path, whole):
 
 @pytest.mark.full
 def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
-    """Each with its own initial network and data; and the best network on validation is kept, not the last."""
+    """Each has its own initial network and data; the best network on validation is kept."""
     members = (SeedAndRate(0, 1e-2), SeedAndRate(1, 1e-2))
     monkeypatch.setattr(_vmapped_runs, "one_after_another", lambda device: False)
     batched = RunBatch(CONFIG, members)

@@ -76,7 +76,7 @@ def test_every_method_is_the_plain_loop(length, is_complex, varying, resets, see
 @pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
 def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
-    """The platform's method is what a backward pass takes; here each of them, whatever the platform."""
+    """The platform's method is the default of a backward pass; here each method is tried."""
     monkeypatch.setattr(_scan, "platform_method", lambda: method)
     a, b, h, starts, deltas = draw(0, 5, is_complex=True, varying=True, resets=True)
     _, pull = jax.vjp(lambda a, b, h: linear_scan(a, b, h, starts), a, b, h)

@@ -1,4 +1,4 @@
-"""The scan of a step has the derivative that autodiff finds of the loop written out, and runs forward once."""
+"""A step's scan has the derivative of the written-out loop, and runs forward once."""
 
 from functools import partial
 

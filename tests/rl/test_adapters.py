@@ -1,4 +1,4 @@
-"""Environments of other libraries, where these are installed; and what the adapters say if one does not fit."""
+"""Environments of other libraries, if installed, and the adapters' messages for unfit ones."""
 
 import jax
 import numpy as np
@@ -30,7 +30,7 @@ class Space:
 
 
 class Corridor:
-    """An environment with the interface of gymnasium: truncated after three steps, terminated by the last of ten."""
+    """A gymnasium interface: truncated after three steps, terminated by the last of ten."""
 
     observation_space, action_space = Space(shape=(1, 2)), Space(n=2)
 

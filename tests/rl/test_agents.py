@@ -45,7 +45,7 @@ def start(observation=OBSERVATIONS[0]):
 def episode(
     agent, state, observations=OBSERVATIONS, rewards=REWARDS, *, terminated=True, discounts=None
 ):
-    """Run an episode and the first step of the next; return the actions, the state and the last information."""
+    """Run an episode and the next one's first step; return actions, state and last information."""
     actions, brought = [], start(observations[0])
     for t in range(T):
         action, state, _ = agent.step(state, brought)
@@ -95,7 +95,7 @@ EXACT = [
 
 
 def exact_part(rule, grads):
-    """Return the gradients that a rule gives exactly: without credit in depth, all but those in front of the cell."""
+    """Return the gradients that a rule gives exactly: without depth, all but before the cell."""
     return (
         grads if rule.credit is not None else (grads.blocks.cell, grads.blocks.glu, grads.decoder)
     )
@@ -107,7 +107,7 @@ def exact_part(rule, grads):
 def test_the_updates_of_an_episode_are_the_gradient_of_its_value_loss(
     cell, depth, rule, trace_decay, terminated
 ):
-    """With frozen parameters: the sum of -delta * z is the gradient of 1/2 (G - v)^2, with the return G constant."""
+    """Frozen parameters: the sum of -delta * z is the gradient of 1/2 (G - v)^2, G constant."""
     network, discounts = make_network(1, cell, depth), np.array([1.0, 0.5, 0.0, 1.0, 0.8])
     options = {
         "rule": rule,
@@ -391,7 +391,7 @@ def refused(agent, state, *brought):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("first", [True, False])
 def test_an_episode_ends_though_the_next_observation_is_refused(first, compiled):
-    """The last reward of the episode is still learned from, and the rewards behind the gap are left out."""
+    """The episode's last reward is still learned from; rewards behind the gap are left out."""
     agent = rl.Agent(make_network(1), rl.ValuePrediction(), rule=ft.ONLINE, optimizer=summing())
     state, ended = agent.init(), ()
     if not first:
@@ -511,7 +511,7 @@ def test_every_rule_runs_in_a_batch(rule):
 
 
 def frozen(method, **options):
-    """Return an agent whose optimiser adds gradients up, so that what it has learned can be read."""
+    """Return an agent whose optimiser sums gradients, so that learning can be read."""
     defaults = {"rule": ft.ONLINE, "discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
     outputs = 2 if isinstance(method, rl.QLearning) else 1
     return rl.Agent(make_network(outputs), method, **(defaults | options))
@@ -519,7 +519,7 @@ def frozen(method, **options):
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_refused_observation_joins_no_two_steps(compiled):
-    """Within an episode, the steps before and after it are learned from as if the stream had a gap there."""
+    """Within an episode, steps around it are learned as if the stream had a gap there."""
     agent = frozen(rl.ValuePrediction())
     step = jax.jit(agent.step) if compiled else agent.step
     _, state, _ = agent.step(agent.init(), start())
@@ -566,7 +566,7 @@ def test_the_end_of_one_stream_survives_a_refused_step_of_a_batch():
 
 
 def test_sarsa_bootstraps_a_cut_episode_by_the_action_that_its_policy_would_choose():
-    """With an epsilon of 1 it is random, so the mean over draws is that of the actions, and not the best of them."""
+    """With an epsilon of 1 it is random, so the mean over draws is the mean over actions."""
     found = {}
     for on_policy in (True, False):
         agent = frozen(rl.QLearning(1.0, on_policy=on_policy))

@@ -1,4 +1,4 @@
-"""An agent that acts without learning: episodes, greedy or sampled, and a state that stays as it was."""
+"""An agent that acts without learning: episodes, greedy or sampled, and a constant state."""
 
 import dataclasses
 
@@ -64,7 +64,7 @@ def learned(agent, environment, steps=20):
 
 @dataclasses.dataclass(frozen=True)
 class Counting:
-    """Action 1 ends the episode, and so does the step `length`; the reward is the number of the step."""
+    """Action 1 or the step `length` ends the episode; the reward is the number of the step."""
 
     length: int = 5
     observation_size = 2

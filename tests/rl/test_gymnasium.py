@@ -36,7 +36,7 @@ class Space:
 
 
 class Walk:
-    """A random walk from a seed: the reward is the place; ends at five, and never in time if told."""
+    """A random walk from a seed: the reward is the place; ends at five, or never if asked."""
 
     def __init__(self, *, last=5, action_space=None, **wrong):
         self.observation_space, self.action_space = Space(shape=(1, 2)), action_space or Space(n=2)
@@ -80,7 +80,7 @@ def make_agent(inputs, actions, **options):
 
 
 def test_a_state_brings_any_copy_to_the_same_place():
-    """Episodes in turn, from states in the middle, and in another process: the same as one after another."""
+    """Episodes in turn, from states in the middle, and in another process: equal results."""
     walk, actions = Walk(), [0, 1, 1, 0, 1]
     environment = _gymnasium.as_environment(walk)
     check_environment(environment)

@@ -1,4 +1,4 @@
-"""Environments of which the agent sees less, later or with noise: all else is as in the wrapped environment."""
+"""Environments observed partly, later or with noise: all else as in the wrapped one."""
 
 import jax
 import jax.numpy as jnp

@@ -12,7 +12,7 @@ PPO |= {"environments": 4, "rollout": 8, "epochs": 1, "steps": 1600, "seeds": [0
 
 
 def traces(agent, steps=7, done=2):
-    """Return the trace after each step of a stream with one end of an episode, without an update."""
+    """Return the trace after each step of a stream with one end of an episode, no updates."""
     draw, state, found = np.random.default_rng(0), agent.init(jax.random.key(0)), []
     brought = {"first": True}
     for t in range(steps):
@@ -25,7 +25,7 @@ def traces(agent, steps=7, done=2):
 @pytest.mark.full
 @pytest.mark.parametrize("entropy", [0.0, 0.1])
 def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
-    """With credit at the full depth the online rule is exact, and so is a window that holds the episode."""
+    """At full credit depth the online rule is exact, and so is a window over the episode."""
     make = ft.LRU.factory(state_size=3)
     network = ft.Network(2, 3, model_size=4, depth=1, cell=make, key=jax.random.key(1))
     method, options = (

@@ -1,4 +1,4 @@
-"""A file of numbers as a stream: what is predicted, what is known of it, and what the command says."""
+"""A file of numbers as a stream: predictions, known values, and the command's output."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Prediction intervals: coverage under drift, outliers and late labels; nested; nothing learned from nothing; JSON."""
+"""Prediction intervals: coverage under drift, outliers, late labels; nested; saved as JSON."""
 
 import json
 
@@ -29,7 +29,7 @@ def errors_of(kind, count=4000):
 
 
 def follow(errors, delay, coverage=0.9):
-    """Return whether each error was inside, with margins from before its label, `delay` rows late."""
+    """Return whether each error was inside, with margins from before its label, `delay` late."""
     intervals, waiting, inside = Intervals(1, coverage), [], []
     for i in range(len(errors) + delay):
         if i < len(errors):

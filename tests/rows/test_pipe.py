@@ -1,4 +1,4 @@
-"""Standard input that is read by one process after another: no byte is lost, no torn row is read."""
+"""Standard input read by one process after another: no lost byte, no torn row."""
 
 import gzip
 import io
@@ -228,7 +228,7 @@ def test_a_pipe_with_rows_to_be_skipped_goes_on_anywhere_as_if_it_were_one(kinds
 
 
 def _rows_of(stream, count=None, state=None, bad=0):
-    """Return the pipe that was read, in blocks of 64 bytes, and the first rows with their positions."""
+    """Return the pipe after reading in blocks of 64 bytes, and its first rows with positions."""
     source, file = Source("-", "csv", bad_rows="skip", hand_on=True), io.BytesIO(stream)
     pipe = source.pipe
 

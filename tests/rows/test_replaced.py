@@ -1,4 +1,4 @@
-"""A file that is read on from a position: the rows before it are those that were read, or the file is refused."""
+"""A file read on from a position: the rows before are unchanged, or the file is refused."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Running statistics: a new level or scale is accepted after a few rows, whatever came before it."""
+"""Running statistics accept a new level or scale after a few rows, after any history."""
 
 import json
 
@@ -11,7 +11,7 @@ from foretrace._rows.running import MEMORY, NEW_LEVEL, NEW_SCALE, SETTLED, Momen
 
 BOUND = 10.0
 FEW = NEW_LEVEL + SETTLED
-"""Rows after which every statistic has followed a new level, wherever it begins and however far it lies."""
+"""Rows after which every statistic has followed a new level, anywhere and at any distance."""
 
 NOISE = np.random.default_rng(0).normal(size=NEW_SCALE + FEW)
 

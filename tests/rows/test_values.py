@@ -1,4 +1,4 @@
-"""What a value means: missing, a number, a time, a class; and columns whose first value is missing."""
+"""Meaning of values: missing, number, time, class; columns with a missing first value."""
 
 import datetime
 import itertools
@@ -94,7 +94,7 @@ def test_any_kind_of_nothing_is_encoded_as_missing(kind, data):
 
 @given(data=st.data())
 def test_the_kind_is_that_of_the_first_value_that_is_there(data):
-    """Whatever was missing before, in any column and at any row: the rows behind it are encoded alike."""
+    """After any missing values, in any column and row, the rows behind are encoded alike."""
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
     late = [data.draw(st.lists(missing, max_size=4)) for _ in kinds]
     values = [data.draw(st.lists(VALUES[kind], min_size=3, max_size=3)) for kind in kinds]

@@ -1,4 +1,4 @@
-"""Rules as text: every rule of the package comes back from its text, and another text is refused."""
+"""Rules as text: every rule comes back from its text, and other texts are refused."""
 
 import dataclasses
 

@@ -127,7 +127,7 @@ def test_a_truncated_file_is_a_clear_error(tmp_path):
 
 
 def test_a_flipped_bit_anywhere_is_found(tmp_path):
-    """Every bit of the header counts, as every bit of an array does: positions and running means are in there."""
+    """Every bit counts, of the header as of arrays: it holds positions and running means."""
     path = tmp_path / "state"
     arrays = {"weight": np.arange(60, dtype=np.float32), "key": jax.random.key(3)}
     ft.save(path, arrays, extra={"position": 1234567, "means": {"temperature": 21.5}, "note": "é"})

@@ -10,7 +10,7 @@ from foretrace._runs.signals import Uninterrupted
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_is_an_error():
-    """Python's own handler: a process in the background of a shell ignores Ctrl-C from its start."""
+    """Python's own handler: a shell's background process ignores Ctrl-C from its start."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

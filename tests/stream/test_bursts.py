@@ -1,4 +1,4 @@
-"""A thousand rows of rubbish in the middle of a stream: nothing is poisoned, and what was learned is still there."""
+"""A thousand rows of rubbish within a stream: nothing is poisoned or forgotten."""
 
 import numpy as np
 import pytest

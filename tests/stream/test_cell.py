@@ -1,4 +1,4 @@
-"""The recurrent layer of a stream's network, by name: the names, resumed runs, estimators, and what is refused."""
+"""A stream's recurrent layer by name: names, resumed runs, estimators, refusals."""
 
 import dataclasses
 

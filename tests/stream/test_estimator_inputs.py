@@ -205,7 +205,7 @@ def test_no_feature_of_the_first_row_is_dropped():
 
 
 def test_wide_rows_are_learned_as_with_enough_room():
-    """The class is the sign of the last of 57 columns, which a default of 64 inputs had no room for."""
+    """The class is the sign of the last of 57 columns, beyond the first 64 inputs."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 57))
     model, right = stream.Classifier(model=ModelConfig(experts=("row", "gradient"))), 0

@@ -1,4 +1,4 @@
-"""A new level: the mixture follows it as the last value does, and what is predicted is what is scored."""
+"""A new level: the mixture follows as the last value does; predictions are the scored ones."""
 
 import numpy as np
 import pytest

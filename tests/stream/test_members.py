@@ -1,4 +1,4 @@
-"""Many streams that share a network: each remembers as if it were alone, and all learn as one batch."""
+"""Many streams share a network: each remembers as if alone, and all learn as one batch."""
 
 import json
 
@@ -119,7 +119,7 @@ def shared(state):
 
 
 def orders():
-    """Groups of distinct members, in any order: 0 1 2 is a full step, 1 a step with two missing rows."""
+    """Groups of distinct members in any order: 0 1 2 is a full step, 1 has two missing rows."""
     return st.lists(
         st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True),
         max_size=STEPS,
@@ -414,7 +414,7 @@ OPTIONS = [("classes", {"delay": 2}), ("classes", {}), ("numbers", {"horizon": 2
 
 @pytest.mark.parametrize(("kind", "options"), OPTIONS)
 def test_labels_and_last_targets_are_those_of_the_member(kind, options):
-    """Rows of the others come in between: labels, contexts and inputs are those of a member alone."""
+    """Between rows of others, labels, contexts and inputs are as for a member alone."""
     together, alone = (
         MemberLabels(make_labels(kind, **options), SlotTable(2)),
         {name: make_labels(kind, **options) for name in "ab"},

@@ -1,4 +1,4 @@
-"""A run on a stream of many members: exact resume, resets, answers, counts, and clear errors; and in river."""
+"""A run on many members: exact resume, resets, answers, counts, clear errors; in river."""
 
 import copy
 import pickle
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Rows of five sensors in turns of random length, one of them without a name; episodes of random length."""
+    """Rows of five sensors in turns of random length, one without a name; random episodes."""
     folder, rng = tmp_path_factory.mktemp("members"), np.random.default_rng(1)
     rows = [
         row
@@ -92,7 +92,7 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
 
 @pytest.mark.full
 def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
-    """Rows of one member, by its name or without: the same network, and the same memory in its place."""
+    """One member's rows, with or without its name: the same network, and the same memory."""
     options = {"target": "z", "task": "regression", "reset": "start", **TINY}
     follow(
         StreamConfig(str(files / "alone.csv"), **options), tmp_path / "alone", show_progress=False

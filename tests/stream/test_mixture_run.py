@@ -1,4 +1,4 @@
-"""Runs and estimators at their default, the mixture of experts: exact resumption, no leak, members, its report."""
+"""Runs and estimators at their default, the mixture: exact resume, no leak, members, report."""
 
 import copy
 import dataclasses

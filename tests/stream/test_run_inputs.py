@@ -1,4 +1,4 @@
-"""What the rows of a file hold: labels as they are, columns that begin empty, and targets that are no numbers."""
+"""Content of a file's rows: labels, columns that begin empty, targets without numbers."""
 
 import json
 
@@ -18,7 +18,7 @@ LABELS = [1, 1.0, True, "1", "", None, 0, False, 0.0, "?", "none", " ", "-"]
 
 
 def run(path, rows, **options):
-    """Return directory, last record and saved state of a run over rows of JSON or, as texts, of CSV."""
+    """Return directory, last record and saved state of a run over JSON rows or CSV texts."""
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:

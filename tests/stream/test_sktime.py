@@ -1,4 +1,4 @@
-"""The estimator of sktime: its own checks, one stream bit for bit, overlaps, intervals, harmless errors."""
+"""The estimator of sktime: its own checks, one stream bit for bit, overlaps, intervals."""
 
 import pickle
 import warnings

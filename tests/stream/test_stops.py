@@ -1,4 +1,4 @@
-"""A run that ends anywhere, by a kill or an error, and what `resume` makes of each state of its directory."""
+"""A run that ends anywhere, by a kill or an error, and the effect of `resume` after it."""
 
 import dataclasses
 import io

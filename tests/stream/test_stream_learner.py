@@ -68,7 +68,7 @@ class Alone:
 
 
 def run(model, xs, ys, mask=None, learner=None):
-    """Feed chunks; the labels of chunk j come with chunk j + waits. Return the last state and all outputs."""
+    """Feed chunks, with chunk j's labels at chunk j + waits; return last state and outputs."""
     learner = learner or Alone(model)
     state, found, size = learner.init(), [], model[1].chunk
     empty = np.zeros(size) if model[1].classes else np.zeros((size, model[1].outputs))
@@ -393,7 +393,7 @@ def test_scores_by_hand():
 
 @pytest.mark.full
 def test_the_recurrence_learns_at_its_own_factor_of_the_rate():
-    """With a factor of 0 the eigenvalues stay, which a reach of many rows needs: a phase turns k times over k rows."""
+    """A factor of 0 keeps the eigenvalues, which a long reach needs: phases turn k-fold."""
     xs, ys = rows(8)
     first = Alone(make_model(3, 4, classes=True, **TINY)).init().learner.network.blocks.cell
     moved = {}

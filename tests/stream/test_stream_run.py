@@ -37,7 +37,7 @@ COUNT = 400
 
 
 def table():
-    """Rows with numbers, categories, times, gaps and bad values; the class is that of three rows before."""
+    """Rows with numbers, categories, times, gaps, bad values; the class of three rows before."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(COUNT):
@@ -78,7 +78,7 @@ def state(run_dir):
 
 
 def records(run_dir):
-    """Return the lines without what depends on the machine; of results only the last, as the others were on the way."""
+    """Return the record's lines without the machine's values, and of results only the last."""
     machine = ("seconds", "rows_per_second", "resident_mib", "microseconds")
     lines = [
         {k: v for k, v in r.items() if k not in machine}

@@ -1,4 +1,4 @@
-"""Threads that share an estimator: no call fails, and the result is that of the calls in some order."""
+"""Threads that share an estimator: no call fails; the result is that of some order."""
 
 import copy
 import pickle

@@ -343,7 +343,7 @@ def test_what_is_no_number_never_wins(begun, monkeypatch, score, value):
 def test_a_trial_that_another_worker_begins_at_the_same_time_has_not_failed(
     begun, monkeypatch, begins
 ):
-    """A worker whose sweep was killed goes on until it notices, and the sweep that goes on has its own."""
+    """A worker of a killed sweep goes on until it notices; the resumed sweep has its own."""
     train, calls = experiment.train, []
     asked = Sweep(SMALL, grid=("optimizer.learning-rate=1e-3",))
     study, worker = begun(asked)

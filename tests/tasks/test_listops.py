@@ -32,7 +32,7 @@ def sequences(arrays):
 
 
 def value(symbols):
-    """Evaluate by descending into the tokens; nothing in common with the package's evaluation from the leaves up."""
+    """Evaluate by descending into the tokens, unlike the package, which goes up from leaves."""
     rest = iter(SYMBOLS[symbol] for symbol in symbols)
 
     def expression(token):
@@ -63,7 +63,7 @@ def test_values_are_right(generated):
 
 
 def test_lengths_and_shares_are_those_of_the_specification(generated):
-    """Within five standard errors of a thousand rows; tokens of a row hang together, so theirs are wider."""
+    """Within five standard errors of a thousand rows; tokens of a row are dependent, so wider."""
     lengths = np.diff(generated["offsets"])
     assert lengths.min() > 500 and lengths.max() < 2000
     assert abs(lengths.mean() - 1035) < 5 * lengths.std() / ROWS**0.5

@@ -1,4 +1,4 @@
-"""Sequences of one's own: what a file may hold, what is held out, and errors that name what is wrong with it."""
+"""Sequences of one's own: contents of a file, held-out shares, errors that name faults."""
 
 import dataclasses
 import re
