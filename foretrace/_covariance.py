@@ -41,6 +41,27 @@ def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "
     return found.T.reshape(V.shape)
 
 
+def resolved(
+    weights: Float[Array, "B"], variances: Float[Array, "B"], size: int
+) -> Float[Array, "B"]:
+    """Return weights of rows, none so large that rounding hides what the rows leave of a variance.
+
+    A row of weight w and variance g = f P f^T leaves at least 1 / (1 + w g) of each variance. Were
+    that less than the rounding of P, the difference P - Y Y^T could be negative. Where g itself is
+    negative by rounding there is nothing to learn from the row.
+
+    Args:
+        weights: weight of each row.
+        variances: its variance g.
+        size: size of P.
+    """
+    kind = jnp.finfo(weights.dtype)
+    limit = 1 / (_ROUNDING * size * weights.size * float(kind.eps))
+    return jnp.where(
+        variances < 0, 0.0, jnp.minimum(weights, limit / jnp.maximum(variances, kind.tiny))
+    )
+
+
 def reduced(
     P: Float[Array, "... n n"],
     Y: Float[Array, "... n R"],
@@ -57,7 +78,8 @@ def reduced(
     Args:
         P: covariance.
         Y: factor of the subtracted matrix; zero if nothing is known.
-        more: variance that is added to the diagonal.
+        more: variance that is added to the diagonal. Default: none, and in float64 no raise either,
+            for vectors of bounded size.
         largest: variance from which nothing is added.
         known: whether there is a label; if not, P is returned bit for bit.
     """
@@ -87,8 +109,11 @@ def forgotten(
     growth: Float[Array, ""] | float,
     largest: float,
     known: Bool[Array, ""],
+    more: float | None = None,
 ) -> Float[Array, "... n n"]:
     """Return `S (P - Y Y^T) S`, S diagonal: variances may grow, but not above the largest.
+
+    None falls below the largest times eps^2, from where it would round to zero and never grow.
 
     Args:
         P: covariance.
@@ -96,14 +121,17 @@ def forgotten(
         growth: factor by which variances grow; a direction that is not excited grows no further.
         largest: largest variance.
         known: whether there is a label; if not, P is returned bit for bit.
+        more: variance that is added to the diagonal; see `reduced`.
     """
 
     def factors() -> tuple[Array, Array]:
         left = jnp.diagonal(P, axis1=-2, axis2=-1) - jnp.sum(Y * Y, axis=-1)
-        scale = jnp.sqrt(jnp.minimum(growth, largest / jnp.maximum(left, jnp.finfo(P.dtype).tiny)))
+        most = largest / jnp.maximum(left, jnp.finfo(P.dtype).tiny)
+        scale = jnp.sqrt(jnp.clip(growth, float(jnp.finfo(P.dtype).eps) ** 2 * most, most))
         return scale, Y * scale[..., None]
 
     # A branch, because the compiler would compute these vectors again for each entry of P, with all
     # that they depend on.
     scale, Y = lax.cond(known, factors, lambda: (jnp.ones_like(Y[..., 0]), jnp.zeros_like(Y)))
-    return reduced(P * (scale[..., :, None] * scale[..., None, :]), Y, known=known)
+    P = P * (scale[..., :, None] * scale[..., None, :])
+    return reduced(P, Y, more=more, largest=largest, known=known)

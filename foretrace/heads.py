@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from foretrace._covariance import forgotten, products, whitened
+from foretrace._covariance import forgotten, products, resolved, whitened
 from foretrace._types import Array, Float
 
 
@@ -32,6 +32,10 @@ class LeastSquares:
     No direction that the features leave out grows beyond the prior, so P stays bounded for any
     number of labels. For classes the targets are one-hot minus 1/K, and the logits are the scores
     times `sharpness`.
+
+    A row of huge features is given a smaller weight, 1 / (16 n eps g) for the n entries of F and
+    the precision eps of numbers, and no variance falls below eps^2 of the prior. P stays positive,
+    and every coefficient learns again as it forgets.
 
     Args:
         forget: factor by which older labels lose weight with every label.
@@ -98,15 +102,17 @@ class LeastSquares:
             errors: targets minus `scores`.
             weights: weight of each row; 0 for a row without a label.
         """
-        P, root = state.covariance, jnp.sqrt(weights)[:, None]
-        rows = root * _with_constant(f)
+        P, rows = state.covariance, _with_constant(f)
         V = products(P, rows)
+        root = jnp.sqrt(resolved(weights, jnp.sum(rows * V.T, axis=1), len(P)))[:, None]
+        rows, V = root * rows, root.T * V
         C = jnp.eye(len(rows), dtype=P.dtype) + rows @ V
         Y = whitened(C, V)
         W = state.weights + Y @ whitened(C, (root * errors).T).T
         labels = jnp.sum(weights > 0).astype(P.dtype)
         growth, known = self.forget**-labels, labels > 0
-        return HeadState(forgotten(P, Y, growth=growth, largest=self.prior, known=known), W)
+        P = forgotten(P, Y, growth=growth, largest=self.prior, known=known, more=0.0)
+        return HeadState(P, W)
 
 
 least_squares = LeastSquares
