@@ -25,6 +25,8 @@ import numpy as np
 from benchmarks import ledger
 from benchmarks.streams import rows as real
 from benchmarks.streams.followed import follow
+from benchmarks.streams.held import EACH as HELD_EACH
+from benchmarks.streams.held import HELD
 from benchmarks.streams.made import MORE, STREAMS
 from foretrace._experts.mixture import Mixture
 from foretrace.stream._model_config import AUTO
@@ -90,6 +92,8 @@ def packed_rows(cell, folder):
     """Return a stream's shape, and its rows as a run of the baselines packs them."""
     if cell["stream"] in MADE:
         options = made(cell, folder)
+    elif cell["stream"] in HELD:
+        options = held(cell, folder)
     else:
         work = Path(tempfile.gettempdir()) / "foretrace-streams"
         options = real.options(cell["stream"], real.prepare(cell["stream"], work))
@@ -113,13 +117,31 @@ def made(cell, folder):
     xs, ys, classes = MADE[cell["stream"]](random, cell["rows"])
     # Noise up to four columns: most of these streams then share one program.
     xs = np.concatenate([xs, random.normal(size=(len(xs), max(4 - xs.shape[1], 0)))], axis=1)
-    with open(path := folder / "made.csv", "w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow([*(f"x{i}" for i in range(xs.shape[1])), "y"])
-        for i, (x, y) in enumerate(zip(xs.tolist(), ys.tolist(), strict=True)):
-            out.writerow([*(f"{value:.5g}" for value in x), y if i % EACH == EACH - 1 else ""])
+    columns = {f"x{i}": x for i, x in enumerate(xs.T)}
+    path = written(folder, columns, ys, EACH)
     task = "classification" if classes else "regression"
-    return {"source": str(path), "target": "y", "task": task, "previous": False, "chunk": 20}
+    return {"source": path, "target": "y", "task": task, "previous": False, "chunk": 20}
+
+
+def held(cell, folder):
+    """Write a real stream whose rows leave something behind; return how it is read."""
+    columns, ys, classes = HELD[cell["stream"]](np.random.default_rng(cell["seed"]), cell["rows"])
+    path = written(folder, columns, ys, HELD_EACH)
+    return {"source": path, "target": "y", "task": "classification" if classes else "regression"}
+
+
+def written(folder, columns, ys, each):
+    """Write columns by name, and a label in each so many rows; return the path."""
+    with open(path := folder / "rows.csv", "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow([*columns, "y"])
+        texts = [
+            [f"{value:.5g}" if values.dtype.kind == "f" else str(value) for value in values]
+            for values in columns.values()
+        ]
+        for i, (*row, y) in enumerate(zip(*texts, ys.tolist(), strict=True)):
+            out.writerow([*row, y if i % each == each - 1 else ""])
+    return str(path)
 
 
 def page(records):
@@ -158,8 +180,14 @@ if __name__ == "__main__":
     parser = ledger.parser(__doc__)
     parser.add_argument("--made", action="store_true", help="the sixteen made streams")
     parser.add_argument("--real", action="store_true", help="real streams, their first rows")
-    parser.add_argument("--streams", nargs="+", default=[], choices=[*MADE, *REAL])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3], help="of the made streams")
+    parser.add_argument("--streams", nargs="+", default=[], choices=[*MADE, *HELD, *REAL])
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[2, 3],
+        help="of streams that are not read from the start",
+    )
     parser.add_argument(
         "--rows",
         type=int,
@@ -173,7 +201,7 @@ if __name__ == "__main__":
     cells = [
         {"stream": name, "rows": asked.rows or 20_000, "seed": seed}
         for name in names
-        if name in MADE
+        if name in MADE or name in HELD
         for seed in asked.seeds
     ]
     cells += [{"stream": name, "rows": asked.rows or 5_000} for name in names if name in REAL]

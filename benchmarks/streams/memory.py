@@ -4,8 +4,9 @@
 
 24 modules of one layer (eight set/reset units, eight without products, eight rotations), least
 squares on inputs and outputs of all modules, one setting for all streams. Each row is predicted
-before it is learned; each fifth has a label, revealed at once, but no label is among the inputs: so
-the last one, which says nearly all on most of these streams, is no way around the memory. Methods:
+before it is learned; each fifth of a made stream and each tenth of a real one (`held.py`) has a
+label, revealed at once, but no label is among the inputs: so the last one, which says nearly all on
+most of these streams, is no way around the memory. Methods:
 
     learned           ONLINE and ft.kalman
     frozen            the same modules, not trained
@@ -32,12 +33,12 @@ import optax
 
 import foretrace as ft
 from benchmarks import ledger
-from benchmarks.streams import peers
+from benchmarks.streams import held, peers
 from benchmarks.streams.made import MORE, STREAMS
 
 MADE = STREAMS | MORE
-EACH = 5
-"""Rows from label to label."""
+EACH = {name: held.EACH if name in held.HELD else 5 for name in (*MADE, *held.HELD)}
+"""Rows from label to label of each stream."""
 CHUNK = 20
 """Rows that backpropagation through time goes back at most."""
 LAGS = 10
@@ -72,9 +73,7 @@ METHODS = (*MODULES, *LAYERS, *RIVER)
 
 def measure(cell):
     """Return the scores of one method on one stream."""
-    random = np.random.default_rng(cell["stream_seed"])
-    xs, ys, classes = MADE[cell["stream"]](random, cell["rows"])
-    xs = np.asarray(xs, np.float32)
+    xs, ys, classes = rows_of(cell["stream"], cell["stream_seed"], cell["rows"])
     follow = river if cell["method"] in RIVER else network
     right, spent = follow(cell, xs, ys, classes)
     last = right[int(0.7 * len(right)) :]
@@ -86,6 +85,22 @@ def measure(cell):
     }
 
 
+def rows_of(stream, seed, count):
+    """Return inputs (T, I), labels (T,), and the number of classes of a stream, 0 for numbers."""
+    random = np.random.default_rng(seed)
+    if stream in held.HELD:
+        columns, ys, classes = held.HELD[stream](random, count)
+        return held.encoded(columns), ys, classes
+    xs, ys, classes = MADE[stream](random, count)
+    return np.asarray(xs, np.float32), ys, classes
+
+
+def labelled(cell):
+    """Return which rows of a cell's stream have a label (T,)."""
+    each = EACH[cell["stream"]]
+    return np.arange(cell["rows"]) % each == each - 1
+
+
 def scores(outputs, ys, classes):
     """Return the score of each label: 0 or 100 for classes, the absolute error for numbers."""
     return 100.0 * (outputs.argmax(axis=1) == ys) if classes else np.abs(outputs[:, 0] - ys)
@@ -93,7 +108,7 @@ def scores(outputs, ys, classes):
 
 def network(cell, xs, ys, classes):
     """Follow a stream with a network; return the scores of the rows with a label, and seconds."""
-    mask = np.arange(len(xs)) % EACH == EACH - 1
+    mask = labelled(cell)
     targets = ys if classes else np.asarray(ys, np.float32)[:, None]
     method = cell["method"]
     make, steps = (make_modules, 1) if method in MODULES else (make_layer, len(xs) // CHUNK)
@@ -150,10 +165,10 @@ def river(cell, xs, ys, classes):
     if name == "river linear":
         name = "river logistic regression" if classes else "river Bayesian linear regression"
     model, look, right, spent = peers.river_models(classes)[name](), peers.Lags(LAGS, False), [], 0
-    for i, (x, y) in enumerate(zip(xs.tolist(), ys.tolist(), strict=True)):
+    for x, y, known in zip(xs.tolist(), ys.tolist(), labelled(cell), strict=True):
         features = {f"x{k}": value for k, value in enumerate(x)}
         began = time.process_time()
-        if i % EACH != EACH - 1:
+        if not known:
             look.pass_by(features)
         else:
             found = look(features)
@@ -170,29 +185,25 @@ def table(records):
     for record in records:
         key = record["cell"]["stream"], record["cell"]["method"]
         found.setdefault(key, []).append(record["found"]["last 30 %"])
-    best = {}
+    best, classes = {}, {stream: rows_of(stream, 0, 100)[2] for stream, _ in found}
     for (stream, method), values in found.items():
         head, _, rate = method.rpartition(" ")
         name = head if method in LAYERS or head in ("adam", "rmsprop") else method
-        better = max if MADE_CLASSES[stream] else min
+        better = max if classes[stream] else min
         mean = float(np.mean(values)), len(values)
         best[stream, name] = better(best.get((stream, name), mean), mean)
     names = list(dict.fromkeys(name for _, name in best))
     print(f"| stream | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}")
-    for stream in MADE:
+    for stream, number in classes.items():
         shown = [best.get((stream, name)) for name in names]
-        digits = 1 if MADE_CLASSES[stream] else 3
+        digits = 1 if number else 3
         cells = ["" if one is None else f"{one[0]:.{digits}f}" for one in shown]
         print(f"| {stream} | {' | '.join(cells)} |")
 
 
-MADE_CLASSES = {name: made(np.random.default_rng(0), 10)[2] for name, made in MADE.items()}
-"""Number of classes of each stream, 0 for numbers."""
-
-
 if __name__ == "__main__":
     parser = ledger.parser(__doc__)
-    parser.add_argument("--streams", nargs="+", default=list(MADE), choices=list(MADE))
+    parser.add_argument("--streams", nargs="+", default=list(MADE), choices=list(EACH))
     parser.add_argument("--methods", nargs="+", default=["learned", "frozen"], choices=METHODS)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4])
