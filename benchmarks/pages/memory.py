@@ -1,0 +1,122 @@
+"""`results/memory.md`: a learned memory beside untrained ones and other models."""
+
+from statistics import mean
+
+from benchmarks import ledger
+from benchmarks.pages.template import bold_best, filled, table
+
+PAGE = ledger.ROOT / "results" / "memory.md"
+STREAMS = {
+    "flipflop": "a bit, written by a conjunction",
+    "toggle": "a bit, toggled by a conjunction",
+    "alarm": "an alarm, set and acknowledged",
+    "counter": "events counted modulo three",
+    "tank": "the level of a tank, three classes",
+    "keyed": "a key, shown now and then, chooses the weights",
+    "far 20": "the digit of 20 rows before",
+    "far 100": "the digit of 100 rows before",
+    "far 500": "the digit of 500 rows before",
+    "hold": "a number, stored by a conjunction",
+    "switch": "a switch with two conditions",
+    "gear": "a gear that moves up and down",
+    "session": "a login that says which weights count",
+    "heater": "a heater with two thresholds",
+    "ema": "the mean of a product over 200 rows",
+    "delayed": "values of 100 to 120 rows before",
+}
+HELD = {
+    "dialogue": "War and Peace: is someone speaking?",
+    "code": "Python's library: code, comment or text",
+    "wind": "Beijing: the run of the wind since it turned",
+}
+REAL = {
+    "noaa_weather": "NOAA weather",
+    "nab_taxi": "New York taxi",
+    "ecg": "ECG, labels 18 rows late",
+    "heart": "ECG, labels 72 rows late",
+    "phishing": "phishing",
+    "co2": "carbon dioxide",
+    "sunspots": "sunspots",
+    "el_nino": "El Niño",
+    "nile": "Nile",
+}
+METHODS = {
+    "learned": "learned",
+    "frozen": "frozen",
+    "frozen, 72": "frozen, 72",
+    "reservoir 300": "reservoir",
+    "one-step": "one-step",
+    "no correction": "uncorrected",
+    "adam": "Adam",
+    "rmsprop": "RMSprop",
+    "GRU 32": "GRU",
+    "river linear": "river linear",
+    "river ARF": "river ARF",
+}
+RATED = ("adam", "rmsprop", "GRU 32")
+
+
+def text():
+    """Return the page."""
+    parts = {"made": lambda: mixture(STREAMS), "held": lambda: mixture(HELD)}
+    return filled("memory", parts | {"real": lambda: mixture(REAL), "alone": alone})
+
+
+def alone():
+    """Return the scores of the last 30 %: a row a stream, a column a method."""
+    found, numbers = {}, set()
+    for record in ledger.read(ledger.RECORDS / "memory.jsonl"):
+        stream, method = record["cell"]["stream"], record["cell"]["method"]
+        found.setdefault((stream, method), []).append(record["found"]["last 30 %"])
+        if record["found"]["score"] == "error":
+            numbers.add(stream)
+    rows = []
+    for stream, name in (STREAMS | HELD).items():
+        better = min if stream in numbers else max
+        seeds, values = [], []
+        for method in METHODS:
+            rates = [
+                scores
+                for (of, said), scores in found.items()
+                if of == stream and (said.rpartition(" ")[0] if method in RATED else said) == method
+            ]
+            best = better(rates, key=mean) if rates else None
+            values.append(None if best is None else mean(best))
+            seeds.append(len(best or ()))
+        shown = bold_best(values, lambda value, better=better: _shown(value, better), better)
+        shown = [
+            f"{score} ({count})" if count > 1 else score
+            for score, count in zip(shown, seeds, strict=True)
+        ]
+        rows.append([_named(name, better is min), *shown])
+    return table(["stream", *METHODS.values()], rows)
+
+
+def mixture(streams):
+    """Return the scores of the default mixture without and with the experts that remember."""
+    found = {}
+    for record in ledger.read(ledger.RECORDS / "guarded.jsonl"):
+        if "whole" in record["found"]:
+            found.setdefault(record["cell"]["stream"], []).append(record["found"])
+    columns = [(part, who) for part in ("whole", "last 30 %") for who in ("without", "with")]
+    alone = [("last 30 %", who) for who in ("memory", "reservoir", "distant")]
+    rows = []
+    for stream, name in streams.items():
+        if runs := found.get(stream):
+            better = min if runs[0]["score"] == "error" else max
+            scores = [
+                mean(one[part][who] for one in runs) if who in runs[0][part] else None
+                for part, who in (*columns, *alone)
+            ]
+            shown = ["" if score is None else _shown(score, better) for score in scores]
+            rows.append([_named(name, better is min), *shown])
+    head = ["without", "with", "without, last 30 %", "with, last 30 %"]
+    return table(["stream", *head, *(f"{who} alone" for _, who in alone)], rows)
+
+
+def _named(name, down):
+    return f"{name} ↓" if down else name
+
+
+def _shown(value, better):
+    return f"{value:.1f}" if better is max else f"{value:.3g}"
