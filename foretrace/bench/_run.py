@@ -15,7 +15,7 @@ from foretrace._runs.files import write_atomically
 from foretrace._runs.machine import surroundings
 from foretrace.bench import _memory, _parts
 from foretrace.bench._parts import Row, Setting
-from foretrace.bench._report import markdown, png
+from foretrace.bench._report import markdown
 from foretrace.bench._timing import ShapeName
 from foretrace.experiment._precision import MatmulPrecision, matrix_products
 
@@ -45,7 +45,7 @@ def run(
     lengths: Sequence[int] = (1024, 4096, 16384, 65536),
     matmul_precision: MatmulPrecision | None = None,
 ) -> dict[str, Any]:
-    """Measure, and write `bench.json`, `bench.md` and `bench.png` into a folder after each part.
+    """Measure, and write `bench.json` and `bench.md` into a folder, anew after each part.
 
     All that is compared is timed in turn in this process, and ratios are medians of the ratios of
     rounds, so that a noisy machine disturbs both sides alike. Run it on a machine that does nothing
@@ -121,8 +121,6 @@ def _folder(out: str | os.PathLike[str]) -> Path:
 def _write(folder: Path, record: dict[str, Any]) -> None:
     write_atomically(folder / BENCH_FILE, (json.dumps(record, indent=1) + "\n").encode())
     write_atomically(folder / "bench.md", markdown(record).encode())
-    if (figure := png(record)) is not None:
-        write_atomically(folder / "bench.png", figure)
 
 
 def _load() -> float | None:

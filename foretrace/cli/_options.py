@@ -238,9 +238,9 @@ class Bench:
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported; nothing of these sizes is
             run.
-        matmul_precision: precision of matrix products, also of the floor. Default: JAX's for the
-            device. The part that starts processes (first) always uses the default.
-        out: folder for bench.json, bench.md and bench.png; default: runs/bench-<time>.
+        matmul_precision: precision of matrix products, those of the floor included; default: that
+            of JAX on the device. The part that starts processes (first) always uses the default.
+        out: folder for bench.json and bench.md; default: runs/bench-<time>.
     """
 
     parts: tuple[Part, ...] = get_args(Part)

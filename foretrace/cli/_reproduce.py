@@ -60,7 +60,7 @@ def _bench(command: Bench) -> int:
     out = command.out or default_path("bench")
     options = {name: value for name, value in vars(command).items() if name != "out"}
     print(markdown(bench.run(out, **options)))
-    written = [out / name for name in ("bench.md", "bench.png", bench.BENCH_FILE)]
+    written = [out / name for name in ("bench.md", bench.BENCH_FILE)]
     print("written: " + ", ".join(str(path) for path in written if path.exists()))
     return 0
 

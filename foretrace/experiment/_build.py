@@ -8,9 +8,7 @@ from jax.sharding import Mesh
 
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
-from foretrace._network import Network
 from foretrace._rule import Depth, as_rule
-from foretrace._types import PRNGKeyArray
 from foretrace.experiment._config import Config
 from foretrace.tasks import Task
 
@@ -47,7 +45,7 @@ def build(
     # data here.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     learner = Learner(
-        initial_network(config, task, jax.random.key(config.seed)),
+        config.network.drawn(task.input_size, task.output_size, jax.random.key(config.seed)),
         rule=config.rule,
         optimizer=adamw(**config.optimizer.settings(config.steps))
         if optimizer is None
@@ -81,22 +79,3 @@ def _check(config: Config, *, scheduled: bool) -> None:
             f"rule={config.rule!r}: modules are for runs in chunks, because whole sequences carry "
             "nothing; set chunk, or leave modules out"
         )
-
-
-def initial_network(config: Config, task: Task, key: PRNGKeyArray) -> Network:
-    """Draw the network of a configuration; may be traced."""
-    net = config.network
-    return Network(
-        task.input_size,
-        task.output_size,
-        model_size=net.model_size,
-        depth=net.depth,
-        cell=net.cell.factory(),
-        glu=net.glu,
-        norm=net.norm,
-        norm_eps=net.norm_eps,
-        dropout=net.dropout,
-        readout_size=net.readout_size,
-        cumulative_mean=net.cumulative_mean,
-        key=key,
-    )

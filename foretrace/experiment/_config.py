@@ -9,28 +9,22 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from foretrace._network import NormPlace
+from foretrace._network import Network, NormPlace
 from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
 from foretrace._runs.options import Advanced, RuleText
+from foretrace._types import PRNGKeyArray
 from foretrace.experiment._cells import LRU, CellConfig, SelectiveSSM
 from foretrace.experiment._precision import MatmulPrecision
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 from foretrace.tasks.imdb import IMDB
-from foretrace.tasks.listops import ListOps, ReleasedListOps
+from foretrace.tasks.listops import ListOps
 from foretrace.tasks.own import OwnSequences
 from foretrace.tasks.selective_copy import SelectiveCopy
 
 TaskConfig = (
-    Copy
-    | SelectiveCopy
-    | SequentialCIFAR10
-    | SequentialMNIST
-    | IMDB
-    | ListOps
-    | ReleasedListOps
-    | OwnSequences
+    Copy | SelectiveCopy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | OwnSequences
 )
 
 
@@ -63,6 +57,12 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+
+    def drawn(self, input_size: int, output_size: int, key: PRNGKeyArray) -> Network:
+        """Draw a network; may be traced."""
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        options["cell"] = self.cell.factory()
+        return Network(input_size, output_size, **options, key=key)
 
 
 Schedule = Literal["cosine", "constant"]
@@ -212,8 +212,6 @@ def task_name(task: TaskConfig) -> TaskName:
     >>> task_name(SequentialMNIST(permuted=True))
     'psmnist'
     """
-    if isinstance(task, ReleasedListOps):
-        return "listops"
     if isinstance(task, SequentialMNIST):
         return "psmnist" if task.permuted else "smnist"
     return next(name for name, config in TASKS.items() if type(config.task) is type(task))

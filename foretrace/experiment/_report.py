@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from foretrace._runs.directory import Run, RunError
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
-from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config
 from foretrace.experiment._train import read_config
@@ -105,9 +105,8 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
 
 
 def _cost(config: Config) -> str:
-    network = jax.eval_shape(
-        lambda key: initial_network(config, config.task, key), jax.random.key(0)
-    )
+    sizes = config.task.input_size, config.task.output_size
+    network = jax.eval_shape(partial(config.network.drawn, *sizes), jax.random.key(0))
     rule, whole = as_rule(config.rule), config.chunk is None
     length = min(config.chunk or config.task.length, config.task.length)
     count = operation_count(network, rule, length, whole_sequences=whole)

@@ -23,7 +23,7 @@ from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import LearnerState, UntrainedParameters
 from foretrace._network import Network
 from foretrace._types import Array, Float
-from foretrace.experiment._build import TaskAndLearner, build, initial_network
+from foretrace.experiment._build import TaskAndLearner, build
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align, evaluate, evaluation_batches, learn
 from foretrace.tasks import EvaluationSplit
@@ -144,7 +144,7 @@ class _Programs:
 
     def _init_one(self, seed: Array, rate: Array) -> RunBatchState:
         key = jax.random.key(seed)
-        network = initial_network(self.config, self.task, key)
+        network = self.config.network.drawn(self.task.input_size, self.task.output_size, key)
         state = self.learner.init(jax.random.fold_in(key, 1))
         opt_state = optax.tree.set(self.learner.optimizer.init(network), step_size=rate)
         state = state._replace(network=network, opt_state=opt_state)

@@ -9,7 +9,6 @@ import optax
 from jax import lax
 
 from foretrace._learner.optimizer import adam
-from foretrace._network import Network
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
@@ -58,7 +57,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
     """
-    agent, environment, net = config.agent, config.seen, config.network
+    agent, environment = config.agent, config.seen
     actions = environment.action_count
     if actions is None:
         raise ValueError(
@@ -66,18 +65,10 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
             "discrete ones"
         )
     outputs = {"prediction": 1, "actor-critic": 1 + actions}
-    network = Network(
+    network = config.network.drawn(
         environment.observation_size,
         outputs.get(agent.method, actions),
-        model_size=net.model_size,
-        depth=net.depth,
-        cell=net.cell.factory(),
-        glu=net.glu,
-        norm=net.norm,
-        dropout=net.dropout,
-        readout_size=net.readout_size,
-        cumulative_mean=net.cumulative_mean,
-        key=jax.random.key(config.seed) if key is None else key,
+        jax.random.key(config.seed) if key is None else key,
     )
     bounded = agent.optimizer == "obgd"
     options: dict[str, Any] = {

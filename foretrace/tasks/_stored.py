@@ -163,11 +163,6 @@ class AbstractStoredTask(abc.ABC):
         """Number of sequences of each split."""
         return {name: len(self.split(name).members) for name in ("training", "validation", "test")}
 
-    def steps_per_epoch(self, size: int) -> int:
-        """Return the number of full training batches of an epoch; the remainder is left out."""
-        _check_size(size, most=len(self.split("training").members))
-        return len(self.split("training").members) // size
-
     def evaluation_steps(self, split: SplitName, size: int) -> int:
         """Return the number of batches in which every sequence of a split comes once."""
         _check_size(size)

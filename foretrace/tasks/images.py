@@ -22,7 +22,6 @@ from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, 
 
 # Of all public training images, in units of the largest value.
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-_LUMA, _GREY_MEAN, _GREY_STD = (0.299, 0.587, 0.114), 0.4809, 0.2392
 _MNIST_MEAN, _MNIST_STD = 0.1307, 0.3081
 _PERMUTATION = 92916
 
@@ -80,11 +79,9 @@ class AbstractImages(AbstractStoredTask):
 
 @dataclasses.dataclass(frozen=True)
 class SequentialCIFAR10(AbstractImages):
-    """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel, or of its grey value.
+    """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel.
 
     Args:
-        grey: whether to use one input, the luma `0.299 R + 0.587 G + 0.114 B`, instead of three
-            colours.
         pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
             steps.
         samples: number of training images; default: all 45,000 that validation leaves.
@@ -101,7 +98,6 @@ class SequentialCIFAR10(AbstractImages):
     (3, 10, 1024)
     """
 
-    grey: bool = False
     pool: Pool = 1
     samples: int | None = None
     data_dir: DataDir = None
@@ -116,18 +112,13 @@ class SequentialCIFAR10(AbstractImages):
 
     @property
     def input_size(self) -> int:
-        """Colours, or one grey value."""
-        return 1 if self.grey else 3
+        """Colours."""
+        return 3
 
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
         """Return normalised pixels."""
         images = jnp.asarray(rows.symbols).astype(jnp.float32) / 255
         mean, std = jnp.array(_CIFAR_MEAN, jnp.float32), jnp.array(_CIFAR_STD, jnp.float32)
-        if self.grey:
-            images = (images * jnp.array(_LUMA, jnp.float32)[None, None, None]).sum(
-                axis=-1, keepdims=True
-            )
-            mean, std = jnp.full(1, _GREY_MEAN, jnp.float32), jnp.full(1, _GREY_STD, jnp.float32)
         return self._pooled((images - mean[None, None, None]) / std[None, None, None])
 
 

@@ -16,15 +16,7 @@ import numpy as np
 from foretrace._cells.abstract import AbstractCell, Coefficients, check_interface
 from foretrace._rule import HYBRID, LearningRule
 from foretrace._types import Array, PRNGKeyArray
-from foretrace.testing._definitions import (
-    finite_difference,
-    gradient_by_definition,
-    modules_of,
-    paper_recursions,
-    plain_states,
-    rtrl_by_definition,
-    snap1_by_definition,
-)
+from foretrace.testing._definitions import modules_of
 from foretrace.testing._measure import (
     EVERY_RULE,
     Alone,
@@ -37,18 +29,6 @@ from foretrace.testing._measure import (
     measure,
     normal_like,
 )
-
-__all__ = [
-    "Law",
-    "Report",
-    "check_cell",
-    "finite_difference",
-    "gradient_by_definition",
-    "paper_recursions",
-    "plain_states",
-    "rtrl_by_definition",
-    "snap1_by_definition",
-]
 
 
 class Law(NamedTuple):

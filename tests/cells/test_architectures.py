@@ -7,7 +7,7 @@ import pytest
 
 import foretrace as ft
 from foretrace._recurrence.sensitivity import init_sensitivity
-from foretrace.testing._check import plain_states
+from foretrace.testing._definitions import plain_states
 
 KEY = jax.random.key(1)
 XS = np.random.default_rng(0).normal(size=(5, 3))

@@ -28,7 +28,7 @@ from jax import lax
 from tiers import fast, slow
 
 import foretrace as ft
-from foretrace.testing._check import plain_states
+from foretrace.testing._definitions import plain_states
 
 DEEP = ft.ONLINE.with_depth(1)
 

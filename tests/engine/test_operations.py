@@ -8,7 +8,6 @@ from jax import lax
 import foretrace as ft
 from foretrace._engine.operations import operations
 from foretrace.experiment import _report as report
-from foretrace.experiment._build import initial_network
 from foretrace.experiment._config import Config, NetworkConfig
 from foretrace.tasks.copy import Copy
 
@@ -99,7 +98,8 @@ def test_a_report_says_what_a_deep_run_costs(chunk):
         task=task, network=NetworkConfig(depth=2, model_size=8), rule="online(depth=1)", chunk=chunk
     )
     carried = ft.carry_size(
-        initial_network(config, task, jax.random.key(0)), ft.ONLINE.with_depth(1)
+        config.network.drawn(task.input_size, task.output_size, jax.random.key(0)),
+        ft.ONLINE.with_depth(1),
     )
     assert f"{carried:,} numbers" in report._cost(config)
 

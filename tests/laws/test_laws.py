@@ -39,7 +39,7 @@ from tiers import fast
 import foretrace as ft
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import jitted_evaluate
-from foretrace.testing._check import gradient_by_definition
+from foretrace.testing._definitions import gradient_by_definition
 
 PLAIN = (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.SNAP1, ft.RTRL, ft.HYBRID, ft.BPTT)
 """Rules without credit between layers."""

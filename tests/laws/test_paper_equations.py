@@ -15,7 +15,7 @@ from cases import CELLS
 from tiers import fast
 
 import foretrace as ft
-from foretrace.testing._check import paper_recursions, plain_states, snap1_by_definition
+from foretrace.testing._definitions import paper_recursions, plain_states, snap1_by_definition
 
 T = 9
 TOLERANCE = 1e-10

@@ -12,7 +12,7 @@ from tiers import fast
 import foretrace as ft
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
-from foretrace.testing._check import gradient_by_definition
+from foretrace.testing._definitions import gradient_by_definition
 
 KEY = jax.random.key(0)
 LOSS = ft.losses.softmax_cross_entropy

@@ -23,7 +23,6 @@ from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import RunError
 from foretrace.cli import _main as cli
 from foretrace.cli._reproduce import TIME_IS_UP
-from foretrace.experiment._build import initial_network
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.paper import _reproduce as reproduce
@@ -201,7 +200,8 @@ def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
     batched = RunBatch(CONFIG, members)
     begun = batched.init()
     for run, member in enumerate(members):
-        own = initial_network(CONFIG, CONFIG.task, jax.random.key(member.seed))
+        sizes = CONFIG.task.input_size, CONFIG.task.output_size
+        own = CONFIG.network.drawn(*sizes, jax.random.key(member.seed))
         for found, expected in zip(
             *map(jax.tree.leaves, (begun.learner.network, own)), strict=True
         ):
@@ -390,7 +390,10 @@ def test_published_cells_have_the_published_sizes():
         for entry in paper.load(name, "paper").entries:
             key = jax.random.key(0)
             network = jax.eval_shape(
-                lambda key, c=entry.config: initial_network(c, c.task, key), key
+                lambda key, c=entry.config: c.network.drawn(
+                    c.task.input_size, c.task.output_size, key
+                ),
+                key,
             )
             counts[entry.column] = sum(leaf.size for leaf in jax.tree.leaves(network))
     assert counts["LRU x 4"] == 268_430 and counts["linear RNN x 4"] == 267_956

@@ -87,7 +87,6 @@ def test_an_epoch_has_every_training_image_once_in_an_order_of_its_own(mnist):
             [mnist.rows("training", seed, step, 9).symbols[:, 1, 0] for step in steps]
         )
 
-    assert mnist.steps_per_epoch(9) == 4
     orders = [epoch(0, 0), epoch(0, 1), epoch(1, 0)]
     held_out = mnist.rows("validation", 0, 0, 4).symbols[:, 1, 0]
     for order in orders:
@@ -180,13 +179,6 @@ def test_cifar_shards_are_read_in_order(tmp_path):
     np.testing.assert_allclose(xs, expected.reshape(2, 1024, 3), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(ys[:, 0], pixels[:, 0, 0, 0] % 10)
     np.testing.assert_allclose(mask, 1 / 1024)
-    grey = SequentialCIFAR10(data_dir=task.data_dir, verify=False, grey=True, pool=16).evaluation(
-        "validation", 0, 0, 2
-    )
-    luma = (pixels / 255 @ [0.299, 0.587, 0.114]).reshape(2, 2, 16, 2, 16).mean(axis=(2, 4))
-    np.testing.assert_allclose(
-        grey.xs[..., 0], (luma.reshape(2, 4) - 0.4809) / 0.2392, rtol=1e-4, atol=1e-4
-    )
 
 
 @pytest.mark.parametrize("kind", [SequentialCIFAR10, SequentialMNIST])
@@ -331,5 +323,3 @@ def test_real_cifar_statistics():
     pixels = np.asarray(task.split("training").symbols).reshape(-1, 3).astype(np.float64) / 255
     np.testing.assert_allclose(pixels.mean(axis=0), [0.4914, 0.4822, 0.4465], atol=1e-4)
     np.testing.assert_allclose(pixels.std(axis=0), [0.2470, 0.2435, 0.2616], atol=1e-4)
-    grey = pixels @ [0.299, 0.587, 0.114]
-    np.testing.assert_allclose([grey.mean(), grey.std()], [0.4809, 0.2392], atol=1e-4)

@@ -1,4 +1,4 @@
-"""ListOps: the law of the trees, their values, the released format."""
+"""ListOps: the law of the trees, and their values."""
 
 import statistics
 from pathlib import Path
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from stored import real_data
 
-from foretrace.tasks import _listops, _lra
-from foretrace.tasks._files import DataError
+from foretrace.tasks import _listops
 from foretrace.tasks._listops import SYMBOLS, Grammar, generate
-from foretrace.tasks.listops import ListOps, ReleasedListOps
+from foretrace.tasks.listops import ListOps
 
 SMALL = Grammar(min_length=20, max_length=60, max_depth=4)
 ROWS = 1000
@@ -178,59 +177,14 @@ def test_wrong_settings_are_refused(settings):
         ListOps(**settings)
 
 
-def test_a_written_set_is_read_back(task, tmp_path):
-    folder = tmp_path / "data" / "listops"
-    folder.mkdir(parents=True)
-    task.export(folder)
-    released = ReleasedListOps(data_dir=str(tmp_path / "data"))
-    assert released.sizes == task.sizes
-    for name in ("training", "validation", "test"):
-        ours, theirs = task.rows(name, 3, 0, 7), released.rows(name, 3, 0, 7)
-        np.testing.assert_array_equal(theirs.symbols[:, :59], ours.symbols)
-        np.testing.assert_array_equal(theirs.labels, ours.labels)
-    with pytest.raises(ValueError, match="samples=31"):
-        ReleasedListOps(samples=31, data_dir=str(tmp_path / "data")).batch(0, 0, 1)
-
-
-def test_missing_released_files_are_named(tmp_path):
-    with pytest.raises(
-        DataError, match=r"basic_train.tsv does not exist. Get basic_train.tsv, .*listops"
-    ):
-        ReleasedListOps(data_dir=str(tmp_path)).batch(0, 0, 1)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a\tb\n", "Source\tTarget\n", "Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t12\n"]
-)
-def test_other_files_are_refused(tmp_path, text):
-    path = tmp_path / "file.tsv"
-    path.write_text(text)
-    with pytest.raises(DataError, match="file.tsv"):
-        _lra.read(path)
-
-
-@pytest.mark.parametrize("line", ["[MAX 2 9 ]", "[MAX 2 x ]\t9", "[MAX 2 9 ]\tnine"])
-def test_a_wrong_line_is_named(tmp_path, line):
-    path = tmp_path / "file.tsv"
-    path.write_text(f"Source\tTarget\n{line}\n")
-    with pytest.raises(DataError, match="line 2"):
-        _lra.read(path)
-
-
-@pytest.mark.parametrize("symbols", [[], [10, 1, 2], [1, 2], [14], [1, 14]])
-def test_only_trees_are_written(symbols):
-    with pytest.raises(ValueError, match="not one tree"):
-        _lra.nested(symbols)
-
-
-def test_the_reference_rows(tmp_path):
+def test_the_reference_rows():
+    """Ten rows of the Long Range Arena: a tree is nested to the left, and parentheses say nothing."""
     path = Path(real_data("listops")) / "listops" / "sample_lra_format.tsv"
-    arrays = _lra.read(path)
-    assert [value(row) for row in sequences(arrays)] == arrays["labels"].tolist() and len(
-        arrays["labels"]
-    ) == 10
-    _lra.write(tmp_path / "again.tsv", sequences(arrays), arrays["labels"])
-    assert (tmp_path / "again.tsv").read_bytes() == path.read_bytes()
+    rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    for tree, label in rows:
+        tokens = tree.translate({ord("("): None, ord(")"): None}).split()
+        assert value([SYMBOLS.index(token) for token in tokens]) == int(label)
+    assert len(rows) == 10
 
 
 def test_symbols_are_twenty_at_most():
