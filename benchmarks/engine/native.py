@@ -82,15 +82,7 @@ def least(call):
 def in_c(native, xs, ys, folder):
     """Return a loop in C around the step that `native.step` calls."""
     (folder / "loop.c").write_text(LOOP)
-    call = [
-        *compiler.find_compiler(),
-        *compiler.FLAGS,
-        "-shared",
-        "-fPIC",
-        "-o",
-        "loop.so",
-        "loop.c",
-    ]
+    call = [*compiler.find_compiler(), *compiler.FLAGS, *"-shared -fPIC -o loop.so loop.c".split()]
     subprocess.run(call, cwd=folder, check=True)
     rows_of = ctypes.CDLL(str(folder / "loop.so")).rows_of
     step = ctypes.cast(native._step, ctypes.c_void_p)

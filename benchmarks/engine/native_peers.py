@@ -111,16 +111,7 @@ def in_emx(learner, xs, ys, folder):
     import onnx
 
     files = ft.export(learner, folder / "model.onnx", "onnx", learn=True)
-    make = [
-        sys.executable,
-        "-m",
-        "emx_onnx_cgen",
-        "compile",
-        "model.onnx",
-        "emx.c",
-        "--model-name",
-        "model",
-    ]
+    make = [sys.executable, *"-m emx_onnx_cgen compile model.onnx emx.c --model-name model".split()]
     subprocess.run(
         [*make, "--large-temp-threshold", "0"], cwd=folder, check=True, stdout=subprocess.DEVNULL
     )

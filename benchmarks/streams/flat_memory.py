@@ -64,17 +64,7 @@ def follow(cell):
     rows = cell["rows"]
     with tempfile.TemporaryDirectory() as folder:
         source = [sys.executable, "-m", "benchmarks.streams.flat_memory", "--feed", str(rows)]
-        command = [
-            sys.executable,
-            "-m",
-            "foretrace",
-            "stream",
-            "-",
-            "--format",
-            "csv",
-            "--target",
-            "y",
-        ]
+        command = [sys.executable, *"-m foretrace stream - --format csv --target y".split()]
         command += ["--size", cell.get("size", "small"), "--chunk", str(cell["chunk"])]
         command += ["--log-every", str(rows // 100), "--checkpoint-every", str(rows // 100)]
         command += ["--run-dir", f"{folder}/run"]

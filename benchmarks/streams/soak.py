@@ -68,9 +68,7 @@ def soak(folder, *, kind, rows, kills, stops, chunk, size, seed):
     bad = write_rows(folder / "rows.csv", rows, draw)
     every = max(rows // 100, chunk)
     options = [
-        "--target",
-        "y",
-        "--size",
+        *"--target y --size".split(),
         size,
         "--log-every",
         str(every // 2),

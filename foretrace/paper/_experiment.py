@@ -14,7 +14,7 @@ Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023
 
 import dataclasses
 import os
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from foretrace.experiment._cells import LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig
@@ -98,6 +98,26 @@ class Experiment:
         return dataclasses.replace(
             self, entries=tuple(_changed(entry, rates, data_dir) for entry in self.entries)
         )
+
+
+class CopySize(NamedTuple):
+    """Sizes of the runs of an experiment on the copy task.
+
+    Args:
+        samples: number of training sequences.
+        epochs: number of times that a run goes through them.
+        batch: number of sequences of a batch.
+        seeds: seeds of the reported runs.
+        rates: learning rates to choose from.
+        search_share: length of a run of the search, as a share of a whole run.
+    """
+
+    samples: int
+    epochs: int
+    batch: int
+    seeds: tuple[int, ...]
+    rates: tuple[float, ...]
+    search_share: float
 
 
 def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:

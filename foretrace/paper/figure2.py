@@ -1,40 +1,18 @@
 """Figure 2: alignment with BPTT and loss on the copy task, for depth, eigenvalues and rules."""
 
 import dataclasses
-from typing import Any
 
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
-from foretrace.paper._experiment import Entry, Experiment, Scale, Settings, at_scale
+from foretrace.paper._experiment import CopySize, Entry, Experiment, Scale, Settings, at_scale
 from foretrace.tasks.copy import Copy
 
 NETWORK = NetworkConfig(depth=4, model_size=128, cell=LRU(64), dropout=0.1)
 
-SCALES: dict[Scale, dict[str, Any]] = {
-    "smoke": {
-        "samples": 40,
-        "epochs": 2,
-        "batch": 20,
-        "seeds": (0, 1),
-        "rates": (1e-3, 4e-3),
-        "search": 0.5,
-    },
-    "cpu": {
-        "samples": 20_000,
-        "epochs": 4,
-        "batch": 50,
-        "seeds": (0,),
-        "rates": (2e-3, 4e-3, 8e-3),
-        "search": 0.25,
-    },
-    "paper": {
-        "samples": 20_000,
-        "epochs": 25,
-        "batch": 50,
-        "seeds": (0, 1, 2, 3, 4),
-        "rates": (1e-3, 2e-3, 4e-3, 8e-3),
-        "search": 1.0,
-    },
+SCALES: dict[Scale, CopySize] = {
+    "smoke": CopySize(40, 2, 20, (0, 1), (1e-3, 4e-3), 0.5),
+    "cpu": CopySize(20_000, 4, 50, (0,), (2e-3, 4e-3, 8e-3), 0.25),
+    "paper": CopySize(20_000, 25, 50, (0, 1, 2, 3, 4), (1e-3, 2e-3, 4e-3, 8e-3), 1.0),
 }
 
 NOTES: dict[Scale, str] = {
@@ -82,7 +60,7 @@ def eigenvalues(scale: Scale, settings: Settings = "runs") -> Experiment:
 
 def approximations(scale: Scale, settings: Settings = "runs") -> Experiment:
     """Return panels E and F: the four rules, each with a rate of its own."""
-    config, rates = _config(scale), SCALES[scale]["rates"]
+    config, rates = _config(scale), SCALES[scale].rates
     entries = [
         Entry(rule, "E, F", dataclasses.replace(config, rule=rule), rates=rates)
         for rule in ("online", "bptt", "truncated", "spatial")
@@ -92,18 +70,18 @@ def approximations(scale: Scale, settings: Settings = "runs") -> Experiment:
 
 def _config(scale: Scale) -> Config:
     size = SCALES[scale]
-    epoch = size["samples"] // size["batch"]
+    epoch = size.samples // size.batch
     return Config(
-        task=Copy(samples=size["samples"]),
+        task=Copy(samples=size.samples),
         network=at_scale(NETWORK, scale),
         optimizer=OptimizerConfig(recurrent_factor=0.5),
         rule="online",
-        steps=size["epochs"] * epoch,
-        batch_size=size["batch"],
+        steps=size.epochs * epoch,
+        batch_size=size.batch,
         evaluate_every=epoch,
         align_every=epoch,
-        validation_sequences=2 * size["batch"],
-        final_sequences=(20 if scale != "smoke" else 1) * size["batch"],
+        validation_sequences=2 * size.batch,
+        final_sequences=(20 if scale != "smoke" else 1) * size.batch,
     )
 
 
@@ -118,7 +96,7 @@ def _experiment(name: str, title: str, scale: Scale, entries: list[Entry]) -> Ex
         scale=scale,
         entries=tuple(entries),
         metric="training_loss",
-        seeds=SCALES[scale]["seeds"],
-        search_share=SCALES[scale]["search"],
+        seeds=SCALES[scale].seeds,
+        search_share=SCALES[scale].search_share,
         note=NOTES[scale],
     )

@@ -1,10 +1,17 @@
 """Table 1: training loss on the copy task by architecture and rule, with HYBRID and depth."""
 
-from typing import Any
-
 from foretrace.experiment._cells import GRU, LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
-from foretrace.paper._experiment import WITHIN_CHUNKS, Entry, Experiment, Scale, Settings, at_scale
+from foretrace.experiment._report import TABLE_1
+from foretrace.paper._experiment import (
+    WITHIN_CHUNKS,
+    CopySize,
+    Entry,
+    Experiment,
+    Scale,
+    Settings,
+    at_scale,
+)
 from foretrace.tasks.copy import Copy
 
 NETWORKS = {
@@ -18,7 +25,7 @@ NETWORKS = {
 """The columns; 268,430, 267,956, 269,488 and 270,011 parameters."""
 
 PUBLISHED = {
-    "LRU x 4": {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "bptt": 7.59e-6},
+    "LRU x 4": TABLE_1,
     "linear RNN x 4": {
         "spatial": 6.20e-1,
         "truncated": 5.81e-1,
@@ -30,24 +37,10 @@ PUBLISHED = {
 }
 """Mean of 5 seeds."""
 
-RATES = tuple(2**i * 1e-3 for i in range(6))
-
-SCALES: dict[Scale, dict[str, Any]] = {
-    "smoke": {"samples": 40, "epochs": 2, "seeds": (0, 1), "rates": (2e-3, 4e-3), "search": 1.0},
-    "cpu": {
-        "samples": 20_000,
-        "epochs": 4,
-        "seeds": (0, 1),
-        "rates": (2e-3, 4e-3, 8e-3),
-        "search": 0.25,
-    },
-    "paper": {
-        "samples": 20_000,
-        "epochs": 25,
-        "seeds": (0, 1, 2, 3, 4),
-        "rates": RATES,
-        "search": 1.0,
-    },
+SCALES: dict[Scale, CopySize] = {
+    "smoke": CopySize(40, 2, 50, (0, 1), (2e-3, 4e-3), 1.0),
+    "cpu": CopySize(20_000, 4, 50, (0, 1), (2e-3, 4e-3, 8e-3), 0.25),
+    "paper": CopySize(20_000, 25, 50, (0, 1, 2, 3, 4), tuple(2**i * 1e-3 for i in range(6)), 1.0),
 }
 
 SMOKE = (
@@ -69,15 +62,15 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
     size = SCALES[scale]
     # The published runs had batches of 50 and half the rate for the recurrence, the text says 20
     # and 1.
-    batch, factor = (50, 0.5) if settings == "runs" else (20, 1.0)
-    batch = min(batch, size["samples"] // 2)
-    steps = size["epochs"] * (size["samples"] // batch)
+    batch, factor = (size.batch, 0.5) if settings == "runs" else (20, 1.0)
+    batch = min(batch, size.samples // 2)
+    epoch = size.samples // batch
     common = {
-        "task": Copy(samples=size["samples"]),
+        "task": Copy(samples=size.samples),
         "optimizer": OptimizerConfig(recurrent_factor=factor),
-        "steps": steps,
+        "steps": size.epochs * epoch,
         "batch_size": batch,
-        "evaluate_every": size["samples"] // batch,
+        "evaluate_every": epoch,
         "align_every": None,
         "validation_sequences": 2 * batch,
         "final_sequences": 20 * batch if scale != "smoke" else batch,
@@ -89,7 +82,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
             column,
             Config(rule=rule, network=network, **common),
             PUBLISHED[column][rule],
-            size["rates"],
+            size.rates,
             note="corrected" if rule == "online" and not isinstance(network.cell, LRU) else "",
         )
         for column, network in networks.items()
@@ -98,7 +91,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
 
     def beyond(row: str, rule: str, note: str = "", chunk: int | None = None) -> Entry:
         config = Config(rule=rule, chunk=chunk, network=networks["LRU x 4"], **common)
-        return Entry(row, "LRU x 4", config, None, size["rates"], note)
+        return Entry(row, "LRU x 4", config, None, size.rates, note)
 
     layers, rest, cheap = NETWORKS["LRU x 4"].depth, "the rest without", "depth=2, groups=1"
     past_the_paper = [
@@ -147,7 +140,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
         scale=scale,
         entries=tuple(entries),
         metric="training_loss",
-        seeds=size["seeds"],
-        search_share=size["search"],
+        seeds=size.seeds,
+        search_share=size.search_share,
         note=NOTES[scale],
     )

@@ -1,7 +1,7 @@
 """Table 2: test accuracy on three tasks under four rules. Table 3: a linear RNN on the first."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from foretrace.experiment._cells import LRU, CellConfig, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
@@ -25,119 +25,55 @@ PUBLISHED = {
 
 RULES = ("online", "bptt", "truncated", "spatial")
 
-# Samples and epochs of training, batch, warm-up epochs, what to read of a sequence, and the
-# network.
-SCALES: dict[Scale, dict[str, dict[str, Any]]] = {
+
+class Size(NamedTuple):
+    """Sizes of the runs of a task.
+
+    Args:
+        samples: number of training sequences.
+        epochs: number of times that a run goes through them.
+        batch: number of sequences of a batch.
+        warmup: number of epochs of warm-up.
+        read: what is read of a sequence: side of the blocks of pixels that are averaged; number of
+            bytes of a review; bounds of the length of an expression.
+        network: depth, number of modules and number of features of the network.
+        tested: number of test sequences; None for that of the scale.
+    """
+
+    samples: int
+    epochs: int
+    batch: int
+    warmup: float
+    read: Any
+    network: tuple[int, int, int]
+    tested: int | None = None
+
+
+SCALES: dict[Scale, dict[str, Size]] = {
     "smoke": {
-        "sCIFAR": {
-            "samples": 20,
-            "epochs": 2,
-            "batch": 10,
-            "warmup": 0,
-            "pool": 8,
-            "size": (2, 8, 16),
-        },
-        "IMDB": {
-            "samples": 20,
-            "epochs": 2,
-            "batch": 10,
-            "warmup": 0,
-            "length": 100,
-            "size": (2, 8, 16),
-        },
-        "ListOps": {
-            "samples": 20,
-            "epochs": 2,
-            "batch": 10,
-            "warmup": 0,
-            "lengths": (10, 60),
-            "size": (2, 8, 16),
-        },
+        "sCIFAR": Size(20, 2, 10, 0, 8, (2, 8, 16)),
+        "IMDB": Size(20, 2, 10, 0, 100, (2, 8, 16)),
+        "ListOps": Size(20, 2, 10, 0, (10, 60), (2, 8, 16)),
     },
     "cpu": {
-        "sCIFAR": {
-            "samples": 45_000,
-            "epochs": 10,
-            "batch": 50,
-            "warmup": 1,
-            "pool": 4,
-            "size": (4, 64, 64),
-        },
-        "IMDB": {
-            "samples": 22_500,
-            "epochs": 5,
-            "batch": 32,
-            "warmup": 0.5,
-            "length": 250,
-            "size": (4, 32, 32),
-            "tested": 10_000,
-        },
-        "ListOps": {
-            "samples": 30_000,
-            "epochs": 4,
-            "batch": 50,
-            "warmup": 1,
-            "lengths": (10, 150),
-            "size": (4, 64, 64),
-        },
+        "sCIFAR": Size(45_000, 10, 50, 1, 4, (4, 64, 64)),
+        "IMDB": Size(22_500, 5, 32, 0.5, 250, (4, 32, 32), tested=10_000),
+        "ListOps": Size(30_000, 4, 50, 1, (10, 150), (4, 64, 64)),
     },
     "long": {
-        "sCIFAR": {
-            "samples": 45_000,
-            "epochs": 1,
-            "batch": 16,
-            "warmup": 0.1,
-            "pool": 1,
-            "size": (4, 64, 128),
-        },
-        "IMDB": {
-            "samples": 22_500,
-            "epochs": 1,
-            "batch": 16,
-            "warmup": 0.1,
-            "length": 4000,
-            "size": (4, 64, 128),
-            "tested": 5_000,
-        },
-        "ListOps": {
-            "samples": 30_000,
-            "epochs": 1,
-            "batch": 16,
-            "warmup": 0.1,
-            "lengths": (500, 2000),
-            "size": (4, 64, 128),
-        },
+        "sCIFAR": Size(45_000, 1, 16, 0.1, 1, (4, 64, 128)),
+        "IMDB": Size(22_500, 1, 16, 0.1, 4000, (4, 64, 128), tested=5_000),
+        "ListOps": Size(30_000, 1, 16, 0.1, (500, 2000), (4, 64, 128)),
     },
     "paper": {
-        "sCIFAR": {
-            "samples": 45_000,
-            "epochs": 180,
-            "batch": 100,
-            "warmup": 18,
-            "pool": 1,
-            "size": (4, 128, 256),
-        },
-        "IMDB": {
-            "samples": 22_500,
-            "epochs": 35,
-            "batch": 32,
-            "warmup": 0,
-            "length": 4000,
-            "size": (4, 64, 64),
-        },
-        "ListOps": {
-            "samples": 96_000,
-            "epochs": 40,
-            "batch": 32,
-            "warmup": 4,
-            "lengths": (500, 2000),
-            "size": (4, 128, 256),
-        },
+        "sCIFAR": Size(45_000, 180, 100, 18, 1, (4, 128, 256)),
+        "IMDB": Size(22_500, 35, 32, 0, 4000, (4, 64, 64)),
+        "ListOps": Size(96_000, 40, 32, 4, (500, 2000), (4, 128, 256)),
     },
 }
 
 TEXT: dict[str, dict[str, Any]] = {
-    "IMDB": {"epochs": 40, "warmup": 4, "size": (4, 128, 256)},
+    "IMDB": {"epochs": 40, "warmup": 4, "network": (4, 128, 256)},
     "ListOps": {"epochs": 35, "warmup": 0},
 }
 """Where the text differs from the published runs; its two columns look swapped."""
@@ -152,23 +88,16 @@ features.
 NOTES: dict[Scale, str] = {
     "smoke": "20 samples, short sequences, small networks: shows that it runs, no more.",
     "cpu": "Smaller networks (N = H = 64, for IMDB 32), fewer samples and epochs; images of 8 x 8 "
-    "pixels (64 steps), "
-    "the first 250 bytes of a review, expressions of 11 to 149 symbols; rate 4e-3, 2 seeds. On "
-    "IMDB and ListOps the "
-    "mean of the features so far is decoded, as in the published runs; on sCIFAR the features of "
-    "each "
-    "step, as in the text.",
+    "pixels (64 steps), the first 250 bytes of a review, expressions of 11 to 149 symbols; rate "
+    "4e-3, 2 seeds. On IMDB and ListOps the mean of the features so far is decoded, as in the "
+    "published runs; on sCIFAR the features of each step, as in the text.",
     "long": "The paper's sequences in full length (sCIFAR 1,024 steps of three colours, IMDB 4,000 "
-    "bytes, ListOps 501 "
-    "to 1,999 symbols) with smaller networks (N 64, H 128) and one epoch in batches of 16, about "
-    "20 to 40 minutes of a "
-    "core for a run; ListOps of 30,000 training expressions; rate 2e-3 (the 4e-3 of scale cpu, "
-    "less by the root of the "
-    "batch) without a search. Validation on 2,000 sequences, tests on 10,000 (IMDB 5,000, ListOps "
-    "2,000).",
+    "bytes, ListOps 501 to 1,999 symbols) with smaller networks (N 64, H 128) and one epoch in "
+    "batches of 16, about 20 to 40 minutes of a core for a run; ListOps of 30,000 training "
+    "expressions; rate 2e-3 (the 4e-3 of scale cpu, less by the root of the batch) without a "
+    "search. Validation on 2,000 sequences, tests on 10,000 (IMDB 5,000, ListOps 2,000).",
     "paper": "As in the published runs, but that each step's own features are decoded on sCIFAR, "
-    "as in the text; the "
-    "split for validation is ours, and the test set selects nothing.",
+    "as in the text; the split for validation is ours, and the test set selects nothing.",
 }
 
 
@@ -216,7 +145,7 @@ def table2(scale: Scale, settings: Settings = "runs") -> Experiment:
 def table3(scale: Scale, settings: Settings = "runs") -> Experiment:
     """Return Table 3: a linear RNN with as many parameters on sequential CIFAR-10."""
     column = "sCIFAR, linear RNN"
-    _, state, model = SCALES[scale]["sCIFAR"]["size"]
+    _, state, model = SCALES[scale]["sCIFAR"].network
     # 294 features give 1,068,086 parameters; elsewhere the model is as wide as the LRU's.
     cell, width = LinearRNN(state), 294 if scale == "paper" else model
     entries = [
@@ -247,12 +176,12 @@ def _config(
     cell: CellConfig | None = None,
     width: int | None = None,
 ) -> Config:
-    size = dict(SCALES[scale][column])
+    size = SCALES[scale][column]
     if scale == "paper" and settings == "text":
-        size |= TEXT.get(column, {})
-    depth, state, model = size["size"]
+        size = size._replace(**TEXT.get(column, {}))
+    depth, state, model = size.network
     ring = (0.9, 0.999) if column == "sCIFAR" else (0.0, 1.0)
-    epoch = size["samples"] // size["batch"]
+    epoch = size.samples // size.batch
     dropout = {"sCIFAR": 0.1, "IMDB": 0.1, "ListOps": 0.0}
     if settings == "text":
         dropout |= {"IMDB": 0.0, "ListOps": 0.1}
@@ -266,32 +195,29 @@ def _config(
             cumulative_mean=settings == "runs" and column in CUMULATIVE,
         ),
         optimizer=OptimizerConfig(
-            warmup_steps=round(size["warmup"] * epoch),
+            warmup_steps=round(size.warmup * epoch),
             recurrent_factor=0.5,
             weight_decay=0.1 if column == "sCIFAR" else 0.05,
         ),
         rule=rule,
-        steps=size["epochs"] * epoch,
-        batch_size=size["batch"],
+        steps=size.epochs * epoch,
+        batch_size=size.batch,
         # A run of one epoch is looked at on its way.
         evaluate_every=epoch // 4 if scale == "long" else epoch,
         align_every=None,
         validation_sequences={"smoke": 20, "paper": 10_000}.get(scale, 2_000),
-        final_sequences=size.get(
-            "tested", {"smoke": 20, "cpu": 2_000, "long": 10_000, "paper": 25_000}[scale]
-        ),
+        final_sequences=size.tested
+        or {"smoke": 20, "cpu": 2_000, "long": 10_000, "paper": 25_000}[scale],
     )
 
 
-def _task(column: str, size: dict, held_out: int) -> SequentialCIFAR10 | IMDB | ListOps:
+def _task(column: str, size: Size, held_out: int) -> SequentialCIFAR10 | IMDB | ListOps:
     if column == "sCIFAR":
-        return SequentialCIFAR10(pool=size["pool"], samples=size["samples"])
+        return SequentialCIFAR10(pool=size.read, samples=size.samples)
     if column == "IMDB":
-        return IMDB(max_length=size["length"], samples=size["samples"])
-    shortest, longest = size["lengths"]
-    return ListOps(
-        samples=size["samples"], min_length=shortest, max_length=longest, held_out=held_out
-    )
+        return IMDB(max_length=size.read, samples=size.samples)
+    shortest, longest = size.read
+    return ListOps(size.samples, held_out, min_length=shortest, max_length=longest)
 
 
 def _experiment(name: str, title: str, scale: Scale, entries: list[Entry]) -> Experiment:

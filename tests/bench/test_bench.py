@@ -47,20 +47,7 @@ def test_calls_are_timed_in_turn_and_ratios_are_of_rounds():
 @pytest.mark.program
 def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
     out = tmp_path / "bench"
-    arguments = [
-        "--shapes",
-        "copy",
-        "--rounds",
-        "2",
-        "--chunks",
-        "1",
-        "4",
-        "--streams",
-        "2",
-        "--lengths",
-        "64",
-        "1024",
-    ]
+    arguments = "--shapes copy --rounds 2 --chunks 1 4 --streams 2 --lengths 64 1024".split()
     code = cli.main(
         ["bench", "--parts", "whole", "streaming", "memory", *arguments, "--out", str(out)]
     )

@@ -243,12 +243,7 @@ def test_the_page_of_rules_says_what_is_carried():
 def test_the_table_of_the_stream_in_the_readme_is_what_the_command_prints(tmp_path):
     command = [
         sys.executable,
-        "-m",
-        "foretrace",
-        "stream",
-        "examples/sensors.csv.gz",
-        "--target",
-        "reject",
+        *"-m foretrace stream examples/sensors.csv.gz --target reject".split(),
     ]
     env = os.environ | {"COLUMNS": "120", "NO_COLOR": "1"}
     command += ["--run-dir", str(tmp_path / "run")]

@@ -70,9 +70,7 @@ def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
 def test_memory_beats_the_last_label_on_it(tmp_path):
     command = [
         sys.executable,
-        "-m",
-        "foretrace",
-        "stream",
+        *"-m foretrace stream".split(),
         str(FOLDER / "sensors.csv.gz"),
         "--target",
         "reject",

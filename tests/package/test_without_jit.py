@@ -19,17 +19,7 @@ FILES = ("recurrence/test_scan.py", "laws/test_numpy_oracle.py")
 
 @pytest.mark.program
 def test_the_rooms_compute_the_same_without_compilation():
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-q",
-        "--tb=short",
-        "-p",
-        "no:cacheprovider",
-    ]
+    command = [sys.executable, *"-m pytest -n 0 -q --tb=short -p no:cacheprovider".split()]
     done = subprocess.run(
         [*command, *(str(TESTS / name) for name in FILES)],
         env=os.environ | {"JAX_DISABLE_JIT": "1"},

@@ -469,13 +469,9 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
 
     def start(out, *more):
         options = [
-            "--scale",
-            "smoke",
-            "--only",
+            *"--scale smoke --only".split(),
             "online, LRU",
-            "--rates",
-            "2e-3",
-            "--out",
+            *"--rates 2e-3 --out".split(),
             out,
             *more,
         ]

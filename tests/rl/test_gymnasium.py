@@ -207,32 +207,12 @@ def test_a_run_goes_on_bit_for_bit_within_an_episode(tmp_path, monkeypatch):
 def test_an_environment_of_ones_own_is_run_from_the_command_line(tmp_path, capsys, monkeypatch):
     registered()
     monkeypatch.setitem(sys.modules, "walks", types.ModuleType("walks"))
-    options = [
-        "--id",
-        "walks:Walk-v0",
-        "--observation.hide",
-        "1",
-        "--observation.delay",
-        "1",
-        "--environments",
-        "2",
-    ]
+    options = (
+        "--id walks:Walk-v0 --observation.hide 1 --observation.delay 1 --environments 2".split()
+    )
+    options += "--steps 40 --log-every 20 --checkpoint-every 20 --environment.limit 4".split()
     options += [
-        "--steps",
-        "40",
-        "--log-every",
-        "20",
-        "--checkpoint-every",
-        "20",
-        "--environment.limit",
-        "4",
-    ]
-    options += [
-        "--network.depth",
-        "1",
-        "--network.model-size",
-        "4",
-        "--run-dir",
+        *"--network.depth 1 --network.model-size 4 --run-dir".split(),
         str(tmp_path / "run"),
     ]
     small = ["network.cell:lru", "--network.cell.state-size", "3"]

@@ -130,16 +130,8 @@ def test_the_report_counts_all_that_an_environment_carries(method, entropy):
 def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
     task = "trace-conditioning" if method == "prediction" else "t-maze"
     options = [
-        "--steps",
-        "40",
-        "--log-every",
-        "20",
-        "--checkpoint-every",
-        "20",
-        "--network.depth",
-        "1",
-        "--network.model-size",
-        "4",
+        *"--steps 40 --log-every 20 --checkpoint-every 20 --network.depth 1".split(),
+        *"--network.model-size 4".split(),
     ]
     options += ["--agent.method", method, "--run-dir", str(tmp_path / "run")]
     assert (
@@ -155,11 +147,8 @@ def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
 @pytest.mark.program
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     options = [
-        "--steps=3000",
-        "--log-every=10",
-        "--checkpoint-every=20",
-        "--network.depth=1",
-        "--network.model-size=4",
+        *"--steps=3000 --log-every=10 --checkpoint-every=20 --network.depth=1".split(),
+        *"--network.model-size=4".split(),
     ]
     cell = ["network.cell:lru", "--network.cell.state-size=3"]
     command = [sys.executable, "-m", "foretrace", "rl", "memory-chain", *options]
@@ -251,11 +240,8 @@ def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
 @pytest.mark.full
 def test_divergence_ends_with_the_last_good_state_and_exit_code_1(tmp_path, capsys):
     words = [
-        "--steps=40",
-        "--log-every=10",
-        "--checkpoint-every=20",
-        "--network.depth=1",
-        "--network.model-size=4",
+        *"--steps=40 --log-every=10 --checkpoint-every=20 --network.depth=1".split(),
+        *"--network.model-size=4".split(),
     ]
     words += [
         "--environment.length=2",
@@ -315,17 +301,9 @@ def test_the_network_of_an_agent_is_exported_with_its_normalisation(normalize, t
     (tmp_path / "main.c").write_text(MAIN)
     real = "double" if expected.dtype == np.float64 else "float"
     call = [
-        "cc",
-        "-std=c99",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
+        *"cc -std=c99 -Wall -Wextra -Werror".split(),
         f"-DREAL={real}",
-        "-o",
-        "main",
-        "main.c",
-        "agent.c",
-        "-lm",
+        *"-o main main.c agent.c -lm".split(),
     ]
     subprocess.run(call, cwd=tmp_path, check=True)
     found = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout

@@ -116,31 +116,15 @@ def test_the_command_predicts_a_column(file, tmp_path, capsys):
     options = [
         "--environment.path",
         path,
-        "--environment.column",
-        "load",
-        "--observation.delay",
-        "1",
-        "--steps",
-        "59",
+        *"--environment.column load --observation.delay 1 --steps 59".split(),
     ]
     options += [
-        "--agent.discount",
-        "0.5",
-        "--log-every",
-        "10",
-        "--checkpoint-every",
-        "20",
-        "--run-dir",
+        *"--agent.discount 0.5 --log-every 10 --checkpoint-every 20 --run-dir".split(),
         str(run),
     ]
     small = [
-        "--network.depth",
-        "1",
-        "--network.model-size",
-        "4",
-        "network.cell:lru",
-        "--network.cell.state-size",
-        "3",
+        *"--network.depth 1 --network.model-size 4 network.cell:lru".split(),
+        *"--network.cell.state-size 3".split(),
     ]
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         assert cli.main(["rl", "series", *options, *small]) == 0

@@ -124,17 +124,7 @@ def test_the_command_is_named_before_the_task_or_not(line, kind):
 
 
 def test_a_command_line_of_a_stream(stream):
-    line = [
-        "sweep",
-        "stream",
-        stream.source,
-        "--target",
-        "y",
-        "--size",
-        "tiny",
-        "--grid",
-        "lr=1e-3,1e-2",
-    ]
+    line = ["sweep", "stream", stream.source, *"--target y --size tiny --grid lr=1e-3,1e-2".split()]
     found = cli._parse(cli._spelled_out(line)).config
     assert (found.config.source, found.config.target, found.config.model.size) == (
         stream.source,
