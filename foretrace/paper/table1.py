@@ -1,5 +1,7 @@
 """Table 1: training loss on the copy task by architecture and rule, with HYBRID and depth."""
 
+from typing import Any
+
 from foretrace.experiment._cells import GRU, LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.experiment._report import TABLE_1
@@ -65,7 +67,7 @@ def experiment(scale: Scale, settings: Settings = "runs") -> Experiment:
     batch, factor = (size.batch, 0.5) if settings == "runs" else (20, 1.0)
     batch = min(batch, size.samples // 2)
     epoch = size.samples // batch
-    common = {
+    common: dict[str, Any] = {
         "task": Copy(samples=size.samples),
         "optimizer": OptimizerConfig(recurrent_factor=factor),
         "steps": size.epochs * epoch,
