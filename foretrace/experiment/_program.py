@@ -18,7 +18,7 @@ from foretrace._rule import BPTT, LearningRule
 from foretrace._types import Array, Float
 from foretrace.experiment._config import Config
 from foretrace.experiment._precision import matrix_products
-from foretrace.experiment._scores import Scores, _Tally, _tally
+from foretrace.experiment._scores import Scores, StepMetrics, _Tally, _tally
 from foretrace.tasks import Batch, EvaluationSplit, Task
 
 
@@ -34,7 +34,7 @@ def learn(
     step: Array,
     seed: int | Array,
     shard: Callable[[Batch], Batch] = _unchanged,
-) -> tuple[LearnerState, Float[Array, "4"]]:
+) -> tuple[LearnerState, Float[Array, "M"]]:
     """Draw a step's batch and learn from it; return the `StepMetrics` as one array."""
     batch = shard(task.batch(seed, step, config.batch_size))
     with matrix_products(config.matmul_precision):
@@ -51,8 +51,8 @@ def learn(
                 config.chunk, learner, state, batch
             )
     right = jnp.asarray(_tally(task, outputs, batch).scores().accuracy, loss.dtype)
-    # In the order of `StepMetrics`.
-    return state, jnp.stack([loss, right, norm, accepted.astype(loss.dtype)])
+    measured = {"loss": loss, "accuracy": right, "gradient_norm": norm, "accepted": accepted}
+    return state, jnp.stack([measured[name].astype(loss.dtype) for name in StepMetrics._fields])
 
 
 def _learn_in_chunks(

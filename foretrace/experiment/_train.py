@@ -276,9 +276,10 @@ class _Training:
 
     def _log_window(self) -> None:
         accepted = [metrics for metrics in self.window if metrics.accepted]
-        rows = np.asarray(accepted, np.float64) if accepted else np.full((1, 4), np.nan)
-        mean = StepMetrics(*rows.mean(axis=0).tolist())
-        values = {"loss": mean.loss, "accuracy": mean.accuracy, "gradient_norm": mean.gradient_norm}
+        names = StepMetrics._fields
+        rows = np.array(accepted or [StepMetrics(*[np.nan] * len(names))], np.float64)
+        values = dict(zip(names, rows.mean(axis=0).tolist(), strict=True))
+        del values["accepted"]
         values["refused"] = len(self.window) - len(accepted)
         self.log.write("train", self.step, **values, seconds=self.clock.seconds)
         self.window.clear()

@@ -52,42 +52,73 @@ class Metric(NamedTuple):
 
     Args:
         name: name in the record.
+        title: what it is, in a report.
         of: function of a step, whose sum over steps and environments is measured.
         share: name of the sum that it is divided by; None for the sum itself.
     """
 
     name: str
+    title: str
     of: Callable[[Moment], Array]
     share: str | None = "steps"
 
 
+class Monitor(NamedTuple):
+    """What is measured once, at the end of a block.
+
+    Args:
+        name: name in the record.
+        title: what it is, in a report.
+        of: function of the block.
+    """
+
+    name: str
+    title: str
+    of: Callable[[Block], Array]
+
+
 METRICS = (
-    Metric("episodes", lambda now: now.done, None),
-    Metric("return", lambda now: jnp.where(now.done, now.total, 0), "episodes"),
-    Metric("reward", lambda now: now.step.reward),
-    Metric("td_error", lambda now: jnp.abs(now.info.td_error)),
-    Metric("trace_norm", lambda now: now.info.trace_norm),
-    Metric("sensitivity_norm", lambda now: now.info.sensitivity_norm),
-    Metric("step_size", lambda now: now.info.step_size),
+    Metric("episodes", "episodes that ended", lambda now: now.done, None),
+    Metric(
+        "return",
+        "return of an episode",
+        lambda now: jnp.where(now.done, now.total, 0),
+        "episodes",
+    ),
+    Metric("reward", "reward of a step", lambda now: now.step.reward),
+    Metric(
+        "td_error", "absolute temporal-difference error", lambda now: jnp.abs(now.info.td_error)
+    ),
+    Metric("trace_norm", "norm of the traces in value", lambda now: now.info.trace_norm),
+    Metric("sensitivity_norm", "norm of the traces in time", lambda now: now.info.sensitivity_norm),
+    Metric("step_size", "step size", lambda now: now.info.step_size),
     # The update is one for all environments.
-    Metric("update_norm", lambda now: now.info.update_norm * now.total.size),
-    Metric("refused", lambda now: now.refused, None),
-    Metric("error", lambda now: now.error, "known"),
+    Metric("update_norm", "norm of an update", lambda now: now.info.update_norm * now.total.size),
+    Metric("refused", "refused steps", lambda now: now.refused, None),
+    Metric("error", "share of variance not predicted", lambda now: now.error, "known"),
 )
 """Sums over steps. The record shows `error` as a share of the values' spread, if known."""
 
 _COUNTS = (
-    Metric("steps", lambda now: jnp.ones_like(now.total), None),
-    Metric("known", lambda now: now.known, None),
+    Metric("steps", "steps", lambda now: jnp.ones_like(now.total), None),
+    Metric("known", "known values", lambda now: now.known, None),
 )
 """What only divides others."""
 
-MONITORS: dict[str, Callable[[Block], Array]] = {
-    "spectral_radius": lambda block: _radii(block).max(),
-    "dead_modules": lambda block: block.seen.dead(),
-    "untrained_modules": lambda block: untrained(block.before.network, block.after.network),
-}
-"""What is measured once, at the end of a block."""
+MONITORS = (
+    Monitor(
+        "spectral_radius", "largest |eigenvalue| of a layer", lambda block: _radii(block).max()
+    ),
+    Monitor("dead_modules", "share of modules dead", lambda block: block.seen.dead()),
+    Monitor(
+        "untrained_modules",
+        "share of modules untrained",
+        lambda block: untrained(block.before.network, block.after.network),
+    ),
+)
+
+TITLES = {measured.name: measured.title for measured in (*METRICS, *MONITORS)}
+"""What the names in the record mean."""
 
 
 def empty(dtype: Any) -> Tally:
@@ -104,8 +135,8 @@ def counted(tally: Tally, now: Moment) -> Tally:
 
 
 def ended(tally: Tally, block: Block) -> Tally:
-    """Return the sums of a block, and the measurements at its end."""
-    return tally | {name: of(block).astype(tally["steps"].dtype) for name, of in MONITORS.items()}
+    """Return the sums of a block, and what is measured at its end."""
+    return tally | {m.name: m.of(block).astype(tally["steps"].dtype) for m in MONITORS}
 
 
 def means(tally: dict[str, float], spread: float | None) -> dict[str, float]:
@@ -123,7 +154,7 @@ def means(tally: dict[str, float], spread: float | None) -> dict[str, float]:
     error = found.pop("error")
     return (
         found
-        | {name: tally[name] for name in MONITORS}
+        | {m.name: tally[m.name] for m in MONITORS}
         | ({} if spread is None else {"error": error / spread})
     )
 

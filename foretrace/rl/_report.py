@@ -7,11 +7,12 @@ from typing import Any
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
 from foretrace._runs.directory import Run, RunError, read_config_as
-from foretrace._runs.figures import new_page, page_as_png
+from foretrace._runs.figures import new_page, over_magnitudes, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.session import find_result
 from foretrace.rl._config import RLConfig
+from foretrace.rl._metrics import TITLES
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, result_of
 
@@ -35,8 +36,8 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     config, lines = _read(run_dir)
     step = lines[-1]["step"]
     scores = result_of(lines, step)
-    grid = Table("", score_of(config)[1], "reward of a step", title=_title(config))
-    score = scores.get("error", float("nan")) if _predicts(config) else scores["return"]
+    grid = Table("", TITLES[score_of(config)], TITLES["reward"], title=_title(config))
+    score = scores.get(score_of(config), float("nan"))
     grid.add_row(
         f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}"
     )
@@ -63,69 +64,27 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     """
     config, lines = _read(run_dir)
     steps = [line["step"] for line in lines]
-    page = new_page(13, 7)
-    (score, error, traces), monitors = page.subplots(2, 3)
-    name = "error" if _predicts(config) else "return"
-    score.plot(steps, [line[name] for line in lines], label="this run")
-    score.set(title=score_of(config)[1], yscale="log" if _predicts(config) else "linear")
-    for reference, name in _references(config, steps)[:1]:
-        score.axhline(reference, color="0.5", linestyle=":", label=name)
-    error.plot(steps, [line["td_error"] for line in lines])
-    error.set(title="absolute temporal-difference error")
-    for name, label in {
-        "trace_norm": "in value (gradients)",
-        "sensitivity_norm": "in time (sensitivities)",
-    }.items():
-        traces.plot(steps, [line[name] for line in lines], label=label)
-    traces.set(title="norm of the traces", yscale="log" if lines[-1]["trace_norm"] else "linear")
-    _draw_monitors(monitors, config, lines)
-    for axes in (score, error, traces, *monitors):
-        axes.set_xlabel("step")
+    names = [name for name in TITLES if name in lines[-1]]
+    page = new_page(16, 3 * -(-len(names) // 4))
+    for name, axes in zip(names, page.subplots(-(-len(names) // 4), 4).ravel(), strict=False):
+        values = [line[name] for line in lines]
+        axes.plot(steps, values)
+        axes.set(title=TITLES[name], yscale="log" if over_magnitudes(values) else "linear")
         axes.grid(alpha=0.3)
-    score.legend()
-    traces.legend()
+        if name == score_of(config):
+            for reference, what in _references(config, steps)[:1]:
+                axes.axhline(reference, color="0.5", linestyle=":", label=what)
+                axes.legend()
+    page.supxlabel("step")
     page.suptitle(_title(config))
     path = Run(Path(run_dir)).figure
     write_atomically(path, page_as_png(page))
     return str(path)
 
 
-def _draw_monitors(places: Any, config: RLConfig, lines: list[dict[str, Any]]) -> None:
-    """Draw how large a step is, how long the memory can last, and the modules that do nothing."""
-    size, memory, units = places
-    steps, last = [line["step"] for line in lines], lines[-1]
-    bounded = config.agent.optimizer == "obgd"
-    name = "step_size" if bounded else "update_norm"
-    size.plot(steps, [line[name] for line in lines])
-    size.set(
-        title="step size" if bounded else "norm of an update",
-        yscale="log" if last[name] else "linear",
-    )
-    distances = [1 - line["spectral_radius"] for line in lines]
-    memory.plot(steps, distances)
-    # Below zero a state grows by itself.
-    memory.set(
-        title="1 - largest |eigenvalue| of a layer",
-        yscale="log" if min(distances) > 0 else "linear",
-    )
-    for name, label in {
-        "dead_modules": "state unmoved",
-        "untrained_modules": "coefficients unchanged",
-    }.items():
-        units.plot(steps, [line[name] for line in lines], label=label)
-    units.set(title="share of modules", ylim=(-0.02, 1.02))
-    units.legend()
-
-
-def _predicts(config: RLConfig) -> bool:
-    return config.agent.method == "prediction"
-
-
-def score_of(config: RLConfig) -> tuple[str, str]:
-    """Return the score's name in the record of a run, and its description."""
-    if _predicts(config):
-        return "error", "share of variance not predicted"
-    return "return", "return of an episode"
+def score_of(config: RLConfig) -> str:
+    """Return the name of the score in the record of a run."""
+    return "error" if config.agent.method == "prediction" else "return"
 
 
 def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
@@ -152,13 +111,9 @@ def _cost(config: RLConfig) -> str:
 
 
 def _watched(line: dict[str, Any]) -> str:
-    """Report the monitors of the last block of steps."""
-    return (
-        f"At the end: largest |eigenvalue| of a layer {line['spectral_radius']:.5f}; modules dead "
-        f"{line['dead_modules']:.0%}, untrained {line['untrained_modules']:.0%}; norms of the "
-        f"traces in value {line['trace_norm']:.3g}, in time {line['sensitivity_norm']:.3g}, of an "
-        f"update {line['update_norm']:.2g}; refused steps {line['refused']:.0f}."
-    )
+    """Say what was watched in the last block of steps."""
+    told = [name for name in TITLES if name in line and name not in ("return", "reward", "error")]
+    return "At the end: " + ", ".join(f"{TITLES[name]} {line[name]:.4g}" for name in told) + "."
 
 
 def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:

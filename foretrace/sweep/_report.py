@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foretrace._runs.directory import Run, RunError, read_config_as
-from foretrace._runs.figures import new_page, page_as_png
+from foretrace._runs.figures import new_page, over_magnitudes, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
 from foretrace.rl._config import RLConfig
@@ -18,9 +18,6 @@ from foretrace.sweep._space import Dimension, Range
 from foretrace.sweep._trials import Trial, assignments, best, ranked, read_trials, run_dir, shown
 
 FIGURE = "sweep.png"
-
-_WIDE = 20
-"""Largest over smallest number from which on an axis shows orders of magnitude."""
 
 
 def table(folder: str | os.PathLike[str]) -> Any:
@@ -92,7 +89,7 @@ def figure(folder: str | os.PathLike[str]) -> Path:
     *panels, curves = page.subplots(1, len(dimensions) + 1, sharey=True, squeeze=False)[0]
     for axes, dimension in zip(panels, dimensions, strict=True):
         _panel(axes, dimension, trials, best(trials, sweep.sign))
-    if _over_magnitudes([t.score for t in trials if t.score is not None]):
+    if over_magnitudes([t.score for t in trials if t.score is not None]):
         panels[0].set(yscale="log")
     panels[0].set_ylabel(_label(sweep))
     panels[0].legend()
@@ -126,7 +123,7 @@ def _panel(axes: Any, dimension: Dimension, trials: Sequence[Trial], leader: Tri
     if numbers is None:
         axes.set_xticks(list(positions.values()), [str(value) for value in positions])
         axes.set_xlim(-0.5, len(positions) - 0.5)
-    elif (isinstance(dimension, Range) and dimension.log) or _over_magnitudes(numbers):
+    elif (isinstance(dimension, Range) and dimension.log) or over_magnitudes(numbers):
         axes.set(xscale="log")
     axes.set_xlabel(dimension.option)
     axes.grid(alpha=0.3)
@@ -152,10 +149,6 @@ def _curves(axes: Any, folder: Path, sweep: Sweep, trials: Sequence[Trial]) -> N
     axes.grid(alpha=0.3)
     if 1 < len(colours) <= 10:
         axes.legend(fontsize="x-small")
-
-
-def _over_magnitudes(numbers: Sequence[float]) -> bool:
-    return len(numbers) > 0 and 0 < _WIDE * min(numbers) <= max(numbers)
 
 
 def _numbers(dimension: Dimension) -> list[float] | None:
