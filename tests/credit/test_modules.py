@@ -20,7 +20,7 @@ from foretrace._credit.modules import (
 )
 from foretrace._rule import Depth
 
-BY_MEMORY = ft.rule("online(depth=2, modules=2, by_memory=True)")
+BY_MEMORY = ft.rule("online(depth=1, modules=2, by_memory=True)")
 
 
 @given(st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12), st.data())
@@ -70,17 +70,17 @@ def test_long_memories_are_sampled_more_often():
 
 def test_a_sequence_keeps_its_modules_while_the_network_learns(standard_promotion):
     options = {"optimizer": ft.adamw(0.3), "loss": LOSS, "warn": False, "train_encoder": True}
-    learner = ft.Learner(make_network(), rule=BY_MEMORY, **options)
-    state = learner.init()
+    learner = ft.Learner(make_network(depth=2), rule=BY_MEMORY, **options)
+    state, no = learner.init(), jnp.zeros(2, bool)
     begun, xs, ys = state.carry.modules, jnp.asarray(XS[0]), jnp.asarray(YS[0])
     for at in (0, 2):
-        state, info = learner.step(state, xs[at : at + 2], ys[at : at + 2])
+        state, info = learner.step(state, xs[at : at + 2], ys[at : at + 2], reset=no)
         assert info.accepted
         assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), state.carry.modules, begun))
-    started, _ = learner.step(state, xs[4:], ys[4:], reset=jnp.array([True, False]))
+    started, _ = learner.step(state, xs[4:], ys[4:], reset=no.at[0].set(True))
     # Weights follow the memory that the network now has.
     assert not (started.carry.modules.weight == begun.weight).all()
-    ended, _ = learner.step(state, xs[4:], ys[4:], end=True)
+    ended, _ = learner.step(state, xs[4:], ys[4:], reset=no, end=True)
     assert not (ended.carry.modules.weight == begun.weight).all()
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import sys
 import types
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +136,6 @@ def test_an_agent_is_evaluated_in_an_object_of_gymnasium():
 @pytest.mark.parametrize(
     ("wrong", "error", "match"),
     [
-        ({"error": RuntimeError("the motor is hot")}, RuntimeError, "the motor is hot"),
         ({"observation": np.zeros(3)}, ValueError, "an observation of 3 elements, its space has 2"),
         (
             {"observation": np.array(["a", "b"])},
@@ -144,14 +144,20 @@ def test_an_agent_is_evaluated_in_an_object_of_gymnasium():
         ),
         ({"reward": np.zeros(2)}, ValueError, r"a reward of shape \(2,\)"),
         ({"reward": None}, ValueError, "as reward, expected real numbers"),
-        ({"reward": np.nan}, ValueError, "NaN or infinite"),
         ({"terminated": 0}, TypeError, "terminated is int64, expected booleans"),
     ],
 )
-def test_what_an_environment_does_wrong_is_raised_as_it_is(wrong, error, match):
-    agent = make_agent(2, 2)
+def test_what_an_environment_does_wrong_is_named(wrong, error, match):
+    live = _live.Live(partial(Walk, **wrong), None)
+    live.reset(0)
     with pytest.raises(error, match=match):
-        agent.evaluate(agent.init(), Walk(**wrong), 2)
+        live.step(0, 0, [], 0)
+
+
+def test_an_error_of_an_environment_leaves_a_compiled_program_as_it_is():
+    agent = make_agent(2, 2)
+    with pytest.raises(RuntimeError, match="^the motor is hot$"):
+        agent.evaluate(agent.init(), Walk(error=RuntimeError("the motor is hot")), 2)
 
 
 SMALL = {
