@@ -2,12 +2,15 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
+import foretrace as ft
 from foretrace import experiment, sweep
 from foretrace._runs.directory import create
 from foretrace.cli import _main as cli
+from foretrace.cli import _train
 from foretrace.cli._options import RL, Stream, Sweep, Train
 from foretrace.experiment._config import TASKS, Config, task_name
 from foretrace.rl._config import TASKS as RL_TASKS
@@ -91,20 +94,24 @@ def test_every_task_has_its_name():
     assert names == {name: name for name in RL_TASKS}
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """Return the run directory of a training on a file, beside the file."""
-    monkeypatch.chdir(tmp_path)
-    np.savez("my.npz", xs=np.random.default_rng(0).normal(size=(20, 5, 2)), ys=np.arange(20) % 3)
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Return the run directory of a training on a file, beside the file, in the present folder."""
+    folder = tmp_path_factory.mktemp("own")
     line = (
-        "train --data my.npz --steps 2 --batch-size 4 --depth 1 --model-size 4 "
-        "--network.cell.state-size 3"
+        "train --data my.npz --steps 2 --batch-size 4 --depth 1 --model-size 4 --align-every None "
+        "--network.cell.state-size 3 --run-dir run --final-sequences 4"
     )
-    assert cli.main([*line.split(), "--run-dir", "run", "--final-sequences", "4"]) == 0
-    return tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch, jax.numpy_dtype_promotion("standard"):
+        patch.chdir(folder)
+        xs, ys = np.random.default_rng(0).normal(size=(20, 5, 2)), np.arange(20) % 3
+        np.savez("my.npz", xs=xs, ys=ys)
+        assert cli.main(line.split()) == 0
+        yield folder / "run"
 
 
-def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys):
+def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys, monkeypatch):
+    monkeypatch.setattr(_train, "RULES", {"ONLINE": ft.ONLINE})
     recorded = parsed("align --checkpoint run")
     assert recorded.data.digest and parsed("align own --checkpoint run") == recorded
     assert cli.main("align --data my.npz --checkpoint run".split()) == 0
@@ -128,8 +135,11 @@ def test_the_command_that_goes_on_is_the_directory(tmp_path):
     assert parsed(f"train --resume {tmp_path / 'run'} --steps 9000").config == Config(steps=9000)
 
 
-def test_missing_data_are_not_the_fault_of_the_checkpoint(own, tmp_path, capsys):
-    (tmp_path / "my.npz").rename(tmp_path / "elsewhere.npz")
-    assert cli.main(["export", "run", "--out", "graph"]) == 2
+def test_missing_data_are_not_the_fault_of_the_checkpoint(own, capsys):
+    (own.parent / "my.npz").rename(own.parent / "elsewhere.npz")
+    try:
+        assert cli.main(["export", "run", "--out", "graph"]) == 2
+    finally:
+        (own.parent / "elsewhere.npz").rename(own.parent / "my.npz")
     said = " ".join(capsys.readouterr().err.split())
     assert "cannot read" in said and "does not write" not in said
