@@ -70,8 +70,7 @@ class Block(eqx.Module):
     """One recurrent layer: `skip + dropout(GLU(dropout(gelu(cell(norm(x))))))`.
 
     The variants "post" (norm after the sum) and "none" differ in where `norm` stands. Dropout masks
-    are shared over
-    time: one for each sequence.
+    are shared over time: one for each sequence.
     """
 
     norm: LayerNorm | None

@@ -15,8 +15,7 @@ class Depth:
     """Credit by multi-layer RTRL truncated at `depth` layers: errors also pass higher layers.
 
     Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al.,
-        Exploring the
-    promise and limits of real-time recurrent learning, 2024.
+        Exploring the promise and limits of real-time recurrent learning, 2024.
 
     Args:
         depth: number of recurrent layers above a parameter through whose memory its errors travel,

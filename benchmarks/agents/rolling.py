@@ -5,10 +5,8 @@
     h          <- the state one step later, computed with the parameters of now
 
 All else is the agent's own: traces in value, updates, episodes. It lives here and not in the
-library, where a rule is
-data (what is open to the derivative, and what is carried for it): a window is kept observations
-    that are run again,
-which an agent exists to spare.
+library, where a rule is data (what is open to the derivative, and what is carried for it): a window
+is kept observations that are run again, which an agent exists to spare.
 """
 
 from typing import Any, NamedTuple

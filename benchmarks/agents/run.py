@@ -1,22 +1,18 @@
 """What agents learn from one stream of experience, and what a step of theirs takes.
 
-    python -m benchmarks.agents.run chain        return on memory chains at the end of each run, by
-    length and rule python -m benchmarks.agents.run trace        error of predictions, by interval
-    and rule python -m benchmarks.agents.run maze         return in the T-maze
-    python -m benchmarks.agents.run options      step sizes and traces on the chain of 16 steps: how
-    the defaults were
-                                                 chosen; `trace options` for trace conditioning
-    python -m benchmarks.agents.run windows      returns and errors of a feed-forward agent and of
-    rolling windows python -m benchmarks.agents.run control      return in CartPole and Acrobot of
-    gymnax, with and without velocities python -m benchmarks.agents.run repeat       return in
-    RepeatFirst and RepeatPrevious of POPGym, Easy python -m benchmarks.agents.run load
-    error of the discounted future load of ETTh1 (FORETRACE_DATA) python -m benchmarks.agents.run
-    ppo          recurrent PPO, an upper reference
-    python -m benchmarks.agents.run time         microseconds of an environment step, and of the
-    loop in Python python -m benchmarks.agents.run sizes        operations, memory and time of a
-    step, by rule and reach of the window python -m benchmarks.agents.run memory       memory and
-    live arrays over a million steps python -m benchmarks.agents.run table        the records as
-    Markdown
+    python -m benchmarks.agents.run chain      return on memory chains, by length and rule
+    python -m benchmarks.agents.run trace      error of predictions, by interval and rule
+    python -m benchmarks.agents.run maze       return in the T-maze
+    python -m benchmarks.agents.run options    how the defaults of step and trace were chosen
+    python -m benchmarks.agents.run windows    a feed-forward agent and rolling windows
+    python -m benchmarks.agents.run control    CartPole and Acrobot, also without velocities
+    python -m benchmarks.agents.run repeat     RepeatFirst and RepeatPrevious of POPGym, Easy
+    python -m benchmarks.agents.run load       the discounted future load of ETTh1 (FORETRACE_DATA)
+    python -m benchmarks.agents.run ppo        recurrent PPO, an upper reference
+    python -m benchmarks.agents.run time       microseconds of an environment step
+    python -m benchmarks.agents.run sizes      operations, memory and time of a step, by rule
+    python -m benchmarks.agents.run memory     memory and live arrays over a million steps
+    python -m benchmarks.agents.run table      the records as Markdown
 
 Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_ppo.jsonl.
 """

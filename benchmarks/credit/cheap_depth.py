@@ -1,7 +1,7 @@
 """Price of credit depth for a stream, beside the paper's rule: the copy task, float32.
 
-    python -m benchmarks.credit.cheap_depth      one stream in chunks of 8, 16 and 64; 50 streams in
-    chunks of 16 python -m benchmarks.credit.cheap_depth --chunks 16 --streams 1
+    python -m benchmarks.credit.cheap_depth      # one stream by chunk length; 50 streams
+    python -m benchmarks.credit.cheap_depth --chunks 16 --streams 1
 
 CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one
 process, so that other work on the machine troubles all of them. Times are medians over the rounds;

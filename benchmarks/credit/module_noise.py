@@ -1,7 +1,7 @@
 """Noise of sampled modules in the gradient of credit depth: the copy task's network.
 
-    python -m benchmarks.credit.module_noise     at the start, and after 2,000 updates by the
-    paper's rule python -m benchmarks.credit.module_noise --modules 8 24
+    python -m benchmarks.credit.module_noise     # at the start, and after 2,000 updates
+    python -m benchmarks.credit.module_noise --modules 8 24
 
 Depth 2 of the encoder, streamed in chunks of 16, through M of 64 modules of each recurrent layer,
 sampled uniformly or in proportion to their time constants. The error is |g - g_all| / |g_all| of

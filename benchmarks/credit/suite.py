@@ -1,9 +1,8 @@
 """A benchmark suite: five tasks, each by every rule, streamed in chunks.
 
-    FORETRACE_DATA=... python -m benchmarks.credit.suite                  everything, one seed
-    python -m benchmarks.credit.suite --tasks copy randman --seeds 0 1    these need no data
-    python -m benchmarks.credit.suite --page                              results/suite.md from the
-    records
+    FORETRACE_DATA=... python -m benchmarks.credit.suite                  # everything, one seed
+    python -m benchmarks.credit.suite --tasks copy randman --seeds 0 1    # these need no data
+    python -m benchmarks.credit.suite --page                              # results/suite.md
 
 The tasks digits and heart need `pip install soundfile pyarrow`. Finished cells are
 lines of records/suite.jsonl and are not measured again; each is printed as it finishes. All rules

@@ -1,9 +1,9 @@
 """Rules of the suite, the cost of their steps, and windows at the cost of 8 modules.
 
 optimiser     Adam at `RATE` for every rule and task, gradients clipped at a norm of 1; no update
-without a label immediate     the derivative of one step with RMSprop (Adam without momentum):
-"Temporal credit is free",
-              arXiv 2603.28750
+              without a label
+immediate     the derivative of one step with RMSprop (Adam without momentum): "Temporal credit is
+              free", arXiv 2603.28750
 equal         the longest window, or chunk, that needs no more than `REFERENCE` does
 """
 

@@ -1,8 +1,8 @@
 """deep-river on the streams of `streams.py` and `reach.py`: same rows, delay and scores.
 
-    python3.11 -m venv deep && deep/bin/pip install deep-river pytest   # another river and torch:
-    its own environment FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river [--rows
-    20000] [--reach]
+    # another river and torch: an environment of its own
+    python3.11 -m venv deep && deep/bin/pip install deep-river pytest
+    FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river [--rows 20000] [--reach]
 
 It goes through a window of the last rows from a zero state at each step. The window is 10 rows, its
 default; on the cues of `reach.py` a row without a label enters the window, too.

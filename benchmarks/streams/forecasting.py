@@ -1,8 +1,8 @@
 """Two public boards of online forecasting, with nothing set and nothing chosen on test rows.
 
     FORETRACE_DATA=... python -m benchmarks.streams.forecasting [--boards A B] [--horizons 1 24 48]
-    [--only foretrace] python -m benchmarks.streams.forecasting --page      # docs/forecasting.md,
-    from the records alone
+        [--only foretrace]
+    python -m benchmarks.streams.forecasting --page      # docs/forecasting.md, from the records
 
 At each row the next H rows of every column are forecast; a value is used once it has been seen,
 never before. Columns are standardised by the training rows. The score is the mean squared error

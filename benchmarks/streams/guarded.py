@@ -1,7 +1,7 @@
 """The default mixture with and without the experts that remember: `memory`, `reservoir`, `distant`.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--made] [--real] [--streams hold co2]
-    [--page]
+    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--made] [--real]
+        [--streams hold co2] [--page]
 
 Each row is predicted before it is learned. The mixture without these experts is a part of the one
 with them, and makes its own prediction of each row: one run scores both. Made streams have a label

@@ -1,7 +1,7 @@
 """Coverage and width of prediction intervals, and calibration, scored before each label.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.intervals [--rows 5000] [--only ETTh1] [--size
-    auto small]
+    FORETRACE_DATA=... python -m benchmarks.streams.intervals [--rows 5000] [--only ETTh1]
+        [--size auto small]
 
 The intervals are to hold 90 % of the labels. A series named `FILE.COLUMN` is the next number of
 that column, from all columns of the rows so far. `relative width` is the mean width over the mean

@@ -1,7 +1,7 @@
 """A dependency many rows back: who learns it, at which time and memory, in one table.
 
-    python -m benchmarks.streams.reach [--delays 1000 100 20] [--tasks copy xor select] [--only
-    online]
+    python -m benchmarks.streams.reach [--delays 1000 100 20] [--tasks copy xor select]
+        [--only online]
 
 One cue is in flight at a time: every `delay` rows a cue row brings random bits and asks for the bit
 of the cue row before, `delay` rows back. All other rows are silent and have no label.
@@ -9,8 +9,7 @@ of the cue row before, `delay` rows back. All other rows are silent and have no 
     copy    inputs (cue, bit, 0); label: the bit of the cue row before
     xor     inputs (cue, bit, other bit); label: whether these two of the cue row before differ
     select  copy with 24 more bits in every cue row that mean nothing, and 8 modules a layer: too
-    few to keep all that
-            comes in, so that what is written has to be learned
+            few to keep all of them, so the network must learn which to write
 
 Scores are progressive, over tenths of the labels; chance is 0.5. The networks learn in chunks of
 `delay` rows with the cue row last: each label is scored before it is learned, as without chunks.

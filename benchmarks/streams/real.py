@@ -1,9 +1,9 @@
 """Real streams, progressive validation: foretrace's rules and river on the same rows.
 
     FORETRACE_DATA=... python -m benchmarks.streams.real [--rows 20000] [--streams elec2 ecg]
-    [--only online] FORETRACE_DATA=... python -m benchmarks.streams.real --long --rows 50000
-    what matters lies hundreds of rows back python -m benchmarks.streams.real --page      #
-    results/streams.md and the figures, from the records alone
+        [--only online]
+    FORETRACE_DATA=... python -m benchmarks.streams.real --long --rows 50000   # long dependencies
+    python -m benchmarks.streams.real --page      # results/streams.md and the figures
 
 River's models are run with the row alone and with those before as further features (8, of the ECG
 72, of a text 8 characters), and get, where the network gets it, the last known label. A cell of a

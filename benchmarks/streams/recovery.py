@@ -1,7 +1,7 @@
 """Rows until a new level, the end of a constant stretch, or new noise is followed.
 
-    python -m benchmarks.streams.recovery [--rows 1000 100000 1000000] [--mixture 1000 10000 100000]
-    [--page]
+    python -m benchmarks.streams.recovery [--rows 1000 100000 1000000]
+        [--mixture 1000 10000 100000] [--page]
 
 `level`: rows until a running mean accepts numbers 1,000 standard deviations away. `constant`: the
 same for noise after equal numbers. `coverage`: rows until 30 of 40 labels lie in their intervals,

@@ -31,8 +31,8 @@ class ElementwiseLSTM(AbstractCell):
     2
 
     Source: Irie et al., Exploring the promise and limits of real-time recurrent learning, ICLR 2024
-        (eLSTM); gates as
-    in Hochreiter and Schmidhuber (1997) with the forget gate of Gers et al. (2000).
+        (eLSTM); gates as in Hochreiter and Schmidhuber (1997) with the forget gate of Gers et al.
+        (2000).
     """
 
     W: Float[Array, "N 4 H"]

@@ -33,8 +33,7 @@ class GRU(AbstractCell):
     3
 
     Source: Cho et al., EMNLP 2014; Menick et al., Practical real time recurrent learning with a
-        sparse approximation,
-    ICLR 2021 (the variant for which SnAp-1 is efficient).
+        sparse approximation, ICLR 2021 (the variant for which SnAp-1 is efficient).
     """
 
     W_i: Float[Array, "N 3 H"]

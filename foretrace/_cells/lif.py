@@ -60,9 +60,8 @@ class LIF(AbstractCell):
     [0.0, 1.0, 0.0]
 
     Source: Bellec et al., A solution to the learning dilemma for recurrent networks of spiking
-        neurons, Nature
-    Communications 11, 2020 (the LIF neuron of e-prop, without its recurrent weights and refractory
-    time).
+        neurons, Nature Communications 11, 2020 (the LIF neuron of e-prop, without its recurrent
+        weights and refractory time).
     """
 
     rate_log: Float[Array, "N"]

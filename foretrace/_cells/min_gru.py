@@ -35,8 +35,7 @@ class MinGRU(AbstractDiagonalCell):
     True
 
     Source: Feng et al., Were RNNs all we needed?, 2024 (minGRU, in the form for states of either
-        sign, not in
-    log space).
+        sign, not in log space).
     """
 
     W_z: Float[Array, "N H"]

@@ -33,8 +33,7 @@ class MinLSTM(AbstractDiagonalCell):
     True
 
     Source: Feng et al., Were RNNs all we needed?, 2024 (minLSTM with normalised gates, in the form
-        for states
-    of either sign, not in log space).
+        for states of either sign, not in log space).
     """
 
     W_f: Float[Array, "N H"]

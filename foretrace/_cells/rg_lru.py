@@ -41,8 +41,7 @@ class RGLRU(AbstractDiagonalCell):
     3
 
     Source: De et al., Griffin: mixing gated linear recurrences with local attention for efficient
-        language models,
-    2024, section 2.4.
+        language models, 2024, section 2.4.
     """
 
     a_logit: Float[Array, "N"]

@@ -42,9 +42,8 @@ class S5(AbstractDiagonalCell):
     (4, 3)
 
     Source: Smith et al., Simplified state space layers for sequence modeling, ICLR 2023 (many
-        inputs, a step for each
-    module); Gu et al., On the parameterization and initialization of diagonal state space models,
-    NeurIPS 2022 (S4D-Lin).
+        inputs, a step for each module); Gu et al., On the parameterization and initialization of
+        diagonal state space models, NeurIPS 2022 (S4D-Lin).
     """
 
     A_log: Float[Array, "N"]

@@ -52,8 +52,7 @@ class SelectiveSSM(AbstractDiagonalCell):
     (12, 96)
 
     Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
-        (zero-order hold, Eq. 4;
-    selection, section 3.2).
+        (zero-order hold, Eq. 4; selection, section 3.2).
     """
 
     A_log: Float[Array, "H K"]

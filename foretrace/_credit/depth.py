@@ -2,11 +2,10 @@
 
 For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open
 through time and those above only at the present step. The outputs of block j + d are written as a
-function of these parameters alone, a
-*window*:
+function of these parameters alone, a *window*:
 
-    x[j + d]  =  window_j(parameters of group j),   h[m] = attach(h[m], e[m][j], parameters of group
-    j) in it
+    x[j + d]  =  window_j(parameters of group j)
+    h[m]      =  attach(h[m], e[m][j], parameters of group j) in it
 
 and its derivative is added to the derivative of the spatial pass, so that plain autodiff of the
 loss gives the gradient of all groups at once. The d + 1 groups nearest to the output share one
@@ -24,8 +23,7 @@ of the past through, and these count the more for it. So e[m][j] at a lag above 
 modules in between, and unbiased.
 
 Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al.,
-    Exploring the promise
-and limits of real-time recurrent learning, 2024.
+    Exploring the promise and limits of real-time recurrent learning, 2024.
 """
 
 import dataclasses

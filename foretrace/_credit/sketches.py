@@ -4,8 +4,8 @@ For a stack of recurrent layers with states h (of all layers, as one vector) and
 
     dh/dtheta  is carried as  s t^T,   E[s t^T] = dh/dtheta
 
-    s <- rho_0 J s + rho_1 nu,   t <- t / rho_0 + (nu^T F) / rho_1,   J = dh'/dh,  F = dh'/dtheta,
-    nu = +-1
+    s <- rho_0 J s + rho_1 nu,   t <- t / rho_0 + (nu^T F) / rho_1
+    J = dh'/dh,  F = dh'/dtheta,  nu = +-1
 
 Here F and J are the derivatives of a whole chunk, inside which the gradient is exact. rho_0 and
 rho_1 make both summands of s as long as the summands of t: the least variance. Several independent

@@ -1,8 +1,7 @@
 """Training on several devices and processes: sharded batches, replicated parameters.
 
-    batch    (B, T, ...)   B / devices sequences on each device, with their states and sensitivities
-    network, optimiser     a copy on each device; gradients are averaged over all of them, once an
-    update
+    batch    (B, T, ...)   B / devices sequences on each device, with states and sensitivities
+    network, optimiser     a copy on each device; gradients are averaged once an update
 
 A learner with the mesh of the devices computes the gradient of each device's sequences on that
 device, and averages the gradients in one exchange. The result equals a single device's up to

@@ -37,9 +37,8 @@ def each_step_and_stream(function: Callable, batched: bool, flatten_batch: bool)
         function: function of arrays without these axes.
         batched: whether there is an axis of streams behind the axis of time.
         flatten_batch: take both as one axis. Gradients of weights are products of two matrices
-            then, without transposed
-            copies: a tenth of a training step on a CPU. A compiler cannot shard the streams over
-                devices behind such an axis.
+            then, without transposed copies: a tenth of a training step on a CPU. A compiler cannot
+            shard the streams over devices behind such an axis.
     """
     if not batched:
         return jax.vmap(function)

@@ -1,9 +1,8 @@
 """Counts of the classes that followed the last labels: contexts of 0 to 5 labels, backed off to shorter ones.
 
-    p_k(c) = (n_k(c) + u_k p_{k-1}(c)) / (n_k + u_k)      n_k(c): how often c followed the last k
-    labels
-                                                          u_k: number of classes that have followed
-                                                              them
+    p_k(c) = (n_k(c) + u_k p_{k-1}(c)) / (n_k + u_k)
+    n_k(c): how often c followed the last k labels
+    u_k: number of classes that have followed them
 
 Counts lie in a table of fixed size. An entry holds 16 bits of the hash of its context and class,
 and the count. A count of another hash is none; it is lowered until the entry is free. Source of the

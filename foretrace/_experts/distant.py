@@ -1,8 +1,7 @@
 """Single values of long ago: the input and the lag are found by correlation with the errors.
 
-    C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n            cross-covariance of errors and earlier
-    inputs
-    |C_jil| > Z root mean square of e_j x_i / sqrt(n)       then value i of l rows ago becomes a feature
+    C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
+    |C_jil| > Z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
 
 n counts the labels since the last choice, at most `MEMORY`. The errors are those of least squares
 on the row and the chosen values, so that each choice adds what the others leave unexplained. A

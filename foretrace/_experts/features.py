@@ -1,9 +1,9 @@
 """From a row and the past of its stream to the features that all experts share.
 
     row       the inputs, the last known label, a constant
-    lags      the row, earlier numbers and categories, earlier labels; `short` has the first of each
-    wide      tanh(A lags)                  A: random, so that each feature sees few numbers or all
-    of them waves     cos(B row + b)                B: random, at several length scales
+    lags      the row, earlier numbers, categories and labels; `short` has the first of each
+    wide      tanh(A lags)      A: random, so that each feature sees few numbers or all of them
+    waves     cos(B row + b)    B: random, at several length scales
     events    the row, the last unusual rows and their ages; `wide_events` is tanh(C events)
 
 A row with many inputs is reduced by a random projection first. Random matrices come from fixed

@@ -7,8 +7,8 @@
 
 `P` is exactly symmetric, because every entry and its mirror image are the same products. It never
 grows beyond its first trace, because no diagonal entry exceeds the prior: a direction that is not
-excited forgets no further. Float64 is
-needed: `P` spans the squared condition number of the features.
+excited forgets no further. Float64 is needed: `P` spans the squared condition number of the
+features.
 
 Outputs share `P`, and with it the mean of their weights. Sources: Ljung and Soderstrom, Theory and
 practice of recursive identification, 1983; Huber, Robust statistics, 1981.

@@ -1,8 +1,9 @@
 """Mixture of experts for classes: weighted products and means of probabilities, the likelier ones counting more.
 
-    product    p(c) ~ prod_e p_e(c)^{w_e},    w <- w - rate (E_p[log p_e] - log p_e(y))      at
-    several rates mean       p(c) = sum_e v_e p_e(c),       v <- (1 - share) v p_e(y) / p(y) + share
-    / E top        p(c) = sum_m q_m p_m(c),       q likewise, over these, the mean and the baselines
+    product    p(c) ~ prod_e p_e(c)^{w_e}
+               w <- w - rate (E_p[log p_e] - log p_e(y))    at several rates
+    mean       p(c) = sum_e v_e p_e(c),    v <- (1 - share) v p_e(y) / p(y) + share / E
+    top        p(c) = sum_m q_m p_m(c),    q likewise, over these, the mean and the baselines
 
 Labels may arrive late. A product is then judged at the top by its own prediction of that row. Its
 present exponents have seen the labels of the rows in between, which the prediction had not: judged

@@ -3,10 +3,10 @@
 Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the
 baselines:
 
-    combined    v <- v exp(-rate g),   g_e = sign(m - y) (p_e - m) / u       m = sum_e v_e p_e
-    (exponentiated gradient) own         v <- v exp(-rate l),   l_e = |p_e - y| / u
-    (exponential weights) shared      v <- (1 - share) v + share prior
-    (fixed share)
+    combined    v <- v exp(-rate g)    g_e = sign(m - y) (p_e - m) / u    (exponentiated gradient)
+    own         v <- v exp(-rate l)    l_e = |p_e - y| / u                (exponential weights)
+    shared      v <- (1 - share) v + share prior                          (fixed share)
+                m = sum_e v_e p_e
 
 u is the scale of the mixture's error, so that no unit matters. Half of the prior lies on the
 baselines.
@@ -18,9 +18,8 @@ judged by them, the combination that follows the last labels most closely would 
 shares, are divided by 1 + delay. Each step ahead has a delay of its own.
 
 Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth,
-    Machine
-Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML
-2013.
+    Machine Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed
+    feedback, ICML 2013.
 """
 
 from typing import NamedTuple

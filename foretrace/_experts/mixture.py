@@ -1,8 +1,8 @@
 """All experts and their mixture as one compiled program: a chunk of rows in, predictions out.
 
-    the network:    predict all rows; learn the step whose labels have come
-    for each row:   predict it; then learn the row whose label came with it, `delay` rows ago of the
-    same stream
+    the network:    predict all rows; learn the step whose labels have arrived
+    for each row:   predict it; then learn the row of the same stream, `delay` rows ago, whose
+                    label came with it
 
 A row is predicted before its own label is learned, also inside of a chunk. What a late label needs,
 waits in a ring. The experts and their weights are shared by all streams; each stream has its own

@@ -3,9 +3,8 @@
 Of numbers it learns the residual from a base between the mean and the last number, in the running
 size of this residual. All are in standard deviations from the mean.
 
-    y_hat    = base + s * output         s: root mean square of y - base, if it is normal
-    base     = slope * last              slope: that of the best linear prediction from the last
-    number, in [0, 1]
+    y_hat    = base + s * output    s: root mean square of y - base, if it is normal
+    base     = slope * last         slope: of the best linear prediction from it, in [0, 1]
 """
 
 from typing import NamedTuple

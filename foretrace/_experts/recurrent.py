@@ -1,8 +1,7 @@
 """A recurrent network for many streams whose labels come late: predict now, learn when the labels are there.
 
-    outputs_j, carry_{j+1} = network(carry_j, xs_j)                   now, with the present
-    parameters parameters             = learn(carry_{j-d}, xs_{j-d}, ys_{j-d})   d steps later, on
-    the carry of that step
+    outputs_j, carry_{j+1} = network(carry_j, xs_j)                   now, present parameters
+    parameters             = learn(carry_{j-d}, xs_{j-d}, ys_{j-d})   d steps later, old carry
 
 A step has C rows of each of K streams. Each stream has its carry in a slot, and its carries whose
 labels have not come in a ring; all streams share the network. A step costs what K streams cost,

@@ -61,9 +61,8 @@ def export(
     arrays are real: a complex state `h` is two inputs, `h.re` and `h.im`. A runtime calls the graph
     once for each row and gives every output `next.NAME` back as the input `NAME`:
 
-        inference    state, x     -> outputs, next state                    parameters are constants
-        learning     state, x, y  -> outputs, loss, accepted, next state    parameters are part of
-        the state
+        inference    state, x     -> outputs, next state                  parameters are constants
+        learning     state, x, y  -> outputs, loss, accepted, next state  parameters are states
 
     In C, parameters and optimiser are fields of a context, which the functions `NAME_init`,
     `NAME_step`, `NAME_predict` and `NAME_reset` work on; NAME is the file's name.

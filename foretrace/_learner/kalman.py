@@ -5,10 +5,9 @@ prediction, under the same rule and from the same sensitivities. A node is a mod
 elsewhere (`foretrace._learner.nodes`).
 
 Source: Puskorius and Feldkamp, Decoupled extended Kalman filter training of feedforward layered
-    networks, IJCNN 1991;
-Neurocontrol of nonlinear dynamical systems with Kalman filter trained recurrent networks, 1994; for
-streams side by side: Feldkamp and Puskorius, Training controllers for robustness: multi-stream
-DEKF, 1994.
+    networks, IJCNN 1991; Neurocontrol of nonlinear dynamical systems with Kalman filter trained
+    recurrent networks, 1994; for streams side by side: Feldkamp and Puskorius, Training controllers
+    for robustness: multi-stream DEKF, 1994.
 """
 
 import dataclasses

@@ -16,8 +16,8 @@ def bounded(
 ) -> optax.GradientTransformationExtraArgs:
     """Return an optimiser whose updates predict a decrease of the loss of at most the loss itself.
 
-        predicted_decrease = -<gradient, update>        by how much the update lowers the loss, to
-        first order update <- update * min(1, overshoot * loss / predicted_decrease)
+        predicted_decrease = -<gradient, update>    decrease of the loss, to first order
+        update <- update * min(1, overshoot * loss / predicted_decrease)
 
     A loss that is never negative cannot fall by more than itself: a larger prediction goes past the
     minimum. The state is the wrapped optimiser's state. `Learner` gives the loss of the chunk,

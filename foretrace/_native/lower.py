@@ -3,8 +3,7 @@
 view             slice, transpose, broadcast, reshape …    strides of loads, no code
 element          add, mul, exp …                           part of the loop that uses it
 sum, product     reduce_sum, dot_general …                 a loop
-join             concatenate, pad                          each part is stored in its place, or
-stays on its own
+join             concatenate, pad                          each part in its place, or on its own
 """
 
 import math

@@ -1,9 +1,9 @@
 """The C program of a network or a learner: a context, and functions that work on it.
 
-    NAME_init(ctx)                       parameters and carry of the export
-    NAME_step(ctx, x, y, outputs)        learn from a row; its loss, and whether the step was
-    accepted NAME_predict(ctx, x, outputs)        move on without learning
-    NAME_reset(ctx)                      begin a sequence
+    NAME_init(ctx)                  parameters and carry of the export
+    NAME_step(ctx, x, y, outputs)   learn from a row; its loss, and whether it was accepted
+    NAME_predict(ctx, x, outputs)   move on without learning
+    NAME_reset(ctx)                 begin a sequence
 
 All memory is in the context: parameters, optimiser and carry, and what a step needs beside them. A
 step that learns writes the next values beside the present ones, and turns to them if it is

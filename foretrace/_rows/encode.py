@@ -1,10 +1,9 @@
 """Rows as vectors of a fixed width: running normalisation, missing values, categories, times.
 
-    numeric      the number in standard deviations from its running mean, and 1 if it is missing
-    categorical  one-hot in the order of appearance; the first place is for missing and unknown
-    categories time         sine and cosine of the time of day, the day of the week and the day of
-    the year, and 1 if it is missing undecided    as a missing number, until the first value decides
-    the kind
+    numeric      the number in standard deviations from its running mean, and a missing flag
+    categorical  one-hot in the order of appearance; the first is for missing and unknown ones
+    time         sine and cosine of the time of day, of the week and of the year, and a missing flag
+    undecided    as a missing number, until the first value decides the kind
 
 No value makes the network infinite: a value that is not a finite number is masked (0, and 1 in its
 "missing" place), an outlier is clipped or masked, and both are counted.
@@ -150,8 +149,7 @@ class Encoder:
         Args:
             row: values of the columns; a column without a value is missing.
             learn: whether the row changes means, deviations and vocabularies for good. The vector
-                is the same either
-                way: the row's after it was learned.
+                is the same either way: the row's after it was learned.
 
         Raises:
             EncodingError: a number is an outlier, and the policy is to stop.

@@ -3,13 +3,11 @@
 For each tail, coverage and step ahead, with signed error e and miss rate a = (1 - coverage) / 2 of
 the tail:
 
-    margin   = sum_k w_k q_k u_k + c u            m = 1 if the error lies beyond the margin in use
-    then, else 0 q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking at several rates,
-    in two running scales u of |e| w_k     <- w_k exp(-eta pinball_k), shared    the margins with
-    the smaller quantile loss count more c       <- c + gamma (m - a)                  whatever the
-    errors do, the share of misses tends to a
-               but no further down than the floor, the c at which the margin is the one of coverage
-               0
+    margin   = sum_k w_k q_k u_k + c u            m = 1 if the error is beyond the margin, else 0
+    q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking, several rates, two scales u
+    w_k     <- w_k exp(-eta pinball_k), shared    margins with a smaller quantile loss count more
+    c       <- c + gamma (m - a)                  the share of misses tends to a, but c stays above
+                                                  the floor, where the margin has coverage 0
 
 No interval is narrower than the one of coverage 0. Below this floor hits would lower c without end
 and without effect, so they do not. In a stretch of errors that are exactly zero, hits change
@@ -20,8 +18,8 @@ where errors follow each other or drift.
 The offset is learned for the coverage in use; other coverages take a part of c in proportion to
 normal quantiles.
 Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022
-    (several rates);
-Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error integration).
+    (several rates); Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error
+    integration).
 """
 
 import math

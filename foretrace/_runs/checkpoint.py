@@ -2,9 +2,8 @@
 
     network.blocks.cell.nu_log   (D, N) float32      header: format, version, PRNG implementations,
     opt_state.0.mu.…             …                           which arrays are complex, and a digest
-    carry.h, carry.e…, step, key …                           of the header's other fields and of all
-    arrays __extra__                    bytes               what the caller keeps as JSON (data
-    position, vocabularies, …)
+    carry.h, carry.e…, step, key …                           of all other fields and arrays
+    __extra__                    bytes               the caller's JSON (position, vocabularies, …)
 
 `__extra__` is an array because safetensors limits its header to 100 MB and arrays are not limited.
 A file is complete or absent: it is written beside its name, synced and renamed.

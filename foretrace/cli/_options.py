@@ -172,8 +172,7 @@ class Align:
             HYBRID, BPTT and UORO are exact. Default: 8.
         seed: seed of the initialisation and the data.
         checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and
-            settings to use;
-            default: a new network.
+            settings to use; default: a new network.
     """
 
     task: Positional[TaskName]

@@ -22,11 +22,10 @@ class MemoryChainState(NamedTuple):
 class MemoryChain(Task):
     """Remember a cue over silent steps, and answer with it: reward 1 if right, -1 if wrong.
 
-        step          observation          what the action does
-        0             (1, 0) or (-1, 0)    nothing
-        1 …           (0, 0)               nothing
-        length        (0, 1)               ends the episode: action 1 is right after the cue 1,
-        action 0 after -1
+        step          observation          effect of the action
+        0             (1, 0) or (-1, 0)    none
+        1 …           (0, 0)               none
+        length        (0, 1)               the end: action 1 is right after the cue 1, 0 after -1
 
     The credit is one of memory alone: the reward follows the answer at once.
 

@@ -66,8 +66,7 @@ class AbstractPartial:
 class Masked(AbstractPartial):
     """Hide some elements of the observations, such as velocities.
 
-        observation <- the elements of the observation whose positions are not in `hide`, in their
-        order
+        observation <- its elements whose positions are not in `hide`, in their order
 
     The state is the wrapped environment's.
 
@@ -128,8 +127,7 @@ class Masked(AbstractPartial):
 class Noisy(AbstractPartial):
     """Add Gaussian noise to every element of the observations.
 
-        observation <- observation + deviation * n,   n ~ N(0, 1), drawn anew for each element and
-        step
+        observation <- observation + deviation * n,   n ~ N(0, 1) for each element and step
 
     The state is the wrapped environment's.
 
@@ -178,8 +176,7 @@ class DelayedState(NamedTuple):
 class Delayed(AbstractPartial):
     """Let every observation arrive some steps late; rewards and ends of episodes come at once.
 
-        observation at step t <- observation of step t - steps, or zeros before the first one has
-        arrived
+        observation at t <- observation at t - steps, or zeros before the first one has arrived
 
     The last observations of an episode never arrive.
 

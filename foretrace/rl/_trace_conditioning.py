@@ -19,9 +19,8 @@ class TraceConditioning(Task):
         reward      = event, the cumulant that is predicted
 
     Between an event and the next stimulus lies a random number of steps, uniform in [pause, 2
-    pause]. Nothing marks the
-    interval: what tells when the event comes is the memory of the stimulus. The stream has no
-        episodes.
+    pause]. Nothing marks the interval: what tells when the event comes is the memory of the
+    stimulus. The stream has no episodes.
 
     Args:
         interval: number of steps from the stimulus to the event; at least two, since predictions
@@ -77,8 +76,8 @@ class TraceConditioning(Task):
     ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
         """Return the discounted sum of future events, and whether the past determines it.
 
-            V(s) = discount^(s - 1) + discount^s V(0) with s steps to the event,   V(0) = g / (1 -
-            discount g)
+            V(s) = discount^(s - 1) + discount^s V(0), s steps before the event
+            V(0) = g / (1 - discount g)
 
         g is the mean of discount^d over the number of steps d that is drawn after an event.
         """

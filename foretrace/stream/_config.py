@@ -90,10 +90,8 @@ class StreamConfig:
         bad_rows: what happens at a row that cannot be read: the run stops, or the row is skipped
             and counted.
         outliers: what happens to a number more than `bound` standard deviations from its mean, in
-            an input or the
-            target: it is moved to the bound (clip), treated as missing (mask), or stops the run. An
-                input that is not
-            a finite number is missing, or stops the run.
+            an input or the target: it is moved to the bound (clip), treated as missing (mask), or
+            stops the run. An input that is not a finite number is missing, or stops the run.
         bound: number of standard deviations beyond which a number is an outlier.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.

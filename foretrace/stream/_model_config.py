@@ -95,8 +95,8 @@ class ModelConfig:
             down; 0 is the paper's rule, and the number of layers gives the exact gradient. Time and
             memory grow steeply with it.
             Default: all layers if rows are learned one by one and the network is small (at most a
-                million carried
-            elements for a stream, and 256 MiB for all), else 0; the run prints which.
+            million carried elements for a stream, and 256 MiB for all), else 0; the run prints
+            which.
         learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but was
             seen to lose what it had learned after some thousand rows.
         clip: maximum norm of a gradient; None for no clipping.

@@ -1,7 +1,7 @@
 """A sweep: many runs that differ in some options, on one machine or many; resumable.
 
-    outcome = sweep.run(sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2")),
-    "runs/rules", workers=2)
+    config = sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2"))
+    outcome = sweep.run(config, "runs/rules", workers=2)
 
 A folder of a sweep holds `config.json`, the database `sweep.db` if there is no other, a run
 directory `trials/<number>` for every trial, and `sweep.jsonl`, how they stand. Workers are

@@ -22,8 +22,7 @@ class Copy(AbstractDrawnTask):
         pattern_length         silent, and the targets are the pattern
 
     Each recalled step counts 1 / pattern_length, so that the loss of a sequence is the mean
-    cross-entropy of its
-    bits: ln 2 for a network that knows nothing.
+    cross-entropy of its bits: ln 2 for a network that knows nothing.
 
     Args:
         pattern_length: number of steps of the pattern.

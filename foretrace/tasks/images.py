@@ -139,8 +139,8 @@ class SequentialMNIST(AbstractImages):
         ValueError: a side of blocks that does not divide 28.
 
     Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a
-        sequence, Le et al.,
-    A simple way to initialize recurrent networks of rectified linear units, 2015.
+        sequence, Le et al., A simple way to initialize recurrent networks of rectified linear
+        units, 2015.
 
     >>> task = SequentialMNIST(permuted=True)
     >>> task.input_size, task.output_size, task.length

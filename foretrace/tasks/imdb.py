@@ -25,8 +25,7 @@ class IMDB(AbstractStoredTask):
         ValueError: a length below one.
 
     Source: Maas et al., Learning word vectors for sentiment analysis, 2011; as bytes, Tay et al.,
-        Long Range Arena,
-    2021. The paper's section 4.4.
+        Long Range Arena, 2021. The paper's section 4.4.
 
     >>> task = IMDB()
     >>> task.input_size, task.output_size, task.length

@@ -37,9 +37,8 @@ class OwnSequences(AbstractStoredTask):
     """Sequences of your own.
 
         xs        (N, T, F) numbers; (N, T) for one feature
-        ys        (N,) or (N, T) classes as integers from 0, or (N,), (N, K), (N, T) or (N, T, K)
-        real numbers;
-                  -1 or NaN where nothing is asked
+        ys        (N,) or (N, T) classes as integers from 0, or numbers (N,), (N, K), (N, T) or
+                  (N, T, K); -1 or NaN at steps without a target
         lengths   (N,) number of steps of each sequence, if some are padded
 
     In parquet, `xs` and `ys` are columns with a sequence in each row, of any length. A tenth of the

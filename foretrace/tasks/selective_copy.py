@@ -15,11 +15,10 @@ from foretrace.tasks._drawn import AbstractDrawnTask
 class SelectiveCopy(AbstractDrawnTask):
     """Copy random symbols that stand at random places, in the order in which they came.
 
-        steps                  inputs
-        span                   `count` symbols at random places, one of the first `symbols` inputs
-        is 1; blanks between
-                               them: the last but one input is 1
-        count                  the mark: the last input is 1, and the targets are the symbols
+        steps   inputs
+        span    `count` symbols at random places, one of the first `symbols` inputs is 1;
+                blanks between them: the last but one input is 1
+        count   the mark: the last input is 1, and the targets are the symbols
 
     The position of a symbol does not determine when it is recalled, so that a layer with fixed time
     constants cannot shift it there. Which symbols to keep, and for how long, has to depend on the

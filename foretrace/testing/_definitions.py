@@ -180,13 +180,12 @@ def paper_recursions(
     r"""Run Eq. 12-17 of the paper by hand for one layer of linear recurrent units.
 
         h_{t+1} = lam * h_t + gamma * (B x_{t+1})
-        e_lam_{t+1} = lam * e_lam_t + h_t                                                      (Eq.
-        12) e_gamma_{t+1} = lam * e_gamma_t + B x_{t+1}
-        (Eq. 13) e_B_{t+1} = diag(lam) e_B_t + gamma x_{t+1}^T
-        (Eq. 14) d_lam = sum_t delta_t * e_lam_t
-        (Eq. 15) d_gamma = sum_t Re[delta_t * e_gamma_t]
-        (Eq. 16) d_B = sum_t diag(delta_t) e_B_t
-        (Eq. 17)
+        e_lam_{t+1} = lam * e_lam_t + h_t                      (Eq. 12)
+        e_gamma_{t+1} = lam * e_gamma_t + B x_{t+1}            (Eq. 13)
+        e_B_{t+1} = diag(lam) e_B_t + gamma x_{t+1}^T          (Eq. 14)
+        d_lam = sum_t delta_t * e_lam_t                        (Eq. 15)
+        d_gamma = sum_t Re[delta_t * e_gamma_t]                (Eq. 16)
+        d_B = sum_t diag(delta_t) e_B_t                        (Eq. 17)
 
     Args:
         lam: (N,), complex.

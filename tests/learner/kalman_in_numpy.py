@@ -1,8 +1,7 @@
 """The node-decoupled filter with a head by least squares, in NumPy alone, without autodiff.
 
 Derivatives of one step are taken by the complex step, which is exact to the last digits: f(x + i
-    d).imag / d for a tiny
-d. Modules go one by one, streams and outputs by loops.
+d).imag / d for a tiny d. Modules go one by one, streams and outputs by loops.
 """
 
 import numpy as np
