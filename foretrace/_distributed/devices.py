@@ -30,7 +30,7 @@ class Devices:
 
     Args:
         batch_size: number of sequences of a batch.
-        number: number of devices; default: as many as divide the batch size.
+        number: number of devices. Default: as many as divide the batch size.
 
     Raises:
         ValueError: fewer devices than asked for, or a batch size that is no multiple of their

@@ -78,8 +78,8 @@ def export(
             "c", a C99 program and its header file (`.h`), which need <math.h> and <string.h> alone
             and allocate nothing.
         learn: True for the learning step of a learner, False for the inference step.
-        state: state of the learner, whose parameters are exported; default: `model.init()`.
-        target: example of one target for learn=True, of which shape and dtype count; default: a
+        state: state of the learner, whose parameters are exported. Default: `model.init()`.
+        target: example of one target for learn=True, of which shape and dtype count. Default: a
             number for each output or one integer class, as the loss takes it.
 
     Returns:

@@ -64,13 +64,13 @@ def fit(
         loss: loss of one step, `loss(output, y)`.
         rule: learning rule or its name. Default: backpropagation through time, which is exact and
             costs as much as the online rule on whole sequences.
-        optimizer: Optax optimiser; default: `adamw(1e-3)`.
-        mask: booleans that say which steps are there, (S, T); default: all.
+        optimizer: Optax optimiser. Default: `adamw(1e-3)`.
+        mask: booleans that say which steps are there, (S, T). Default: all.
         epochs: largest number of passes over the training sequences.
         batch_size: number of sequences of one update.
         validation: held-out share of the sequences, at least one sequence; 0 for none.
-        patience: number of epochs without a lower validation loss after which training stops;
-            default: no early stop.
+        patience: number of epochs without a lower validation loss after which training stops.
+            Default: no early stop.
         progress: whether to show a progress bar.
         key: PRNG key of the split, the order of the sequences and the dropout masks.
 

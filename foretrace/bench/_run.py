@@ -54,7 +54,7 @@ def run(
     Args:
         out: folder of the results, made if it is not there.
         parts: measurements to make.
-        shapes: sizes of the training steps; default: all that the device runs in minutes.
+        shapes: sizes of the training steps. Default: all that the device runs in minutes.
         rounds: number of timed rounds.
         chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.

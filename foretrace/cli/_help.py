@@ -46,10 +46,11 @@ class HelpRegistry(ConstructorRegistry):
 
     def _field(self, field: StructFieldSpec) -> StructFieldSpec:
         kind, *marks = _parts(field.type)
+        text = (field.helptext() if callable(field.helptext) else field.helptext) or ""
         if ADVANCED in marks and self._only_common:
             marks.append(tyro.conf.Suppress)
         if not _holds_dataclass(kind):
-            marks.append(tyro.conf.arg(help_behavior_hint=_default))
+            marks.append(tyro.conf.arg(help_behavior_hint="" if "Default:" in text else _default))
         elif self._only_common and tyro.conf.AvoidSubcommands in marks:
             kind = type(
                 field.default
@@ -57,7 +58,8 @@ class HelpRegistry(ConstructorRegistry):
         elif self._only_common and len(typing.get_args(kind)) > 1:
             kind = Union[tuple(map(_undescribed, typing.get_args(kind)))]  # noqa: UP007 - of a tuple
         marked: Any = Annotated[(kind, *marks)] if marks else kind
-        return dataclasses.replace(field, type=marked)
+        # A line break that tyro leaves before a word such as `memory` is no end of a paragraph.
+        return dataclasses.replace(field, type=marked, helptext=" ".join(text.split()) or None)
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
@@ -83,7 +85,7 @@ def _undescribed(kind: Any) -> Any:
 
 def _default(label: str) -> str:
     """Return how a default is shown: not at all if the text has to explain it."""
-    return "" if label in ("", "None", "False") else f"(default: {label})"
+    return "" if label in ("", "None", "False") else f"Default: {label}."
 
 
 def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:

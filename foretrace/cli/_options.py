@@ -31,9 +31,9 @@ class Train:
     Args:
         task: task to learn; own for sequences of your own: foretrace train --data my.npz.
         config: configuration of the run.
-        run_dir: folder for the records of the run; default: runs/<task>-<time>.
+        run_dir: folder for the records of the run. Default: runs/<task>-<time>.
         resume: go on with a run, --resume PATH, on any number of devices; more --steps extend it.
-        devices: number of devices that share each batch; default: as many as divide it evenly.
+        devices: number of devices that share each batch. Default: as many as divide it evenly.
         cluster: join the other processes that Slurm or Open MPI started, which share --run-dir.
     """
 
@@ -65,12 +65,12 @@ class Sweep:
     Args:
         task: task of train or rl, or stream; train may be left out before its task.
         config: configuration of the trials, and the searched options.
-        run_dir: folder for the trials and their table; default: runs/sweep-<task>-<time>.
+        run_dir: folder for the trials and their table. Default: runs/sweep-<task>-<time>.
         resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more
             --trials make it longer.
         workers: number of processes on this machine, each with one trial at a time.
         storage: address of a database for workers on several machines, such as
-            postgresql://host/name; default: a file in the folder.
+            postgresql://host/name. Default: a file in the folder.
     """
 
     task: Positional[TaskName | RLTaskName | Literal["stream"]]
@@ -91,7 +91,7 @@ class RL:
     Args:
         task: environment to act in.
         config: configuration of the run.
-        run_dir: folder for the records of the run; default: runs/<task>-<time>.
+        run_dir: folder for the records of the run. Default: runs/<task>-<time>.
         resume: go on with the run in a folder, --resume PATH, with its options; more --steps extend
             it.
     """
@@ -113,9 +113,9 @@ class Stream:
 
     Args:
         config: configuration of the stream and of what learns from it.
-        run_dir: folder for the records of the run; default: runs/stream-<time>.
+        run_dir: folder for the records of the run. Default: runs/stream-<time>.
         resume: go on with the run in a folder, --resume PATH, with its options.
-        rows: number of rows after which to stop; default: none, the stream decides.
+        rows: number of rows after which to stop. Default: none, the stream decides.
         tensorboard: also write the metrics for TensorBoard into the run directory.
     """
 
@@ -140,9 +140,9 @@ class Predict:
         delimiter: character between the fields of a CSV file. Default: the run's.
         encoding: encoding of the text. Default: the run's.
         bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
-            and counted; default: as in the run.
-        rows: number of rows after which to stop; default: all.
-        out: CSV file to write, which appears when it is complete; default: standard output.
+            and counted. Default: as in the run.
+        rows: number of rows after which to stop. Default: all.
+        out: CSV file to write, which appears when it is complete. Default: standard output.
     """
 
     run_dir: Positional[Path]
@@ -172,7 +172,7 @@ class Align:
             HYBRID, BPTT and UORO are exact. Default: 8.
         seed: seed of the initialisation and the data.
         checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and
-            settings to use; default: a new network.
+            settings to use. Default: a new network.
     """
 
     task: Positional[TaskName]
@@ -199,12 +199,12 @@ class Reproduce:
         rates: learning rates to choose from; a single one needs no search. Default: the scale's.
         search_share: length of a run of the search, as a share of a whole run. Default: the
             scale's.
-        only: parts of the names of the entries to run, such as "online, LRU"; default: all entries.
+        only: parts of the names of the entries to run, such as "online, LRU". Default: all entries.
         budget: time after which to save and stop, such as `90s`, `9m` or `2h`. Default: no limit.
-        together: largest number of runs in one compiled program; default: one on a CPU, all of an
+        together: largest number of runs in one compiled program. Default: one on a CPU, all of an
             entry elsewhere.
-        data_dir: folder of the data sets; default: the one that FORETRACE_DATA names.
-        out: folder for the records; default: results/<experiment>-<scale>.
+        data_dir: folder of the data sets. Default: the one that FORETRACE_DATA names.
+        out: folder for the records. Default: results/<experiment>-<scale>.
         resume: go on with the records that are there.
     """
 
@@ -231,15 +231,15 @@ class Bench:
 
     Args:
         parts: measurements to make.
-        shapes: sizes of the training steps; default: all that the device runs in minutes.
+        shapes: sizes of the training steps. Default: all that the device runs in minutes.
         rounds: number of timed rounds, of which medians are reported.
         chunks: numbers of steps of a chunk of a stream.
         streams: numbers of streams side by side.
         lengths: lengths of the sequences for which memory is reported; nothing of these sizes is
             run.
-        matmul_precision: precision of matrix products, those of the floor included; default: that
-            of JAX on the device. The part that starts processes (first) always uses the default.
-        out: folder for bench.json and bench.md; default: runs/bench-<time>.
+        matmul_precision: precision of matrix products, also of the floor. Default: JAX's for the
+            device. The part that starts processes (first) always uses the default.
+        out: folder for bench.json and bench.md. Default: runs/bench-<time>.
     """
 
     parts: tuple[Part, ...] = get_args(Part)
@@ -260,8 +260,8 @@ class Report:
         paths: run directory of a training run, an agent, a stream or a sweep; or folders of
             `foretrace reproduce`.
         out: folder for report.md and the figures of experiments, or a file NAME.md whose figures go
-            into the folder NAME; default: the first of the paths.
-        head: Markdown file that the report begins with; default: none.
+            into the folder NAME. Default: the first of the paths.
+        head: Markdown file that the report begins with. Default: none.
     """
 
     paths: Positional[tuple[Path, ...]]

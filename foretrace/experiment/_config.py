@@ -40,7 +40,7 @@ class NetworkConfig:
         norm: place of the normalisation in a block.
         norm_eps: constant that is added to the variance of the features before the root is taken.
         dropout: probability that a feature is dropped.
-        readout_size: number of hidden units of the decoder; default: a linear decoder.
+        readout_size: number of hidden units of the decoder. Default: a linear decoder.
         cumulative_mean: decode the mean of the features so far instead of the features of the step,
             with the gradient of the latter; for whole sequences only.
     """

@@ -113,7 +113,7 @@ def train(
             it.
         resume: continue the run that is there.
         show_progress: show step, loss, accuracy, speed and time left on standard error.
-        devices: number of devices that share each batch; default: as many as divide the batch size.
+        devices: number of devices that share each batch. Default: as many as divide the batch size.
         watch: function of the step and the scores of every evaluation on validation sequences,
             called in all processes. If it returns True, the run ends there as if stopped.
 

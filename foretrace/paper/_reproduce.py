@@ -65,10 +65,10 @@ def run(
         experiment: experiment to run.
         folder: folder of its records.
         resume: continue with the records that are there.
-        budget: seconds after which to save and stop; default: no limit.
-        together: largest number of runs in one program; default: one on a CPU, all of an entry
+        budget: seconds after which to save and stop. Default: no limit.
+        together: largest number of runs in one program. Default: one on a CPU, all of an entry
             elsewhere.
-        only: parts of the names of the entries to run; default: all entries.
+        only: parts of the names of the entries to run. Default: all entries.
         save_every: seconds between checkpoints, the most that a power cut can cost.
         show_progress: show the progress over all runs on standard error.
 

@@ -27,7 +27,7 @@ class Sweep:
             more options: every combination is a trial.
         search: option and a range LOW:HIGH or log:LOW:HIGH, or values. Give it again for more
             options: the next trial depends on the scores so far (TPE).
-        trials: number of trials of a search; default: 20.
+        trials: number of trials of a search. Default: 20.
         score: score by which trials are compared. Of train, on validation sequences at the last
             step: loss, accuracy, or sequences, the share of whole ones. Of rl: return, reward or
             error. Of stream: accuracy, log_loss, calibration_error, mae or rmse. Default: loss;

@@ -91,7 +91,7 @@ def run(
         sweep: configuration of the sweep.
         folder: new or empty directory, or the directory of the sweep to continue or to join.
         workers: number of processes on this machine, each with one trial at a time.
-        storage: address of a database for workers on several machines; default: a file in the
+        storage: address of a database for workers on several machines. Default: a file in the
             folder.
         resume: continue the sweep that is there. More `trials` than before make a search longer.
         heartbeat: seconds between signs of life of a worker; after six times as long without one it

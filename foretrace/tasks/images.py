@@ -84,8 +84,8 @@ class SequentialCIFAR10(AbstractImages):
     Args:
         pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
             steps.
-        samples: number of training images; default: all 45,000 that validation leaves.
-        data_dir: directory of the data; default: the one that `FORETRACE_DATA` names.
+        samples: number of training images. Default: all 45,000 that validation leaves.
+        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
         verify: whether to refuse files that are not the public ones.
 
     Raises:
@@ -131,8 +131,8 @@ class SequentialMNIST(AbstractImages):
             `numpy.random.RandomState(92916).permutation(784)`, which is common in the literature.
         pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool²
             steps.
-        samples: number of training images; default: all 54,000 that validation leaves.
-        data_dir: directory of the data; default: the one that `FORETRACE_DATA` names.
+        samples: number of training images. Default: all 54,000 that validation leaves.
+        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
         verify: whether to refuse files that are not the public ones.
 
     Raises:
