@@ -64,11 +64,31 @@ mixture_of = cache(lambda shape: Both(shape, AUTO))
 
 def measure(cell):
     """Return the scores of one stream."""
+    classes, found = errors(cell)
+    if not found:
+        return {"left out": True}
+    labels = len(found["with"])
+    return {
+        "score": "accuracy" if classes else "error",
+        "labels": labels,
+        "whole": {who: round(float(each.mean()), 5) for who, each in found.items()},
+        "last 30 %": {
+            who: round(float(each[int(0.7 * labels) :].mean()), 5) for who, each in found.items()
+        },
+    }
+
+
+def errors(cell):
+    """Return the number of classes, and the score of each label under each model.
+
+    The models are the mixture with the experts that remember, the one without, and each expert;
+    none if these experts would be too large for the stream.
+    """
     with tempfile.TemporaryDirectory() as folder:
         shape, rows = packed_rows(cell, Path(folder))
     mixture = mixture_of(shape)
     if not mixture.further.names:
-        return {"left out": True}
+        return shape.classes, {}
     # Equal chunks are one program.
     missing = np.zeros((-len(rows) % CHUNK, rows.shape[1]))
     missing[:, 4] = shape.slots
@@ -76,16 +96,11 @@ def measure(cell):
     for chunk in np.split(np.concatenate([rows, missing]), (len(rows) + len(missing)) // CHUNK):
         state, step = mixture.step(state, chunk)
         found.append(np.asarray(step.errors))
-    errors = np.concatenate(found)
-    errors = errors[errors[:, -1] > 0, :-1]
-    names = ("with", "without", *mixture.further.names)
-    last = errors[int(0.7 * len(errors)) :]
-    return {
-        "score": "accuracy" if shape.classes else "error",
-        "labels": len(errors),
-        "whole": dict(zip(names, errors.mean(axis=0).round(5).tolist(), strict=True)),
-        "last 30 %": dict(zip(names, last.mean(axis=0).round(5).tolist(), strict=True)),
-    }
+    found = np.concatenate(found)
+    found = found[found[:, -1] > 0, :-1]
+    return shape.classes, dict(
+        zip(("with", "without", *mixture.further.names), found.T, strict=True)
+    )
 
 
 def packed_rows(cell, folder):
