@@ -137,7 +137,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     loss.set(title="loss", yscale="log")
     if (reference := published(config)) is not None:
         loss.axhline(reference, color="0.5", linestyle=":", label="the paper, Table 1")
-    loss.legend()
+    loss.legend(loc="upper right")
     _curves(right, records, "accuracy")
     what = config.task.recalled
     right.set(title=f"share of {what} recalled" if what else "accuracy")
@@ -151,7 +151,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         title="cosine with BPTT, recurrent coefficients", ylim=(min(0.0, *cosine.get_ylim()), 1.03)
     )
     if aligned:
-        cosine.legend()
+        cosine.legend(loc="lower right")
     for axes in (loss, right, cosine):
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)

@@ -44,7 +44,7 @@ def _curves(page: Any, found: ExperimentResults) -> None:
     loss.set(title="training loss", xlabel="step", yscale="log")
     for axes in (cosine, loss):
         axes.grid(alpha=0.3)
-    loss.legend()
+    loss.legend(loc="upper right")
 
 
 def _mean_over_layers(point: dict[str, Any]) -> float:

@@ -74,7 +74,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         if name == score_of(config):
             for reference, what in _references(config, steps)[:1]:
                 axes.axhline(reference, color="0.5", linestyle=":", label=what)
-                axes.legend()
+                axes.legend(loc="lower right")
     page.supxlabel("step")
     page.suptitle(_title(config))
     path = Run(Path(run_dir)).figure

@@ -74,7 +74,7 @@ def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: Strea
         axes.axhline(config.coverage, color=_BASELINE, lw=1, label="the share asked for")
         axes.set_ylim(min(0.5, *axes.get_ylim()), 1)
     if axes.lines:
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper right")
     axes.set(title=SCORES[name], xlabel=f"row; a point is {config.log_every} rows")
     axes.grid(alpha=0.3)
 

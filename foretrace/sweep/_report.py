@@ -92,7 +92,7 @@ def figure(folder: str | os.PathLike[str]) -> Path:
     if over_magnitudes([t.score for t in trials if t.score is not None]):
         panels[0].set(yscale="log")
     panels[0].set_ylabel(_label(sweep))
-    panels[0].legend()
+    panels[0].legend(loc="upper right")
     _curves(curves, Path(folder), sweep, trials)
     page.suptitle(_title(sweep, trials))
     path = Path(folder) / FIGURE
@@ -148,7 +148,7 @@ def _curves(axes: Any, folder: Path, sweep: Sweep, trials: Sequence[Trial]) -> N
     axes.set_xlabel("step")
     axes.grid(alpha=0.3)
     if 1 < len(colours) <= 10:
-        axes.legend(fontsize="x-small")
+        axes.legend(fontsize="x-small", loc="upper right")
 
 
 def _numbers(dimension: Dimension) -> list[float] | None:

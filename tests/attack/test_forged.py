@@ -56,7 +56,8 @@ TRAINED = experiment.Config(
     final_sequences=2,
 )
 AGENT = RLConfig(environment=MemoryChain(2), network=TINY, steps=4, log_every=2, checkpoint_every=2)
-MODEL = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
+BASELINES = ModelConfig(experts=("baselines",))
+NETWORK = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
 DEEP = "a text in whose place a list of 100,000 lists comes"
 VALUES = (
     None,
@@ -94,7 +95,7 @@ def runs(tmp_path_factory):
         "x,c,y\n" + "".join(f"{i % 3},{'ab'[i % 2]},{i % 2}\n" for i in range(40))
     )
     stream = StreamConfig(
-        str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=20
+        str(folder / "a.csv"), target="y", model=NETWORK, log_every=20, checkpoint_every=20
     )
     experiment.train(TRAINED, folder / "train", show_progress=False)
     agents.train(AGENT, folder / "rl", show_progress=False)
@@ -272,15 +273,15 @@ INTAKES = {
     "numbers ahead": {"horizon": 2, "delay": 1, "chunk": 2},
     "members": {"member": "c", "members": 3, "delay": 2},
     "members ahead": {"member": "c", "members": 3, "horizon": 2},
+    "network": {"chunk": 3, "delay": 4, "model": NETWORK},
 }
 
 
 @functools.cache
 def learned(file, name):
     """Return an intake, its state and what is saved of it, after the rows of a file."""
-    config = StreamConfig(
-        file, target="y", model=MODEL, log_every=20, checkpoint_every=20, **INTAKES[name]
-    )
+    options = {"model": BASELINES, "log_every": 20, "checkpoint_every": 20} | INTAKES[name]
+    config = StreamConfig(file, target="y", **options)
     run = follow(config, f"{file}-{name}", show_progress=False).run
     saved = read_saved(run)
     intake = build(config, Plan.from_json(saved["plan"]))

@@ -24,7 +24,7 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-MODEL = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
+MODEL = ModelConfig(experts=("baselines",))
 FILES = ("checkpoint.safetensors", "config.json", "metrics.jsonl")
 
 
