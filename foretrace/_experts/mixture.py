@@ -148,6 +148,7 @@ class Mixture:
             keeping(partial(self._traced_step, learning=False)), donate_argnums=0
         )
         self._predict = jax.jit(taking(self._traced_predict))
+        self._newest = jax.jit(taking(self._traced_newest))
         self._weights = jax.jit(taking(lambda state: self.mixture.weights(state.weights)))
 
     @property
@@ -206,6 +207,11 @@ class Mixture:
         with jax.enable_x64(True):
             return self._predict(state, self._maps, rows)
 
+    def newest(self, state: MixtureState | Packed) -> Float[np.ndarray, "P O"]:
+        """Return the prediction of the last row of each stream, while its labels have not come; zeros without delay."""
+        with jax.enable_x64(True):
+            return np.asarray(self._newest(state))
+
     def weights(self, state: MixtureState | Packed) -> dict[str, float]:
         """Return the weight of each expert in the mixture, the mean over the steps ahead."""
         with jax.enable_x64(True):
@@ -221,6 +227,11 @@ class Mixture:
             return self._forward(state, maps, unpack(self.shape, row[0]), row[1])[0].mixed
 
         return lax.map(predicted, (rows, outputs))
+
+    def _traced_newest(self, state: MixtureState) -> Array:
+        if state.rings is None:
+            return jnp.zeros((len(state.turns), self.shape.outputs))
+        return self.ring.newest(state.rings.mixed, state.turns)
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True

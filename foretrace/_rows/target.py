@@ -226,17 +226,18 @@ class ClassTarget:
                 "`classes`"
             )
 
-    def probabilities(self, output: np.ndarray) -> np.ndarray:
-        """Return the probabilities of the known classes."""
-        logits = np.asarray(output, np.float64)[: len(self.classes)]
+    def probabilities(self, output: np.ndarray, count: int | None = None) -> np.ndarray:
+        """Return the probabilities of the first `count` classes. Default: of all that are known."""
+        logits = np.asarray(output, np.float64)[: len(self.classes) if count is None else count]
         weights = np.exp(logits - logits.max(initial=-np.inf))
         return weights / weights.sum()
 
     def describe(self, output: np.ndarray, context: ClassContext | None = None) -> list[Any]:
         """Return the most probable class and its probability."""
-        if not len(self.classes):
+        count = len(self.classes) if context is None else context.num_classes
+        if not count:
             return [None, None]
-        probabilities = self.probabilities(output)
+        probabilities = self.probabilities(output, count)
         best = int(np.argmax(probabilities))
         return [self.classes.values[best], float(probabilities[best])]
 

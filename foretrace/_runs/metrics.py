@@ -1,43 +1,19 @@
 """The record of a run: one JSON object a line, appended, readable at any moment."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
+from foretrace._runs.appended import AppendedFile, FileMark
 from foretrace._runs.config_json import parse
-from foretrace._runs.files import not_through_links
 
 
 class MetricsError(ValueError):
     """A record that cannot be read."""
-
-
-class RecordMark(NamedTuple):
-    """Length and digest of a record at a checkpoint: later cuts and changes are noticed.
-
-    Args:
-        size: number of bytes.
-        sha256: digest of these bytes.
-    """
-
-    size: int
-    sha256: str
-
-    def difference(self, data: bytes) -> str | None:
-        """Return in which way a record is not the one of the checkpoint; None if it is."""
-        if len(data) < self.size:
-            return (
-                f"is cut: it has {len(data)} bytes, but {self.size} were written before the "
-                "checkpoint"
-            )
-        if hashlib.sha256(data[: self.size]).hexdigest() != self.sha256:
-            return "was changed: its lines are not those that were written before the checkpoint"
-        return None
 
 
 class MetricsLog:
@@ -70,25 +46,21 @@ class MetricsLog:
         path: str | os.PathLike[str],
         *,
         resume_at: int | None = None,
-        mark: RecordMark | None = None,
+        mark: FileMark | None = None,
     ):
         self.path = Path(path)
         self.difference: str | None = None
         self.last: dict[str, Any] | None = None
-        kept = b""
-        if resume_at is None:
-            self._file = open(self.path, "xb")  # noqa: SIM115
-        else:
+        kept: int | None = None
+        if resume_at is not None:
+            self.difference = None if mark is None else mark.difference(self.path)
+            kept = 0
             whole = self.path.read_bytes() if self.path.exists() else b""
-            self.difference = None if mark is None else mark.difference(whole)
             for line, record in _parse(self.path, whole):
                 if record["step"] <= resume_at:
-                    kept += line
+                    kept += len(line)
                     self.last = record
-            self._file = open(self.path, "ab", opener=not_through_links)  # noqa: SIM115
-            self._file.truncate(len(kept))
-        self._size = len(kept)
-        self._digest = hashlib.sha256(kept)
+        self._file = AppendedFile(self.path, kept)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Append a line.
@@ -99,19 +71,16 @@ class MetricsLog:
             values: numbers, arrays, strings, or dictionaries and lists of them.
         """
         self.last = {"kind": kind, "step": step, **values}
-        line = json.dumps(self.last, default=_plain).encode() + b"\n"
-        self._file.write(line)
+        self._file.write(json.dumps(self.last, default=_plain) + "\n")
         self._file.flush()
-        self._size += len(line)
-        self._digest.update(line)
 
-    def mark(self) -> RecordMark:
+    def mark(self) -> FileMark:
         """Return size and digest of the record, for a checkpoint."""
-        return RecordMark(self._size, self._digest.hexdigest())
+        return self._file.mark()
 
     def sync(self) -> None:
         """Wait until the lines are on the disk, since a checkpoint must not be ahead of them."""
-        os.fsync(self._file.fileno())
+        self._file.sync()
 
     def close(self) -> None:
         """Close the file."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import CheckpointError, read_extra, restoring, save
 from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import (
@@ -30,7 +31,7 @@ from foretrace._runs.directory import (
 )
 from foretrace._runs.files import locked
 from foretrace._runs.loop import Clock
-from foretrace._runs.metrics import MetricsLog, NullMetricsLog, RecordMark, read_metrics
+from foretrace._runs.metrics import MetricsLog, NullMetricsLog, read_metrics
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Stop
 
@@ -63,7 +64,7 @@ class Saved:
     """
 
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    record: RecordMark | None = None
+    record: FileMark | None = None
     step: int = -1
     seconds: float = 0.0
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import CheckpointError, read_extra
 from foretrace._runs.directory import Run, RunError, check_unchanged, read_config_as
 from foretrace._runs.escape import for_terminal
-from foretrace._runs.metrics import MetricsError, RecordMark, read_metrics
+from foretrace._runs.metrics import MetricsError, read_metrics
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import Check
 
@@ -81,5 +82,5 @@ def _record(run: Run, saved: dict[str, Any] | None) -> tuple[str, bool]:
         lines = len(read_metrics(run.metrics))
     except MetricsError as error:
         return str(error), False
-    difference = None if mark is None else RecordMark(*mark).difference(run.metrics.read_bytes())
+    difference = None if mark is None else FileMark(*mark).difference(run.metrics)
     return (f"whole, {lines} lines", True) if difference is None else (difference, False)

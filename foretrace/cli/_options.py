@@ -19,7 +19,7 @@ from foretrace.paper._catalogue import Name
 from foretrace.paper._experiment import Scale, Settings
 from foretrace.rl._config import RLConfig
 from foretrace.rl._config import TaskName as RLTaskName
-from foretrace.stream._config import StreamConfig
+from foretrace.stream._config import StreamConfig, check_lines_of
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks.copy import Copy
 
@@ -117,6 +117,8 @@ class Stream:
         resume: go on with the run in a folder, --resume PATH, with its options.
         rows: number of rows after which to stop. Default: none, the stream decides.
         tensorboard: also write the metrics for TensorBoard into the run directory.
+        forecast: print the next --horizon values behind the last row, with intervals, as CSV; the
+            report then goes to standard error.
     """
 
     config: Annotated[StreamConfig, tyro.conf.arg(name="")]
@@ -124,11 +126,16 @@ class Stream:
     resume: bool = False
     rows: int | None = None
     tensorboard: bool = False
+    forecast: bool = False
+
+    def __post_init__(self) -> None:
+        if self.forecast and not self.config.horizon:
+            raise ValueError("--forecast prints the next values: name their number by --horizon")
 
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Predict more rows with what `foretrace stream` has learned, as CSV, without learning.
+    """Predict more rows with what `foretrace stream` has learned, without learning.
 
     The model continues from its checkpoint and remembers the rows that it sees. If the rows have
     the target, the target of a row is an input of the next row, as in the stream.
@@ -142,7 +149,8 @@ class Predict:
         bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
             and counted. Default: as in the run.
         rows: number of rows after which to stop. Default: all.
-        out: CSV file to write, which appears when it is complete. Default: standard output.
+        out: file NAME.csv or NAME.jsonl to write, which appears when it is complete. Default: CSV on
+            standard output.
     """
 
     run_dir: Positional[Path]
@@ -153,6 +161,10 @@ class Predict:
     bad_rows: BadRows | None = None
     rows: int | None = None
     out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.out is not None:
+            check_lines_of(self.out, "out")
 
 
 @dataclasses.dataclass(frozen=True)

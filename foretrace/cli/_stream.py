@@ -1,20 +1,20 @@
 """The commands about streams: what `foretrace stream` and `foretrace predict` do."""
 
-import csv
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TextIO
 
 from foretrace._runs.directory import default_path, read_config_as
-from foretrace._runs.escape import for_terminal
 from foretrace._runs.files import appearing
 from foretrace.cli._kinds import again, report, stopped
 from foretrace.cli._options import Predict, Stream
-from foretrace.stream._config import StreamConfig
+from foretrace.stream._config import STDOUT, StreamConfig
+from foretrace.stream._loop import StreamResult
 from foretrace.stream._predict import predictions
+from foretrace.stream._predictions import LineWriter, is_csv
 from foretrace.stream._run import follow
 from foretrace.stream._saved import MAY_CHANGE
 
@@ -24,13 +24,31 @@ _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
 def stream(command: Stream) -> int:
     """Follow a stream; return the exit code."""
     run_dir = default_path("stream") if command.run_dir is None else command.run_dir
-    result = follow(
+    if not (command.forecast or command.config.predictions == STDOUT):
+        return _end(command, run_dir, _follow(command, run_dir))
+    with _reader_may_leave():
+        result = _follow(command, run_dir)
+        if command.forecast and not result.stopped:
+            lines = LineWriter(sys.stdout, [*result.forecast[0]] if result.forecast else [])
+            for row in result.forecast:
+                lines(row)
+        with redirect_stdout(sys.stderr):
+            return _end(command, run_dir, result)
+    return 0
+
+
+def _follow(command: Stream, run_dir: Path) -> StreamResult:
+    return follow(
         command.config,
         run_dir,
         resume=command.resume,
         rows=command.rows,
         tensorboard=command.tensorboard,
     )
+
+
+def _end(command: Stream, run_dir: Path, result: StreamResult) -> int:
+    """Print the report of a run, or how to go on with it; return the exit code."""
     if not result.stopped:
         return report(run_dir)
     return stopped(f"after row {result.position.row}; the state is saved", _again(command, run_dir))
@@ -43,34 +61,37 @@ def _again(command: Stream, run_dir: Path) -> str:
         for name in MAY_CHANGE
         if (value := getattr(command.config, name)) != getattr(recorded, name)
     }
-    return again("stream", run_dir, **given, rows=command.rows, tensorboard=command.tensorboard)
+    given |= {name: getattr(command, name) for name in ("rows", "tensorboard", "forecast")}
+    return again("stream", run_dir, **given)
 
 
 def predict(command: Predict) -> int:
-    """Write predictions as CSV; return the exit code."""
+    """Write predictions; return the exit code."""
     if command.out is not None and os.path.lexists(command.out):
         raise FileExistsError(f"{command.out} exists already; choose another file for --out")
     options = {name: getattr(command, name) for name in _OF_PREDICTIONS}
-    rows = predictions(command.run_dir, command.source, **options)
+    names, rows = predictions(command.run_dir, command.source, **options)
     # Up to the first row anything may be wrong with run and source; a file is made only then.
-    first = list(islice(rows, 2))
-    if command.out is not None:
+    rows = chain(list(islice(rows, 1)), rows)
+    if command.out is None:
+        with _reader_may_leave():
+            _write(rows, LineWriter(sys.stdout, names))
+    else:
         with appearing(command.out) as file:
-            _write(chain(first, rows), file)
-        return 0
-    try:
-        _write(chain(first, rows), sys.stdout)
-    except BrokenPipeError:
-        # Who reads the pipe has enough, as `head` has. Nothing more may be written at the end of
-        # the process.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _write(rows, LineWriter(file, names, is_csv=is_csv(command.out)))
     return 0
 
 
-def _write(rows: Iterable[Sequence[Any]], file: TextIO) -> None:
-    """Write rows as CSV: texts as they are to a file, without control characters to a terminal."""
-    writer = csv.writer(file, lineterminator="\n")
-    shown = for_terminal if file.isatty() else str
+def _write(rows: Iterator[dict], lines: LineWriter) -> None:
     for row in rows:
-        writer.writerow([shown(value) if isinstance(value, str) else value for value in row])
-        file.flush()  # who reads a pipe waits for it
+        lines(row)
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Let a reader of standard output have enough, as `head` has: nothing more is written then."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Nothing may be written at the end of the process either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

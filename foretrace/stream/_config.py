@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -19,8 +20,14 @@ from foretrace.stream._model_config import ModelConfig
 MOST = {"look_ahead": 100_000, "categories": 2**16, "classes": 2**16}
 """Upper limits of the options that decide how much is kept in memory."""
 
+STDOUT = "-"
+"""Name of standard output, where predictions may go."""
+
 FAST_CHUNK = 32
 """Number of rows that are learned in one call for the size `fast`."""
+
+LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+"""Format of a file of predictions by its suffix."""
 
 Task = Literal["auto", "classification", "regression"]
 
@@ -80,6 +87,9 @@ class StreamConfig:
             their gradients. A step has fewer rows if a member comes again before it is full.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
+        id: column that names a row in the predictions. The column is no input.
+        predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
+            before the next row is read; - for CSV on standard output. Default: none.
         numeric: columns that hold numbers, whatever the first rows look like.
         categorical: columns that hold categories.
         time: columns that hold dates and times in ISO format.
@@ -123,6 +133,8 @@ class StreamConfig:
     when_full: Annotated[Advanced[WhenFull], _MEMBERS] = "evict"
     together: Advanced[int] = 1
     reset: str | None = None
+    id: str | None = None
+    predictions: str | None = None
     numeric: Annotated[tuple[str, ...], _COLUMNS] = ()
     categorical: Annotated[tuple[str, ...], _COLUMNS] = ()
     time: Annotated[tuple[str, ...], _COLUMNS] = ()
@@ -163,6 +175,7 @@ class StreamConfig:
         check_coverage(self.coverage)
         self._check_columns()
         self._check_members()
+        self._check_predictions()
 
     def _check_source(self) -> None:
         if self.source is tyro.MISSING_NONPROP:  # the command line still asks for it
@@ -200,14 +213,21 @@ class StreamConfig:
                 "one by one; leave it out, or learn rows of several members in one step by "
                 "--together"
             )
-        special = [name for name in (self.target, self.member, self.reset) if name is not None]
+        roles = (self.target, self.member, self.reset, self.id)
+        special = [name for name in roles if name is not None]
         for name in special:
             if special.count(name) > 1 or (
                 name != self.target and name in self.columns_of_given_kind
             ):
                 raise ValueError(
-                    f"column {name!r} cannot be the --member or the --reset and have another role"
+                    f"column {name!r} cannot be the --member, the --reset or the --id and have "
+                    "another role"
                 )
+
+    def _check_predictions(self) -> None:
+        if self.predictions not in (None, STDOUT):
+            object.__setattr__(self, "predictions", os.fspath(self.predictions))
+            check_lines_of(Path(self.predictions), "predictions")
 
     def without_effect(self, **of_rows: Any) -> list[NoEffect]:
         """Return the options that were given and have no effect.
@@ -224,6 +244,23 @@ class StreamConfig:
         return self.member is not None or self.reset is not None
 
     @property
+    def roles(self) -> list[str]:
+        """Columns that are no inputs, beside the target: member, start of an episode, and key."""
+        return [name for name in (self.member, self.reset, self.id) if name is not None]
+
+    @property
     def columns_of_given_kind(self) -> tuple[str, ...]:
         """Columns whose kind is given."""
         return self.numeric + self.categorical + self.time + self.ignore
+
+
+def check_lines_of(path: Path, name: str) -> None:
+    """Check that the name of a file of predictions tells its format.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if path.suffix.lower() not in LINE_FORMATS:
+        raise ValueError(
+            f"{name}={str(path)!r}, expected a file NAME.csv, or NAME.jsonl for JSON lines"
+        )

@@ -1,7 +1,7 @@
 """From rows to learning steps: C rows of each of K members in a step; a single stream is one member."""
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,12 +34,14 @@ class IntakeStep(NamedTuple):
         mixed: predictions and measures.
         resolved: for each of the rows, the row whose label has come with it; None if there is none.
         inputs: inputs of the rows that came.
+        contexts: what was known of the target when each of them was predicted.
     """
 
     state: State
     mixed: Mixed
     resolved: Sequence[LabelledRow | None]
     inputs: np.ndarray
+    contexts: Sequence[Context]
 
 
 class SavedIntake(NamedTuple):
@@ -140,7 +142,8 @@ class Intake:
         self.parts.end("encoding")
         state, mixed = self.mixture.step(state, packed)
         self._learn_outputs(mixed, resolved)
-        return IntakeStep(state, mixed, resolved, np.stack([row.inputs for row in found]))
+        inputs, contexts = np.stack([row.inputs for row in found]), [row.context for row in found]
+        return IntakeStep(state, mixed, resolved, inputs, contexts)
 
     def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next of its member; nothing changes."""
@@ -157,6 +160,15 @@ class Intake:
         found = self.labels.advance(self.name(row), row, value, reset=self._starts_anew(row))
         state, mixed = self.mixture.advance(state, self._packed([found], size=self.shape.together))
         return np.asarray(mixed.newest)[0], state, found.context
+
+    def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, Context]]:
+        """Yield each member whose last row waits for its labels, with the outputs for it and what was known then."""
+        outputs = self.mixture.newest(state)
+        for name in self.labels.table:
+            slot = self.labels.table.find(name)
+            assert slot is not None
+            if contexts := self.labels.streams[slot.number].contexts:
+                yield name, outputs[slot.number], contexts[-1]
 
     def select_member(self, name: Hashable) -> bool:
         """Set the target's last value to that of a member; return False if it has had no row since its start."""

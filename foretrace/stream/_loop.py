@@ -14,6 +14,7 @@ from foretrace._experts.recurrent import read_measures
 from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.scores import ArrayScores, Gains, Scores, score_class, score_numbers
 from foretrace._rows.source import SYMBOL, Position, Row, Source
+from foretrace._rows.target import Context
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import Run
 from foretrace._runs.loop import Clock, DivergenceError, Pending, Refusals
@@ -26,6 +27,7 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, IntakeStep, State
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import OtherColumnsError, Plan, Rows
+from foretrace.stream._predictions import Outlet, forecast
 from foretrace.stream._saved import first_state, load_state, save_state
 
 
@@ -39,6 +41,8 @@ class StreamResult(NamedTuple):
         stopped: whether it was asked to stop before the end of its rows.
         experts: score of each expert over the same rows: accuracy, or mean absolute error.
         weights: present weight of each expert.
+        forecast: next values behind the last row of each member, a row of a table each; empty
+            without a horizon.
     """
 
     run: Run
@@ -47,6 +51,7 @@ class StreamResult(NamedTuple):
     stopped: bool
     experts: dict[str, float]
     weights: dict[str, float]
+    forecast: list[dict[str, Any]]
 
     @property
     def run_dir(self) -> Path:
@@ -74,6 +79,7 @@ class StreamLoop:
         board: Board | None,
         stop: Stop,
         show: ProgressBar,
+        outlet: Outlet,
     ):
         self.config = config
         self.plan = plan
@@ -86,6 +92,7 @@ class StreamLoop:
         self.board = board
         self.stop = stop
         self.show = show
+        self.outlet = outlet
         self.target = SYMBOL if config.target is None else config.target
         self.score = score_class if plan.classes else score_numbers
         self.scores = Scores()
@@ -159,7 +166,12 @@ class StreamLoop:
         if not self.stop.asked and not self._has_result():
             self._write("result", self.scores.total(), not_better_than=self.gains.not_better())
         return StreamResult(
-            self.run, self.position, self.scores.total(), self.stop.asked, **self._of_experts()
+            self.run,
+            self.position,
+            self.scores.total(),
+            self.stop.asked,
+            **self._of_experts(),
+            forecast=forecast(self.config, self.intake, self.state),
         )
 
     def _has_result(self) -> bool:
@@ -209,8 +221,10 @@ class StreamLoop:
         before = self.position.row
         self.show.compiling()
         rows = [(row, row.get(self.target)) for row, _ in chunk]
-        self.state, mixed, resolved, inputs = self._learn_or_undo(rows)
+        self.state, mixed, resolved, inputs, contexts = self._learn_or_undo(rows)
         self.position = chunk[-1][1]
+        if self.outlet:
+            self._put(chunk, mixed, contexts)
         for line in self.intake.pop_news():
             self.show.say(f"warning: row {self.position.row}: {line}")
         if self.pipe is not None:
@@ -222,6 +236,23 @@ class StreamLoop:
         if not last:
             self._do_what_is_due(before)
             self.parts.end("records")
+
+    def _put(
+        self,
+        chunk: list[tuple[Row, Position]],
+        mixed: Mixed,
+        contexts: Sequence[Context],
+    ) -> None:
+        """Write the predictions for rows; an error leaves the last checkpoint: it has no row without one."""
+        outputs = np.asarray(mixed.newest)  # waits for the mixture
+        self.parts.end("mixture")
+        try:
+            for (row, position), output, context in zip(chunk, outputs, contexts, strict=False):
+                self.outlet(position.row, row, output, context)
+        except BaseException:
+            self.behind_checkpoint = True
+            raise
+        self.parts.end("predictions")
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> IntakeStep:
         """Learn from rows; a row that is refused leaves everything as it was before them, to be saved."""
@@ -339,6 +370,7 @@ class StreamLoop:
 
     def _save(self, *, end: bool = False) -> None:
         self.log.sync()
+        predictions = self.outlet.mark()
         extra = {
             "config": to_json(self.config),
             "plan": self.plan.to_json(),
@@ -351,6 +383,7 @@ class StreamLoop:
             "experts": self.experts.to_json(),
             "monitors": self.monitors.to_json(),
             "record": list(self.log.mark()),
+            "predictions": None if predictions is None else list(predictions),
             "refused": [self.refused, self.refusals.in_a_row],
             "seconds": self.clock.seconds,
         }

@@ -87,8 +87,8 @@ def open_source(config: StreamConfig) -> Source:
                 "the target of a text is its next character: leave out --target, --horizon and "
                 "--task"
             )
-        if config.has_members:
-            raise ValueError("a text has no columns: leave out --member and --reset")
+        if config.roles:
+            raise ValueError("a text has no columns: leave out --member, --reset and --id")
         if not config.previous:
             raise ValueError(
                 "--no-previous leaves no input: the last character is the only input of a text"
@@ -156,8 +156,7 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
         )
     assert config.target is not None
     check_column(config.target, names)
-    roles = [name for name in (config.member, config.reset) if name is not None]
-    overrides: dict[str, Kind | None] = dict.fromkeys((*config.ignore, *roles))
+    overrides: dict[str, Kind | None] = dict.fromkeys((*config.ignore, *config.roles))
     for kind in ("numeric", "categorical", "time"):
         overrides |= dict.fromkeys(getattr(config, kind), kind)
     columns = [column for column in infer_columns(rows, overrides) if column.name != config.target]

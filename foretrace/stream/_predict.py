@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from foretrace._rows.lines import Encoding
-from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.source import SYMBOL, BadRows, Format, Source, check_row_count
-from foretrace._rows.target import NumberContext
 from foretrace._runs.checkpoint import restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._plan import Plan, build, check_columns
+from foretrace.stream._intake import Intake, State
+from foretrace.stream._plan import Plan, Rows, build, check_columns
+from foretrace.stream._predictions import Table
 from foretrace.stream._saved import load_state, read_saved
 
 _LOGGER = logging.getLogger(__name__)
@@ -29,8 +29,8 @@ def predictions(
     encoding: Encoding | None = None,
     bad_rows: BadRows | None = None,
     rows: int | None = None,
-) -> Iterator[list[Any]]:
-    """Yield the names of the output columns, then for each row its number, its member if it has one, and predictions.
+) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """Return the columns of a table of predictions, and its rows.
 
     Args:
         run_dir: directory of a run of `foretrace stream`; its checkpoint stays as it is.
@@ -58,9 +58,7 @@ def predictions(
     with restoring(run.checkpoint):
         intake.restore(saved["intake"])
     state = load_state(run.checkpoint, intake.mixture)
-    name = SYMBOL if config.target is None else config.target
-    member = [] if config.member is None else [config.member]
-    yield ["row", *member, *_names(name, config.horizon, plan.classes)]
+    table = Table(config, intake.target)
     reader = Source(
         source,
         format,
@@ -68,22 +66,17 @@ def predictions(
         encoding=encoding or config.encoding,
         bad_rows=bad_rows or config.bad_rows,
     )
-    roles = [name for name in (config.member, config.reset) if name is not None]
-    stream = check_columns(reader, reader.rows(), [*plan.inputs, *roles])
-    bad = 0
-    for row, position in islice(stream, rows):
+    stream = islice(check_columns(reader, reader.rows(), [*plan.inputs, *config.roles]), rows)
+    return table.names, _rows(config, intake, state, table, stream, reader.name)
+
+
+def _rows(
+    config: StreamConfig, intake: Intake, state: State, table: Table, stream: Rows, source: str
+) -> Iterator[dict[str, Any]]:
+    name, bad = SYMBOL if config.target is None else config.target, 0
+    for row, position in stream:
         bad = position.bad
         output, state, context = intake.advance(state, row, row.get(name))
-        found = intake.target.describe(output, context)
-        if isinstance(intake.target, NumberTarget) and isinstance(context, NumberContext):
-            found += intake.target.interval(output, context).T.ravel().tolist()
-        yield [position.row, *(row.get(column) for column in member), *found]
+        yield table.row(position.row, row, output, context)
     if bad:
-        _LOGGER.warning("%s: rows that could not be read and were skipped: %d", reader.name, bad)
-
-
-def _names(target: str, horizon: int, classes: int) -> list[str]:
-    if classes:
-        return [target, "probability"]
-    names = [f"{target}+{i}" for i in range(1, horizon + 1)] or [target]
-    return [*names, *(f"{name}_{end}" for name in names for end in ("low", "high"))]
+        _LOGGER.warning("%s: rows that could not be read and were skipped: %d", source, bad)

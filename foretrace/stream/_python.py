@@ -5,6 +5,7 @@ import os
 from foretrace._runs.directory import default_path
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._loop import StreamResult
+from foretrace.stream._predictions import OnPrediction
 from foretrace.stream._run import follow
 
 
@@ -16,6 +17,7 @@ def run(
     rows: int | None = None,
     tensorboard: bool = False,
     show_progress: bool = False,
+    on_prediction: OnPrediction | None = None,
 ) -> StreamResult:
     """Learn from a stream until it ends, as `foretrace stream` does: each row is predicted, scored, then learned.
 
@@ -29,6 +31,9 @@ def run(
         rows: total number of rows after which to stop, including those before the resumption.
         tensorboard: whether the metrics are also written for TensorBoard.
         show_progress: whether rows, scores and speed are shown on standard error.
+        on_prediction: function that is called with the prediction of each row, such as the `append`
+            of a list: a dictionary with the columns of the table that `predictions` writes, and all
+            `probabilities` of a class. After a kill, the rows since the checkpoint come again.
 
     Raises:
         ValueError: the source cannot be read, settings do not fit it, or the directory cannot be
@@ -47,4 +52,5 @@ def run(
         rows=rows,
         tensorboard=tensorboard,
         show_progress=show_progress,
+        on_prediction=on_prediction,
     )

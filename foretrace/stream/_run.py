@@ -1,14 +1,15 @@
 """A run of `foretrace stream`: rows in, scores and checkpoints out, resumable exactly, in constant memory."""
 
+import hashlib
 import os
 from contextlib import closing, nullcontext
 from itertools import chain
 from typing import Any
 
 from foretrace._rows.source import Position, Source, check_row_count
+from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
 from foretrace._runs.directory import read_plan
-from foretrace._runs.metrics import RecordMark
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.session import RunKind, Saved, session
 from foretrace._runs.signals import Interrupted, Stop
@@ -20,6 +21,7 @@ from foretrace.stream._intake import Intake
 from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
+from foretrace.stream._predictions import OnPrediction, Outlet
 from foretrace.stream._saved import MAY_CHANGE, read_saved
 from foretrace.stream._waiting import first_rows
 
@@ -34,6 +36,7 @@ def follow(
     rows: int | None = None,
     tensorboard: bool = False,
     show_progress: bool = True,
+    on_prediction: OnPrediction | None = None,
 ) -> StreamResult:
     """Learn from a stream until it ends, or until Ctrl-C or SIGTERM; the state is saved, and `resume` continues.
 
@@ -48,6 +51,7 @@ def follow(
         rows: total number of rows after which to stop, including those before the resumption.
         tensorboard: whether the metrics are also written for TensorBoard.
         show_progress: whether rows, scores and speed are shown on standard error.
+        on_prediction: function that is called with the prediction of each row.
 
     An error in the middle of the run, in the data or of learning, also saves the state before it is
     raised.
@@ -65,11 +69,12 @@ def follow(
         source = open_source(config)
         plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
+        outlet = _outlet(config, intake, on_prediction, saved, resume)
         _ = intake.mixture  # says what is wrong with the settings before anything is written
         at = (
             Saved()
             if saved is None
-            else Saved(record=RecordMark(*saved["record"]), step=saved["position"][0])
+            else Saved(record=FileMark(*saved["record"]), step=saved["position"][0])
         )
         run.begin(at, plan.to_json())
         for line in (*describe(config, plan), *_describe_model(intake)):
@@ -80,13 +85,39 @@ def follow(
         for line in (*(options.on_command_line() for options in without), *warnings):
             run.show.say(f"warning: {line}")
         with (
-            closing(Board(run.run.path / "tensorboard")) if tensorboard else nullcontext() as board
+            closing(Board(run.run.path / "tensorboard")) if tensorboard else nullcontext() as board,
+            closing(outlet),
         ):
+            outlet.open()
             with restoring(run.run.checkpoint) if saved is not None else nullcontext():
                 loop = StreamLoop(
-                    config, plan, intake, source, saved, run.run, run.log, board, run.stop, run.show
+                    config,
+                    plan,
+                    intake,
+                    source,
+                    saved,
+                    run.run,
+                    run.log,
+                    board,
+                    run.stop,
+                    run.show,
+                    outlet,
                 )
             return loop.follow(stream, rows)
+
+
+def _outlet(
+    config: StreamConfig,
+    intake: Intake,
+    on_prediction: OnPrediction | None,
+    saved: dict[str, Any] | None,
+    resume: bool,
+) -> Outlet:
+    """Return where the predictions go; a run that was stopped before its first checkpoint has written no row."""
+    mark = FileMark(0, hashlib.sha256().hexdigest()) if resume else None
+    if saved is not None:
+        mark = FileMark(*saved["predictions"]) if saved["predictions"] else mark
+    return Outlet(config, intake.target, on_prediction, mark)
 
 
 def _begin(
@@ -116,8 +147,8 @@ def _begin(
 
 def _needed(config: StreamConfig, plan: Plan) -> list[str]:
     """Return the columns that a source must have."""
-    roles = [name for name in (config.target, config.member, config.reset) if name is not None]
-    return [*plan.inputs, *roles]
+    target = [] if config.target is None else [config.target]
+    return [*plan.inputs, *target, *config.roles]
 
 
 def _go_on(

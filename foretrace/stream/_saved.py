@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 from foretrace._experts.mixture import Mixture
 from foretrace._rows.source import Position
+from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring, save
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, RunError, check_unchanged, read_config_as
-from foretrace._runs.metrics import RecordMark
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import State
 from foretrace.stream._plan import Plan
@@ -30,7 +30,8 @@ BESIDE: dict[str, Any] = {
     "position": Position,
     "pipe": dict[str, Any] | None,
     "intake": dict[str, Any],
-    "record": RecordMark,
+    "record": FileMark,
+    "predictions": FileMark | None,
     "refused": tuple[int, int],
     "seconds": float,
 }

@@ -176,8 +176,7 @@ def open_rl(run, folder):
 
 
 def open_stream(run, folder):
-    next(rows := predictions(run, str(folder / "a.csv")))
-    next(rows)
+    next(predictions(run, str(folder / "a.csv"))[1])
 
 
 OPENED = {"train": open_train, "rl": open_rl, "stream": open_stream}

@@ -1,6 +1,6 @@
 """A disk that becomes full: one message, old files stay whole, and `--resume` ends undisturbed.
 
-Every file of a run is written by `foretrace._runs.files` and `metrics`. Here, from the k-th write,
+Every file of a run is written by `foretrace._runs.files` and `appended`. Here, from the k-th write,
 sync, rename or link on, each of them fails, and a write leaves half of its bytes behind.
 """
 
@@ -11,7 +11,7 @@ import os
 import numpy as np
 import pytest
 
-from foretrace._runs import files, metrics
+from foretrace._runs import appended, files
 from foretrace._runs.checkpoint import _read
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
@@ -78,7 +78,7 @@ def run(monkeypatch, name, folder, full_at=None, *more):
     """Run a command on such a disk; return its exit code and the disk."""
     disk = Disk(full_at)
     with monkeypatch.context() as patch:
-        for module in (files, metrics):
+        for module in (files, appended):
             patch.setattr(module, "os", disk)
             patch.setattr(module, "open", disk.open_file, raising=False)
         code = cli.main([*COMMANDS[name].split(), "--run-dir", str(folder), *more])

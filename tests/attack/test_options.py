@@ -37,6 +37,7 @@ OTHER = {
     "members": 2,
     "when_full": "stop",
     "reset": "r",
+    "id": "x",
     "numeric": ("text",),
     "categorical": ("x",),
     "time": ("text",),
@@ -77,6 +78,7 @@ NOT_ABOUT_SCORES = {
     "model",
     "log_every",
     "checkpoint_every",
+    "predictions",
 }
 NOT_ABOUT_SCORES |= {"encoding", "bad_rows", "checkpoint_seconds"}
 """Options of reading, predicting and writing, of members, and of other data."""

@@ -121,14 +121,13 @@ def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["late, side by side"])
     follow(config, tmp_path / "run", rows=300, show_progress=False)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
-    names, *found = predictions(tmp_path / "run", str(files / "a.csv"), rows=20)
-    assert names == ["row", "who", "class", "probability"] and {who for _, who, *_ in found} == {
-        *"abcd",
-        "",
-    }
-    assert {answer for *_, answer, _ in found} <= {"up", "down"}
+    names, rows = predictions(tmp_path / "run", str(files / "a.csv"), rows=20)
+    found = list(rows)
+    assert names == ["row", "who", "class", "probability"]
+    assert {row["who"] for row in found} == {*"abcd", ""}
+    assert {row["class"] for row in found} <= {"up", "down"}
     assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == before
-    assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=20)) == [names, *found]
+    assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=20)[1]) == found
 
 
 def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
@@ -140,10 +139,8 @@ def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
         ",".join(cell for i, cell in enumerate(line.split(",")) if i != at) for line in lines
     )
     (tmp_path / "b.csv").write_text("\n".join(without) + "\n")
-    found = predictions(tmp_path / "run", str(tmp_path / "b.csv"))
-    next(found)
     with pytest.raises(ValueError, match="it lacks 'start'"):
-        next(found)
+        predictions(tmp_path / "run", str(tmp_path / "b.csv"))
 
 
 @pytest.mark.program
@@ -183,10 +180,13 @@ def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
             "together=2 learns rows of several members in one step: name --member",
         ),
         ("--target class --member who --members 2 --together 3", "at least as many --members"),
-        ("--target class --member class", "'class' cannot be the --member or the --reset"),
+        (
+            "--target class --member class",
+            "'class' cannot be the --member, the --reset or the --id",
+        ),
         (
             "--target class --member who --categorical who",
-            "'who' cannot be the --member or the --reset",
+            "'who' cannot be the --member, the --reset or the --id",
         ),
         ("--target class --member who --members 0", "members=0 must be at least 1"),
         ("--target class --member who --members 100000000", "there is room for"),

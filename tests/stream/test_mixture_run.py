@@ -127,8 +127,8 @@ def test_answers_without_learning_know_no_label_of_their_row(tmp_path, experts):
     model = ModelConfig(experts=experts[0])
     config = StreamConfig(str(tmp_path / "a.csv"), target="y", model=model)
     run = follow(config, tmp_path / "run", rows=200, show_progress=False).run
-    _, *found = predictions(run.path, str(tmp_path / "a.csv"))
-    assert abs(np.corrcoef([row[1] for row in found], ys)[0, 1]) < 0.3
+    _, found = predictions(run.path, str(tmp_path / "a.csv"))
+    assert abs(np.corrcoef([row["y"] for row in found], ys)[0, 1]) < 0.3
 
 
 def test_the_report_shows_each_expert(files, tmp_path):
@@ -386,7 +386,8 @@ def test_predictions_come_with_intervals_known_before_their_labels(files, tmp_pa
         str(files / "a.csv"), target="z", horizon=2, coverage=0.8, model=ModelConfig(experts=FEW)
     )
     result = stream_package.run(config, tmp_path / "run", rows=300)
-    names, *rows = predictions(result.run_dir, str(files / "a.csv"), rows=100)
+    names, found = predictions(result.run_dir, str(files / "a.csv"), rows=100)
+    rows = [list(row.values()) for row in found]
     assert names == ["row", "z+1", "z+2", "z+1_low", "z+1_high", "z+2_low", "z+2_high"]
     assert all(row[3] < row[1] < row[4] and row[5] < row[2] < row[6] for row in rows)
     zs = [float(line.split(",")[-1]) for line in (files / "a.csv").read_text().splitlines()[1:]]

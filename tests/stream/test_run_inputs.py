@@ -36,7 +36,7 @@ def test_labels_of_json_are_classes_as_they_are_and_equal_ones_are_one(tmp_path)
     classes, counts, *_ = saved["target"]
     assert classes == [1, 0, "?", "none", " ", "-"] and counts[:3] == [16, 12, 4]
     assert last["counts"] == {"missing targets": 8}
-    found = [row[1] for row in predictions(run_dir, str(tmp_path / "a.jsonl"))][1:]
+    found = [row["y"] for row in predictions(run_dir, str(tmp_path / "a.jsonl"))[1]]
     assert set(map(str, found)) <= {str(label) for label in classes}
 
 

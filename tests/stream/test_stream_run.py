@@ -292,15 +292,15 @@ def test_other_columns_are_refused_with_the_difference(files, tmp_path, file):
     with pytest.raises(
         SourceError, match="lacks 'color', and 'shade'.*give it the columns of the run"
     ):
-        list(predictions(run, str(path)))
+        predictions(run, str(path))
     assert (run / "checkpoint.safetensors").read_bytes() == before
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(SourceError, match="lacks 'time', 'x', 'color', 'z', and 'a' is new"):
-        list(predictions(run, str(tmp_path / "b.jsonl")))
+        predictions(run, str(tmp_path / "b.jsonl"))
     (tmp_path / "b.jsonl").write_text(
         '{"x": 1}\n'
     )  # objects may leave out what is missing, the target, too
-    assert len(list(predictions(run, str(tmp_path / "b.jsonl")))) == 2
+    assert len(list(predictions(run, str(tmp_path / "b.jsonl"))[1])) == 1
 
 
 @pytest.mark.full
@@ -319,7 +319,8 @@ def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_c
         if change is not None:
             rows[change][rows[0].index(by)] = {"x": "2.5", "class": "down"}[by]
         (tmp_path / "rows.csv").write_text("\n".join(map(",".join, rows)) + "\n")
-        return list(predictions(tmp_path / "run", str(tmp_path / "rows.csv")))
+        names, rows = predictions(tmp_path / "run", str(tmp_path / "rows.csv"))
+        return [names, *([row[name] for name in names] for row in rows)]
 
     def first_difference(other):
         return next(row for row, (a, b) in enumerate(zip(found, other, strict=True)) if a != b)

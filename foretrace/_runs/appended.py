@@ -1,0 +1,92 @@
+"""A file that a run appends to, and that a resumed run cuts where the checkpoint was."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from foretrace._runs.files import not_through_links
+
+_BLOCK = 2**20
+
+
+class FileMark(NamedTuple):
+    """How much of a file there was at a checkpoint, and its digest: what is cut or changed later is noticed.
+
+    Args:
+        size: number of bytes.
+        sha256: digest of these bytes.
+    """
+
+    size: int
+    sha256: str
+
+    def difference(self, path: Path) -> str | None:
+        """Return in which way a file is not the one of the checkpoint; None if it is."""
+        size = path.stat().st_size if path.exists() else 0
+        if size < self.size:
+            return (
+                f"is cut: it has {size} bytes, but {self.size} were written before the checkpoint"
+            )
+        if digest(path, self.size).hexdigest() != self.sha256:
+            return "was changed: its lines are not those that were written before the checkpoint"
+        return None
+
+
+def digest(path: Path, size: int) -> "hashlib._Hash":
+    """Return the SHA-256 of the first bytes of a file; of none if there is no file."""
+    found, left = hashlib.sha256(), size
+    if size:
+        with open(path, "rb") as file:
+            while left and (block := file.read(min(left, _BLOCK))):
+                found.update(block)
+                left -= len(block)
+    return found
+
+
+class AppendedFile:
+    """Append text to a file; size and digest are known at any moment.
+
+    Args:
+        path: the file.
+        keep: number of bytes to keep of a file that exists; the others are cut off. None begins a
+            new file.
+
+    Raises:
+        FileExistsError: a new file was asked for and there is one.
+        LinkError: the file to go on with is a symbolic link.
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, keep: int | None = None):
+        self._digest = digest(path, keep or 0)
+        self._size = keep or 0
+        if keep is None:
+            self._file = open(path, "xb")  # noqa: SIM115
+        else:
+            self._file = open(path, "ab", opener=not_through_links)  # noqa: SIM115
+            self._file.truncate(keep)
+
+    def write(self, text: str) -> None:
+        """Append text; half of a pair of surrogates, which has no bytes, is written as an escape."""
+        data = text.encode("utf-8", "backslashreplace")
+        self._file.write(data)
+        self._size += len(data)
+        self._digest.update(data)
+
+    def flush(self) -> None:
+        """Let readers of the file see what was written."""
+        self._file.flush()
+
+    def mark(self) -> FileMark:
+        """Return size and digest, for a checkpoint."""
+        return FileMark(self._size, self._digest.hexdigest())
+
+    def sync(self) -> None:
+        """Wait until the text is on the disk; a checkpoint that follows must not know more than it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,286 @@
+"""Predictions that leave a run while it learns: every row once, in order, whatever is killed when."""
+
+import csv
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import numpy_dtype_promotion
+from quick import FLAGS
+
+from foretrace._runs.appended import AppendedFile
+from foretrace._runs.directory import RunError
+from foretrace.cli import _main as cli
+from foretrace.stream import _loop
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._python import run as run_stream
+from foretrace.stream._run import follow
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+MODEL = ModelConfig(experts=("baselines", "row"))
+ROWS = 60
+RUNS = {
+    "a class": {"target": "c"},
+    "a number, late": {"target": "y", "task": "regression", "delay": 3},
+    "next numbers of members": {"target": "y", "horizon": 2, "member": "c"},
+    "a number, in chunks": {"target": "y", "task": "regression", "chunk": 8},
+}
+
+
+class Killed(BaseException):
+    """The end of a process at once: nothing is saved any more."""
+
+
+def value(i):
+    return i * i % 5 + i % 2 / 2
+
+
+def write_source(path, rows=ROWS, *, complete=True):
+    lines = ["key,x,y,c", *(f"k{i},{i % 3},{value(i)},{'uvw'[i * i % 3]}" for i in range(rows))]
+    path.write_text("\n".join(lines) + "\n" * complete)
+    return str(path)
+
+
+def config_for(folder, name="p.csv", **options):
+    options = {"id": "key", "model": MODEL, "look_ahead": 20, "log_every": 10} | options
+    return StreamConfig(str(folder / "a.csv"), predictions=str(folder / name), **options)
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def whole(request, tmp_path_factory):
+    """Return options of a run, and the predictions of the undisturbed one as CSV and as JSON."""
+    folder, options = tmp_path_factory.mktemp("whole"), RUNS[request.param]
+    write_source(folder / "a.csv", complete=False)
+    with numpy_dtype_promotion("standard"):
+        for name in ("p.csv", "p.jsonl"):
+            config = config_for(folder, name, **options)
+            follow(config, folder / f"run of {name}", show_progress=False)
+    return options, (folder / "p.csv").read_text(), (folder / "p.jsonl").read_text()
+
+
+def test_every_row_has_one_line_with_its_key(whole):
+    options, text, json_text = whole
+    header, *rows = csv.reader(text.splitlines())
+    found = [json.loads(line) for line in json_text.splitlines()]
+    member = [options["member"]] if "member" in options else []
+    assert header[: 2 + len(member)] == ["row", *member, "key"]
+    assert [row[0] for row in rows] == [str(i + 1) for i in range(ROWS)]
+    assert [row[len(member) + 1] for row in rows] == [f"k{i}" for i in range(ROWS)]
+    for row, line in zip(rows, found, strict=True):
+        shares = line.pop("probabilities", None)
+        assert row == ["" if one is None else str(one) for one in line.values()]
+        if shares:
+            assert sum(shares.values()) == pytest.approx(1)
+            assert line["probability"] == max(shares.values()) == shares[line["c"]]
+
+
+def test_a_prediction_knows_no_label_of_its_row_and_is_the_one_that_is_scored(tmp_path):
+    write_source(tmp_path / "a.csv")
+    config, found = config_for(tmp_path, target="y", task="regression", delay=2), []
+    result = run_stream(config, tmp_path / "run", on_prediction=found.append)
+    ys = np.array([value(i) for i in range(ROWS)])
+    predicted = np.array([row["y"] for row in found])
+    scored = slice(0, ROWS - 2)  # the labels of the last two rows never come
+    assert np.abs(predicted - ys)[scored].mean() == pytest.approx(result.scores["mae"], rel=1e-12)
+    inside = [row["y_low"] <= y <= row["y_high"] for row, y in zip(found, ys, strict=True)]
+    assert np.mean(inside[scored]) == pytest.approx(result.scores["coverage"])
+
+
+def test_a_forecast_is_for_the_rows_behind_its_row(tmp_path, capsys):
+    write_source(tmp_path / "a.csv")
+    config = config_for(tmp_path, target="y", horizon=3)
+    result = run_stream(config, tmp_path / "run")
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    errors = [
+        abs(float(rows[i][f"y+{ahead}"]) - value(i + ahead))
+        for i in range(ROWS - 3)
+        for ahead in (1, 2, 3)
+    ]
+    assert np.mean(errors) == pytest.approx(result.scores["mae"], rel=1e-12)
+    last = [float(rows[-1][f"y+{ahead}"]) for ahead in (1, 2, 3)]
+    assert [row["y"] for row in result.forecast] == last
+    # A run that has ended says it again.
+    assert cli.main(["stream", "--resume", str(tmp_path / "run"), "--forecast"]) == 0
+    printed = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [(row["ahead"], float(row["y"])) for row in printed] == [*zip("123", last, strict=True)]
+    assert float(printed[0]["y_low"]) == float(rows[-1]["y+1_low"])
+
+
+def test_the_forecast_of_each_member_is_that_of_its_last_row(tmp_path):
+    write_source(tmp_path / "a.csv")
+    found = []
+    config = config_for(tmp_path, target="y", horizon=2, member="c")
+    result = run_stream(config, tmp_path / "run", on_prediction=found.append)
+    last = {row["c"]: [row["y+1"], row["y+2"]] for row in found}
+    assert {row["c"] for row in result.forecast} == {*last}
+    for row in result.forecast:
+        assert row["y"] == last[row["c"]][row["ahead"] - 1]
+
+
+def kill_while_writing(config, folder, at, **options):
+    """Follow a stream, and be killed in the middle of the write `at` of a prediction, counted from 0."""
+    write, count = AppendedFile.write, iter(range(10**6))
+
+    def write_or_die(self, text):
+        if next(count) == at:
+            write(self, text[: len(text) // 2])
+            self.flush()
+            raise Killed
+        write(self, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_loop.StreamLoop, "_report", lambda self: None)  # the record has other lines
+        patch.setattr(AppendedFile, "write", write_or_die)
+        with pytest.raises(Killed):
+            follow(config, folder, show_progress=False, **options)
+
+
+@given(
+    stops=st.lists(st.integers(0, 12), min_size=1, max_size=3),
+    every=st.sampled_from([1, 7, 1000]),
+    is_csv=st.booleans(),
+)
+def test_killed_in_any_write_each_row_is_there_once(whole, tmp_path_factory, stops, every, is_csv):
+    options, *texts = whole
+    folder = tmp_path_factory.mktemp("killed")
+    write_source(folder / "a.csv", complete=False)
+    name = "p.csv" if is_csv else "p.jsonl"
+    config = config_for(folder, name, checkpoint_every=every, **options)
+    for i, at in enumerate(stops):
+        kill_while_writing(config, folder / "run", at, resume=i > 0)
+    follow(config, folder / "run", resume=True, show_progress=False)
+    assert (folder / name).read_text() == texts[0 if is_csv else 1]
+
+
+def test_a_file_that_has_grown_continues_the_table(tmp_path):
+    write_source(tmp_path / "a.csv", 30, complete=False)  # the last line may be torn
+    config = config_for(tmp_path, target="y", task="regression", chunk=8)
+    follow(config, tmp_path / "run", show_progress=False)
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + 30
+    write_source(tmp_path / "a.csv")
+    follow(config, tmp_path / "run", resume=True, show_progress=False)
+    other = dataclasses.replace(config, predictions=str(tmp_path / "q.csv"))
+    follow(other, tmp_path / "other", show_progress=False)
+    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
+
+
+def test_what_cannot_be_written_once_is_refused(tmp_path):
+    write_source(tmp_path / "a.csv")
+    config = config_for(tmp_path, target="c")
+    (tmp_path / "p.csv").write_text("mine\n")
+    with pytest.raises(FileExistsError, match="p.csv exists already"):
+        follow(config, tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "p.csv").unlink()
+    follow(config, tmp_path / "run", rows=20, show_progress=False)
+    text = (tmp_path / "p.csv").read_text()
+    for change, message in ((text[:-5], "is cut"), (text.replace("k3", "k4"), "was changed")):
+        (tmp_path / "p.csv").write_text(change)
+        with pytest.raises(RunError, match=f"p.csv {message}"):
+            follow(config, tmp_path / "run", resume=True, show_progress=False)
+        assert (tmp_path / "p.csv").read_text() == change
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"predictions": "out.txt"}, "predictions='out.txt', expected a file NAME.csv"),
+        ({"id": "y"}, "'y' cannot be the --member, the --reset or the --id"),
+        ({"id": "x", "numeric": ("x",)}, "'x' cannot be"),
+    ],
+)
+def test_options_that_do_not_fit_are_clear_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        StreamConfig("a.csv", target="y", **options)
+
+
+def test_columns_of_one_name_are_refused_before_anything_is_written(tmp_path):
+    (tmp_path / "a.csv").write_text("row,y\n" + "".join(f"{i},{i % 2}\n" for i in range(30)))
+    with pytest.raises(ValueError, match="two columns 'row'.*another name"):
+        follow(config_for(tmp_path, target="y", id="row"), tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "run").exists() and not (tmp_path / "p.csv").exists()
+
+
+def test_the_key_is_no_input(tmp_path, capsys):
+    write_source(tmp_path / "a.csv")
+    follow(config_for(tmp_path, target="y", task="regression"), tmp_path / "run")
+    err = " ".join(capsys.readouterr().err.split())
+    assert "inputs, numbers: x" in err and "inputs, categories: c input" in err
+
+
+def test_standard_output_has_the_table_alone(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_source(tmp_path / "a.csv")
+    words = "stream a.csv --target c --id key --experts baselines row --look-ahead 20"
+    assert cli.main([*words.split(), "--run-dir", "one", "--predictions", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert cli.main([*words.split(), "--run-dir", "two", "--predictions", "p.csv"]) == 0
+    assert out == (tmp_path / "p.csv").read_text() and "accuracy" in err
+
+
+def test_a_forecast_needs_a_horizon(tmp_path, capsys):
+    write_source(tmp_path / "a.csv")
+    arguments = ["stream", str(tmp_path / "a.csv"), "--target", "y", "--forecast"]
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    assert "--horizon" in capsys.readouterr().err
+
+
+def test_predictions_of_more_rows_are_the_same_table(tmp_path, capsys):
+    write_source(tmp_path / "a.csv")
+    follow(config_for(tmp_path, target="c"), tmp_path / "run", show_progress=False)
+    words = ["predict", str(tmp_path / "run"), str(tmp_path / "a.csv"), "--rows", "3"]
+    assert cli.main(words) == 0
+    header = (tmp_path / "p.csv").read_text().splitlines()[0]
+    assert capsys.readouterr().out.splitlines()[0] == header == "row,key,c,probability"
+    assert cli.main([*words, "--out", str(tmp_path / "q.jsonl")]) == 0
+    found = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    assert [row["key"] for row in found] == ["k0", "k1", "k2"]
+    assert {*found[0]["probabilities"]} == {*"uv"}
+
+
+@pytest.mark.program
+@pytest.mark.timeout(1800)
+def test_after_20_kills_at_random_moments_each_row_is_there_once(tmp_path):
+    """Kill -9 when a random number of further bytes has been written, 20 times; then go on to the end."""
+    rows, kills, draw = 40_000, 20, np.random.default_rng(0)
+    write_source(tmp_path / "a.csv", rows)
+    environment = os.environ | {"XLA_FLAGS": FLAGS}
+    words = "a.csv --target c --id key --experts baselines row --checkpoint-every 500 --predictions"
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "foretrace", "stream", *arguments]
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes)
+
+    def size():
+        return path.stat().st_size if path.exists() else 0
+
+    assert start(*words.split(), "whole.csv", "--run-dir", "whole").wait() == 0
+    path, whole, killed = tmp_path / "p.csv", (tmp_path / "whole.csv").read_bytes(), 0
+    while killed < kills:
+        begun = (tmp_path / "run" / "config.json").exists()
+        process = start(
+            *(["--resume", "run"] if begun else [*words.split(), "p.csv", "--run-dir", "run"])
+        )
+        first, more = None, draw.integers(1, len(whole) // (2 * kills))
+        while process.poll() is None and (first is None or size() < first + more):
+            time.sleep(0.002)
+            first = size() if first is None and size() else first
+        assert process.poll() is None, "it was done before the last kill: give it more rows"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed += 1
+    assert start("--resume", "run").wait() == 0
+    assert path.read_bytes() == whole
+    numbers = [int(line.split(b",")[0]) for line in whole.splitlines()[1:]]
+    assert numbers == list(range(1, rows + 1))
