@@ -1,5 +1,6 @@
 """Rows of many streams: each member has pending labels, all share encoder and target."""
 
+from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -94,6 +95,11 @@ class MemberLabels:
             return False
         self.shared.target.last = self._at(slot.number).last
         return True
+
+    def pending_labels(self, name: Hashable) -> deque[Any]:
+        """Return the labels of a member that are not due; one that is changed there is learned when it is due."""
+        slot = self.table.find(name)
+        return deque() if slot is None else self._at(slot.number).pending_labels
 
     def leave(self, name: Hashable) -> None:
         """Forget a member.

@@ -1,7 +1,9 @@
 """What the river estimators share, without river: a model made at the first row, and its state."""
 
 import copy
+import dataclasses
 import warnings
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ from foretrace._cells.parts import is_key
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, room
 from foretrace._rows.schema import infer_columns
-from foretrace._rows.target import Target
+from foretrace._rows.target import Context, Target
 from foretrace._runs.lock import Lock, locked
 from foretrace._runs.signals import Uninterrupted
 from foretrace.stream._arrays import Row, check_lengths
@@ -29,8 +31,36 @@ MIN_FEATURES = 64
 SPARE_FEATURES = 32
 """Number of inputs for features that appear later, where the first row needs more than the minimum."""
 
-_LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1}
+_LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0}
 """Least value of each option that is a number of something."""
+
+
+Answer = tuple[np.ndarray, Context]
+"""Outputs for a row, and what was known of the target then."""
+
+
+@dataclasses.dataclass
+class Asked:
+    """A row that was taken, and waits for its label.
+
+    Args:
+        x: the row, as the object that was given.
+        features: copy of its features.
+        answer: answer that was given.
+        is_labelled: whether its label has come.
+    """
+
+    x: Row
+    features: dict[Any, Any]
+    answer: Answer
+    is_labelled: bool = False
+
+    def equals(self, x: Row) -> bool:
+        """Return whether a row has the same features; NaN is equal to NaN."""
+        return self.features.keys() == x.keys() and all(
+            a is b or bool(a == b) or (a != a and b != b)
+            for a, b in ((value, x[name]) for name, value in self.features.items())
+        )
 
 
 class OnlineEstimator:
@@ -47,6 +77,9 @@ class OnlineEstimator:
         previous: whether the last known target is an input.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
+        delay: number of rows after which a label has come. Without, `learn_one` takes a row with its
+            label. With a delay, a row is taken by the prediction that is asked for it, and
+            `learn_one` gives a row that was taken its label.
 
     Options that have no effect are warned of.
 
@@ -65,6 +98,7 @@ class OnlineEstimator:
         previous: bool,
         member: Hashable | None,
         members: int,
+        delay: int = 0,
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature: each argument has an attribute of its name.
@@ -75,6 +109,7 @@ class OnlineEstimator:
         self.previous = previous
         self.member = member
         self.members = members
+        self.delay = delay
         self._check_options()
         for options in self._without_effect():
             warnings.warn(f"{type(self).__name__}: {options}", stacklevel=3)
@@ -119,9 +154,11 @@ class OnlineEstimator:
         raise NotImplementedError
 
     def _new_labels(self, encoder: Encoder, labels: Sequence[Any]) -> DelayedLabels:
-        return DelayedLabels(encoder, self._new_target(labels), previous=self.previous)
+        target = self._new_target(labels)
+        return DelayedLabels(encoder, target, delay=self.delay, previous=self.previous)
 
     def _forget(self) -> None:
+        self._asked: dict[Hashable, deque[Asked]] = {}
         self._intake: Intake | None = None
         self._state: State | None = None
 
@@ -170,10 +207,54 @@ class OnlineEstimator:
         """
         # The old state is donated: without the new one in its place the model would be lost.
         with Uninterrupted():
-            intake, state = self._begun(x, labels)
-            result = intake.learn(state, [(x, y)])
-            self._intake, self._state = intake, result.state
-        return np.asarray(result.mixed.newest)[0]
+            return self._step(x, y, labels)[0]
+
+    def _step(self, x: Row, y: Any, labels: Sequence[Any]) -> Answer:
+        intake, state = self._begun(x, labels)
+        result = intake.learn(state, [(x, y)])
+        self._intake, self._state = intake, result.state
+        return np.asarray(result.mixed.newest)[0], result.contexts[0]
+
+    def _take(self, x: Row, labels: Sequence[Any] = ()) -> Asked:
+        """Take the next row, whose label comes later, and learn the row whose label is due; return what was asked."""
+        name = None if self.member is None else member_name(x, self.member)
+        rows = self._waiting(name)
+        if rows and rows[-1].x is x and rows[-1].equals(x):
+            return rows[-1]
+        with Uninterrupted():
+            asked = Asked(x, dict(x), self._step(x, None, labels))
+            rows.append(asked)
+            self._waiting(name)
+            if self._intake is not None and len(self._asked) > self.members:
+                table = self._intake.labels.table
+                self._asked = {one: kept for one, kept in self._asked.items() if one in table}
+        return asked
+
+    def _waiting(self, name: Hashable) -> deque[Asked]:
+        """Return the rows of a member whose labels are not due; fewer if it has started anew or lost its slot."""
+        rows = self._asked.setdefault(name, deque())
+        pending = () if self._intake is None else self._intake.labels.pending_labels(name)
+        while len(rows) > len(pending):
+            rows.popleft()
+        return rows
+
+    def _label(self, x: Row, y: Any) -> None:
+        """Give a row that was taken its label: the oldest one that is equal and has none.
+
+        Raises:
+            ValueError: no such row waits for its label.
+        """
+        name = None if self.member is None else x[self.member]
+        rows = self._waiting(name)
+        at = next((i for i, row in enumerate(rows) if not row.is_labelled and row.equals(x)), None)
+        if at is None or self._intake is None:
+            raise ValueError(
+                f"learn_one: this row is not among the last {self.delay} rows that a prediction "
+                "was asked for, or has its label already; ask for its prediction first, or make "
+                "the model with a greater `delay`"
+            )
+        self._intake.labels.pending_labels(name)[at - len(rows)] = y
+        rows[at].is_labelled = True
 
     def _learn_all(
         self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()
@@ -188,7 +269,20 @@ class OnlineEstimator:
         self._check(rows, targets)
         known = [*targets, *labels]
         for x, y in zip(rows, targets, strict=True):
-            self._learn(x, y, known)
+            if self.delay:
+                self._take(x, known)
+                self._label(x, y)
+            else:
+                self._learn(x, y, known)
+        self._say_news()
+
+    def _learn_row(self, x: Row, y: Any) -> None:
+        """Learn from the next row and its label; with a delay, give a row that was taken its label."""
+        self._check([x], [y])
+        if self.delay:
+            self._label(x, y)
+        else:
+            self._learn(x, y, [y])
         self._say_news()
 
     def _say_news(self, stacklevel: int = 5) -> None:
@@ -196,12 +290,17 @@ class OnlineEstimator:
         for news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
-    def _outputs(self, x: Row) -> np.ndarray | None:
-        """Return the outputs for a row if it came next; None before anything was learned."""
+    def _answer(self, x: Row) -> Answer | None:
+        """Return the outputs for a row if it came next, and what is known now; None before anything was learned.
+
+        With a delay the row is taken: it has come.
+        """
         _check_row(x)
+        if self.delay:
+            return self._take(x).answer
         if self._intake is None or self._state is None:
             return None
-        return self._intake.predict(self._state, x)
+        return self._intake.predict(self._state, x), self._intake.target.context()
 
     def _members(self, name: Hashable) -> Intake:
         if self._intake is None or self.member is None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.target import ClassTarget, class_room
+from foretrace._rows.target import ClassContext, ClassTarget, class_room
 from foretrace._runs.lock import locked
 from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
 from foretrace.stream._config import StreamConfig
@@ -60,6 +60,10 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
+        delay: number of rows after which a label has come, as --delay of the command. With a delay,
+            asking for the prediction of a row says that it has come, and `learn_one` gives it its
+            label, before `delay` further rows have come; see `evaluate.progressive_val_score(…,
+            delay=…)`.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
     >>> for i in range(20):
@@ -77,6 +81,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         previous: bool = True,
         member: Hashable | None = None,
         members: int = StreamConfig.members,
+        delay: int = 0,
     ):
         self.classes = classes
         super().__init__(
@@ -86,6 +91,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             previous=previous,
             member=member,
             members=members,
+            delay=delay,
         )
 
     _predicts_classes = True
@@ -113,19 +119,18 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         Raises:
             TypeError: the row is no dictionary, or the label cannot be hashed; nothing has changed.
         """
-        self._learn_all([x], [y])
+        self._learn_row(x, y)
 
     @locked
     def predict_proba_one(self, x: Row, **_: Any) -> dict[Any, float]:
         """Return the probability of every label seen so far, if this row came next."""
-        outputs = self._outputs(x)
-        if (
-            outputs is None
-            or self._intake is None
-            or not isinstance(target := self._intake.target, ClassTarget)
-        ):
+        answer = self._answer(x)
+        if answer is None or self._intake is None:
             return {}
-        return dict(zip(target.classes.values, target.probabilities(outputs).tolist(), strict=True))
+        target, (outputs, context) = self._intake.target, answer
+        assert isinstance(target, ClassTarget) and isinstance(context, ClassContext)
+        shares = target.probabilities(outputs, context.num_classes).tolist()
+        return dict(zip(target.classes.values[: len(shares)], shares, strict=True))
 
     @locked
     def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
@@ -182,6 +187,10 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
+        delay: number of rows after which a label has come, as --delay of the command. With a delay,
+            asking for the prediction of a row says that it has come, and `learn_one` gives it its
+            label, before `delay` further rows have come; see `evaluate.progressive_val_score(…,
+            delay=…)`.
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -198,6 +207,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         previous: bool = True,
         member: Hashable | None = None,
         members: int = StreamConfig.members,
+        delay: int = 0,
     ):
         super().__init__(
             size,
@@ -206,6 +216,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             previous=previous,
             member=member,
             members=members,
+            delay=delay,
         )
 
     @classmethod
@@ -224,17 +235,13 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             TypeError: the row is no dictionary.
             ValueError: the target is neither a number nor missing; nothing has changed.
         """
-        self._learn_all([x], [y])
+        self._learn_row(x, y)
 
     @locked
     def predict_one(self, x: Row) -> float:
         """Return the prediction if this row came next; 0 before anything was learned."""
-        outputs = self._outputs(x)
-        return (
-            0.0
-            if outputs is None or self._intake is None
-            else float(self._intake.target.describe(outputs)[0])
-        )
+        answer = self._answer(x)
+        return 0.0 if answer is None else float(answer[0][0])
 
     @locked
     def predict_interval_one(self, x: Row, coverage: float = 0.9) -> tuple[float, float]:
@@ -254,14 +261,11 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             ValueError: the coverage is out of range.
         """
         check_coverage(coverage)
-        outputs = self._outputs(x)
-        if (
-            outputs is None
-            or self._intake is None
-            or not isinstance(target := self._intake.target, NumberTarget)
-        ):
+        answer = self._answer(x)
+        if answer is None or self._intake is None:
             return -math.inf, math.inf
-        low, high = target.interval(outputs, coverage=coverage)[:, 0].tolist()
+        assert isinstance(target := self._intake.target, NumberTarget)
+        low, high = target.interval(answer[0], coverage=coverage)[:, 0].tolist()
         return low, high
 
     @locked
