@@ -69,6 +69,23 @@ print(f"the last value       {np.mean(last_errors):.2f}")
 # %% [markdown]
 # A forecaster is worth its time if it beats both simple forecasts.
 #
+# ## Score a whole frame
+#
+# `ft.stream.run` needs no sktime: it predicts each row of a frame, scores the prediction when the
+# label is known, and then learns the row. With `horizon`, a row's prediction is for the rows behind
+# it, and `result.forecast` for the rows behind the last one.
+
+# %%
+rows = []
+result = ft.stream.run(
+    frame.reset_index(drop=True), "run", target="load", horizon=24, on_prediction=rows.append
+)
+predicted = pd.DataFrame(rows)
+print(predicted[["row", "load+1", "load+1_low", "load+1_high", "load+24"]].tail(2).round(1))
+print(f"error {result.scores['mae']:.2f}, in the interval {result.scores['coverage']:.0%}")
+print([round(row["load"], 1) for row in result.forecast[:4]])
+
+# %% [markdown]
 # ## The same from a file
 #
 # ```bash

@@ -9,7 +9,7 @@ import codecs
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -328,6 +328,7 @@ class Source:
             raise SourceError(f"{self.name} is empty")
 
     def _parquet(self, after: Position) -> Iterator[tuple[Row, Position]]:
+        """Yield the rows of a parquet file, each with the position behind it."""
         from foretrace._rows.parquet import parquet_rows
 
         if self.path == STDIN:
@@ -335,9 +336,13 @@ class Source:
                 "parquet cannot be read from standard input: its directory is at its end; give a "
                 "file"
             )
+        yield from self._table(parquet_rows(self.path, MAX_COLUMNS), after)
+
+    def _table(self, rows: Iterable[Row], after: Position) -> Iterator[tuple[Row, Position]]:
+        """Yield rows of a table behind a position, each with the position behind it."""
         row, sha256 = 0, hashlib.sha256()
         # A table that has grown is written anew in every byte, so its rows are compared.
-        for row, values in enumerate(parquet_rows(self.path, MAX_COLUMNS), 1):
+        for row, values in enumerate(rows, 1):
             sha256.update(json.dumps(values, default=str).encode())
             if row == after.row and sha256.hexdigest() != after.digest:
                 raise ReplacedError(self.name, f"its first {row} rows are not those that were read")

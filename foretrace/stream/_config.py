@@ -183,8 +183,8 @@ class StreamConfig:
         if not isinstance(self.source, str | os.PathLike):
             raise TypeError(
                 f"source is a {type(self.source).__name__}, expected the path of a file, or - for "
-                "standard input; rows in memory are learned by ft.stream.Classifier and Regressor, "
-                "a series by ft.stream.SktimeForecaster"
+                "standard input; a frame of pandas goes to ft.stream.run(frame, target=…), single "
+                "rows to ft.stream.Classifier and Regressor, a series to ft.stream.SktimeForecaster"
             )
         object.__setattr__(self, "source", os.fspath(self.source))
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
+from foretrace._rows.frame import FrameSource
 from foretrace._rows.lines import SourceError
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes
@@ -72,15 +73,23 @@ class Plan(NamedTuple):
         return plan
 
 
-def open_source(config: StreamConfig) -> Source:
+def open_source(config: StreamConfig, frame: Any = None) -> Source:
     """Return the source of a configuration.
+
+    Args:
+        config: configuration of the stream.
+        frame: frame of pandas whose rows are read. Default: the source that the configuration names.
 
     Raises:
         SourceError: the format is not known.
         ValueError: no target is named, or settings do not go together.
     """
     options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
-    source = Source(config.source, config.format, hand_on=True, **options)
+    source = (
+        Source(config.source, config.format, hand_on=True, **options)
+        if frame is None
+        else FrameSource(frame)
+    )
     if source.format == "text":
         if config.target is not None or config.horizon or config.task == "regression":
             raise ValueError(

@@ -37,6 +37,7 @@ def follow(
     tensorboard: bool = False,
     show_progress: bool = True,
     on_prediction: OnPrediction | None = None,
+    frame: Any = None,
 ) -> StreamResult:
     """Learn from a stream until it ends, or until Ctrl-C or SIGTERM; the state is saved, and `resume` continues.
 
@@ -52,6 +53,7 @@ def follow(
         tensorboard: whether the metrics are also written for TensorBoard.
         show_progress: whether rows, scores and speed are shown on standard error.
         on_prediction: function that is called with the prediction of each row.
+        frame: frame of pandas whose rows are read. Default: the source that the configuration names.
 
     An error in the middle of the run, in the data or of learning, also saves the state before it is
     raised.
@@ -66,7 +68,7 @@ def follow(
     check_row_count(rows)
     with session(KIND, config, run_dir, resume, show_progress) as run:
         saved, recorded = (read_saved(run.run), read_plan(run.run)) if resume else (None, None)
-        source = open_source(config)
+        source = open_source(config, frame)
         plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
         outlet = _outlet(config, intake, on_prediction, saved, resume)

@@ -2,8 +2,11 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from foretrace import stream
 from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import read_metrics
@@ -98,3 +101,75 @@ def test_a_source_is_a_path_and_a_table_is_sent_to_the_estimators(tmp_path):
     ):
         StreamConfig(pd.DataFrame({"a": [1.0]}), target="a")
     assert StreamConfig(tmp_path / "rows.csv").source == str(tmp_path / "rows.csv")
+
+
+def frame_of(rows=80):
+    """Return a frame with numbers, categories, times, and missing values of several kinds."""
+    index = np.arange(rows)
+    frame = pd.DataFrame(
+        {
+            "when": pd.date_range("2026-01-01", periods=rows, freq="h"),
+            "x": np.where(index % 9 == 4, np.nan, index * index % 7 / 2),
+            "color": pd.Categorical.from_codes(index % 3, ["red", "green", "blue"]),
+            "count": pd.array(index % 4, dtype="Int64"),
+            "y": index * index % 5 / 2,
+        }
+    )
+    frame.loc[5, "count"] = pd.NA
+    return frame
+
+
+def test_a_frame_is_learned_like_the_file_of_its_rows(tmp_path):
+    frame, found = frame_of(), {"frame": [], "file": []}
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    options = {"target": "y", "task": "regression", "model": MODEL, "id": "when"}
+    one = stream.run(frame, tmp_path / "one", on_prediction=found["frame"].append, **options)
+    two = stream.run(
+        tmp_path / "a.csv", tmp_path / "two", on_prediction=found["file"].append, **options
+    )
+    assert one.scores == two.scores and one.rows == 80
+    assert [row["y"] for row in found["frame"]] == [row["y"] for row in found["file"]]
+    assert found["frame"][3]["when"] == frame["when"][3]
+
+
+def test_a_run_on_a_frame_goes_on_with_a_longer_one_that_begins_with_it(tmp_path):
+    options = {"target": "y", "horizon": 2, "model": MODEL}
+    options["predictions"] = tmp_path / "p.csv"
+    stream.run(frame_of(50), tmp_path / "run", **options)
+    one = stream.run(frame_of(), tmp_path / "run", resume=True, **options)
+    options["predictions"] = tmp_path / "q.csv"
+    two = stream.run(frame_of(), tmp_path / "other", **options)
+    assert one.scores == two.scores and one.forecast == two.forecast
+    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
+    options["predictions"] = tmp_path / "p.csv"
+    with pytest.raises(ValueError, match="a frame in memory.*not those that were read"):
+        stream.run(frame_of(90)[1:], tmp_path / "run", resume=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (lambda: pd.DataFrame({"x": [1.0]}), {}, "no target is given.*a frame in memory"),
+        (lambda: pd.DataFrame({"x": [1.0]}), {"target": "z"}, "no column 'z', only x"),
+        (
+            lambda: pd.DataFrame({"x": [], "y": []}),
+            {"target": "y"},
+            "a frame in memory has no rows",
+        ),
+        (
+            lambda: pd.DataFrame([[1, 2]]),
+            {"target": "y"},
+            "column 0 of the frame is named by a int",
+        ),
+        (lambda: pd.DataFrame([[1, 2]], columns=["a", "a"]), {"target": "a"}, "two columns 'a'"),
+        (lambda: pd.DataFrame({"x": [[1]], "y": [1]}), {"target": "y"}, "row 1.*'x' holds a list"),
+        (lambda: pd.Series([1.0]), {"target": "y"}, r"not from a Series.*series.to_frame\(\)"),
+        (lambda: np.zeros((3, 2)), {"target": "y"}, "not from a ndarray.*pd.DataFrame"),
+        (lambda: pd.DataFrame({"x": [1]}), {"tagret": "x"}, "no such option.*did you mean target"),
+        (lambda: StreamConfig("a.csv", target="y"), {"target": "x"}, "beside a configuration"),
+    ],
+)
+def test_what_is_no_frame_of_a_stream_is_a_clear_error(tmp_path, source, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        stream.run(source(), tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
