@@ -1,4 +1,4 @@
-"""What anybody would answer without a model: the last number, the mean, the number of a season ago; the last class.
+"""Predictions without a model: last number, mean, the number a season ago, last class.
 
     season_k <- season_k + (|y_t - y_{t-k}| - season_k) / n         mean absolute error at lag k
 
@@ -84,7 +84,7 @@ class NumberBaselines(AbstractExpert):
 
 
 class ClassBaselines(AbstractExpert):
-    """The most frequent class and the last class, each with the probability with which it was right.
+    """The most frequent and the last class, each with its probability of being right.
 
     Args:
         classes: maximum number of classes.

@@ -1,4 +1,4 @@
-"""Numbers as two targets: their distance from the mean, and their distance from the last known number."""
+"""Numbers as two targets: distances from the mean, and from the last known number."""
 
 import jax.numpy as jnp
 
@@ -6,14 +6,14 @@ from foretrace._experts.expert import Features
 from foretrace._types import Array, Float
 
 FAR = 50.0
-"""Greatest distance from the mean, in standard deviations, of a last number from which an expert predicts a change."""
+"""Greatest distance from the mean, in standard deviations, from which a change is predicted."""
 
 RANGE = 20.0
 """Greatest distance from the mean or from the last number, in standard deviations."""
 
 
 def last_number(features: Features) -> Float[Array, ""]:
-    """Return the last known number in standard deviations, clipped at `FAR`; the mean if none is known."""
+    """Return the last known number in standard deviations, clipped at `FAR`, or the mean."""
     return jnp.clip(jnp.nan_to_num(features.labels[0]), -FAR, FAR)
 
 

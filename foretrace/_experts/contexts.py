@@ -1,4 +1,4 @@
-"""Counts of the classes that followed the last labels: contexts of 0 to 5 labels, backed off to shorter ones.
+"""Counts of the classes after the last labels: contexts of 0 to 5 labels, with back-off.
 
     p_k(c) = (n_k(c) + u_k p_{k-1}(c)) / (n_k + u_k)
     n_k(c): how often c followed the last k labels

@@ -3,9 +3,9 @@
     C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
     |C_jil| > Z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
 
-n counts the labels since the last choice, at most `MEMORY`. The errors are those of least squares
-on the row and the chosen values, so that each choice adds what the others leave unexplained. A
-chosen value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
+n counts the labels since the last choice, at most `MEMORY`. The errors come from least squares on
+the row and the chosen values, so that each choice explains a part that the others leave. A chosen
+value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
 """
 
 from typing import NamedTuple
@@ -34,20 +34,20 @@ STEPS = (-1.5, -0.9, -0.3, 0.3, 0.9, 1.5)
 """Thresholds of the features of a value, in standard deviations."""
 
 EVERY, FEWEST, AT_ONCE = 50, 200, 4
-"""Labels between looks for new values, labels before the first, and values that are chosen at once."""
+"""Labels between searches, labels before the first one, and values chosen at once."""
 
 Z = 6.0
-"""Correlation from which a value is chosen, in standard errors: thousands of values are compared."""
+"""Correlation of a chosen value, in standard errors, since thousands are compared."""
 
 MEMORY = 5000.0
 
 
 class Found(NamedTuple):
-    """What is learned.
+    """Learned state.
 
     Args:
         cross: mean product of each error and each earlier input, the oldest first.
-        squares: mean square of errors times that of inputs.
+        squares: mean square of errors times mean square of inputs.
         num_labels: number of labels in these means.
         inputs: input of each chosen value.
         lags: its number of rows back; 0 if none is chosen.
@@ -184,7 +184,7 @@ class Distant(AbstractRecurrentExpert):
         return new, self.move(state, carry, features), ahead
 
     def _chosen(self, state: Found) -> tuple[Int[Array, "P"], Int[Array, "P"], Bool[Array, "P"]]:
-        """Return inputs and lags with new values in place of the weakest, if some stand out; and which are new."""
+        """Return inputs and lags, outstanding ones replacing the weakest, and which are new."""
         spread = jnp.sqrt(jnp.maximum(state.squares, 1e-12) / state.num_labels)
         found = (jnp.abs(state.cross) / spread[:, :, None]).max(axis=0)
         # A value that is a feature already is not chosen again.

@@ -1,4 +1,4 @@
-"""Unusual rows are remembered for as long as it takes: what a row means may depend on one a thousand rows back.
+"""Unusual rows, remembered until newer ones: a row may depend on one a thousand rows back.
 
 A row is unusual if one of its inputs lies more than `FAR_OUT` standard deviations from its mean, as
 a cue, an alarm or a spike does in a quiet stream. The last ones are kept beside their age, until
@@ -45,7 +45,7 @@ class Events(NamedTuple):
 
 
 def new_events(shape: Shape) -> Events:
-    """Return what is remembered before the first row: nothing."""
+    """Return the memory before the first row: empty."""
     count = shape.num_events
     return Events(
         jnp.zeros((count, shape.row_size)), jnp.full(count, -1.0), jnp.zeros(()), jnp.zeros(())
@@ -76,10 +76,10 @@ def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
 
 
 def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -> Events:
-    """Return what is remembered behind a row.
+    """Return the memory behind a row.
 
     Args:
-        events: what was remembered before it.
+        events: memory before it.
         row: its inputs, or a random projection of them.
         unusual: whether an input is far out.
     """

@@ -1,4 +1,4 @@
-"""What an expert is: it predicts a row from features that all experts share, and learns when the label comes.
+"""Interface of experts: predict a row from shared features, learn when its label arrives.
 
 Numbers are predicted in standard deviations from the running mean, as they were when the row was
 predicted; classes by their probabilities. The state of an expert is a tree of arrays of fixed size.
@@ -56,13 +56,13 @@ class Features(NamedTuple):
 def probabilities_of_seen(
     logits: Float[Array, "*E O"], num_classes: Int[Array, ""]
 ) -> Float[Array, "*E O"]:
-    """Return the softmax of logits over the classes that have been seen, or over the first one before any label."""
+    """Return the softmax of logits over the seen classes, or the first one before any label."""
     seen = jnp.arange(logits.shape[-1], dtype=jnp.int32) < jnp.maximum(num_classes, 1)
     return jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)
 
 
 MEMORY = 10_000.0
-"""Number of labels that counts of classes remember: of more labels, older ones lose weight exponentially."""
+"""Number of labels that counts of classes remember; older ones lose weight exponentially."""
 
 
 def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, "K"]:
@@ -86,7 +86,7 @@ class AbstractExpert(eqx.Module):
 
     @abc.abstractmethod
     def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
-        """Return what each expert predicts: numbers in standard deviations, or probabilities of the classes."""
+        """Return each expert's prediction: numbers in standard deviations, or probabilities."""
 
     @abc.abstractmethod
     def learn(
@@ -102,7 +102,7 @@ class AbstractExpert(eqx.Module):
         Args:
             state: state of the experts.
             features: features of the row when it was predicted.
-            predicted: what the experts predicted then.
+            predicted: the experts' predictions then.
             label: the numbers in standard deviations of then, or the class as a one-hot vector.
             known: whether there is a label; if not, the state is returned as it was.
         """
@@ -130,7 +130,7 @@ class AbstractRecurrentExpert(eqx.Module):
 
     @abc.abstractmethod
     def predict(self, state: Any, carry: Any, features: Features) -> Float[Array, "E O"]:
-        """Return the prediction of each expert: numbers in standard deviations, or probabilities."""
+        """Return each expert's prediction: numbers in standard deviations, or probabilities."""
 
     @abc.abstractmethod
     def move(self, state: Any, carry: Any, features: Features) -> Any:

@@ -30,12 +30,14 @@ from foretrace._experts.shape import FOLDED, LABELS, WIDE, Shape, category_codes
 from foretrace._types import Array, Bool, Float, Int
 
 _BOUND = 5.0
-"""Greatest absolute value of a feature that is a number, in standard deviations: further out, it would have a leverage
-that no error of one row should have."""
+"""Greatest absolute value of a number among the features, in standard deviations.
+
+Further out, one row would have a leverage that no single row should have.
+"""
 
 
 class Past(NamedTuple):
-    """What is remembered of one stream.
+    """Memory of one stream.
 
     Args:
         rows: numbers and codes of the categories of the last rows, the newest first.
@@ -50,7 +52,7 @@ class Past(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What has to wait for the label: from it, all features follow again.
+    """Values that wait for the label: from them, all features follow again.
 
     Args:
         row: inputs of the row, after the projection.
@@ -113,7 +115,7 @@ def maps(shape: Shape) -> Maps:
 
 
 def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
-    """Return weights of random features, each of which looks at a different number of features: four to all."""
+    """Return weights of random features, each of a different number of features: four to all."""
     width = np.exp(draw.uniform(np.log(min(4, size)), np.log(size), (WIDE - 1, 1)))
     some = draw.uniform(size=(WIDE - 1, size)) < width / size
     wide = (
@@ -127,7 +129,7 @@ def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _row_projection(shape: Shape) -> np.ndarray:
-    """Return the projection of a row's inputs: none, a fold of those that were not used at first, or a random one."""
+    """Return the projection of a row's inputs: none, a fold of unused ones, or a random one."""
     size, inputs = shape.row_size, shape.inputs
     if size == inputs:
         return np.zeros((0, inputs))
@@ -196,10 +198,10 @@ def look(
     moments: Float[Array, "2"],
     network: Float[Array, "M+N"],
 ) -> tuple[Seen, Past]:
-    """Return what is seen of a row, and the past behind it.
+    """Return a row's values for its features, and the past behind it.
 
     Args:
-        shape: what the stream asks.
+        shape: sizes of the stream.
         maps: random matrices.
         past: past of the stream.
         x: inputs of the row.

@@ -44,7 +44,7 @@ class Further:
         return tuple(expert.init() for expert in self.experts)
 
     def init_carries(self) -> tuple[Any, ...]:
-        """Return the carries of all streams before their first row; the last slot is for rows that are missing."""
+        """Return all streams' carries before their first row; the last slot is for missing rows."""
         carries, slots = self._new(), self.shape.slots + 1
         if self.shape.members is None:
             return carries
@@ -60,7 +60,7 @@ class Further:
         )
 
     def put(self, carries: Any, row: Row, one: Any) -> Any:
-        """Return the carries of all streams with those of the stream of a row replaced."""
+        """Return the carries of all streams, with new ones for the stream of a row."""
         if self.shape.members is None:
             return one
         slot = row.slot.astype(jnp.int32)
@@ -84,7 +84,7 @@ class Further:
         label: Float[Array, "O"],
         known: Bool[Array, ""],
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
-        """Return the states after the label of a row, the carries behind the row, and those ahead."""
+        """Return the states after a row's label, the carries behind the row, and those ahead."""
         if not self.experts:
             return (), (), ()
         # No branch: it would cost more than it spares where most rows have labels.

@@ -81,7 +81,7 @@ class ClassGradient(AbstractExpert):
         return tuple(f"softmax {rate:g}" for rate in self.rates)
 
     def init(self) -> Float[Array, "F EO"]:
-        """Return the weights, those of each rate beside each other."""
+        """Return the weights of all rates, side by side."""
         return jnp.zeros((self.size, len(self.rates) * self.classes))
 
     def predict(self, state: Float[Array, "F EO"], features: Features) -> Float[Array, "E O"]:

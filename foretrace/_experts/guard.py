@@ -1,11 +1,11 @@
-"""A guard: further experts join a mixture only after they have made it better, so that none makes it worse.
+"""A guard: further experts join a mixture only while they make it better.
 
     without   the mixture of the other experts
     with      a mixture of its prediction and those of the further experts
     d         loss of `without` minus loss of `with`, averaged over some 1,000 labels
 
 The guard opens when the mean of d is `OPEN` standard errors above zero, and shuts when it falls
-below zero. Until it opens, the predictions are those of `without`.
+below zero. Until it opens, the predictions come from `without`.
 """
 
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ class Compared(NamedTuple):
         mean: mean of d, for each step ahead.
         square: mean of its square.
         num_labels: number of labels, at most `WINDOW`.
-        is_open: whether the further experts take part.
+        is_open: whether the further experts are used.
     """
 
     without: Any
@@ -68,7 +68,7 @@ class Guarded(eqx.Module):
 
     @property
     def num_candidates(self) -> int:
-        """Number of predictions that wait for the label beside those of the experts."""
+        """Number of predictions that wait for the label, beside the experts' ones."""
         return self.without.num_candidates + 1 + self.joint.num_candidates + 1
 
     def init(self) -> Compared:
@@ -87,7 +87,7 @@ class Guarded(eqx.Module):
     def predict(
         self, state: Compared, predicted: Float[Array, "E O"], *scale: Array
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the mixed prediction, and what is needed when its label comes; see the mixtures."""
+        """Return the mixed prediction, and the values that its label needs; see the mixtures."""
         own, further = predicted[: self.without.experts], predicted[self.without.experts :]
         first, own_candidates = self.without.predict(state.without, own, *scale)
         last, candidates = self.joint.predict(state.joint, self._joined(first, further), *scale)

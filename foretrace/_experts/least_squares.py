@@ -27,9 +27,10 @@ from foretrace._types import Array, Bool, Float
 
 _HUBER = 1.5
 _SHARPNESS = 6.0
-"""Factor of the scores of classes in their logits. The mixture can sharpen or soften logits; probabilities that were
-cut off at zero would not say which of two unlikely classes is the less likely. 3, 10 and 20 did
-about as well.
+"""Factor of the scores of classes in their logits.
+
+The mixture can sharpen or soften logits; probabilities cut off at zero would not rank two unlikely
+classes. Factors of 3, 10 and 20 were about equally good.
 """
 
 

@@ -42,7 +42,7 @@ CELLS = (SetReset.factory(state_size=16), Rotation.factory(state_size=8))
 
 
 class MemoryState(NamedTuple):
-    """What is learned.
+    """Learned state.
 
     Args:
         network: parameters of the modules.

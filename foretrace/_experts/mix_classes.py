@@ -1,4 +1,4 @@
-"""Mixture of experts for classes: weighted products and means of probabilities, the likelier ones counting more.
+"""Mixture for classes: weighted products and means of probabilities, the likelier count more.
 
     product    p(c) ~ prod_e p_e(c)^{w_e}
                w <- w - rate (E_p[log p_e] - log p_e(y))    at several rates
@@ -90,7 +90,7 @@ class ClassMixture(eqx.Module):
         return jnp.log((1 - _ESCAPE) * jnp.where(seen, p, 0.0) + _ESCAPE / self.classes), candidates
 
     def weights(self, state: ClassWeights) -> Float[Array, "E"]:
-        """Return the weight of each expert: its share in the mean, and of the absolute exponents in the products."""
+        """Return each expert's weight: its share in the mean and in the products' exponents."""
         products, mean, own = jnp.split(jax.nn.softmax(state.top), [len(RATES), len(RATES) + 1])
         size = jnp.abs(state.exponents)
         of_products = products @ (size / jnp.maximum(size.sum(axis=1, keepdims=True), 1e-30))

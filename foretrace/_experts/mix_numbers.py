@@ -1,4 +1,4 @@
-"""Mixture of experts for numbers: convex combinations that follow the experts with the smallest absolute error.
+"""Mixture for numbers: convex combinations that follow the smallest absolute error.
 
 Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the
 baselines:
@@ -82,7 +82,7 @@ class NumberMixture(eqx.Module):
 
     @property
     def settings(self) -> tuple[Float[np.ndarray, "M O"], Float[np.ndarray, "M O"]]:
-        """Rate and share of each combination, those of both ways behind each other, at each step ahead."""
+        """Rate and share of each combination, one way after the other, at each step ahead."""
         rates, shares = (
             np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES)
         )

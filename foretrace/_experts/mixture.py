@@ -4,10 +4,10 @@
     for each row:   predict it; then learn the row of the same stream, `delay` rows ago, whose
                     label came with it
 
-A row is predicted before its own label is learned, also inside of a chunk. What a late label needs,
-waits in a ring. The experts and their weights are shared by all streams; each stream has its own
-past. Everything but the network is computed in float64, whatever JAX is set to, by `jax.enable_x64`
-around each call.
+A row is predicted before its own label is learned, also inside of a chunk. Values that a late label
+needs wait in a ring. The experts and their weights are shared by all streams; each stream has its
+own past. Everything but the network is computed in float64, whatever JAX is set to, by
+`jax.enable_x64` around each call.
 """
 
 from functools import lru_cache, partial
@@ -43,7 +43,7 @@ class Waiting(NamedTuple):
     """Predictions that wait for their labels.
 
     Args:
-        seen: what the features follow from.
+        seen: values that the features follow from.
         num_labels: number of labels that had come, at most `SETTLED`.
         predicted: predictions of the experts.
         candidates: predictions between which the mixture chose at its top.
@@ -89,13 +89,13 @@ S = TypeVar("S", bound=MixtureState | Packed)
 
 
 class Mixed(NamedTuple):
-    """What a step returns for each of its rows.
+    """Results of a step for each of its rows.
 
     Args:
         newest: prediction of the new row: numbers, or logarithms of probabilities.
         resolved: prediction that was made of the row whose label has come.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
-        measures: what the network's step says of itself; None without one.
+        measures: report of the network's step; None without one.
     """
 
     newest: Float[Array, "C O"]
@@ -108,9 +108,9 @@ class Mixture:
     """Experts and their mixture for streams of one shape.
 
     Args:
-        shape: what the streams ask.
-        experts: names of the groups of experts that take part, among `EXPERTS`; the baselines
-            always do.
+        shape: sizes of the streams.
+        experts: names of the used groups of experts, among `EXPERTS`; the baselines are always
+            used.
         network: recurrent network of the shape; None if it takes no part.
 
     Raises:
@@ -272,7 +272,7 @@ class Mixture:
     def _forward(
         self, state: MixtureState, maps: Maps, row: Row, outputs: Array
     ) -> tuple[Waiting, Past, Any, Any]:
-        """Return the predictions of a row, the past behind it, its features, and the carries before it.
+        """Return a row's predictions, the past behind it, its features, and the carries before.
 
         Args:
             state: present state.
@@ -380,7 +380,7 @@ class Mixture:
         return state, Mixed(newest, old.mixed, wrong)
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
-        """Return the state after the number that came with a row: at each step ahead, the label of another row."""
+        """Return the state after a row's number, another row's label at each step ahead."""
         slot, steps = row.slot.astype(jnp.int32), jnp.arange(self.shape.outputs, dtype=jnp.int32)
         delays = jnp.asarray(self.shape.delays, jnp.int32)
         places = jnp.mod(turn - delays, self.ring.places)
@@ -410,5 +410,5 @@ class Mixture:
 
 @lru_cache(maxsize=16)
 def mixture(shape: Shape, experts: tuple[str, ...] = EXPERTS) -> Mixture:
-    """Return the mixture of a shape without a network; equal shapes share one, and their compiled programs."""
+    """Return a shape's mixture without a network; equal shapes share one and its programs."""
     return Mixture(shape, experts)

@@ -35,8 +35,8 @@ class AbstractNeighbours(AbstractExpert):
 
     Args:
         name: name of the expert.
-        size: number of features: the first ones of `short`, which are those of the row alone, or
-            all of them.
+        size: number of features: the first ones of `short`, which belong to the row alone, or all
+            of them.
         outputs: number of steps ahead, or of classes.
         rows: number of rows that are kept.
         nearest: number of neighbours.
@@ -59,7 +59,7 @@ class AbstractNeighbours(AbstractExpert):
     def _mean(
         self, state: Neighbourhood, features: Features
     ) -> tuple[Float[Array, "O"], Float[Array, ""]]:
-        """Return the weighted mean of the nearest labels, and the sum of the weights, 0 without any row."""
+        """Return the weighted mean of the nearest labels, and the sum of weights, or 0."""
         q = features.short[: self.size].astype(jnp.float32)
         distances = jnp.maximum(state.squares - 2 * (state.rows @ q) + q @ q, 0.0)
         negative, places = lax.top_k(-distances, self.nearest)

@@ -1,4 +1,4 @@
-"""A recurrent network among the experts: what its outputs say of a row, and what it is to learn.
+"""A recurrent network among the experts: the reading of its outputs, and its targets.
 
 Of numbers it learns the residual from a base between the mean and the last number, in the running
 size of this residual. All are in standard deviations from the mean.
@@ -30,7 +30,7 @@ _NORMAL = 1.2533
 
 
 class Residuals(NamedTuple):
-    """What is known of the residuals of numbers.
+    """Statistics of the residuals of numbers.
 
     Args:
         product: mean of the number at each step ahead times the last number.
@@ -46,7 +46,7 @@ class Residuals(NamedTuple):
 
 
 class NumberNetwork(AbstractExpert):
-    """What the network says of numbers.
+    """Reading of the network's outputs as numbers.
 
     Args:
         outputs: number of steps ahead.
@@ -70,7 +70,7 @@ class NumberNetwork(AbstractExpert):
         return (_base(state, last_number(features)) + jnp.clip(residual, -RANGE, RANGE))[None]
 
     def target(self, state: Residuals, late: Float[Array, "O+1"]) -> Float[Array, "O"]:
-        """Return what the network is to put out for a row whose label has come.
+        """Return the network's targets for a row whose label has arrived.
 
         Args:
             state: present state.
@@ -108,7 +108,7 @@ def _base(state: Residuals, last: Float[Array, ""]) -> Float[Array, "O"]:
 
 
 class ClassNetwork(AbstractExpert):
-    """What the network says of classes: its outputs are logits."""
+    """Reading of the network's outputs as classes: they are logits."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -17,12 +17,12 @@ MAX_CLASSES, MAX_NUMBERS = 32, 8
 
 
 def fits(shape: Shape) -> bool:
-    """Say whether recurrent experts take part in streams of a shape."""
+    """Return whether streams of a shape use recurrent experts."""
     return shape.now_size > 0 and shape.outputs <= (MAX_CLASSES if shape.classes else MAX_NUMBERS)
 
 
 class ReadoutState(NamedTuple):
-    """What is learned.
+    """Learned state.
 
     Args:
         head: state of the least squares.
@@ -72,7 +72,7 @@ class Readout(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, ""],
     ) -> Float[Array, "1 O"]:
-        """Return the clipped errors of scores, zero without a label; a class that was never seen has none."""
+        """Return the clipped errors of scores, zero without a label and for unseen classes."""
         label = label.astype(scores.dtype)
         if not self.classes:
             return clipped(
@@ -93,7 +93,7 @@ class Readout(eqx.Module):
         features: Features,
         known: Bool[Array, ""],
     ) -> Errors:
-        """Return the moments of the errors after those of a row: means over the classes that were seen."""
+        """Return the moments of the errors after one more row: means over the seen classes."""
         if self.classes:
             count = jnp.clip(features.num_classes, 1, self.outputs).astype(error.dtype)
             error = error * jnp.sqrt(self.outputs / count)

@@ -1,4 +1,4 @@
-"""A recurrent network for many streams whose labels come late: predict now, learn when the labels are there.
+"""A recurrent network for many streams with late labels: predict now, learn later.
 
     outputs_j, carry_{j+1} = network(carry_j, xs_j)                   now, present parameters
     parameters             = learn(carry_{j-d}, xs_{j-d}, ys_{j-d})   d steps later, old carry
@@ -40,7 +40,7 @@ class PendingStep(NamedTuple):
 
 
 class RecurrentState(NamedTuple):
-    """Everything that learning changes. With slots, carry, pending and turn have an axis of slots in front.
+    """Everything that learning changes; slots are a first axis of carry, pending and turn.
 
     Args:
         learner: network, optimiser and carry.
@@ -54,7 +54,7 @@ class RecurrentState(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """What a step says of itself.
+    """Report of a step.
 
     Args:
         loss: mean loss over the streams that have a label.
@@ -147,7 +147,7 @@ class Recurrent:
 
         Args:
             state: state from `init` or the previous call.
-            xs: inputs of the new rows, those of a stream behind each other.
+            xs: inputs of the new rows, a stream's rows in order.
             ys: labels of the rows that came `ring.delay` steps of their stream ago.
             mask: which labels count. If none does, parameters and optimiser stay as they are.
             slots: slot of each stream, all distinct; the number of slots for missing rows.
@@ -195,7 +195,7 @@ class Recurrent:
         slots: Int[Array, "K"],
         is_new: Bool[Array, "K"],
     ) -> tuple[RecurrentState, Float[Array, "KC M"]]:
-        """Return the state behind the next rows and the outputs for them, without learning; see `step`."""
+        """Return the state behind the next rows and their outputs, without learning."""
         with jax.enable_x64(self.x64):
             before = self._carries(state, slots, is_new)
             ready = state.learner._replace(carry=self._to_learner(before))
@@ -218,7 +218,7 @@ class Recurrent:
         return jnp.ones(1, bool) if self.slots is None else slots < self.slots
 
     def _weights(self, mask: Array, here: Array) -> Array:
-        """Return weights that turn the learner's mean over K streams into the mean over those with a label."""
+        """Return weights that turn a mean over K streams into the mean over labelled ones."""
         counts = mask.reshape(len(here), -1) & here[:, None]
         streams = counts.any(axis=1).sum()
         weights = jnp.where(counts, len(here) / jnp.maximum(streams, 1), 0).astype(
@@ -248,7 +248,7 @@ class Recurrent:
         return jax.tree.map(lambda leaf, one: leaf.at[slots].set(one), state.learner.carry, new)
 
     def _to_learner(self, carry: Carry) -> Carry:
-        """Return carries as the learner takes them: layers in front, then streams; unbatched for one stream."""
+        """Return carries as the learner takes them: layers first, then streams if several."""
         if self.slots is None:
             return carry
         if self.learner.batch_size is None:

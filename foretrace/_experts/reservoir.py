@@ -1,4 +1,4 @@
-"""A memory that is not learned: modules with time constants of 2 to 500 rows, and least squares on their outputs."""
+"""A memory without training: time constants of 2 to 500 rows, and least squares."""
 
 from typing import Any
 

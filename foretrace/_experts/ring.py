@@ -39,7 +39,7 @@ class Ring:
         )
 
     def oldest(self, rings: Any, slots: tuple[Any, ...], turn: Int[Array, "*K"]) -> Any:
-        """Return the oldest step of a ring, or those of some slots, after a step was written at a turn."""
+        """Return the oldest step of a ring, or of some slots, after a write at a turn."""
         place = (turn + 1) % self.places
         return jax.tree.map(lambda leaf: leaf[*slots, place], rings)
 

@@ -30,7 +30,7 @@ class Row(NamedTuple):
         is_late_known: 1 if there is a label that the network learns in this step.
         late: that label: an index; or the numbers, and behind them the last one when they were
             predicted, in standard deviations of then. Empty without a network.
-        x: inputs, behind them those of the last known label if there is a network.
+        x: inputs, then the last known label's inputs if there is a network.
     """
 
     last: Float[Array, ""]
@@ -86,14 +86,14 @@ def pack(
     """Return rows as one array.
 
     Args:
-        shape: what the streams ask.
+        shape: sizes of the streams.
         xs: inputs of the rows.
-        contexts: what was known of the target when each row was predicted.
+        contexts: knowledge of the target when each row was predicted.
         resolved: rows whose labels came with these; shorter if there are none yet.
         late: rows whose labels the network learns in this step.
         slots: stream of each row. Default: the first.
         is_new: whether the stream of each row starts anew with it.
-        size: number of rows; what is more than there are, is missing.
+        size: number of rows; rows beyond the given ones are missing.
     """
     count = len(contexts)
     at, after, width = _ends(shape)
@@ -133,7 +133,7 @@ def _is_known(row: LabelledRow | None, shape: Shape) -> TypeGuard[LabelledRow]:
 
 
 def _in_deviations(row: LabelledRow, previous: bool) -> np.ndarray:
-    """Return the numbers of a row, and the last one when it was predicted; the mean if none was known."""
+    """Return a row's numbers, and the last known one at its prediction, or the mean."""
     context = row.context
     assert isinstance(context, NumberContext)
     last = context.last if previous and context.last is not None else context.mean

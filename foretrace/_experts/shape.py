@@ -23,16 +23,16 @@ LABELS = 400
 """Number of labels that are remembered."""
 
 MAX_ROW, PROJECTED_ROW = 96, 64
-"""Number of inputs that are used as they are, and the size of the random projection of more inputs."""
+"""Number of inputs that are used as they are, and the size of a projection of more."""
 
 FOLDED = 8
-"""Number of inputs into which those are folded that nobody used at first: columns that appear later."""
+"""Number of inputs for columns that appear later, folded into them."""
 
 MAX_LAGGED = 24
 """Maximum number of features of an earlier row: more are projected at random."""
 
 CATEGORIES, MAX_CATEGORY = 8, 4
-"""Features of an earlier row that its columns of categories share, and the maximum for one column."""
+"""Features of an earlier row's categories together, and the maximum for one column."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Shape:
     """Shape of the rows, labels and members of a stream, for which experts and network are made.
 
     Args:
-        inputs: number of inputs of a row, without those of the last known label.
+        inputs: number of inputs of a row, without the last known label's.
         lagged: places of the numbers whose earlier values are features.
         outputs: number of numbers that are predicted, or maximum number of classes.
         classes: whether a class is predicted.
@@ -53,8 +53,8 @@ class Shape:
             all.
         categories: place and number of the indicators of each column of categories. Each earlier
             value is a few features.
-        network_inputs: number of inputs of the network, with those of the last known label; None
-            for those of a row.
+        network_inputs: number of inputs of the network, with the last known label's; None for a
+            row's inputs.
         chunk: number of rows that the network learns together.
         together: number of rows of distinct members that are learned in one step.
     """
@@ -91,7 +91,7 @@ class Shape:
 
     @property
     def packed_inputs(self) -> int:
-        """Number of inputs of a packed row: those of the network, if there is one."""
+        """Number of inputs of a packed row: the network's, if there is one."""
         return self.network_inputs or self.inputs if self.has_network else self.inputs
 
     @property
@@ -117,7 +117,7 @@ class Shape:
 
     @property
     def category_size(self) -> int:
-        """Number of features of an earlier category; columns share `CATEGORIES`, with at least one each."""
+        """Features of an earlier category; columns share `CATEGORIES`, at least one each."""
         return min(max(CATEGORIES // max(len(self.categories), 1), 1), MAX_CATEGORY)
 
     @property
@@ -137,7 +137,7 @@ class Shape:
 
     @property
     def now_size(self) -> int:
-        """Number of inputs of a recurrent expert; 0 where the inputs of a row are projected at random."""
+        """Number of inputs of a recurrent expert; 0 if a row's inputs are projected."""
         if max(self.lagged_places, default=-1) >= self.row_size:
             return 0
         return self.lagged_size + self.code_size
@@ -170,7 +170,7 @@ class Shape:
         return self.size(0) + self.num_events * (self.row_size + 1)
 
     def size(self, depth: int) -> int:
-        """Return the number of features: of the row, of `depth` earlier rows and labels, and a constant."""
+        """Return the number of features: the row, `depth` earlier rows and labels, a constant."""
         return 1 + self.row_size + depth * (self.lagged_size + self.code_size)
 
     def _depth(self, size: int) -> int:
