@@ -78,11 +78,21 @@ print(f"the last value       {np.mean(last_errors):.2f}")
 # %%
 rows = []
 result = ft.stream.run(
-    frame.reset_index(drop=True), "run", target="load", horizon=24, on_prediction=rows.append
+    frame.reset_index(drop=True),
+    "run",
+    target="load",
+    horizon=24,
+    on_prediction=rows.append,
 )
 predicted = pd.DataFrame(rows)
-print(predicted[["row", "load+1", "load+1_low", "load+1_high", "load+24"]].tail(2).round(1))
-print(f"error {result.scores['mae']:.2f}, in the interval {result.scores['coverage']:.0%}")
+print(
+    predicted[["row", "load+1", "load+1_low", "load+1_high", "load+24"]]
+    .tail(2)
+    .round(1)
+)
+print(
+    f"error {result.scores['mae']:.2f}, in the interval {result.scores['coverage']:.0%}"
+)
 print([round(row["load"], 1) for row in result.forecast[:4]])
 
 # %% [markdown]
