@@ -220,8 +220,25 @@ class Mixture:
             zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True)
         )
 
+    def traced_step(self, state: MixtureState, row: Row) -> tuple[MixtureState, Array]:
+        """Return the state after a row and the label that came with it, and the prediction of the row.
+
+        For a program that is traced in float64.
+        """
+        parts = jax.tree.map(lambda leaf: leaf[None], row)
+        network, outputs, _ = self._observed(state, parts, learning=True)
+        state, mixed = self._row(self._maps, True, state._replace(network=None), row, outputs[0])
+        return state._replace(network=network), mixed.newest
+
+    def traced_predict(self, state: MixtureState, row: Row) -> Float[Array, "O"]:
+        """Return the prediction of a row if it came next, as `traced_step`."""
+        parts = jax.tree.map(lambda leaf: leaf[None], row)
+        _, outputs, _ = self._observed(state, parts, learning=False)
+        return self._forward(state, self._maps, row, outputs[0])[0].mixed
+
     def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
-        _, outputs, _ = self._observed(state, rows, learning=False)
+        parts = jax.vmap(partial(unpack, self.shape))(rows)
+        _, outputs, _ = self._observed(state, parts, learning=False)
 
         def predicted(row: tuple[Array, Array]) -> Array:
             return self._forward(state, maps, unpack(self.shape, row[0]), row[1])[0].mixed
@@ -236,7 +253,8 @@ class Mixture:
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
     ) -> tuple[MixtureState, Mixed]:
-        network, outputs, measures = self._observed(state, rows, learning=learning)
+        parts = jax.vmap(partial(unpack, self.shape))(rows)
+        network, outputs, measures = self._observed(state, parts, learning=learning)
 
         def body(state: MixtureState, row: tuple[Array, Array]) -> tuple[MixtureState, Mixed]:
             return self._row(maps, learning, state, unpack(self.shape, row[0]), row[1])
@@ -250,24 +268,23 @@ class Mixture:
         return state._replace(network=network), mixed._replace(measures=measures)
 
     def _observed(
-        self, state: MixtureState, rows: Any, *, learning: bool
+        self, state: MixtureState, parts: Row, *, learning: bool
     ) -> tuple[RecurrentState | None, Float[Array, "C M"], Float[Array, "4"] | None]:
         """Return the network's state behind the rows, its outputs for them, and its measures."""
         if self.network is None or state.network is None:
-            return None, jnp.zeros((len(rows), 0)), None
-        parts = jax.vmap(partial(unpack, self.shape))(rows)
+            return None, jnp.zeros((len(parts.x), 0)), None
         at = slice(None, None, self.network.chunk)
         slots, is_new = parts.slot[at].astype(jnp.int32), parts.is_new[at] > 0
         if not learning:
             network, outputs = self.network.advance(state.network, parts.x, slots, is_new)
-            return network, outputs.astype(rows.dtype), None
+            return network, outputs.astype(parts.x.dtype), None
         expert: Any = self.experts[-1]
         known = parts.is_late_known > 0
         if not self.shape.classes:
             known = known & (state.num_labels >= SETTLED)
         targets = jax.vmap(partial(expert.target, state.experts[-1]))(parts.late)
         network, step = self.network.step(state.network, parts.x, targets, known, slots, is_new)
-        return network, step.outputs.astype(rows.dtype), step.measures
+        return network, step.outputs.astype(parts.x.dtype), step.measures
 
     def _forward(
         self, state: MixtureState, maps: Maps, row: Row, outputs: Array

@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -19,7 +19,12 @@ from foretrace._graph.real_valued import NotExportable
 from foretrace._graph.step import NEXT, Graph, inference_graph, learning_graph
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
-from foretrace._native.program import Program, inference_program, learning_program
+from foretrace._native.program import (
+    Program,
+    inference_program,
+    learning_program,
+    stream_program,
+)
 from foretrace._network import AbstractNetwork
 from foretrace._runs.files import write_atomically
 from foretrace._types import Array
@@ -140,6 +145,30 @@ def export_network(
     )
 
 
+def export_stream(
+    path: str | os.PathLike[str],
+    step: Graph,
+    predict: Graph,
+    notes: Sequence[str],
+    about: dict[str, Any],
+) -> Exported:
+    """Write the model of a stream as C.
+
+    Args:
+        path: C file.
+        step: graph that learns from a row and the label that came with it.
+        predict: graph that returns the prediction of a row.
+        notes: what the header file says of rows, labels and outputs.
+        about: the same for the header.
+
+    Raises:
+        ValueError, OSError: as for `export`.
+    """
+    files = _files(path, "c")
+    program = stream_program(files.graph.stem, step, predict, notes)
+    return _written(files, "c", step, program, about)
+
+
 def _files(path: str | os.PathLike[str], format: Format) -> Exported:
     """Return the files of an export.
 
@@ -166,8 +195,14 @@ def _files(path: str | os.PathLike[str], format: Format) -> Exported:
     return Exported(path, path.with_suffix(".state.safetensors"), path.with_suffix(".header.json"))
 
 
-def _written(files: Exported, format: Format, graph: Graph, program: Program | None) -> Exported:
-    header = json.dumps(_header(graph, format, files.state.name), indent=1)
+def _written(
+    files: Exported,
+    format: Format,
+    graph: Graph,
+    program: Program | None,
+    about: dict[str, Any] | None = None,
+) -> Exported:
+    header = json.dumps(_header(graph, format, files.state.name) | (about or {}), indent=1)
     if program is None:
         write_atomically(files.graph, _WRITERS[format](graph, header))
     else:
@@ -213,7 +248,7 @@ def _header(graph: Graph, format: str, state_file: str) -> dict[str, Any]:
     return {
         "foretrace": importlib.metadata.version("foretrace"),
         "format": format,
-        "step": "learning" if "loss" in graph.results else "inference",
+        "step": "learning" if "y" in graph.data else "inference",
         "initial_state": state_file,
         "inputs": described(graph.inputs, invars),
         "outputs": described(graph.outputs, outvars),

@@ -314,8 +314,8 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 _LINEAR = """
 add add_any broadcast_in_dim concatenate copy cumsum dynamic_slice dynamic_update_slice expand_dims
-gather neg pad reduce_sum reshape rev scatter-add select_n slice split squeeze stack sub tile
-transpose unstack
+gather neg pad reduce_sum reshape rev scatter scatter-add select_n slice split squeeze stack sub
+tile transpose unstack
 """
 _EACH_PART = frozenset(_LINEAR.split())
 """Operations that are linear in the numbers they move or add: the same on either part."""

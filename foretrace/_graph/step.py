@@ -75,7 +75,7 @@ def inference_graph(
         return [outputs[0]], after
 
     x = jax.ShapeDtypeStruct((network.input_size,), network.dtype)
-    return _graph(step, start, "carry.", {"x": x}, ["outputs"])
+    return traced_graph(step, start, "carry.", {"x": x}, ["outputs"])
 
 
 def learning_graph(learner: Learner, state: LearnerState | None, target: Any) -> Graph:
@@ -84,7 +84,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     Raises:
         ValueError: a learner whose step takes several streams or depends on random numbers.
     """
-    _check_learner(learner)
+    check_learner(learner)
     state = learner.init() if state is None else state
     key = jax.random.key(0)
 
@@ -95,7 +95,9 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
 
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
     y = _target(learner, x.dtype) if target is None else _shape_of(target)
-    return _graph(step, without_key(state), "", {"x": x, "y": y}, ["outputs", "loss", "accepted"])
+    return traced_graph(
+        step, without_key(state), "", {"x": x, "y": y}, ["outputs", "loss", "accepted"]
+    )
 
 
 def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
@@ -104,7 +106,7 @@ def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
     Raises:
         ValueError: as for `learning_graph`.
     """
-    _check_learner(learner)
+    check_learner(learner)
     key = jax.random.key(0)
 
     def step(bare: Any, x: Array) -> tuple[list[Array], Any]:
@@ -112,20 +114,20 @@ def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
         return [outputs[0]], without_key(after)
 
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
-    return _graph(
+    return traced_graph(
         step, without_key(learner.init() if state is None else state), "", {"x": x}, ["outputs"]
     )
 
 
 def reset_graph(learner: Learner, state: LearnerState | None) -> Graph:
     """Return `state -> state` with the carry before a sequence and all else unchanged."""
-    _check_learner(learner)
+    check_learner(learner)
     key = jax.random.key(0)
 
     def step(bare: Any) -> tuple[list[Array], Any]:
         return [], bare._replace(carry=learner.fresh_carry(bare.network, key))
 
-    return _graph(step, without_key(learner.init() if state is None else state), "", {}, [])
+    return traced_graph(step, without_key(learner.init() if state is None else state), "", {}, [])
 
 
 def without_key(state: Any) -> Any:
@@ -133,13 +135,25 @@ def without_key(state: Any) -> Any:
     return state._replace(key=None)
 
 
-def _graph(
+def traced_graph(
     step: Callable,
     start: PyTree[Array],
     prefix: str,
     data: dict[str, jax.ShapeDtypeStruct],
     results: list[str],
 ) -> Graph:
+    """Return a function of a state and data as a graph of real arrays.
+
+    Args:
+        step: function of the state and the data that returns a list of results and the next state.
+        start: state to begin with.
+        prefix: what the names of the states begin with.
+        data: shape and dtype of each of the data.
+        results: names of the results.
+
+    Raises:
+        NotExportable: an operation without a real form.
+    """
     structure = jax.tree.structure(start)
     names = [
         prefix + jax.tree_util.keystr(path, simple=True, separator=".")
@@ -202,7 +216,7 @@ def _check_network(network: AbstractNetwork) -> None:
         )
 
 
-def _check_learner(learner: Learner) -> None:
+def check_learner(learner: Learner) -> None:
     """Raise a ValueError that names what keeps the learning step from being a plain graph."""
     _check_network(learner.network)
     for name, is_set in {

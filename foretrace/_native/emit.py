@@ -1,6 +1,7 @@
 """Groups of loops as C99 text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,10 @@ class Emitter:
             return self._place_of_largest(loop)
         if loop.combine == "running sum":
             return self._running_sum(loop)
+        if loop.combine == "largest":
+            return self._places_of_largest(loop)
         names = [f"i{axis}" for axis in range(len(loop.kept))]
-        if loop.combine == "add" or loop.combine == "store":
+        if loop.combine in ("add", "put", "store"):
             return nest(names, loop.kept, self._scattered(loop, names))
         inner = [f"k{axis}" for axis in range(len(loop.reduced))]
         if self._adds_rows(loop):
@@ -167,7 +170,8 @@ class Emitter:
             for one, last, _ in loop.target.picks
             for index in [self.text(one, names, {})]
         )
-        line = f"{self.place(loop.target, names)} += {text};"
+        sign = "+=" if loop.combine == "add" else "="
+        line = f"{self.place(loop.target, names)} {sign} {text};"
         return [f"if ({inside}) {line}" if inside else line]
 
     def _place_of_largest(self, loop: Loop) -> list[str]:
@@ -190,6 +194,24 @@ class Emitter:
         ]
         return nest(names, loop.kept, body) if names else ["{", *_indented(body), "}"]
 
+    def _places_of_largest(self, loop: Loop) -> list[str]:
+        """Return loops that keep the places of the largest elements in order, the first of equals first."""
+        (count,), (size,) = loop.kept, loop.reduced
+
+        def element(place: str) -> str:
+            return self.text(loop.expression, ["0", place], {})
+
+        def kept(place: str) -> str:
+            return self.place(loop.target, [place])
+
+        body = [
+            f"int at = k0 < {count} ? k0 : {count};",
+            f"for (; at > 0 && {element('k0')} > {element(kept('(at - 1)'))}; --at)",
+            f"    if (at < {count}) {kept('at')} = {kept('(at - 1)')};",
+            f"if (at < {count}) {kept('at')} = k0;",
+        ]
+        return nest(["k0"], (size,), body)
+
     def _running_sum(self, loop: Loop) -> list[str]:
         names = [f"i{axis}" for axis in range(len(loop.kept))]
         text = self.text(loop.expression, names, {})
@@ -205,21 +227,23 @@ class Emitter:
             nest(names[:-1], loop.kept[:-1], body) if names[:-1] else ["{", *_indented(body), "}"]
         )
 
-    def place(self, load: Load, names: Sequence[str]) -> str:
-        """Return an element of an array in C."""
+    def place(
+        self, load: Load, names: Sequence[str], known: Mapping[Load, str] = MappingProxyType({})
+    ) -> str:
+        """Return an element of an array in C; loads that are known are variables."""
         scalar = self.scalar(load.array)
         if scalar is not None:
             return scalar
         index = _sum(load.offset, load.strides, names)
         for one, last, stride in load.picks:
-            inside = f"clamped({self.text(one, names, {})}, {last})"
+            inside = f"clamped({self.text(one, names, known)}, {last})"
             index = f"{index} + {inside}" + (f" * {stride}" if stride != 1 else "")
         return f"{self.address(load.array)}[{index}]"
 
-    def text(self, expression: Expression, names: Sequence[str], known: dict[Load, str]) -> str:
+    def text(self, expression: Expression, names: Sequence[str], known: Mapping[Load, str]) -> str:
         """Return an expression in C; loads that are known are variables."""
         if isinstance(expression, Load):
-            return known.get(expression) or self.place(expression, names)
+            return known.get(expression) or self.place(expression, names, known)
         if isinstance(expression, Number):
             return number(expression.value, expression.dtype)
         if isinstance(expression, Index):

@@ -13,6 +13,7 @@ from foretrace._native.expression import Array, Load, Number, Value, c_type, con
 from foretrace._native.loops import Loop, simplified
 from foretrace._native.lower import Lowering, distinct
 from foretrace._native.lower_loops import SUMMING
+from foretrace._native.lower_places import PLACING
 from foretrace._native.lower_views import MOVING
 from foretrace._native.schedule import Group, grouped, placed
 
@@ -173,7 +174,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
     trimmed = _needed(eqns, ends)
     arguments = [*(leaf.array for leaf in layout.leaves), *inputs]
     step = jaxpr.replace(eqns=trimmed, outvars=ends)
-    lowering = Lowering(step, graph.closed.consts, arguments, wanted, MOVING | SUMMING)
+    lowering = Lowering(step, graph.closed.consts, arguments, wanted, MOVING | SUMMING | PLACING)
     texts: dict[str, Any] = {}
     for name, variable, array in zip(graph.results, results, outputs, strict=False):
         value = lowering.read(variable)

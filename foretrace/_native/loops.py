@@ -8,7 +8,18 @@ import numpy as np
 from foretrace._native.expression import Array, Expression, Load, leaves, loads, moved
 
 Combine = Literal[
-    "store", "sum", "max", "min", "and", "or", "add", "running sum", "argmax", "argmin"
+    "store",
+    "put",
+    "sum",
+    "max",
+    "min",
+    "and",
+    "or",
+    "add",
+    "running sum",
+    "argmax",
+    "argmin",
+    "largest",
 ]
 
 
@@ -22,8 +33,9 @@ class Loop(NamedTuple):
             axes.
         kept: sizes of the kept axes.
         reduced: sizes of the reduced axes.
-        combine: what happens with the elements: "store" keeps them, "add" adds them to what is
-            there (a place outside of the array is left out), the others reduce.
+        combine: what happens with the elements: "store" keeps them, "put" and "add" write them over
+            or add them to what is there (a place outside of the array is left out), "largest" keeps
+            the places of the largest ones, the others reduce.
     """
 
     target: Load
@@ -38,7 +50,7 @@ class Loop(NamedTuple):
         found = [load.array for load in loads(self.expression)]
         for index, _, _ in self.target.picks:
             found += [load.array for load in loads(index)]
-        if self.combine == "add":
+        if self.combine in ("add", "put"):
             found.append(self.target.array)
         return found
 
@@ -54,7 +66,7 @@ class Loop(NamedTuple):
 
 def simplified(loop: Loop) -> Loop:
     """Return a loop without axes of one element, and with axes that follow one another as one."""
-    if loop.combine in ("running sum", "argmax", "argmin"):
+    if loop.combine in ("running sum", "argmax", "argmin", "largest"):
         return loop
     size = len(loop.kept)
     kept = _groups(loop, range(size))

@@ -64,6 +64,8 @@ _OPERATORS = {
     "and": _Operator("", 1, "({0} & {1})", "({0} & {1})"),
     "or": _Operator("", 1, "({0} | {1})", "({0} | {1})"),
     "xor": _Operator("", 1, "({0} ^ {1})", "({0} ^ {1})"),
+    "shift_left": _Operator("", 1, "({0} << {1})"),
+    "shift_right_logical": _Operator("", 1, "({0} >> {1})"),
     "not": _Operator("", 1, "(~{0})", "(!{0})"),
 }
 

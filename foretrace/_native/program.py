@@ -11,7 +11,7 @@ accepted.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,6 @@ from foretrace._graph.step import (
 )
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
-from foretrace._native.expression import C_TYPES, c_type
 from foretrace._native.function import (
     POOLS,
     Function,
@@ -33,13 +32,10 @@ from foretrace._native.function import (
     function,
     pool,
 )
+from foretrace._native.header import Field, arguments, header_of_network, header_of_stream
 from foretrace._native.operators import helpers
 
-Field = tuple[str, str, int]
-"""Name, C type and number of elements of a field of a context."""
-
 _KINDS = {short: kind for kind, short in POOLS.items()}
-_BYTES = {c_type(name): np.dtype(name).itemsize for name in C_TYPES}
 
 
 class Program(NamedTuple):
@@ -98,10 +94,32 @@ def inference_program(name: str, step: Graph) -> Program:
     return _program(name, step, layout, {"predict": function("predict", step, layout)})
 
 
+def stream_program(name: str, step: Graph, predict: Graph, notes: Sequence[str]) -> Program:
+    """Return the program of a stream's model: `step`, and `predict`, which changes nothing.
+
+    Args:
+        name: what the names of its functions begin with.
+        step: graph that learns from a row and the label that came with it.
+        predict: graph that returns the prediction of a row, with the same states.
+        notes: lines that say what rows, labels and outputs are.
+
+    Raises:
+        ValueError: an operation without a form in C.
+    """
+    layout = first_layout(step, None)
+    functions = {
+        "step": function("step", step, layout),
+        "predict": function("predict", predict, layout),
+    }
+    fields = _fields(layout, functions.values())
+    source = _source(name, step, layout, functions, fields)
+    return Program(source, header_of_stream(name, step, fields, notes), layout, fields, step)
+
+
 def _program(name: str, graph: Graph, layout: Layout, functions: dict[str, Function]) -> Program:
     fields = _fields(layout, functions.values())
     source = _source(name, graph, layout, functions, fields)
-    return Program(source, _header(name, graph, fields, "step" in functions), layout, fields, graph)
+    return Program(source, header_of_network(name, graph, fields), layout, fields, graph)
 
 
 def _fields(layout: Layout, functions: Iterable[Function]) -> list[Field]:
@@ -114,78 +132,6 @@ def _fields(layout: Layout, functions: Iterable[Function]) -> list[Field]:
     return [field for field in found if field[2]] + [("now", "int32_t", 1)]
 
 
-def _arguments(graph: Graph, part: str) -> list[str]:
-    """Return the declarations of the arguments of a function behind the context."""
-    if part == "reset":
-        return []
-    data = graph.data if part == "step" else {"x": graph.data["x"]}
-    outputs = graph.closed.jaxpr.outvars[0].aval
-    inputs = [f"const {c_type(shape.dtype)} *restrict {name}" for name, shape in data.items()]
-    return [*inputs, f"{c_type(outputs.dtype)} *restrict outputs"]
-
-
-def _size(fields: list[Field], part: str) -> int:
-    return sum(_BYTES[kind] * count for name, kind, count in fields if name.endswith(part))
-
-
-def _header(name: str, graph: Graph, fields: list[Field], learns: bool) -> str:
-    upper, next_state = name.upper(), _size(fields, "_both") // 2
-    outputs = graph.closed.jaxpr.outvars[0].aval
-
-    def arguments(part: str) -> str:
-        return ", ".join([f"{name} *ctx", *_arguments(graph, part)])
-
-    struct = [
-        f"    {kind} {field}{'' if field == 'now' else f'[{n}]'};" for field, kind, n in fields
-    ]
-    lines = [
-        f"/* Written by foretrace: one step of a network{' that learns' if learns else ''}, in "
-        "C99. */",
-        f"#ifndef {upper}_H",
-        f"#define {upper}_H",
-        "",
-        "#include <stdint.h>",
-        "",
-        f"#define {upper}_INPUTS {int(np.prod(graph.data['x'].shape))}",
-        f"#define {upper}_OUTPUTS {int(np.prod(outputs.shape))}",
-        "/* Bytes of a context: parameters, optimiser and carry; and what a step needs beside "
-        "them. */",
-        f"#define {upper}_STATE_BYTES {_size(fields, '_kept') + next_state}",
-        f"#define {upper}_SCRATCH_BYTES {_size(fields, '_work') + next_state}",
-        "",
-        "/* Everything that a model changes; two contexts are two models. */",
-        f"typedef struct {name}",
-        "{",
-        *struct,
-        f"}} {name};",
-        "",
-        "/* Begin with the parameters and the carry of the export. */",
-        f"void {name}_init({name} *ctx);",
-        "",
-        "/* Write the outputs for the next row and move on, without learning. */",
-        f"void {name}_predict({arguments('predict')});",
-        "",
-        "/* Begin a sequence: forget the rows so far and keep the parameters. */",
-        f"void {name}_reset({name} *ctx);",
-    ]
-    if learns:
-        loss = graph.closed.jaxpr.outvars[graph.results.index("loss")].aval.dtype
-        lines += [
-            "",
-            "/* Loss of a row; accepted is 0 if loss, gradient or update was not finite: nothing "
-            "has changed then. */",
-            f"typedef struct {name}_result",
-            "{",
-            f"    {c_type(loss)} loss;",
-            "    int32_t accepted;",
-            f"}} {name}_result;",
-            "",
-            "/* Learn from a row and its target; write the outputs from before the update. */",
-            f"{name}_result {name}_step({arguments('step')});",
-        ]
-    return "\n".join([*lines, "", "#endif", ""])
-
-
 def _source(
     name: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]
 ) -> str:
@@ -194,7 +140,7 @@ def _source(
     text = [*_initial(layout), *_init(name, layout)]
     for part, one in functions.items():
         text += ["", *_function(name, part, one, graph, has)]
-    if "reset" not in functions:
+    if set(functions) == {"predict"}:
         text += ["", f"void {name}_reset({name} *ctx) {{ {name}_init(ctx); }}"]
     for dtype in (np.float32, np.float64):
         lines += ["", *_used(helpers(dtype), text)]
@@ -248,9 +194,9 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
     """Return a function on pointers, which the compiler knows to be apart, and the one that calls it."""
     words = set(re.findall(r"\w+", "\n".join([*one.body, *one.results.values()])))
     pointers = {word: both for word, both in _pointers(has).items() if word in words}
-    given = {text.split()[-1]: text for text in _arguments(graph, part)}
+    given = {text.split()[-1]: text for text in arguments(graph, part)}
     used = {word: text for word, text in given.items() if word in words}
-    result = f"{name}_result" if part == "step" else "void"
+    result = f"{name}_result" if part == "step" and "loss" in graph.results else "void"
     inner = ", ".join([*(text for text, _ in pointers.values()), *used.values()]) or "void"
     call = ", ".join([*(value for _, value in pointers.values()), *used])
     constants = [
@@ -260,7 +206,7 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
     ]
     lines = [*constants, f"static {result} run_{part}({inner})", "{"]
     lines += [f"    {line}" for line in one.body]
-    if part == "step":
+    if result != "void":
         values = f"{one.results['loss']}, {one.results['accepted']}"
         lines += [f"    {result} result = {{{values}}};", "    return result;"]
     lines += [
@@ -270,7 +216,7 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
         "{",
     ]
     lines += [f"    (void){word};" for word in given if word not in used]
-    if part == "step":
+    if result != "void":
         lines += [
             f"    {result} result = run_step({call});",
             "    if (result.accepted) ctx->now = 1 - ctx->now;",

@@ -83,7 +83,7 @@ def _needs(
     for other in writers[loop.target.array]:
         # Parts of an array are written in any order; on top of what is there, in this one.
         if other < place and (
-            loop.combine == "add" or loop.target.picks or _writes_all(loops[other])
+            loop.combine in ("add", "put") or loop.target.picks or _writes_all(loops[other])
         ):
             found.add(other)
     return found

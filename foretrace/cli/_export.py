@@ -17,15 +17,17 @@ from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
 from foretrace.rl._run import agent_of
 from foretrace.rl._step import inputs_of
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._exported import export_run
 
 
 def write_graph(command: Export) -> int:
     """Write the files, and print their names and sizes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedParameters)
-        files = (
-            _of_agent(command) if is_run_of(command.run_dir, RLConfig) else _of_training(command)
-        )
+        kinds = {RLConfig: _of_agent, StreamConfig: _of_stream}
+        of = next((of for kind, of in kinds.items() if is_run_of(command.run_dir, kind)), None)
+        files = (of or _of_training)(command)
     for path in filter(None, (*files, files.include)):
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
     if command.format == "c" and (size := code_size(files.graph)) is not None:
@@ -46,10 +48,25 @@ def _of_agent(command: Export) -> Exported:
     return export_network(state.network, command.out, command.format, inputs)
 
 
+def _of_stream(command: Export) -> Exported:
+    """Write the model of a stream, which learns from every row."""
+    if command.learning_rate is not None:
+        raise ValueError(
+            f"{command.run_dir} is a run of `foretrace stream`, whose model goes on learning as it "
+            "did; leave out --learning-rate"
+        )
+    if command.format != "c":
+        raise ValueError(
+            f"{command.run_dir} is a run of `foretrace stream`, which is exported as a C program "
+            f"alone, not as {command.format}; say --format c"
+        )
+    return export_run(command.run_dir, command.out)
+
+
 def _of_training(command: Export) -> Exported:
     if command.run_dir.is_dir() and not is_run_of(command.run_dir, Config):
         raise RunError(
-            f"{command.run_dir} is no run of `foretrace train` or `foretrace rl`, the only kinds "
+            f"{command.run_dir} is no run of `foretrace train`, `rl` or `stream`, the only kinds "
             "that are exported; for the learner of a program of yours, use foretrace.export"
         )
     checkpoint = checkpoint_file(command.run_dir)

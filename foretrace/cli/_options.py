@@ -297,8 +297,9 @@ class Export:
     """Write a run's network as a graph that runs without Python, with initial state and header.
 
     Args:
-        run_dir: run directory of `foretrace train` or `foretrace rl`, or a checkpoint of `foretrace
-            train`.
+        run_dir: run directory of `foretrace train`, `rl` or `stream`, or a checkpoint of `foretrace
+            train`. A run of `stream` becomes a C program that takes raw numbers and goes on
+            learning.
         out: file of the graph; the state (.state.safetensors) and the header (.header.json) are
             written beside it.
         format: format of the graph; onnx needs the extra `export`.

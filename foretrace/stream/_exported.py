@@ -1,0 +1,183 @@
+"""The model of a run of `foretrace stream` as a C program that takes raw rows and goes on learning."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._experts.mixture import MixtureState
+from foretrace._export.export import Exported, export_stream
+from foretrace._graph.step import Graph, check_learner, traced_graph
+from foretrace._learner.packing import Packed
+from foretrace._runs.checkpoint import restoring
+from foretrace._runs.directory import Run, RunError, read_config_as
+from foretrace._types import Array
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._intake import Intake, State
+from foretrace.stream._plan import Plan, build
+from foretrace.stream._saved import load_state, read_saved
+from foretrace.stream._traced_rows import RowsSeen, TracedRows
+
+
+class StreamState(NamedTuple):
+    """Everything that the program of a stream changes.
+
+    Args:
+        rows: what is known of the rows.
+        mixture: state of the experts and their mixture.
+    """
+
+    rows: RowsSeen
+    mixture: MixtureState
+
+
+def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) -> Exported:
+    """Write the model of a run as it stands at its last checkpoint, as C.
+
+    Running means and scales, the experts and their mixture are all part of the program: it takes
+    raw numbers, and predicts and learns as the run would with the next rows. Prediction intervals
+    and scores are not part of it.
+
+    Args:
+        run_dir: directory of the run.
+        path: C file to write.
+
+    Raises:
+        RunError: the directory is no run, or has no checkpoint.
+        ValueError: the rows have what C cannot read, such as texts or dates.
+        CheckpointError: the checkpoint is damaged.
+        OSError: the folder is missing or not writable.
+    """
+    run = Run(Path(run_dir))
+    config, saved = read_config_as(run.path, StreamConfig), read_saved(run)
+    if saved is None:
+        raise RunError(f"{run.path} has no checkpoint yet")
+    plan = Plan.from_json(saved["plan"])
+    _check(run.path, config, plan)
+    intake = build(config, plan)
+    with restoring(run.checkpoint):
+        intake.restore(saved["intake"])
+    _check_kinds(run.path, intake)
+    step, predict = stream_graphs(intake, config, load_state(run.checkpoint, intake.mixture))
+    about = _about(config, intake)
+    return export_stream(path, step, predict, _notes(about), about)
+
+
+def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[Graph, Graph]:
+    """Return the graphs that learn from a row, and that only predict it."""
+    labels = next(iter(intake.labels.streams.values()), intake.labels.shared)
+    encoder, mixture = intake.encoder, intake.mixture
+    places = tuple(at for _, at in encoder.columns.values())
+    rows = TracedRows(
+        intake.shape, places, config.delay, config.horizon, config.bound, config.outliers
+    )
+    with jax.enable_x64(True):
+        learned = mixture.packing.unpack(state) if isinstance(state, Packed) else state
+        if mixture.network is not None:
+            check_learner(mixture.network.learner)
+        start = StreamState(rows.init(labels), _with_key(learned, None))
+
+        def step(before: StreamState, x: Array, y: Array) -> tuple[list[Array], StreamState]:
+            row, seen = rows.next(before.rows, x, y)
+            after, output = mixture.traced_step(_with_key(before.mixture, jax.random.key(0)), row)
+            return [_read(intake, row, output)], StreamState(seen, _with_key(after, None))
+
+        def predict(before: StreamState, x: Array) -> tuple[list[Array], StreamState]:
+            missing = jnp.asarray(-1, jnp.int32) if intake.shape.classes else jnp.asarray(jnp.nan)
+            row, _ = rows.next(before.rows, x, missing)
+            learned = _with_key(before.mixture, jax.random.key(0))
+            return [_read(intake, row, mixture.traced_predict(learned, row))], before
+
+        shapes = {
+            "x": jax.ShapeDtypeStruct((len(places),), jnp.float64),
+            "y": jax.ShapeDtypeStruct((), jnp.int32 if intake.shape.classes else jnp.float64),
+        }
+        return (
+            traced_graph(step, start, "", shapes, ["outputs"]),
+            traced_graph(predict, start, "", {"x": shapes["x"]}, ["outputs"]),
+        )
+
+
+def _with_key(state: MixtureState, key: Any) -> MixtureState:
+    """Return a state with another PRNG key of its network, which no exported step uses."""
+    if state.network is None:
+        return state
+    learner = state.network.learner._replace(key=key)
+    return state._replace(network=state.network._replace(learner=learner))
+
+
+def _read(intake: Intake, row: Any, output: Array) -> Array:
+    """Return what a prediction says: numbers, or the probabilities of the classes that are known."""
+    if not intake.shape.classes:
+        return output
+    known = jnp.arange(intake.shape.outputs) < row.moments[0]
+    largest = jnp.where(known, output, -jnp.inf).max()
+    weights = jnp.where(known, jnp.exp(output - largest), 0.0)
+    return weights / jnp.maximum(weights.sum(), 1e-300)
+
+
+def _check(path: Path, config: StreamConfig, plan: Plan) -> None:
+    """Raise a ValueError that names what keeps a run from being a C program."""
+    reasons = {
+        "reads a text symbol by symbol; a C program takes rows of numbers": config.target is None,
+        "has members or episodes (--member, --reset), and a C program is one stream; begin a run "
+        "on the rows of one member, without --reset": config.has_members,
+        "has --outliers stop, and nothing stops a C program; resume it with --outliers clip or "
+        "mask": config.outliers == "stop",
+        f"learns the network in chunks of {config.chunk} rows, and a C program learns each row as "
+        "it comes; begin a run with --chunk 1": config.chunk != 1 and config.model.has_network,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ValueError(f"{path} cannot be exported: it {reason}")
+
+
+def _check_kinds(path: Path, intake: Intake) -> None:
+    what = {
+        "categorical": "texts or categories",
+        "time": "dates",
+        "undecided": "no value so far",
+    }
+    for name, (kind, _) in intake.encoder.columns.items():
+        if kind != "numeric":
+            raise ValueError(
+                f"{path} cannot be exported: column {str(name)[:80]!r} holds {what[kind]}, and a C "
+                "program takes numbers alone; begin a run with --ignore "
+                f"{str(name)[:80]}, or write the column as numbers and say --numeric"
+            )
+
+
+def _about(config: StreamConfig, intake: Intake) -> dict[str, Any]:
+    """Return what the header says of rows, labels and outputs."""
+    found: dict[str, Any] = {
+        "columns": list(intake.encoder.columns),
+        "target": config.target,
+        "delay": config.delay,
+        "horizon": config.horizon,
+    }
+    if intake.shape.classes:
+        found["classes"] = intake.labels.shared.target.to_json().classes
+    return found
+
+
+def _notes(about: dict[str, Any]) -> list[str]:
+    """Return what a comment of the C header says of rows, labels and outputs."""
+    columns, target = (json.dumps(about[name]) for name in ("columns", "target"))
+    whose = f"the row {about['delay']} rows before" if about["delay"] else "the same row"
+    ahead = f" at each of the next {about['horizon']} rows" if about["horizon"] else ""
+    lines = [f"x: {columns}, NAN where a number is missing."]
+    if "classes" in about:
+        lines += [
+            f"y: {target} of {whose}, the index of a class, negative where it is missing.",
+            f"outputs: probability of each class. Classes: {json.dumps(about['classes'])};",
+            "new ones take the next indices.",
+        ]
+    else:
+        lines += [
+            f"y: {target} of {whose}, NAN where it is missing.",
+            f"outputs: {target}{ahead}.",
+        ]
+    return [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]

@@ -1,0 +1,197 @@
+"""The model of a stream in C predicts and learns what the run would, and says what it cannot take along."""
+
+import ctypes
+import json
+import math
+import re
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiers import fast
+
+from foretrace import cli
+from foretrace._native import compiler
+from foretrace._rows.running import Moments
+from foretrace._runs.directory import Run
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._exported import export_run
+from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._plan import Plan, build, open_source
+from foretrace.stream._run import follow
+from foretrace.stream._saved import load_state, read_saved
+from foretrace.stream._traced_rows import traced_moments
+
+pytestmark = pytest.mark.usefixtures("default_promotion")
+FIRST, ROWS = 150, 500
+NUMBERS = ("row", "short", "neighbours")
+NETWORK = {"experts": ("row", "network"), "depth": 1, "model_size": 4, "state_size": 4}
+BYTES = {"float": 4, "double": 8, "int32_t": 4, "int64_t": 8, "uint8_t": 1, "uint32_t": 4}
+in_c = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Return a file of numbers with missing values, outliers, infinity, a new level, and classes."""
+    draw = np.random.default_rng(0)
+    t = np.arange(ROWS)
+    a, b = np.sin(t / 7) + 0.1 * draw.normal(size=ROWS), draw.normal(size=ROWS).cumsum()
+    c = np.where(t < 300, 5, 500) + draw.normal(size=ROWS)
+    c[200], c[201], c[202] = 1e9, np.inf, -1e31
+    y = 2 * a + 0.3 * np.roll(b, 1) + 0.05 * draw.normal(size=ROWS)
+    y[210] = 1e6
+    kind = np.where(a > 0.5, "up", np.where(a < -0.5, "down", "level"))
+    kind[t < 160] = np.where(kind[t < 160] == "level", "up", kind[t < 160])
+    columns = [
+        ["" if u < 0.05 else str(v) for u, v in zip(draw.uniform(size=ROWS), values, strict=True)]
+        for values in (a, b, c, y, kind)
+    ]
+    path = tmp_path / "rows.csv"
+    lines = ["a,b,c,y,kind", *(",".join(row) for row in zip(*columns, strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def begun(rows, folder, target="y", model=None, **options):
+    model = ModelConfig(**(model or {"experts": NUMBERS}))
+    ignore = options.pop("ignore", tuple({"y", "kind"} - {target}))
+    config = StreamConfig(str(rows), target, ignore=ignore, model=model, **options)
+    follow(config, folder, rows=FIRST, show_progress=False)
+    return config
+
+
+class InC:
+    """The exported program of a run, called row by row."""
+
+    def __init__(self, folder):
+        files = export_run(folder, folder / "model.c")
+        header = files.include.read_text()
+        self.about = json.loads(files.header.read_text())
+        fields = re.findall(r"^    (\w+) \w+\[(\d+)\];", header, re.MULTILINE)
+        size = sum(BYTES[kind] * int(count) for kind, count in fields) + 1024
+        self.context = ctypes.create_string_buffer(size)
+        self.outputs = np.zeros(int(re.search(r"MODEL_OUTPUTS (\d+)", header)[1]))
+        self.program = compiler.compiled(files.graph.read_text(), header, "model")
+        self.program.model_init(self.context)
+
+    def step(self, row, label):
+        x = np.array([number(row[name]) for name in self.about["columns"]])
+        y = np.array(label, np.int32 if "classes" in self.about else np.float64)
+        pointers = [ctypes.c_void_p(one.ctypes.data) for one in (x, y, self.outputs)]
+        self.program.model_predict(self.context, pointers[0], pointers[2])
+        predicted = self.outputs.copy()
+        self.program.model_step(self.context, *pointers)
+        return predicted, self.outputs.copy()
+
+
+def number(text):
+    return float(text) if text else math.nan
+
+
+@in_c
+@pytest.mark.parametrize(
+    "options",
+    fast(
+        [
+            {"model": NETWORK, "delay": 2},
+            {},
+            {"target": "kind"},
+            {"horizon": 3, "outliers": "mask"},
+            {"target": "kind", "delay": 3, "model": {"experts": ("contexts", "lags", "gradient")}},
+            {"model": NETWORK, "horizon": 2, "delay": 1},
+            {"target": "kind", "model": NETWORK},
+            pytest.param({"model": {}}, marks=pytest.mark.program),
+            pytest.param({"model": {}, "target": "kind"}, marks=pytest.mark.slow),
+            {"model": {"size": "fast"}},
+        ]
+    ),
+)
+def test_a_run_in_c_predicts_and_learns_as_the_run_itself(options, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiler, "FLAGS", ("-std=c99", "-O1", "-ffp-contract=off"))
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
+    folder = tmp_path / "run"
+    config = begun(rows, folder, **options)
+    run = Run(folder)
+    saved = read_saved(run)
+    intake = build(config, Plan.from_json(saved["plan"]))
+    intake.restore(saved["intake"])
+    state = load_state(run.checkpoint, intake.mixture)
+    in_c = InC(folder)
+    labels = list(next(iter(intake.labels.streams.values())).pending_labels)
+    for index, (row, _) in enumerate([*open_source(config).rows()][FIRST:]):
+        value = row[config.target]
+        labels.append(value)
+        known = len(intake.target.classes) if intake.shape.classes else 0
+        alone = intake.predict(state, row)
+        step = intake.learn(state, [(row, value)])
+        state, wanted = step.state, np.asarray(step.mixed.newest)[0]
+        came = labels[index]
+        if intake.shape.classes:
+            wanted, alone = (probabilities(one, known) for one in (wanted, alone))
+            label = -1 if not came else intake.target.classes.get(came)
+        else:
+            label = number(came)
+        predicted, found = in_c.step(row, label)
+        # The network computes in float32, and sums are taken in another order.
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=f"row {index}")
+        np.testing.assert_allclose(predicted, alone, rtol=1e-4, atol=1e-5)
+
+
+def probabilities(output, known):
+    weights = np.exp(output[:known] - output[:known].max(initial=-np.inf))
+    return np.concatenate([weights / weights.sum(), np.zeros(len(output) - known)])
+
+
+def test_traced_moments_are_those_of_the_host():
+    draw = np.random.default_rng(0)
+    parts = [
+        draw.normal(size=400),
+        [1e9, -1e9, 3.0],
+        100 + draw.normal(size=200),
+        100 + 1e-4 * draw.normal(size=700),
+        np.full(50, 7.0),
+    ]
+    moments, learn = Moments(), jax.jit(lambda m, x, k: m.learn(x[None], 5.0, k[None]))
+    traced = traced_moments([moments])
+    for x in np.concatenate(parts):
+        _, same = learn(traced, x, jnp.asarray(False))
+        assert jax.tree.all(jax.tree.map(jnp.array_equal, same, traced))
+        counted, traced = learn(traced, x, jnp.asarray(True))
+        assert moments.learn(float(x), 5.0) == pytest.approx(float(counted[0]), rel=1e-12)
+        again = traced_moments([moments])
+        for mine, theirs in zip(jax.tree.leaves(traced), jax.tree.leaves(again), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"ignore": ()}, "column 'kind' holds texts"),
+        ({"reset": "flag"}, "--reset"),
+        ({"outliers": "stop"}, "--outliers stop"),
+        ({"model": NETWORK, "chunk": 4}, "--chunk 1"),
+        ({"model": NETWORK | {"rule": "uoro"}}, "random numbers"),
+    ],
+)
+def test_what_c_cannot_take_along_is_named(options, named, rows, tmp_path):
+    if "reset" in options:
+        lines = rows.read_text().splitlines()
+        rows.write_text("\n".join([lines[0] + ",flag", *(line + ",0" for line in lines[1:])]))
+    if "outliers" in options:
+        rows.write_text("a,y\n" + "1,2\n2,3\n" * ROWS)
+        options = options | {"ignore": ()}
+    begun(rows, tmp_path / "run", **options)
+    with pytest.raises(ValueError, match=re.escape(named)):
+        export_run(tmp_path / "run", tmp_path / "model.c")
+    assert not (tmp_path / "model.c").exists()
+
+
+def test_the_command_writes_a_run_of_a_stream(rows, tmp_path, capsys):
+    begun(rows, tmp_path / "run", model={"experts": ("row",)})
+    out = tmp_path / "model.c"
+    assert cli.main(["export", str(tmp_path / "run"), "--out", str(out)]) == 2
+    assert "--format c" in capsys.readouterr().err
+    assert cli.main(["export", str(tmp_path / "run"), "--out", str(out), "--format", "c"]) == 0
+    assert '["a", "b", "c"]' in out.with_suffix(".h").read_text()
