@@ -259,8 +259,9 @@ def test_after_20_kills_at_random_moments_each_row_is_there_once(tmp_path):
 
     def start(*arguments):
         command = [sys.executable, "-m", "foretrace", "stream", *arguments]
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes)
+        with open(tmp_path / "err", "w") as err:
+            pipes = {"stdout": subprocess.DEVNULL, "stderr": err}
+            return subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes)
 
     def size():
         return path.stat().st_size if path.exists() else 0
@@ -276,7 +277,7 @@ def test_after_20_kills_at_random_moments_each_row_is_there_once(tmp_path):
         while process.poll() is None and (first is None or size() < first + more):
             time.sleep(0.002)
             first = size() if first is None and size() else first
-        assert process.poll() is None, "it was done before the last kill: give it more rows"
+        assert process.poll() is None, (tmp_path / "err").read_text()
         process.send_signal(signal.SIGKILL)
         process.wait()
         killed += 1
