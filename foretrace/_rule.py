@@ -7,7 +7,7 @@ A rule is data. It never says how a derivative is computed, only which paths are
 
 import dataclasses
 import re
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,8 +284,3 @@ def rule_text(text: str) -> str:
     ('online', 'online(depth=2, groups=1)')
     """
     return str(rule(text)).lower()
-
-
-RuleName = Literal[
-    "reservoir", "spatial", "truncated", "snap1", "online", "rtrl", "hybrid", "bptt", "uoro"
-]

@@ -106,7 +106,7 @@ def beside_deep_river(rounds):
     models = {
         "": ft.stream.Classifier(size="small", features=2 * FEATURES, classes=2),
         ", the paper's rule": ft.stream.Classifier(
-            model=ft.stream.ModelConfig("small", credit_depth=0), features=2 * FEATURES, classes=2
+            model=ft.stream.ModelConfig("small", rule="hybrid"), features=2 * FEATURES, classes=2
         ),
         "deep-river": LSTMClassifier(**options, lr=1e-3),
     }

@@ -75,8 +75,8 @@ WAYS = {
 COMMANDS = (
     "foretrace stream",
     "foretrace stream --size small",
-    "foretrace stream --size small --credit-depth 0",
-    "foretrace stream --size small --credit-depth 0 --rule online --chunk 16",
+    "foretrace stream --size small --rule hybrid",
+    "foretrace stream --size small --rule online --chunk 16",
 )
 
 

@@ -63,7 +63,7 @@ def one_row(cell):
 
     model = ft.stream.Classifier(size=cell["size"], features=2 * FEATURES, classes=2)
     paper = ft.stream.Classifier(
-        model=ft.stream.ModelConfig(cell["size"], credit_depth=0), features=2 * FEATURES, classes=2
+        model=ft.stream.ModelConfig(cell["size"], rule="hybrid"), features=2 * FEATURES, classes=2
     )
     draw = random.Random(0)
     given = [

@@ -332,7 +332,7 @@ class StreamLoop:
             state = self.mixture.packing.unpack(self.state).network
             carry = network.carry_of(state, self.intake.newest_slot)
             health = self.monitors.measure(state.learner.network, carry, steps.get("update_norm"))
-            chosen = {"credit_depth": config.credit_depth, "train_encoder": config.train_encoder}
+            chosen = {"rule": config.rule, "train_encoder": config.train_encoder}
             values |= chosen | steps | health
         warnings = self.monitors.warnings(health | self.monitors.recent_coverage())
         for line in warnings:

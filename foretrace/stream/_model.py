@@ -18,7 +18,7 @@ from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.target import ClassTarget
-from foretrace._rule import as_rule
+from foretrace._rule import HYBRID, rule
 from foretrace._types import Array, Float
 from foretrace.losses import softmax_cross_entropy, squared_error
 from foretrace.stream._model_config import ModelConfig
@@ -68,25 +68,27 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
     """
     if not config.has_network:
         return config, shape
-    rule, (depth, model_size, _) = as_rule(config.rule), config.sizes()
-    credit_depth, train_encoder = config.credit_depth, config.train_encoder
-    if credit_depth is None:
-        exact = shape.chunk == 1 and rule.carried and _is_affordable(config, shape)
-        credit_depth = depth if exact else 0
+    depth, model_size, _ = config.sizes()
+    if config.rule is not None:
+        chosen = rule(config.rule)
+    else:
+        exact = shape.chunk == 1 and _is_affordable(config, shape)
+        chosen = HYBRID.with_depth(depth) if exact else HYBRID
+    train_encoder = config.train_encoder
     if train_encoder is None:
-        train_encoder = reaches_encoder(rule.with_depth(credit_depth), depth, shape.chunk)
+        train_encoder = reaches_encoder(chosen, depth, shape.chunk)
     features = model_size if set(config.other_experts) > {"baselines"} else 0
     return (
-        dataclasses.replace(config, credit_depth=credit_depth, train_encoder=train_encoder),
+        dataclasses.replace(config, rule=str(chosen), train_encoder=train_encoder),
         dataclasses.replace(shape, has_network=True, network_features=features),
     )
 
 
 def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     """Return whether sensitivities through all layers stay within the limits."""
-    rule = as_rule(config.rule).with_depth(config.sizes()[0])
+    exact = HYBRID.with_depth(config.sizes()[0])
     carry = jax.eval_shape(
-        lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), rule)
+        lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
     )
     # Each member and the spare slot keep a carry; with a delay also those of a ring, one more than
     # there are steps.
@@ -139,11 +141,11 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
         config: options of the model, as `resolve` returns them.
         shape: shape of the stream, as `resolve` returns it.
     """
-    assert config.credit_depth is not None and config.train_encoder is not None
+    assert config.rule is not None and config.train_encoder is not None
     loss = softmax_cross_entropy if shape.classes else squared_error
     return Learner(
         _with_features(config, shape) if shape.network_features else _network(config, shape),
-        rule=as_rule(config.rule).with_depth(config.credit_depth),
+        rule=rule(config.rule),
         optimizer=adamw(
             config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor
         ),

@@ -10,8 +10,8 @@ import tyro
 from foretrace._cells.abstract import AbstractCell
 from foretrace._experts.groups import EXPERTS
 from foretrace._learner.checks import SensitivityDtype
-from foretrace._rule import RuleName, as_rule
-from foretrace._runs.options import Advanced
+from foretrace._rule import rule_text
+from foretrace._runs.options import Advanced, RuleText
 from foretrace.experiment._cells import BY_NAME, CellName
 from foretrace.stream._conditions import Known, Needs, conditions
 
@@ -88,15 +88,11 @@ class ModelConfig:
         model_size: number of features between the layers. Default: that of the size.
         state_size: number of recurrent units in each layer. Default: that of the size; the number
             of features for cells that put out their state, such as gru.
-        rule: learning rule: which gradients are computed through time. Row by row, hybrid is the
-            online rule. In chunks, it sends errors back through time within the chunk, and uses
-            sensitivities for the rows before it.
-        credit_depth: number of recurrent layers through whose memory an error travels on its way
-            down; 0 is the paper's rule, and the number of layers gives the exact gradient. Time and
-            memory grow steeply with it.
-            Default: all layers if rows are learned one by one and the network is small (at most a
-            million carried elements for a stream, and 256 MiB for all), else 0; the run prints
-            which.
+        rule: learning rule, such as online, rtrl or "online(depth=2)", taken as it stands. In chunks,
+            hybrid sends errors back through time within the chunk; row by row it is the online
+            rule. Default: hybrid, with credit through all layers, which is the exact gradient, if
+            rows are learned one by one and the network is small (at most a million carried elements
+            for a stream, and 256 MiB for all); the run prints which.
         learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but was
             seen to lose what it had learned after some thousand rows.
         clip: maximum norm of a gradient; None for no clipping.
@@ -114,7 +110,7 @@ class ModelConfig:
         seed: seed of the initial network.
 
     Raises:
-        ValueError: a number is out of range, or the rule does not allow the credit depth.
+        ValueError: a number is out of range, or the rule is unknown.
     """
 
     size: Annotated[Size, _SIZE] = "auto"
@@ -123,8 +119,7 @@ class ModelConfig:
     depth: Annotated[Advanced[int | None], NETWORK] = None
     model_size: Annotated[Advanced[int | None], NETWORK] = None
     state_size: Annotated[Advanced[int | None], NETWORK, _STATE_SIZE] = None
-    rule: Annotated[RuleName, NETWORK] = "hybrid"
-    credit_depth: Annotated[int | None, NETWORK] = None
+    rule: Annotated[RuleText | None, NETWORK] = None
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",)), NETWORK] = 1e-3
     clip: Annotated[Advanced[float | None], NETWORK] = 1.0
     sensitivity_dtype: Annotated[Advanced[SensitivityDtype | None], NETWORK] = None
@@ -152,9 +147,8 @@ class ModelConfig:
             unknown = [name for name in self.experts if name not in EXPERTS]
             if unknown or not self.experts:
                 raise ValueError(f"experts={self.experts} must name some of {', '.join(EXPERTS)}")
-        as_rule(self.rule).with_depth(
-            self.credit_depth or 0
-        )  # not every rule carries sensitivities
+        if self.rule is not None:
+            object.__setattr__(self, "rule", rule_text(self.rule))
         if not self.has_network:
             given = [name for name in _chosen_by_default() if getattr(self, name) is not None]
             if given:

@@ -194,9 +194,6 @@ def _describe_model(intake: Intake) -> list[str]:
 
 
 def _describe_network(config: ModelConfig) -> str:
-    depth = config.sizes()[0]
-    credit = f"credit depth {min(config.credit_depth or 0, depth)} of {depth}"
     what = "the encoder and the norms before the recurrent layers"
     frozen = "" if config.train_encoder else f"; {what} are frozen"
-    cell = config.cell or "lru"
-    return f"cell {cell}, rule {config.rule}, {credit}{frozen}"
+    return f"cell {config.cell or 'lru'}, rule {config.rule}, {config.sizes()[0]} layers{frozen}"

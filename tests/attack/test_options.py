@@ -59,7 +59,6 @@ OTHER_MODEL = {
     "state_size": 4,
     "cell": "s5",
     "rule": "truncated",
-    "credit_depth": 0,
     "learning_rate": 1e-2,
     "clip": 0.1,
     "sensitivity_dtype": "bfloat16",
@@ -209,21 +208,19 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
     assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= chosen | of_model
     if "network" not in config.model.expert_names():
         assert (
-            of_model
-            & {"rule", "learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}
+            of_model & {"learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}
         ) <= {*found}
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "named"),
     [
-        ("Classifier", {"model": ModelConfig(rule="rtrl")}, ["rule"]),
         (
             "Classifier",
             {"model": ModelConfig(learning_rate=1e-2, clip=None, seed=3)},
             ["learning_rate, clip, seed"],
         ),
-        ("Forecaster", {"model": ModelConfig(rule="bptt")}, ["rule"]),
+        ("Forecaster", {"model": ModelConfig(clip=2.0)}, ["clip"]),
         ("Regressor", {"model": ModelConfig("medium", experts=("row",))}, ["size"]),
         ("Regressor", {"model": ModelConfig(experts=("contexts", "row"))}, ["experts contexts"]),
         ("Classifier", {"members": 3}, ["members"]),

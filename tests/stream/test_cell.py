@@ -70,15 +70,15 @@ def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(
     source, run = str(files / "a.csv"), tmp_path / "run"
     options = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
     arguments = ["stream", source, "--target", "z", *options, "--run-dir", str(run)]
-    assert cli.main([*arguments, "--cell", "min-gru", "--credit-depth", "0", "--rows", "5"]) == 0
+    assert cli.main([*arguments, "--cell", "min-gru", "--rule", "Hybrid", "--rows", "5"]) == 0
     out, err = capsys.readouterr()
-    assert "cell min-gru, rule hybrid, credit depth 0 of 1" in err
+    assert "cell min-gru, rule hybrid, 1 layers" in err
     assert err.count("compiling …") == 1 and err.index("cell min-gru") < err.index("compiling …")
     assert [line for line in out.splitlines() if len(line) > 80 and str(run) not in line] == []
     assert read_config_as(run, StreamConfig).model.cell == "min-gru"
     assert cli.main(["stream", source, "--resume", "--run-dir", str(run), "--rows", "9"]) == 0
     assert len(list(predictions(run, source, rows=3)[1])) == 3
-    code = cli.main([*arguments, "--resume", "--cell", "lru", "--credit-depth", "0"])
+    code = cli.main([*arguments, "--resume", "--cell", "lru", "--rule", "hybrid"])
     assert code == 2 and "cell: min-gru, lru" in capsys.readouterr().err
 
 
@@ -100,7 +100,7 @@ def test_checkpoints_from_before_there_was_a_choice_go_on_with_the_lru(files, tm
 @pytest.mark.program
 @pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor, stream.Forecaster])
 def test_an_estimator_learns_with_it_and_is_cloned_with_it(kind):
-    model = kind(model=ModelConfig(size="tiny", cell="gru", credit_depth=0), features=4).clone()
+    model = kind(model=ModelConfig(size="tiny", cell="gru", rule="hybrid"), features=4).clone()
     assert model.model.cell == "gru"
     for i in range(5):
         x, y = {"x": i % 2}, i % 2

@@ -40,7 +40,6 @@ def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
         model_size=4,
         state_size=3,
         rule="online",
-        credit_depth=0,
         learning_rate=0.05,
     )
     model = resolve(config, Shape(3, (), 1))

@@ -20,7 +20,7 @@ ASKED = [{"who": "a", "x": 2.0}, {"who": "a", "x": -2.0}, {"who": "a", "x": None
 
 def make_intake(members):
     labels = DelayedLabels(Encoder([Column("x", "numeric")]), NumberTarget())
-    model = resolve(ModelConfig(size="tiny", credit_depth=0), shape_of(labels, members=members))
+    model = resolve(ModelConfig(size="tiny", rule="hybrid"), shape_of(labels, members=members))
     return Intake(labels, *model, member=None if members is None else "who")
 
 

@@ -38,7 +38,6 @@ def make_model(input_size, output_size, classes, **options):
     network = {
         "size": "small",
         "rule": "online",
-        "credit_depth": 0,
         "train_encoder": True,
     } | network
     return resolve(ModelConfig(**network), Shape(input_size, (), output_size, classes, **shape))
@@ -113,7 +112,7 @@ def assert_equal(a, b, **tolerance):
 
 
 @pytest.mark.parametrize(
-    "deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"]
+    "deep", fast([{}, {"depth": 2, "rule": "online(depth=2)"}]), ids=["", "credit in depth"]
 )
 @pytest.mark.parametrize(
     ("chunk", "delay"), fast([(1, 0), (1, 3), (4, 6), (1, 1), (4, 0), (4, 3)], 2)
@@ -180,31 +179,35 @@ def test_numbers_that_are_not_finite_are_refused():
 @pytest.mark.parametrize(
     ("options", "asked", "found"),
     [
-        ({}, (None, None), (2, True)),
-        ({"rule": "hybrid"}, (None, None), (2, True)),
-        ({"rule": "hybrid"}, (0, None), (0, False)),
-        ({"rule": "hybrid"}, (0, True), (0, True)),
-        ({"rule": "hybrid"}, (1, None), (1, False)),
-        ({"rule": "hybrid", "chunk": 4}, (None, None), (0, True)),
-        ({"rule": "hybrid", "chunk": 4}, (2, False), (2, False)),
-        ({"chunk": 4}, (None, None), (0, False)),
-        ({"rule": "spatial"}, (None, None), (0, False)),
-        ({"rule": "bptt", "chunk": 4}, (None, None), (0, True)),
-        ({"members": 30}, (None, None), (2, True)),
-        ({"members": 3000}, (None, None), (0, False)),
-        ({"members": 30, "delay": 100}, (None, None), (0, False)),
-        ({"delay": 1000}, (None, None), (0, False)),
-        ({"input_size": 500}, (None, None), (0, False)),
-        ({"depth": 4, "model_size": 128, "state_size": 64}, (None, None), (0, False)),
+        ({}, (None, None), ("hybrid(depth=2)", True)),
+        ({}, (None, False), ("hybrid(depth=2)", False)),
+        ({}, ("hybrid", None), ("hybrid", False)),
+        ({}, ("HYBRID", True), ("hybrid", True)),
+        ({}, ("hybrid(depth=1)", None), ("hybrid(depth=1)", False)),
+        ({}, ("online(groups=1, depth=2)", None), ("online(depth=2, groups=1)", True)),
+        ({"chunk": 4}, (None, None), ("hybrid", True)),
+        ({"chunk": 4}, ("hybrid(depth=2)", False), ("hybrid(depth=2)", False)),
+        ({"chunk": 4}, ("online", None), ("online", False)),
+        ({}, ("spatial", None), ("spatial", False)),
+        ({"chunk": 4}, ("bptt", None), ("bptt", True)),
+        ({}, ("uoro(sketches=2)", None), ("uoro(sketches=2)", True)),
+        ({"members": 30}, (None, None), ("hybrid(depth=2)", True)),
+        ({"members": 3000}, (None, None), ("hybrid", False)),
+        ({"members": 30, "delay": 100}, (None, None), ("hybrid", False)),
+        ({"delay": 1000}, (None, None), ("hybrid", False)),
+        ({"input_size": 500}, (None, None), ("hybrid", False)),
+        ({"depth": 4, "model_size": 128, "state_size": 64}, (None, None), ("hybrid", False)),
         (
             {"depth": 1, "model_size": 16, "state_size": 16, "input_size": 500},
             (None, None),
-            (1, True),
+            ("hybrid(depth=1)", True),
         ),
     ],
 )
-def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked, found):
-    credit_depth, train_encoder = asked
+def test_credit_goes_through_all_layers_where_that_is_affordable_and_a_rule_stands_as_given(
+    options, asked, found
+):
+    rule, train_encoder = asked
     options = {
         "input_size": 10,
         "output_size": 2,
@@ -212,13 +215,13 @@ def test_credit_goes_through_all_layers_where_that_is_affordable(options, asked,
         "depth": 2,
         "model_size": 32,
     } | options
-    model = make_model(**options, credit_depth=credit_depth, train_encoder=train_encoder)
-    assert (model[0].credit_depth, model[0].train_encoder) == found
+    config, _ = make_model(**options, rule=rule, train_encoder=train_encoder)
+    assert (config.rule, config.train_encoder) == found
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "deep", fast([{}, {"depth": 2, "credit_depth": 2}]), ids=["", "credit in depth"]
+    "deep", fast([{}, {"depth": 2, "rule": "online(depth=2)"}]), ids=["", "credit in depth"]
 )
 def test_what_a_step_needs_does_not_depend_on_the_delay(deep):
     def temporary(delay):

@@ -109,13 +109,17 @@ RUNS = {
     ),
     "forecast": ("a.parquet", {"target": "z", "horizon": 3, "delay": 2}, {"clip": None}),
     "text": ("a.txt", {}, {"learning_rate": 1e-2}),
-    "all layers": ("a.csv", {"target": "class", "delay": 1}, {"depth": 2, "credit_depth": 2}),
+    "all layers": (
+        "a.csv",
+        {"target": "class", "delay": 1},
+        {"depth": 2, "rule": "hybrid(depth=2)"},
+    ),
     "another cell": (
         "a.csv",
         {"target": "z"},
-        {"cell": "min-gru", "state_size": 4, "credit_depth": 0},
+        {"cell": "min-gru", "state_size": 4, "rule": "hybrid"},
     ),
-    "the paper's rule": ("a.csv", {"target": "z", "outliers": "mask"}, {"credit_depth": 0}),
+    "the paper's rule": ("a.csv", {"target": "z", "outliers": "mask"}, {"rule": "online"}),
 }
 
 
@@ -530,7 +534,7 @@ def test_one_pipe_read_by_stopped_processes_is_learned_like_a_file(start, files)
         ("stream a.txt --target x", "next character"),
         ("stream a.csv --target class --chunk 0", "chunk=0"),
         ("stream a.csv --target class --delay -1", "delay=-1"),
-        ("stream a.csv --target class --rule spatial --credit-depth 1", "use it with ONLINE"),
+        ("stream a.csv --target class --rule spatial(depth=1)", "use it with ONLINE"),
         ("stream a.csv --target z --delay 100000000", "delay=100000000"),
         ("stream absent.csv --target class", "absent.csv cannot be read: No such file"),
         ("stream - --target class", "--format csv"),
