@@ -1,4 +1,4 @@
-"""Write the pages of results in `docs/` and `results/` from the templates here and the committed records.
+"""Write the pages of results in `docs/` and `results/` from templates and committed records.
 
     python -m benchmarks.pages
 

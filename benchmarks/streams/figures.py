@@ -226,7 +226,7 @@ def _accuracy(axes):
 
 
 def learned_memory():
-    """Draw the accuracy of a learned memory, of a frozen one, and of the default with and without it."""
+    """Draw the accuracy of learned memory, frozen memory, and the default with and without it."""
     import jax
 
     from benchmarks.streams import guarded, memory

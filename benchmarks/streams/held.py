@@ -77,8 +77,8 @@ def characters(text, marks):
 def wind(random, count):
     """Hours in Beijing: the wind's direction and speed; its run since it turned, as a logarithm.
 
-    The file has the sum of speeds since the direction changed. The speed of an hour is its increase,
-    or the sum itself where the direction is new.
+    The file has the sum of speeds since the direction changed. An hour's speed is its increase, or
+    the sum itself where the direction is new.
     """
     with gzip.open(sources.data() / "streams" / "beijing_pm25.csv.gz", "rt") as file:
         hours = list(csv.DictReader(file))

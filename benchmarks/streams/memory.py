@@ -15,7 +15,7 @@ most of these streams, is no way around the memory. Methods:
     one-step          ft.kalman on the one-step truncated rule
     no correction     ft.kalman without the correction of the states
     adam, rmsprop     ONLINE and an optimiser of optax, at three rates
-    GRU 32            one GRU layer by backpropagation through chunks of 20 rows, Adam at three rates
+    GRU 32            one GRU layer, BPTT in chunks of 20 rows, Adam at three rates
     river ...         with the features of the ten rows before, at river's documented defaults
 
 The table takes the best rate of each stream. Scores are accuracy in per cent for classes and mean
@@ -160,7 +160,7 @@ def make_layer(inputs, classes, method, seed):
 
 
 def river(cell, xs, ys, classes):
-    """Follow a stream with a model of river; return the scores of the rows with a label, and seconds."""
+    """Follow a stream with a model of river; return the labelled rows' scores, and seconds."""
     name = cell["method"]
     if name == "river linear":
         name = "river logistic regression" if classes else "river Bayesian linear regression"
@@ -180,7 +180,7 @@ def river(cell, xs, ys, classes):
 
 
 def table(records):
-    """Print the mean over seeds of the last 30 %: a line a stream, a column a method at its best rate."""
+    """Print means over seeds of the last 30 %: a row for each stream, a column for each method."""
     found = {}
     for record in records:
         key = record["cell"]["stream"], record["cell"]["method"]

@@ -208,7 +208,7 @@ class Mixture:
             return self._predict(state, self._maps, rows)
 
     def newest(self, state: MixtureState | Packed) -> Float[np.ndarray, "P O"]:
-        """Return the prediction of the last row of each stream, while its labels have not come; zeros without delay."""
+        """Return each stream's prediction of its last waiting row. Zeros without delay."""
         with jax.enable_x64(True):
             return np.asarray(self._newest(state))
 

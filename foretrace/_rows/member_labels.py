@@ -97,7 +97,7 @@ class MemberLabels:
         return True
 
     def pending_labels(self, name: Hashable) -> deque[Any]:
-        """Return the labels of a member that are not due; one that is changed there is learned when it is due."""
+        """Return a member's labels that are not due; a changed one is learned when it is due."""
         slot = self.table.find(name)
         return deque() if slot is None else self._at(slot.number).pending_labels
 

@@ -11,7 +11,7 @@ _BLOCK = 2**20
 
 
 class FileMark(NamedTuple):
-    """How much of a file there was at a checkpoint, and its digest: what is cut or changed later is noticed.
+    """Length and digest of a file at a checkpoint: later cuts and changes are noticed.
 
     Args:
         size: number of bytes.
@@ -68,7 +68,7 @@ class AppendedFile:
             self._file.truncate(keep)
 
     def write(self, text: str) -> None:
-        """Append text; half of a pair of surrogates, which has no bytes, is written as an escape."""
+        """Append text; half of a pair of surrogates, which has no bytes, becomes an escape."""
         data = text.encode("utf-8", "backslashreplace")
         self._file.write(data)
         self._size += len(data)
@@ -83,7 +83,7 @@ class AppendedFile:
         return FileMark(self._size, self._digest.hexdigest())
 
     def sync(self) -> None:
-        """Wait until the text is on the disk; a checkpoint that follows must not know more than it."""
+        """Wait until the text is on the disk, since a checkpoint must not be ahead of it."""
         self._file.flush()
         os.fsync(self._file.fileno())
 

@@ -149,7 +149,7 @@ class Predict:
         bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
             and counted. Default: as in the run.
         rows: number of rows after which to stop. Default: all.
-        out: file NAME.csv or NAME.jsonl to write, which appears when it is complete. Default: CSV on
+        out: file NAME.csv or NAME.jsonl to write, which appears when complete. Default: CSV on
             standard output.
     """
 

@@ -30,7 +30,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module when one of its names is asked for: river is needed by the estimators alone."""
+    """Import a module when one of its names is needed: only estimators need river."""
     if name in _PLACES:
         return getattr(importlib.import_module(f"foretrace.stream.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

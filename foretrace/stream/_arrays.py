@@ -1,4 +1,4 @@
-"""Rows and targets out of arrays, frames and lists: as many of one as of the other, or nothing is learned."""
+"""Rows and targets from arrays, frames and lists: as many of both, or an error."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def frame_rows(X: Any) -> list[dict[Any, Any]]:
 
 
 def targets_of(y: Any) -> list[Any]:
-    """Return targets one by one: those of a list, an array, a series, or a frame or array of one column.
+    """Return targets one by one, from a list, an array, a series, or a single column.
 
     Raises:
         ValueError: there is more than one column.

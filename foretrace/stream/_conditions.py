@@ -13,10 +13,10 @@ from foretrace._rows.schema import Kind
 
 
 class Known(NamedTuple):
-    """What is known once the kind of the target is: conditions are about it.
+    """Values known with the kind of the target, which conditions read.
 
     Args:
-        experts: names of the experts that take part.
+        experts: names of the used experts.
         cell: name of the network's cell.
         cell_options: names of the options that this cell has.
         classes: whether classes are predicted.
@@ -86,10 +86,10 @@ def _needs(hint: Any) -> list[Needs]:
 
 
 def without_effect(known: Known, options: Mapping[type, Mapping[str, Any]]) -> list[NoEffect]:
-    """Return the options that were given and have no effect, those of one reason together.
+    """Return the given options without effect, grouped by reason.
 
     Args:
-        known: what the conditions are about.
+        known: values that the conditions read.
         options: values of options by their name, for each configuration that has them as fields.
     """
     found: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What a run of `foretrace stream` is: a typed dataclass; its docstring is the help of the command."""
+"""Options of a run of `foretrace stream`; the docstring is the help of the command."""
 
 import dataclasses
 import os
@@ -81,8 +81,8 @@ class StreamConfig:
             and its own delay, horizon and last known target; all share the network. The column is
             no input.
         members: maximum number of members.
-        when_full: what happens to one member more: it takes the place of the member seen least
-            recently (evict), or the run stops (stop).
+        when_full: fate of one member more: it takes the place of the member seen least recently
+            (evict), or the run stops (stop).
         together: number of rows of distinct members that are learned in one step, by the mean of
             their gradients. A step has fewer rows if a member comes again before it is full.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
@@ -90,18 +90,18 @@ class StreamConfig:
         id: column that names a row in the predictions. The column is no input.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
-        numeric: columns that hold numbers, whatever the first rows look like.
+        numeric: columns that hold numbers, for any first rows.
         categorical: columns that hold categories.
         time: columns that hold dates and times in ISO format.
         ignore: columns to leave out.
-        format: format of the source. Default: what its name tells.
+        format: format of the source. Default: by its name.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
         encoding: encoding of the text.
-        bad_rows: what happens at a row that cannot be read: the run stops, or the row is skipped
-            and counted.
-        outliers: what happens to a number more than `bound` standard deviations from its mean, in
-            an input or the target: it is moved to the bound (clip), treated as missing (mask), or
-            stops the run. An input that is not a finite number is missing, or stops the run.
+        bad_rows: fate of a row that cannot be read: the run stops, or the row is skipped and
+            counted.
+        outliers: fate of a number more than `bound` standard deviations from its mean, in an input
+            or the target: it is moved to the bound (clip), treated as missing (mask), or stops the
+            run. An input that is not a finite number is missing, or stops the run.
         bound: number of standard deviations beyond which a number is an outlier.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.

@@ -1,4 +1,4 @@
-"""What the river estimators share, without river: a model made at the first row, and its state."""
+"""Common part of river's estimators, without river: a model of the first row, and its state."""
 
 import copy
 import dataclasses
@@ -26,10 +26,10 @@ from foretrace.stream._model_config import ModelConfig, Size
 from foretrace.stream._saved import copy_state, first_state
 
 MIN_FEATURES = 64
-"""Minimum number of inputs, unless it is given: what is left takes the features that appear later."""
+"""Default minimum number of inputs, with room for features that appear later."""
 
 SPARE_FEATURES = 32
-"""Number of inputs for features that appear later, where the first row needs more than the minimum."""
+"""Inputs for later features if the first row needs more than the minimum."""
 
 _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0}
 """Least value of each option that is a number of something."""
@@ -67,17 +67,17 @@ class OnlineEstimator:
     """Learn row by row, from one stream or from many; the model is made when the first row comes.
 
     A row or target that is refused changes nothing. Several threads may share an estimator: each
-    call is done as a whole, so that the result is that of the calls in some order.
+    call is done as a whole, so that the result equals the calls in some order.
 
     Args:
-        size: size of the model; None for that of `model`.
-        model: options of the model; None for those of the size.
+        size: size of the model; None for `model`'s size.
+        model: options of the model; None for the size's options.
         features: number of inputs; None for as many as the first row needs, and some for later
             features.
         previous: whether the last known target is an input.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
-        delay: number of rows after which a label has come. Without, `learn_one` takes a row with its
+        delay: number of rows after which a label arrives. Without, `learn_one` takes a row with its
             label. With a delay, a row is taken by the prediction that is asked for it, and
             `learn_one` gives a row that was taken its label.
 
@@ -163,7 +163,7 @@ class OnlineEstimator:
         self._state: State | None = None
 
     def _begun(self, x: Row, labels: Sequence[Any]) -> tuple[Intake, State]:
-        """Return intake and state; before the first row, new ones, which are kept once it is learned."""
+        """Return intake and state; before the first learned row, new ones."""
         if self._intake is not None and self._state is not None:
             return self._intake, self._state
         intake = self._new_intake(x, labels)
@@ -198,7 +198,7 @@ class OnlineEstimator:
             target.check(y, "y" if len(rows) == 1 else f"y[{i}]")
 
     def _learn(self, x: Row, y: Any, labels: Sequence[Any] = ()) -> np.ndarray:
-        """Learn from a row that `_check` allows; return the outputs for it. Ctrl-C waits until the row is learned.
+        """Learn from a checked row; return its outputs. Ctrl-C waits until it is learned.
 
         Args:
             x: features of the row.
@@ -216,7 +216,7 @@ class OnlineEstimator:
         return np.asarray(result.mixed.newest)[0], result.contexts[0]
 
     def _take(self, x: Row, labels: Sequence[Any] = ()) -> Asked:
-        """Take the next row, whose label comes later, and learn the row whose label is due; return what was asked."""
+        """Take the next row, learn the row whose label is due, and return the taken row."""
         name = None if self.member is None else member_name(x, self.member)
         rows = self._waiting(name)
         if rows and rows[-1].x is x and rows[-1].equals(x):
@@ -231,7 +231,7 @@ class OnlineEstimator:
         return asked
 
     def _waiting(self, name: Hashable) -> deque[Asked]:
-        """Return the rows of a member whose labels are not due; fewer if it has started anew or lost its slot."""
+        """Return a member's rows whose labels are not due; fewer after a restart."""
         rows = self._asked.setdefault(name, deque())
         pending = () if self._intake is None else self._intake.labels.pending_labels(name)
         while len(rows) > len(pending):
@@ -277,7 +277,7 @@ class OnlineEstimator:
         self._say_news()
 
     def _learn_row(self, x: Row, y: Any) -> None:
-        """Learn from the next row and its label; with a delay, give a row that was taken its label."""
+        """Learn from the next row and its label, or with a delay label a taken row."""
         self._check([x], [y])
         if self.delay:
             self._label(x, y)
@@ -286,12 +286,12 @@ class OnlineEstimator:
         self._say_news()
 
     def _say_news(self, stacklevel: int = 5) -> None:
-        """Warn of what could not be used for the first time; all of it was counted, and the rows are learned."""
+        """Warn of values that could not be used for the first time; their rows are learned."""
         for news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row) -> Answer | None:
-        """Return the outputs for a row if it came next, and what is known now; None before anything was learned.
+        """Return a row's outputs if it came next, and the present knowledge. None before learning.
 
         With a delay the row is taken: it has come.
         """

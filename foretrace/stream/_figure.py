@@ -1,4 +1,4 @@
-"""The figure of a run on a stream: scores over its rows, the weights of the experts, and what each of them reached."""
+"""Figure of a run on a stream: scores over rows, weights, and experts' scores."""
 
 import os
 from pathlib import Path
@@ -110,7 +110,7 @@ def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
 def _draw_ranking(
     axes: Any, last: dict[str, Any], total: dict[str, float], config: StreamConfig
 ) -> None:
-    """Draw the scores of the mixture, of the baselines and of the experts over all rows, the best one on top."""
+    """Draw the scores of mixture, baselines and experts over all rows, best on top."""
     score = main_score(total)
     found = [(OWN_NAME, total[score], _OWN)]
     found += [

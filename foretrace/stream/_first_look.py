@@ -1,4 +1,4 @@
-"""What a run says before it learns: the kind of every column and of the target, and what looks like a mistake."""
+"""Report before learning: the kinds of columns and target, and likely mistakes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""From rows to learning steps: C rows of each of K members in a step; a single stream is one member."""
+"""From rows to learning steps of C rows of K members; a stream is one member."""
 
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class IntakeStep(NamedTuple):
 
 
 class SavedIntake(NamedTuple):
-    """What is saved of an intake.
+    """Saved form of an intake.
 
     Args:
         labels: inputs and labels of all members.
@@ -130,7 +130,7 @@ class Intake:
         return all(name != self.name(other) for other, _ in rows)
 
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
-        """Learn from rows with their targets, at most `size`; there may be fewer. `state` is donated."""
+        """Learn from at most `size` rows with targets. `state` is donated."""
         # All names and flags first: a bad one raises an error before anything has changed.
         arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
         found = [
@@ -153,7 +153,7 @@ class Intake:
         )[0]
 
     def advance(self, state: State, row: Row, value: Any) -> tuple[np.ndarray, State, Context]:
-        """Return the outputs for the next row, the state behind it, and what was known of the target before it.
+        """Return the next row's outputs, the state behind it, and the target known before it.
 
         Nothing is learned; `state` is donated.
         """
@@ -162,7 +162,7 @@ class Intake:
         return np.asarray(mixed.newest)[0], state, found.context
 
     def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, Context]]:
-        """Yield each member whose last row waits for its labels, with the outputs for it and what was known then."""
+        """Yield each member whose last row waits for labels, its outputs and the knowledge then."""
         outputs = self.mixture.newest(state)
         for name in self.labels.table:
             slot = self.labels.table.find(name)
@@ -171,11 +171,11 @@ class Intake:
                 yield name, outputs[slot.number], contexts[-1]
 
     def select_member(self, name: Hashable) -> bool:
-        """Set the target's last value to that of a member; return False if it has had no row since its start."""
+        """Set the target's last value to a member's; False before its first row since a start."""
         return self.labels.select_member(name)
 
     def counts(self) -> dict[str, Any]:
-        """Return how many members there are, and how many joined, lost their slot and started anew."""
+        """Return the number of members, and how many joined, lost their slot or restarted."""
         if self.shape.members is None:
             return {}
         table = self.labels.table
@@ -185,7 +185,7 @@ class Intake:
         }
 
     def pop_news(self) -> list[str]:
-        """Return what encoder and target could not use for the first time, a sentence each, and forget it."""
+        """Return and forget sentences about values that could not be used for the first time."""
         news = [*self.encoder.news, *self.target.news]
         self.encoder.news, self.target.news = [], []
         return news
@@ -211,13 +211,13 @@ class Intake:
     def _packed(
         self, found: Sequence[MemberRow], *labels: Sequence[LabelledRow | None], size: int
     ) -> np.ndarray:
-        """Return rows, those whose labels came, and those whose labels the network learns, as one array."""
+        """Return an array of rows, of labelled rows, and of the rows the network learns."""
         xs, contexts = np.stack([row.inputs for row in found]), [row.context for row in found]
         slots, is_new = [row.slot.number for row in found], [row.slot.is_new for row in found]
         return pack(self.shape, xs, contexts, *labels, slots=slots, is_new=is_new, size=size)
 
     def _for_network(self, resolved: Sequence[LabelledRow | None]) -> Sequence[LabelledRow | None]:
-        """Return the rows whose labels the network learns: those of a whole chunk, once all of them have come."""
+        """Return the rows that the network learns: whole chunks once all labels are there."""
         self.num_steps += 1
         if self.shape.chunk == 1 or not self.shape.has_network:
             return resolved
@@ -227,7 +227,7 @@ class Intake:
         return [self.for_network.popleft() for _ in range(min(self.size, len(self.for_network)))]
 
     def _learn_outputs(self, mixed: Mixed, resolved: Sequence[LabelledRow | None]) -> None:
-        """Learn how far predictions were from the labels that have come, for the intervals of the rows to come."""
+        """Learn the errors of predictions whose labels arrived, for later intervals."""
         if self.shape.classes or not any(row is not None for row in resolved):
             return
         outputs = np.asarray(mixed.resolved)  # waits for the mixture

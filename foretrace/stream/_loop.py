@@ -1,4 +1,4 @@
-"""The loop over the rows of a stream: learn, score, and do what is due at which row."""
+"""The loop over the rows of a stream: learn, score, and do the due work of each row."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ class StreamResult(NamedTuple):
     Args:
         run: run directory.
         position: position behind the last row.
-        scores: mean scores over all rows that have a label, those of the baselines among them.
+        scores: mean scores over all rows that have a label, the baselines' scores among them.
         stopped: whether it was asked to stop before the end of its rows.
         experts: score of each expert over the same rows: accuracy, or mean absolute error.
         weights: present weight of each expert.
@@ -65,7 +65,7 @@ class StreamResult(NamedTuple):
 
 
 class StreamLoop:
-    """The loop over the rows, and what is due at which row."""
+    """The loop over the rows, and the due work of each row."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class StreamLoop:
         self.failed: Exception | None = None
 
     def follow(self, stream: Rows, rows: int | None) -> StreamResult:
-        """Learn from the rows of a stream, or from the first `rows`; an error saves the state before it is raised."""
+        """Learn from a stream's rows, or the first `rows`; an error saves the state first."""
         if not self.is_resumed or self.pipe is not None:
             # The first rows of a pipe would be lost with a process that is killed. From here on,
             # the checkpoint of a resumed run does not know of all bytes that were taken out of its
@@ -175,7 +175,7 @@ class StreamLoop:
         )
 
     def _has_result(self) -> bool:
-        """Return whether the record ends with the result of this row, of a run that was finished before."""
+        """Return whether the record ends with this row's result, of a finished run."""
         last = self.log.last
         return last is not None and last["kind"] == "result" and last["step"] == self.position.row
 
@@ -243,7 +243,10 @@ class StreamLoop:
         mixed: Mixed,
         contexts: Sequence[Context],
     ) -> None:
-        """Write the predictions for rows; an error leaves the last checkpoint: it has no row without one."""
+        """Write the predictions for rows; after an error, the last checkpoint stays.
+
+        Each of its rows has a prediction.
+        """
         outputs = np.asarray(mixed.newest)  # waits for the mixture
         self.parts.end("mixture")
         try:
@@ -255,7 +258,7 @@ class StreamLoop:
         self.parts.end("predictions")
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> IntakeStep:
-        """Learn from rows; a row that is refused leaves everything as it was before them, to be saved."""
+        """Learn from rows; a refused row leaves everything as before them, to be saved."""
         before = json.dumps(self.intake.to_json()) if self.may_refuse else None
         try:
             return self.intake.learn(self.state, rows)
@@ -312,7 +315,7 @@ class StreamLoop:
             self._save()
 
     def _report(self) -> None:
-        """Write a line of metrics: scores since the line before, health of the network, speed and memory."""
+        """Write a line of metrics: new scores, the network's health, speed and memory."""
         scores = self.scores.window()
         now = time.monotonic()
         speed = (self.position.row - self.rows_at_last_log) / max(now - self.time_of_last_log, 1e-9)
@@ -391,7 +394,7 @@ class StreamLoop:
         self.saved_row, self.saved_at = self.position.row, time.monotonic()
 
     def _save_after_error(self) -> None:
-        """Save what was learned before an error, so that only the rows behind the last full chunk are read again."""
+        """Save before an error is raised, so that only rows of the last chunk are read again."""
         if self.behind_checkpoint:
             return
         for row, (mixed, resolved) in self.pending.take(all=True):

@@ -1,4 +1,4 @@
-"""What learns on a stream: its shape, the defaults that depend on it, the network and the mixture it belongs to."""
+"""The model of a stream: its shape, defaults, network and mixture."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ from foretrace.losses import softmax_cross_entropy, squared_error
 from foretrace.stream._model_config import ModelConfig
 
 MAX_EXACT_ELEMENTS, MAX_EXACT_BYTES = 2**20, 2**28
-"""Limits of the default credit through all layers: elements carried for one stream, and bytes for all streams."""
+"""Limits of default credit through all layers: elements of one stream, bytes of all."""
 
 
 def shape_of(
@@ -128,7 +128,7 @@ class _OfFirst:
 
 
 def _with_features(config: ModelConfig, shape: Shape) -> Network:
-    """Return a network whose last outputs are the features in front of its decoder: no error reaches these weights."""
+    """Return a network that also returns its decoder's inputs; no error reaches them."""
     network, count = _network(config, shape), shape.network_features
     weight = network.decoder.linear.weight.at[shape.network_outputs :].set(jnp.eye(count))
     return eqx.tree_at(lambda network: network.decoder.linear.weight, network, weight)

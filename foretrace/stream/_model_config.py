@@ -1,4 +1,4 @@
-"""The options of the network that learns from a stream; the docstring is the help of the command."""
+"""Options of a stream's model; the docstring is the help of the command."""
 
 import dataclasses
 import functools
@@ -67,41 +67,40 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: what learns: a mixture of cheap experts (auto); the same mixture without `events`,
+        size: kind of model: a mixture of cheap experts (auto); a faster one without `events`,
             `memory`, `reservoir` and `distant`, in chunks of 32 rows (fast); or a network beside
-            the baselines, by a preset of depth, model size and state size: tiny 1, 16, 16; small 2,
-            32, 32; medium 3, 64, 64; paper 4, 128, 64.
-        experts: experts of the mixture: last value, mean, season, majority (baselines); counts of
-            labels that followed the last ones (contexts, classes alone); least squares on the row,
-            on few or many earlier rows and labels (row, short, lags), on random features of these
-            (wide) and of the row (waves); nearest neighbours; stochastic gradient descent
-            (gradient); least squares on the last unusual rows, however long ago (events); modules
-            that learn what to remember (memory); modules that are not trained (reservoir); single
-            values of up to 1,000 rows ago (distant); the recurrent network, and least squares on
-            the row and the network's features (network). The baselines always take part. Default:
-            all but the network for auto, those before events for fast, the network for the other
-            sizes.
+            the baselines. The presets of depth, model size and state size are `1, 16, 16` (tiny),
+            `2, 32, 32` (small), `3, 64, 64` (medium) and `4, 128, 64` (paper).
+        experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
+            always used), and counts of labels that followed the last ones (contexts, classes
+            alone). Least squares: on the row, on few or many earlier rows and labels (row, short,
+            lags), on random features (wide, waves), and on the last unusual rows (events). Others:
+            nearest neighbours, gradient descent (gradient), trained modules (memory), untrained
+            ones (reservoir), single values of up to 1,000 rows ago (distant), the recurrent network
+            (network). Default: all but the network for auto, the ones before events for fast, the
+            network for other sizes.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time. Default: lru.
-        depth: number of recurrent layers. Default: that of the size.
-        model_size: number of features between the layers. Default: that of the size.
-        state_size: number of recurrent units in each layer. Default: that of the size; the number
-            of features for cells that put out their state, such as gru.
-        rule: learning rule, such as online, rtrl or "online(depth=2)", taken as it stands. In chunks,
-            hybrid sends errors back through time within the chunk; row by row it is the online
-            rule. Default: hybrid, with credit through all layers, which is the exact gradient, if
-            rows are learned one by one and the network is small (at most a million carried elements
-            for a stream, and 256 MiB for all); the run prints which.
-        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but was
-            seen to lose what it had learned after some thousand rows.
+        depth: number of recurrent layers. Default: the size's.
+        model_size: number of features between the layers. Default: the size's.
+        state_size: number of recurrent units in each layer. Default: the size's; the number of
+            features for cells that put out their state, such as gru.
+        rule: learning rule: which gradients are computed through time, such as online, rtrl or
+            "online(depth=2)". Row by row, hybrid is the online rule; in chunks, it sends errors back
+            through time within the chunk.
+            Default: hybrid, with credit through all layers, which is the exact gradient, if rows are
+            learned one by one and the network is small (at most a million carried elements for a
+            stream, and 256 MiB for all); the run prints which.
+        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but
+            lost accuracy after some thousand rows.
         clip: maximum norm of a gradient; None for no clipping.
         sensitivity_dtype: number format in which sensitivities are stored; bfloat16 halves their
             memory and rounds them at random. Default: the format of the network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained.
-            Default: yes if their errors are known through time (credit through all layers, or
-            hybrid and bptt in chunks, or uoro), else no, because training them on errors of the
-            present row alone was seen to undo what was learned.
+            Training them on errors of the present row alone loses accuracy in long runs. Default:
+            yes if their errors are known through time (credit through all layers, hybrid or bptt in
+            chunks, or uoro), else no.
         r_min: smallest modulus of the initial eigenvalues of the cell lru; closer to 1 remembers
             longer.
         r_max: largest modulus of the initial eigenvalues of the cell lru.
@@ -170,7 +169,7 @@ class ModelConfig:
             )
 
     def expert_names(self) -> tuple[str, ...]:
-        """Return the names of the experts that take part, in the order of `EXPERTS`; the baselines always do."""
+        """Return the names of the used experts in the order of `EXPERTS`, baselines always."""
         chosen = self.experts or OF_SIZE.get(self.size, ("network",))
         return tuple(name for name in EXPERTS if name in chosen or name == "baselines")
 
@@ -185,7 +184,7 @@ class ModelConfig:
         return tuple(name for name in self.expert_names() if name != "network")
 
     def known(self, **of_rows: Any) -> Known:
-        """Return what the conditions of options are about.
+        """Return the values that the conditions of options read.
 
         Args:
             **of_rows: fields of `Known` that the rows decide.

@@ -2,12 +2,12 @@
 
 | monitor | what | range, and why |
 |---|---|---|
-| `largest_modulus` | largest modulus of a diagonal cell's decays | 0.1 to 0.99999: less than a row, more than 10^5 |
+| `largest_modulus` | largest modulus of a diagonal cell's decays | 0.1 to 0.99999 |
 | `smallest_modulus` | smallest modulus of these | any: some modules may forget at once |
-| `sensitivity_norm` | norm of e, over all layers | up to 10^6: a change of 10^-6 would move states by more than 1 |
-| `update_ratio` | mean norm of an update over that of the parameters | 10^-8 (float32) to 10^-2 (new in 100 updates) |
-| `dead_units` | share of features to which a layer adds the same, whatever comes | up to 0.5: half the width is lost |
-| `recent_coverage` | share of the last `LABELS` labels in their intervals | at most ten standard errors too small |
+| `sensitivity_norm` | norm of e, over all layers | up to 10^6 |
+| `update_ratio` | mean norm of an update over the parameters' norm | 10^-8 to 10^-2 |
+| `dead_units` | share of features to which a layer adds a constant | up to 0.5 |
+| `recent_coverage` | share of the last `LABELS` labels in intervals | within ten errors |
 
 A unit is dead if what its block adds to it had a standard deviation below 10^-6 over the last
 `PROBE` inputs.
@@ -48,19 +48,20 @@ LABELS = 1000
 """Number of labels over which the recent coverage of intervals is measured."""
 
 _ERRORS = 10.0
-"""Standard errors, of as many independent labels, by which this coverage may be too small: errors of
-forecasts follow each other, so a few are common. Too large is no fault: around exact predictions,
-an interval holds every label.
+"""Standard errors, of independent labels, by which this coverage may be too small.
+
+Errors of forecasts follow each other, so a few are common. Too large is no fault: around exact
+predictions, an interval holds every label.
 """
 
 _DEAD = 1e-6
 
 _LEAST_RISE = 0.05
-"""Smallest rise of a score that can be a level lost: of the log loss, or of an error as a share of the last value's."""
+"""Smallest rise of a lost level: of the log loss, or relative to the last value's error."""
 
 
 class Monitors:
-    """The last inputs, which monitors have left their range, and whether a level of the scores was lost.
+    """Last inputs, monitors out of their range, and whether a level of scores was lost.
 
     >>> monitors = Monitors()
     >>> monitors.warnings({"dead_units": 0.75}), monitors.warnings({"dead_units": 0.8})
@@ -84,7 +85,7 @@ class Monitors:
         self.inputs.extend(x.tolist() for x in xs)
 
     def observe_scores(self, scores: dict[str, float]) -> None:
-        """Count the scores of a row: its coverage, and log loss, or error relative to that of the last known number."""
+        """Count a row's scores: coverage, and log loss or error relative to the last value's."""
         if "coverage" in scores:
             self.inside.append(float(scores["coverage"]))
         name, weight = (
@@ -103,7 +104,7 @@ class Monitors:
             )
 
     def recent_coverage(self) -> dict[str, float]:
-        """Return the share of the last labels in their intervals; nothing before there were `LABELS`."""
+        """Return the share of the last labels in their intervals, none before `LABELS`."""
         if len(self.inside) < LABELS:
             return {}
         return {"recent_coverage": round(math.fsum(self.inside) / LABELS, 6)}
@@ -130,7 +131,7 @@ class Monitors:
         return values
 
     def warnings(self, values: dict[str, float]) -> list[str]:
-        """Return a line for each monitor that has left its range since the last call, and for a lost level."""
+        """Return a line for each monitor that has newly left its range, and for a lost level."""
         ranges = self.ranges
         out = {
             name

@@ -1,4 +1,4 @@
-"""The next steps of a series, learned value by value: what the estimators of river and of sktime share."""
+"""The next steps of a series, learned value by value, for river and sktime."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ class NextSteps(OnlineEstimator):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size, model, features, member, members: those of `OnlineEstimator`.
+        size, model, features, member, members: as for `OnlineEstimator`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class NextSteps(OnlineEstimator):
 
     @locked
     def learn_one(self, y: float, x: Row | None = None) -> None:
-        """Learn the next value of the series (of the member that x names), with what else is known of its step.
+        """Learn the next value of the series (of x's member), with x known at its step.
 
         Raises:
             TypeError: x is no dictionary.
@@ -112,7 +112,7 @@ class NextSteps(OnlineEstimator):
     def forecast_interval(
         self, horizon: int, coverage: float = 0.9, *, member: Hashable | None = None
     ) -> list[tuple[float, float]]:
-        """Return for each of the next values the ends of an interval that holds it with this probability.
+        """Return the ends of an interval for each of the next values with this probability.
 
         The intervals are calibrated by the errors of the forecasts so far, of all members, for each
         step ahead.
@@ -138,7 +138,7 @@ class NextSteps(OnlineEstimator):
     def _newest_ahead(
         self, horizon: int, member: Hashable | None
     ) -> tuple[NumberTarget, np.ndarray, NumberContext] | None:
-        """Return target, outputs and context of the newest row of a member; None before anything was learned."""
+        """Return a member's newest target, outputs and context. None before any learning."""
         if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= self.horizon:
             raise ValueError(
                 f"forecast(horizon={horizon!r}): steps 1 to {self.horizon} are learned; choose a "

@@ -4,7 +4,7 @@ import time
 
 
 class Parts:
-    """Seconds spent in each part since the last report: one reading of the clock at the end of a part.
+    """Seconds in each part since the last report: one reading of the clock a part.
 
     >>> parts = Parts()
     >>> parts.end("reading")
@@ -17,7 +17,7 @@ class Parts:
         self._last = time.perf_counter()
 
     def end(self, part: str) -> None:
-        """Count the time since the last part ended as that of this one."""
+        """Count the time since the last part ended for this one."""
         now = time.perf_counter()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
         self._last = now

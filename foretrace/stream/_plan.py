@@ -26,11 +26,11 @@ MAX_INPUTS = 2**16
 """Maximum number of inputs for categories."""
 
 MAX_WAITING = 2**23
-"""Maximum number of numbers that forecasts hold while they wait for their labels; in a checkpoint, 160 MB."""
+"""Maximum number of waiting forecasts' numbers: 160 MB in a checkpoint."""
 
 
 class Plan(NamedTuple):
-    """What the first rows decided; a checkpoint holds it, so that it is decided only once.
+    """Decisions of the first rows, which a checkpoint holds, so that they are made only once.
 
     Args:
         columns: input columns and their kinds.
@@ -78,7 +78,7 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
 
     Args:
         config: configuration of the stream.
-        frame: frame of pandas whose rows are read. Default: the source that the configuration names.
+        frame: frame of pandas whose rows are read. Default: the configuration's source.
 
     Raises:
         SourceError: the format is not known.
@@ -112,11 +112,11 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
 
 
 class OtherColumnsError(SourceError):
-    """A source of other columns than those of the run: nothing of it may be kept."""
+    """A source of other columns than the run's: nothing of it may be kept."""
 
 
 def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
-    """Return rows again after a look at the first one: it must have the columns that the network has learned from.
+    """Return rows again after checking that the first one has the learned columns.
 
     Args:
         source: source of the rows.
@@ -238,7 +238,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
 
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:
-    """Check what the host keeps before it keeps it; the learners check what is on the device."""
+    """Check the sizes kept on the host before they are kept; the learners check the device's."""
     categorical = sum(column.kind in ("categorical", "undecided") for column in plan.columns)
     if categorical * config.categories > MAX_INPUTS:
         raise ValueError(

@@ -36,9 +36,9 @@ def predictions(
         run_dir: directory of a run of `foretrace stream`; its checkpoint stays as it is.
         source: path of a file, or "-" for standard input.
         format: format of the source; "auto" goes by its name.
-        delimiter: character between the fields of a CSV file. Default: that of the run.
-        encoding: encoding of the text. Default: that of the run.
-        bad_rows: fate of a row that cannot be read, as for `Source`. Default: that of the run.
+        delimiter: character between the fields of a CSV file. Default: the run's.
+        encoding: encoding of the text. Default: the run's.
+        bad_rows: fate of a row that cannot be read, as for `Source`. Default: the run's.
         rows: number of rows after which to stop.
 
     Raises:

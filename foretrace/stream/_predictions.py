@@ -34,7 +34,7 @@ class Table:
 
     Args:
         config: configuration of the stream.
-        target: what is predicted.
+        target: predicted quantity.
 
     `names` are the columns of a table of CSV, which has no `probabilities`.
 
@@ -54,8 +54,8 @@ class Table:
         self.names = ["row", *self._keys, *values]
         if twice := {one for one in self.names if self.names.count(one) > 1}:
             raise ValueError(
-                f"the table of predictions would have two columns {sorted(twice)[0]!r}: its columns "
-                f"are {', '.join(self.names)}; give this column of the source another name"
+                f"the table of predictions would have two columns {sorted(twice)[0]!r}: its "
+                f"columns are {', '.join(self.names)}; give this column of the source another name"
             )
 
     def row(
@@ -150,10 +150,9 @@ class Outlet:
 
     Args:
         config: configuration of the run.
-        target: what is predicted.
+        target: predicted quantity.
         also: function that is called with each row of the table.
-        mark: size and digest of the file at the checkpoint that the run goes on from; None for a new
-            run.
+        mark: size and digest of the file at the last checkpoint; None for a new run.
 
     Raises:
         FileExistsError: there is such a file, and the run is new.
@@ -190,7 +189,7 @@ class Outlet:
         return self._target not in (None, STDOUT)
 
     def open(self) -> None:
-        """Open the file; what a killed process wrote behind the checkpoint is cut off and written again."""
+        """Open the file, without the rows that a killed process wrote behind the checkpoint."""
         names = self._table.names
         if self._target == STDOUT:
             self._sinks.append(LineWriter(sys.stdout, names))
@@ -214,7 +213,7 @@ class Outlet:
             sink(found)
 
     def mark(self) -> FileMark | None:
-        """Return size and digest of the file, for a checkpoint; what was written is on the disk then."""
+        """Return size and digest of the file on the disk, for a checkpoint."""
         if self._file is None:
             return None
         self._file.sync()

@@ -27,7 +27,7 @@ def run(
     on_prediction: OnPrediction | None = None,
     **options: Any,
 ) -> StreamResult:
-    """Learn from a stream until it ends, as `foretrace stream` does: each row is predicted, scored, then learned.
+    """Learn from a stream to its end, as `foretrace stream`: predict, score, then learn.
 
     `foretrace report`, `predict`, `export` and `check` take the run directory of either.
 
@@ -86,8 +86,8 @@ def _config(source: Any, options: dict[str, Any]) -> StreamConfig:
             raise TypeError(f"{name}: there is no such option of a stream{hint}")
     if not isinstance(source, str | os.PathLike):
         raise TypeError(
-            f"a run learns from a StreamConfig, the path of a file or a frame of pandas, not from a "
-            f"{type(source).__name__}; a series becomes a frame by series.to_frame(), an array by "
-            "pd.DataFrame(array, columns=…)"
+            f"a run learns from a StreamConfig, the path of a file or a frame of pandas, not from "
+            f"a {type(source).__name__}; a series becomes a frame by series.to_frame(), an array "
+            "by pd.DataFrame(array, columns=…)"
         )
     return StreamConfig(os.fspath(source), **options)

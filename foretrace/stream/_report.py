@@ -1,4 +1,4 @@
-"""The final table of a run on a stream: its scores beside those of each expert and of the baselines."""
+"""Final table of a run on a stream: its scores, the experts' and the baselines'."""
 
 import os
 from pathlib import Path
@@ -94,7 +94,7 @@ def read(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, 
 
 
 def title(config: StreamConfig) -> str:
-    """Return what a run predicts, of which source."""
+    """Return the target and the source of a run."""
     what = "next character" if config.target is None else config.target
     ahead = f", next {config.horizon} rows" if config.horizon else ""
     late = f", labels {config.delay} rows late" if config.delay else ""
@@ -127,7 +127,7 @@ def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
 
 
 def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
-    """Return a sentence if the run is not clearly better than a baseline, and what to try; empty if it is."""
+    """Return advice if the run is not clearly better than a baseline, else an empty text."""
     names = record.get("not_better_than", [])
     if not names:
         return ""

@@ -12,8 +12,8 @@ drift detectors. They need river: `pip install 'foretrace[river]'`.
 `learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if
 this row came next, and changes nothing. The first row decides how many inputs there are; features
 that appear later take the room that is left (`features`), and a warning names the first one without
-room. A feature's first value decides whether it is a number, a date or a category. What is refused
-changes nothing, and threads may share a model.
+room. A feature's first value decides whether it is a number, a date or a category. Refused calls
+change nothing, and threads may share a model.
 """
 
 import math
@@ -44,7 +44,7 @@ except ImportError as error:
 
 
 class Classifier(OnlineEstimator, base.MiniBatchClassifier):
-    """Classifier that learns online and remembers what came before: a mixture of experts, or a recurrent network.
+    """Classifier that learns online and remembers earlier rows: experts, or a network.
 
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
@@ -174,7 +174,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
 
 
 class Regressor(OnlineEstimator, base.MiniBatchRegressor):
-    """Regressor that learns online and remembers what came before: a mixture of experts, or a recurrent network.
+    """Regressor that learns online and remembers earlier rows: experts, or a network.
 
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
@@ -245,7 +245,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
 
     @locked
     def predict_interval_one(self, x: Row, coverage: float = 0.9) -> tuple[float, float]:
-        """Return the ends of an interval that holds the target with this probability, if this row came next.
+        """Return the ends of an interval that holds the target with this probability.
 
         The intervals are calibrated by the errors of the predictions so far, without any assumption
         on the data.
@@ -303,7 +303,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
 
 
 class Forecaster(NextSteps, RiverForecaster):
-    """Forecaster of the next steps of a series, learned online: a mixture of experts, or a recurrent network.
+    """Forecaster of a series' next steps, learned online: experts, or a network.
 
     The last target is an input. `SktimeForecaster` learns a series at a time.
 

@@ -1,4 +1,4 @@
-"""A run of `foretrace stream`: rows in, scores and checkpoints out, resumable exactly, in constant memory."""
+"""A run of `foretrace stream`: rows in, scores and checkpoints out, exactly resumable."""
 
 import hashlib
 import os
@@ -39,7 +39,7 @@ def follow(
     on_prediction: OnPrediction | None = None,
     frame: Any = None,
 ) -> StreamResult:
-    """Learn from a stream until it ends, or until Ctrl-C or SIGTERM; the state is saved, and `resume` continues.
+    """Learn from a stream to its end, or to Ctrl-C or SIGTERM; `resume` continues.
 
     A resumed run on a file ends with the same state and record, bit for bit, as one that was never
     stopped; only times and memory in the record differ. On standard input it continues with the
@@ -53,7 +53,7 @@ def follow(
         tensorboard: whether the metrics are also written for TensorBoard.
         show_progress: whether rows, scores and speed are shown on standard error.
         on_prediction: function that is called with the prediction of each row.
-        frame: frame of pandas whose rows are read. Default: the source that the configuration names.
+        frame: frame of pandas whose rows are read. Default: the configuration's source.
 
     An error in the middle of the run, in the data or of learning, also saves the state before it is
     raised.
@@ -115,7 +115,7 @@ def _outlet(
     saved: dict[str, Any] | None,
     resume: bool,
 ) -> Outlet:
-    """Return where the predictions go; a run that was stopped before its first checkpoint has written no row."""
+    """Return the outlet of predictions; a run without a checkpoint has written no row."""
     mark = FileMark(0, hashlib.sha256().hexdigest()) if resume else None
     if saved is not None:
         mark = FileMark(*saved["predictions"]) if saved["predictions"] else mark
@@ -156,7 +156,7 @@ def _needed(config: StreamConfig, plan: Plan) -> list[str]:
 def _go_on(
     config: StreamConfig, source: Source, saved: dict[str, Any], stop: Stop
 ) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan of a checkpoint, the rows behind it, and what was lost of standard input."""
+    """Return the plan of a checkpoint, the rows behind it, and the lost part of standard input."""
     plan = Plan.from_json(saved["plan"])
     needed = _needed(config, plan)
     rows = source.rows(Position(*saved["position"]), plan.names)
@@ -173,12 +173,12 @@ def _go_on(
 
 
 def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
-    """Look at the first row of a pipe when it is asked for: no byte is taken before the checkpoint says so."""
+    """Look at a pipe's first row when needed: no byte is read before the checkpoint."""
     yield from check_columns(source, rows, needed)
 
 
 def _describe_model(intake: Intake) -> list[str]:
-    """Return what a run says of its experts and its network."""
+    """Return a run's report of its experts and its network."""
     config, shape, mixture = intake.config, intake.shape, intake.mixture
     experts = [name for name in config.expert_names() if name != "contexts" or shape.classes]
     lines = [f"experts: {', '.join(experts)}"]

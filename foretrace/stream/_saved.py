@@ -35,11 +35,11 @@ BESIDE: dict[str, Any] = {
     "refused": tuple[int, int],
     "seconds": float,
 }
-"""Types of what a checkpoint holds beside the state. Each part of an intake checks what it restores."""
+"""Types of a checkpoint's values beside the state; an intake's parts check theirs."""
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what `save_state` was given as `extra`, with the types of `BESIDE` and a plan within its limits.
+    """Return the `extra` of `save_state`, with the types of `BESIDE` and a valid plan.
 
     Raises:
         CheckpointError: as for `load`, or a value is missing or of another type.
@@ -71,7 +71,7 @@ def save_state(
 
 
 def read_saved(run: Run) -> dict[str, Any] | None:
-    """Return what a checkpoint holds beside the state; None if the run has not begun to learn.
+    """Return the values of a checkpoint beside the state; None if the run has not begun to learn.
 
     Raises:
         RunError: the checkpoint belongs to another run, or is lost.

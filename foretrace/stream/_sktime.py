@@ -1,4 +1,4 @@
-"""The forecaster as an estimator of sktime, which goes on learning: `ft.stream.SktimeForecaster`."""
+"""The forecaster as an estimator of sktime that goes on learning."""
 
 import warnings
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ except ImportError as error:
 
 
 class SktimeForecaster(BaseForecaster):
-    """Forecaster of sktime that learns value by value: a mixture of experts, or a recurrent network.
+    """Forecaster of sktime that learns value by value: experts, or a network.
 
     `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once: `update`
     passes over values up to the last one that was learned, so windows may overlap. Exogenous
-    variables X are learned with their row; those of the steps to come are not used. Several columns
-    of y, and hierarchical series, get a model each by sktime.
+    variables X are learned with their row; their future values are not used. Several columns of y,
+    and hierarchical series, get a model each by sktime.
 
     Args:
         horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`,
             which has to be given then.
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs for X. Default: what the first row needs, and room for later
-            features.
+        features: number of inputs for X. Default: as many as the first row needs, and room for
+            later features.
 
     Raises:
         ValueError: an option is out of range; or, by `fit` and `update`, the index of y repeats.

@@ -1,4 +1,4 @@
-"""The first rows of a stream, which decide what its columns hold, and what is said while they are awaited."""
+"""The first rows of a stream, which decide its columns, and the notice meanwhile."""
 
 import time
 from itertools import islice
@@ -45,7 +45,7 @@ def first_rows(
 
 
 class _Notice:
-    """One line that says what a run waits for; a call returns the seconds until it is due, None afterwards."""
+    """One line about the awaited rows; a call returns the seconds until it is due, or None."""
 
     def __init__(self, count: int, found: list[tuple[Row, Position]], name: str, show: ProgressBar):
         self._count, self._found, self._name, self._show = count, found, name, show

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class ListOps(AbstractStoredTask):
-    """ListOps, regenerated with the specification of the Long Range Arena: not the released rows, the same law.
+    """ListOps, generated as the Long Range Arena specifies: the same law, not the released rows.
 
     Ten classes, and 20 inputs as in the paper's network, of which the 15 symbols use the first.
     Rows are drawn once and kept in the cache. The held-out rows come first, so that they are the

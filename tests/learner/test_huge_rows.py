@@ -19,7 +19,7 @@ W = np.array([1.0, -2.0, 0.5])
 
 @cache
 def learned(dtype, streams):
-    """Return the function that learns rows one after the other; one that gives no number is refused."""
+    """Return the function that learns rows one by one and refuses one without a number."""
     head = ft.heads.least_squares(forget=FORGET)
 
     def one(state, row):

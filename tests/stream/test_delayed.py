@@ -1,4 +1,4 @@
-"""Estimators whose labels come late: each row is seen when it comes, and its label is learned with its own memory."""
+"""Estimators with late labels: each row is learned later with its own memory."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Predictions that leave a run while it learns: every row once, in order, whatever is killed when."""
+"""Predictions that leave a run while it learns: every row once, in order, after any kill."""
 
 import csv
 import dataclasses
@@ -127,7 +127,7 @@ def test_the_forecast_of_each_member_is_that_of_its_last_row(tmp_path):
 
 
 def kill_while_writing(config, folder, at, **options):
-    """Follow a stream, and be killed in the middle of the write `at` of a prediction, counted from 0."""
+    """Follow a stream, and be killed within the write `at` of a prediction, counted from 0."""
     write, count = AppendedFile.write, iter(range(10**6))
 
     def write_or_die(self, text):
@@ -251,7 +251,7 @@ def test_predictions_of_more_rows_are_the_same_table(tmp_path, capsys):
 @pytest.mark.program
 @pytest.mark.timeout(1800)
 def test_after_20_kills_at_random_moments_each_row_is_there_once(tmp_path):
-    """Kill -9 when a random number of further bytes has been written, 20 times; then go on to the end."""
+    """Kill -9 after a random number of further bytes, 20 times; then go on to the end."""
     rows, kills, draw = 8000, 20, np.random.default_rng(0)
     write_source(tmp_path / "a.csv", rows)
     environment = os.environ | {"XLA_FLAGS": FLAGS}

@@ -178,7 +178,7 @@ def test_wrong_settings_are_refused(settings):
 
 
 def test_the_reference_rows():
-    """Ten rows of the Long Range Arena: a tree is nested to the left, and parentheses say nothing."""
+    """Ten rows of the Long Range Arena: a tree is nested to the left, without parentheses."""
     path = Path(real_data("listops")) / "listops" / "sample_lra_format.tsv"
     rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
     for tree, label in rows:
