@@ -220,8 +220,8 @@ def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
     return tyro.cli(
         Command,
         prog="foretrace",
-        description="Recurrent networks that learn long-range dependencies online. `foretrace "
-        "--version` says which.",
+        description="Recurrent networks that learn long-range dependencies online. `--version` "
+        "prints the version.",
         args=arguments,
         config=(tyro.conf.CascadeSubcommandArgs,),
         default=tyro.MISSING_NONPROP if default is None else default,

@@ -86,7 +86,7 @@ class RL:
     """Let an agent with memory learn from one stream, without replay; two minutes by default.
 
     The agent learns at every step of its environment, by traces of gradients in time and in value.
-    `foretrace sweep rl` compares rules, seeds and other options.
+    Compare rules, seeds and other options with `foretrace sweep rl`.
 
     Args:
         task: environment to act in.
@@ -112,7 +112,7 @@ class Stream:
     the next row of a pipe.
 
     Args:
-        config: configuration of the stream and of what learns from it.
+        config: configuration of the stream and of its model.
         run_dir: folder for the records of the run. Default: runs/stream-<time>.
         resume: go on with the run in a folder, --resume PATH, with its options.
         rows: number of rows after which to stop. Default: none, the stream decides.

@@ -64,7 +64,7 @@ class Metric(NamedTuple):
 
 
 class Monitor(NamedTuple):
-    """What is measured once, at the end of a block.
+    """Measurement made once, at the end of a block.
 
     Args:
         name: name in the record.
@@ -135,7 +135,7 @@ def counted(tally: Tally, now: Moment) -> Tally:
 
 
 def ended(tally: Tally, block: Block) -> Tally:
-    """Return the sums of a block, and what is measured at its end."""
+    """Return the sums of a block, and the measurements at its end."""
     return tally | {m.name: m.of(block).astype(tally["steps"].dtype) for m in MONITORS}
 
 

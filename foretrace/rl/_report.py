@@ -111,7 +111,7 @@ def _cost(config: RLConfig) -> str:
 
 
 def _watched(line: dict[str, Any]) -> str:
-    """Say what was watched in the last block of steps."""
+    """Report the monitors of the last block of steps."""
     told = [name for name in TITLES if name in line and name not in ("return", "reward", "error")]
     return "At the end: " + ", ".join(f"{TITLES[name]} {line[name]:.4g}" for name in told) + "."
 

@@ -34,7 +34,7 @@ class IntakeStep(NamedTuple):
         mixed: predictions and measures.
         resolved: for each of the rows, the row whose label has come with it; None if there is none.
         inputs: inputs of the rows that came.
-        contexts: what was known of the target when each of them was predicted.
+        contexts: knowledge of the target when each of them was predicted.
     """
 
     state: State

@@ -43,7 +43,7 @@ def predictions(
 
     Raises:
         ValueError: `rows` is negative.
-        RunError: there is no run, it has no checkpoint, or that of another run.
+        RunError: there is no run, it has no checkpoint, or another run's.
         CheckpointError: the checkpoint is damaged.
         SourceError: the source cannot be read, or has other columns than the run.
     """

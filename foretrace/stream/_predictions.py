@@ -29,8 +29,8 @@ class Table:
 
     A row has the number of the stream's row, its member and key if columns name them, and the
     prediction, which was made before the row's label was known. A number comes with the ends of its
-    interval, a class with its probability and, under `probabilities`, those of all classes. With a
-    horizon, the predictions are those of the rows behind it.
+    interval, a class with its probability and, under `probabilities`, all classes' probabilities.
+    With a horizon, the predictions belong to the rows behind it.
 
     Args:
         config: configuration of the stream.
@@ -67,7 +67,7 @@ class Table:
             number: number of the row in the stream, from 1.
             row: the row.
             output: output for it.
-            context: what was known of the target then.
+            context: knowledge of the target then.
         """
         target = self._target
         found = target.describe(output, context)
@@ -207,7 +207,7 @@ class Outlet:
     def __call__(
         self, number: int, row: Mapping[str, Any], output: np.ndarray, context: Context
     ) -> None:
-        """Write the prediction for a row; the arguments are those of `Table.row`."""
+        """Write the prediction for a row; the arguments are as for `Table.row`."""
         found = self._table.row(number, row, output, context)
         for sink in self._sinks:
             sink(found)

@@ -50,8 +50,8 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
-            room is left out, and a warning says so. Default: what the first row needs, and room for
-            later features, at least 64 in all.
+            room is left out, and a warning says so. Default: as many as the first row needs, and
+            room for later features, at least 64 in all.
         classes: maximum number of classes. A warning names the first label without room. Default:
             16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
             that is more.
@@ -180,8 +180,8 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
-            room is left out, and a warning says so. Default: what the first row needs, and room for
-            later features, at least 64 in all.
+            room is left out, and a warning says so. Default: as many as the first row needs, and
+            room for later features, at least 64 in all.
         previous: whether the last known target is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one
@@ -312,8 +312,8 @@ class Forecaster(NextSteps, RiverForecaster):
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
-            room is left out, and a warning says so. Default: what the first row needs, and room for
-            later features, at least 64 in all.
+            room is left out, and a warning says so. Default: as many as the first row needs, and
+            room for later features, at least 64 in all.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.
