@@ -47,7 +47,7 @@ class SoftmaxCrossEntropy:
         is_class = (y >= 0) & (y < logits.shape[-1])
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(is_class, y, 0))
         counts = jnp.ones_like(is_class) if self.ignore_label is None else y != self.ignore_label
-        # A product, for the gradient becomes NaN as well; Optax takes a negative label for one
+        # A product, because the gradient also becomes NaN; Optax takes a negative label for one
         # counted from the end.
         losses = losses * jnp.where(is_class | ~counts, 1.0, jnp.nan).astype(losses.dtype)
         if self.ignore_label is None:
@@ -69,7 +69,7 @@ class SoftmaxCrossEntropy:
         ys = np.asarray(ys)
         outputs = int(np.prod(ys.shape[1:]))
         if not np.issubdtype(ys.dtype, np.integer) or not outputs or output_size % outputs:
-            return  # the loss itself says what is wrong
+            return  # the loss itself reports it
         classes = output_size // outputs
         wrong = ys[(ys < 0) | (ys >= classes)]
         wrong = wrong if self.ignore_label is None else wrong[wrong != self.ignore_label]

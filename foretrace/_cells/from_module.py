@@ -235,8 +235,7 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
     state, x = _state_and_input(cell)
 
     def draw(leaf: Any) -> Array:
-        # Small values, whatever the fan-in: a saturated tanh would have a derivative of exactly
-        # zero.
+        # Small values for any fan-in: a saturated tanh would have a derivative of exactly zero.
         return jnp.asarray(
             random.normal(size=(3, *leaf.shape)) / max((1, *leaf.shape)) ** 0.5, leaf.dtype
         )

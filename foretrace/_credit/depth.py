@@ -258,8 +258,7 @@ def _last_state(
     Where modules see only themselves, without what goes through the state that the chunk began with
     (see `_state_jacobian_diagonal`).
     """
-    # A dense layer mixes its modules, so what came before must pass through the same product as the
-    # rest.
+    # A dense layer mixes its modules, so the past must pass through the same product as the rest.
     attached = opened if is_full(groups[m].block.cell, passage.rule) else range(0)
     mixed = [*groups[: opened.start], *parameters, *groups[opened.stop :]]
     _, z = _inputs(mixed, opened, m, passage)

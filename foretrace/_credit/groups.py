@@ -128,7 +128,7 @@ def init_deep_sensitivity(
 
         return tuple(jax.tree.map(like, state) for _ in range(pairs))
 
-    # Recurrence j + k and group j: D - k pairs of lag k, of which those of the first groups are
+    # Recurrence j + k and group j: D - k pairs of lag k, of which the first groups' pairs are
     # carried.
     credited = num_credited_groups(groups, rule)
     lags = range(1, min(credit.depth, depth - 1) + 1 if credited > 1 else 1)
@@ -154,7 +154,7 @@ def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None)
     if modules is None:
         return attach(h, e, theta)
     some = row(h, modules.chosen)
-    # Only what is attached here is weighted, and not what the state holds already.
+    # Only parts attached here are weighted, not parts that the state holds already.
     attached = attach(lax.stop_gradient(some), e, theta)
     weighted = jax.tree.map(lambda leaf: leaf * modules.weight.astype(leaf.dtype), attached)
     return jax.tree.map(

@@ -84,7 +84,7 @@ def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences:
         rule: learning rule.
         whole_sequences: whether each call is a sequence of its own, so that nothing is carried.
     """
-    # Sampled modules thin out what is carried over from before the chunk.
+    # Sampled modules thin out the carry from before the chunk.
     if whole_sequences and isinstance(rule.credit, Depth) and rule.samples:
         raise ValueError(
             f"under {rule} on whole sequences nothing is carried, so no modules can be sampled; "

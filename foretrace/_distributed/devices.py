@@ -123,7 +123,7 @@ class Devices:
         if is_key(leaf):
             data = self._copy_to_all(jax.random.key_data(leaf))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
-        # Through the host: a device of this process cannot write to those of another.
+        # Through the host: a device of this process cannot write to another process's device.
         return jax.device_put(np.asarray(leaf), self._same)
 
 

@@ -191,8 +191,8 @@ def evaluate(
         return_carry and carry is not None and advances_in_place(network, rule, data.xs.shape[-2])
     )
 
-    # Plain autodiff of the chunk's loss: the rule has closed what it does not differentiate, and
-    # the past is attached.
+    # Plain autodiff of the chunk's loss: the rule has stopped the other gradients, and the past is
+    # attached.
     def total(network: AbstractNetwork) -> tuple[Array, tuple[Array, Carry | None]]:
         if segment is not None and segment < data.xs.shape[-2]:
             return segmented_loss(network, data, rule=rule, loss=loss, segment=segment)
@@ -259,7 +259,7 @@ def advance_late(
 def _true_after(tree: PyTree[Array]) -> Bool[Array, ""]:
     """Return True, computed from all leaves of a tree in a way that XLA does not see through."""
     total = sum(jnp.sum(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(tree))
-    # The sign of whatever the sum is, moved out at the right.
+    # The sign of the sum, moved out at the right.
     sign = lax.shift_right_logical(lax.bitcast_convert_type(total, jnp.uint32), jnp.uint32(31))
     return lax.shift_right_logical(sign, jnp.uint32(1)) == 0
 
@@ -337,8 +337,7 @@ def segmented_loss(
         assert after is not None
         return after.h, (value, swapped(outputs))
 
-    # Equal parts in a scan, so that one program does for all; what is left over is a part of its
-    # own.
+    # Equal parts in a scan, so that one program does for all; the remainder is a part of its own.
     count = length // segment
     split = jax.tree.map(
         lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time

@@ -156,7 +156,7 @@ def _of(equation: Any) -> int:
             (8 if is_complex else 2) * out.size * math.prod(read.shape[axis] for axis in contracted)
         )
     size = out.size
-    if name.startswith("scatter"):  # what is added
+    if name.startswith("scatter"):  # the added part
         size = equation.invars[2].aval.size
     elif name.startswith("reduce_"):
         size = read.size

@@ -55,7 +55,7 @@ def _untrained_of(cell: AbstractCell, rule: LearningRule, place: str) -> list[st
 
         return jax.grad(project)(cell)
 
-    # The gradient is linear in the errors: what does not depend on them is zero for all of them.
+    # The gradient is linear in the errors: a gradient that does not depend on them is zero.
     reached = depends_on_arguments(gradient, errors)
     paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
     return [

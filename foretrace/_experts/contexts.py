@@ -77,8 +77,7 @@ class Contexts(AbstractExpert):
     ) -> tuple[Array, Array]:
         """Return the state after a label."""
         counts, table = state
-        # All that was read of the table stands before what is written: the compiler then writes in
-        # place.
+        # All reads of the table stand before the writes: the compiler then writes in place.
         known = known & jnp.isfinite(predicted).all()
         counts = counted(counts, label * known.astype(counts.dtype))
         if self.orders:

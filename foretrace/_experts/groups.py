@@ -48,7 +48,7 @@ def experts_of(
     groups["events"] = (OfEvents(of_events),)
     groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)
     if 1 < shape.size(0) < sizes["short"]:
-        # Where what came before does not matter, it only hides which rows are alike.
+        # Where the past does not matter, it only hides which rows are alike.
         groups["neighbours"] += (neighbours("row neighbours", shape.size(0), outputs),)
     if shape.network_features:
         groups["network"] = (squares("network_features", sizes["network"], outputs),)

@@ -414,7 +414,7 @@ class Mixture:
         each_stream = (state.pasts, state.carries, state.late_carries, state.rings, state.turns)
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
-            # One slot more than there are members: that of missing rows.
+            # One slot more than there are members, for missing rows.
             each = of_members / (self.shape.slots + 1)
             room = int((MAX_BYTES - size + of_members) / each) - 1
             raise ValueError(

@@ -80,8 +80,7 @@ class AbstractNeighbours(AbstractExpert):
         known: Bool[Array, ""],
     ) -> Neighbourhood:
         """Return the state after a label: the row takes the place of the oldest one."""
-        # All that was read of the rows stands before what is written: the compiler then writes in
-        # place.
+        # All reads of the rows stand before the writes: the compiler then writes in place.
         known = known & jnp.isfinite(predicted).all()
         q, at = features.short[: self.size].astype(jnp.float32), state.place
         return Neighbourhood(

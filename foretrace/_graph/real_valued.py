@@ -45,7 +45,7 @@ def real_valued(
             sampling.
     """
     closed = jax.make_jaxpr(function)(*shapes)
-    # What no output needs, such as the PRNG key that moves on, must not be asked for.
+    # Values that no output needs, such as the next PRNG key, must not be asked for.
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )

@@ -297,8 +297,7 @@ class Learner:
             TypeError, ValueError: as in `gradient`, or the state of another learner.
         """
         check_call(self, state, x, None, None, reset)
-        # What does not change is no result of the program: it would be copied, which takes as long
-        # as a row does.
+        # Unchanged parts are no results of the program: copying them takes as long as a row.
         outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
         return outputs, state._replace(**changed)
 
@@ -316,7 +315,7 @@ class Learner:
         """
         if self.whole_sequences:
             return None
-        # 1 is for the dropout masks, 2 for what the rule samples.
+        # 1 is for the dropout masks, 2 for the rule's samples.
         return self.init_carry(
             network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None
         )
@@ -378,7 +377,7 @@ class Learner:
             advance=not late,
         )
         gradient_norm, carry = norm(found.grads), self._rounded(found.carry, self.batch_size)
-        # Masked steps leave no trace in loss and gradient, so what is carried is asked as well.
+        # Masked steps leave no trace in loss and gradient, so the carry is also checked.
         accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm) & is_finite(carry)
         grads = (
             found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
@@ -399,8 +398,8 @@ class Learner:
                 state.network, state.carry, data, rule=self.rule, accepted=accepted
             )
             accepted &= fine
-            # Chosen already, in place: to choose once more would keep a copy of what was
-            # overwritten.
+            # Chosen already, in place: to choose once more would keep a copy of the overwritten
+            # part.
             after, before = (
                 s._replace(carry=s.carry._replace(e=e))
                 for s in (after, before)
@@ -416,7 +415,7 @@ class Learner:
         self, state: LearnerState, grads: Any, loss: Array, steps: int
     ) -> tuple[Any, optax.OptState, Array]:
         """Return network, optimiser state and norm of the update."""
-        # Of a sequence the loss is not kept, and that of its last chunk does not belong to the
+        # The loss of a sequence is not kept, and its last chunk's loss does not belong to the
         # gradient.
         known = {} if self.accumulate else {"value": loss}
         optimizer = (

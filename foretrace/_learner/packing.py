@@ -134,7 +134,7 @@ def _part(vector: Array, first: int, end: int, shape: tuple[int, ...]) -> Array:
 
 
 def _copied(array: np.ndarray) -> Array:
-    # A program may be given the memory of either side, so they share none; float64 stays what it is
-    # in any mode.
+    # A program may be given the memory of either side, so they share none; float64 stays float64 in
+    # any mode.
     with jax.enable_x64(True):
         return jnp.array(array)

@@ -266,8 +266,8 @@ class RowStep:
                 targets = measurement.centred(y, predictions)
             return predictions, lax.stop_gradient(Passed(f, predictions, targets, outputs, after))
 
-        # The rule has closed what is not differentiated, and the past is attached: autodiff of
-        # this row, with a cotangent for each output, is the Jacobian through all that came before.
+        # The rule has stopped the other gradients, and the past is attached: autodiff of this row,
+        # with a cotangent for each output, is the Jacobian through all earlier rows.
         predictions, pull, passed = jax.vjp(predict, network, has_aux=True)
         (jacobian,) = jax.vmap(pull)(jnp.eye(self.output_size, dtype=predictions.dtype))
         return jacobian, passed
@@ -285,7 +285,7 @@ class RowStep:
         sharpness = self.head.sharpness
 
         def loss(scores: Array) -> Array:
-            # Not a product: what does not count has no derivative either.
+            # Not a product: rows that do not count have no derivative either.
             seen = jnp.where((row.weight > 0)[:, None], scores, lax.stop_gradient(scores))
             return self._loss(self.measurement.outputs(seen, sharpness), row)
 

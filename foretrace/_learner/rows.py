@@ -69,7 +69,7 @@ def learn_rows(step: RowStep, state: LearnerState, data: Data) -> tuple[LearnerS
     after, seen = step.learn(before, data)
     moved = jax.tree.map(jnp.subtract, after.network, before.network)
     gradient_norm, update_norm = norm(seen.gradient), norm(moved)
-    # What an Optax optimiser keeps may be infinite, such as the best loss so far; its update may
+    # The state of an Optax optimiser may be infinite, such as the best loss so far; its update may
     # not.
     covariances = after.opt_state if isinstance(after.opt_state, KalmanState) else None
     kept = (after.carry, covariances, after.head, after.errors)

@@ -32,7 +32,7 @@ def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | No
     """
     if not rule.carried:
         return None
-    # A full sensitivity has an axis for the module whose state it is, in front of that of the
+    # A full sensitivity has an axis for the state's module, in front of the axis of the
     # coefficient's module.
     theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
 

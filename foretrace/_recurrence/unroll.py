@@ -68,7 +68,7 @@ def states(
         known: states, if they were computed before: then only their derivative is built.
     """
     theta = _open(theta, rule)
-    # What the layers below did at earlier steps is a constant, unless the rule goes through inputs.
+    # Earlier steps of the layers below are constants, unless the rule goes through inputs.
     xs = xs if rule.inputs else lax.stop_gradient(xs)
     if not rule.own:
         # No derivative passes from step to step, so all steps are differentiated at once.
@@ -89,8 +89,8 @@ def _run(
     if isinstance(cell, AbstractDiagonalCell):
         return _scan_diagonal(cell, theta, h, xs, reset, known)
     hs = step_scan(cell, theta, h, xs, reset) if known is None else lax.stop_gradient(known)
-    # Each step by itself holds every derivative but that of the state before it, which is added as
-    # a whole.
+    # Each single step has every derivative but the one by the state before it, which is added as a
+    # whole.
     drives = straight_through(hs, each_step(cell, theta, hs, h, xs, reset))
     return error_through_steps(cell, theta, h, past(cell, hs, h, reset), xs, drives, rule, reset)
 

@@ -219,7 +219,7 @@ class DelayedLabels:
             self.recent.append(self.target.learn(self.pending_labels.popleft()))
             self.last = self.target.last
             self.num_labels += 1
-            # The h targets of the first row are those of the rows behind it: its own is not among
+            # The h targets of the first row belong to the rows behind it: its own is not among
             # them.
             if self.num_labels > self.horizon:
                 self._resolve()

@@ -47,15 +47,13 @@ class Pipe:
         self.is_compressed = False
         # offset of the first byte that comes from another pipe, which may begin with a header
         self.seam = 0
-        self._is_torn = (
-            False  # whether what is held ends in the middle of a row whose begin is lost
-        )
+        self._is_torn = False  # whether the buffer ends in the middle of a row whose begin is lost
         self._held = bytearray()
-        self._start = 0  # offset of the first byte that is held
+        self._start = 0  # offset of the first byte in the buffer
         self._at = 0  # place among them of the next byte to be read
         self._gaps: deque[_Gap] = (
             deque()
-        )  # what was dropped behind `_start`, in order, neighbours as one
+        )  # dropped bytes behind `_start`, in order, neighbours as one
         self._dropped = 0  # number of bytes of all gaps
         self._bad_before: list[
             list[int]

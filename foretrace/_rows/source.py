@@ -142,7 +142,7 @@ class Source:
                     return  # a pipe that was at its end before
                 raise SourceError(f"{self.name} is empty; the first line must name the columns")
             if self.path == STDIN and known and tuple(first) != known:
-                # A pipe that goes on without its header: what came first is a row.
+                # A pipe that goes on without its header: its first line is a row.
                 columns = known
                 pending.append(first)
             else:

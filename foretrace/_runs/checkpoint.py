@@ -152,7 +152,7 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
             raise _differs(path, name, array, leaf)
         if array.shape != leaf.shape:
             raise _differs(path, name, array, leaf)
-        with jax.enable_x64(True):  # parts of a state may be in float64 whatever the mode is
+        with jax.enable_x64(True):  # parts of a state may be in float64 in any mode
             leaves.append(jnp.asarray(array))
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 

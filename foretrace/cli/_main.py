@@ -209,7 +209,7 @@ def _spelled_out(arguments: list[str]) -> list[str]:
 
 def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
     if arguments and arguments[0] in COMMANDS:
-        # By itself, so that a wrong option is compared with those of this command alone.
+        # Alone, so that a wrong option is compared with this command's options only.
         return tyro.cli(
             COMMANDS[arguments[0]],
             prog=f"foretrace {arguments[0]}",

@@ -66,7 +66,7 @@ def _align(command: Align) -> int:
     chunk = None if command.network.cumulative_mean else command.chunk
     config = _pinned(Config(task=command.data, chunk=chunk, **settings))
     with warnings.catch_warnings():
-        # What a rule leaves untrained is in the table.
+        # Parameters that a rule leaves untrained are in the table.
         warnings.simplefilter("ignore", UntrainedParameters)
         if command.checkpoint is None:
             network = experiment.build(config).learner.network

@@ -41,8 +41,7 @@ def build(
     """
     _check(config, scheduled=optimizer is None)
     task, chunked = config.task, config.chunk is not None
-    # Says what is wrong with the sizes before anything is written. A task may read and decode its
-    # data here.
+    # Reports wrong sizes before anything is written. A task may read and decode its data here.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     learner = Learner(
         config.network.drawn(task.input_size, task.output_size, jax.random.key(config.seed)),

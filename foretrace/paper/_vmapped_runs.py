@@ -171,8 +171,7 @@ class _Programs:
     ) -> tuple[RunBatchState, dict[str, Array]]:
         network = state.learner.network
         scores = evaluate(self.config, self.task, network, batches, seed=seed)
-        # What a sequence is classified as is all that counts; recalled bits saturate, their loss
-        # does not.
+        # Only the class of a sequence counts; recalled bits saturate, their loss does not.
         score = scores.accuracy if self.task.labels == "sequence" else -scores.loss
         better = score > state.score
         keep = partial(jnp.where, better)

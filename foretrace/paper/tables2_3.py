@@ -120,7 +120,7 @@ def table2(scale: Scale, settings: Settings = "runs") -> Experiment:
     for depth, groups, who in (*((depth, 0, "") for depth in range(1, layers)), *lowest):
         deeper = dataclasses.replace(plain, rule=f"online(depth={depth}, groups={groups})")
         entries.append(Entry(f"online, credit depth {depth}{who}", "sCIFAR", deeper, None, rates))
-    # The table on the copy task has the same: what a stream can afford.
+    # The table on the copy task has the same, which a stream can afford.
     few = dataclasses.replace(
         plain, rule="online(depth=2, groups=1, modules=8)", chunk=4 if scale == "smoke" else 16
     )

@@ -74,8 +74,8 @@ def play(
         )
         total, length = now.total + after.reward, now.length + 1
         done = after.terminated | after.truncated
-        # Beyond the last place nothing is written: what a finished environment goes on to do is
-        # left out.
+        # Beyond the last place nothing is written: further steps of a finished environment are left
+        # out.
         place = (jnp.arange(streams), jnp.where(done & (now.ended < wanted), now.ended, most))
         counts = now.ended < wanted
         fine = jnp.isfinite(after.reward) & jnp.isfinite(output).all(-1)

@@ -54,7 +54,7 @@ class Moments(NamedTuple):
         rows, away = self.rows + new, mean - self.mean
         added = ((more - mean) ** 2).sum(0) + away**2 * (self.rows * new / rows)
         kept = jnp.minimum(rows, MOST_ROWS)
-        # In one sum, so that squares far larger than what is added are rounded once.
+        # In one sum, so that squares far larger than the addend are rounded once.
         squares = self.squares + (added - (self.squares + added) * ((rows - kept) / rows))
         return Moments(kept, self.mean + away * (new / rows), squares)
 

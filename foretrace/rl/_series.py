@@ -124,7 +124,7 @@ class Series(Task):
         Raises:
             ValueError: as `table`.
         """
-        self.table  # noqa: B018 - says what is wrong with the file
+        self.table  # noqa: B018 - reports faults of the file
         path = Path(self.path).expanduser().resolve()
         return dataclasses.replace(self, path=str(path), digest=self.digest or sha256(path))
 

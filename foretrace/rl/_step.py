@@ -262,7 +262,7 @@ class LearningStep:
     ) -> Network:
         """Return the decayed trace with one more gradient of each stream."""
         keep = outcome.discount * self.trace_decay
-        # Where an error is missing, later ones say nothing of what came before it.
+        # Where an error is missing, later ones say nothing of earlier steps.
         ended = outcome.done | ~outcome.known
         keep = jnp.where(ended | self._each(self.method.cuts_trace)(output, noise), 0.0, keep)
         return jax.tree.map(lambda z, g: _along(keep, z) * z + g, trace, grads)

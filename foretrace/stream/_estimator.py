@@ -311,7 +311,7 @@ class OnlineEstimator:
 
     @locked
     def __getstate__(self) -> dict[str, Any]:
-        # A copy: what is pickled later must not change meanwhile in another thread.
+        # A copy: the pickled object must not change meanwhile in another thread.
         state = copy.deepcopy(
             {name: value for name, value in self.__dict__.items() if name != "_state"}
         )

@@ -132,7 +132,7 @@ class StreamLoop:
         try:
             return self._follow(stream, rows)
         except OtherColumnsError:
-            raise  # what was read of another pipe must not be handed on
+            raise  # bytes of another pipe must not be handed on
         except Exception:
             self._save_after_error()
             raise
@@ -151,7 +151,7 @@ class StreamLoop:
                 chunk = []
             chunk.append(item)
             if position.is_torn:
-                break  # the file may grow meanwhile: what comes then is the rest of this line
+                break  # the file may grow meanwhile: the next bytes are the rest of this line
             if len(chunk) == self.intake.size:
                 self._learn(chunk)
                 chunk = []

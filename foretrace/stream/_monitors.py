@@ -176,7 +176,7 @@ def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[s
     }
     if isinstance(network.blocks.cell, AbstractDiagonalCell):
         decays = jax.vmap(lambda block: block.cell.coefficients().recurrent)(network.blocks)
-        # A coefficient for each module of each layer; what has more axes is no decay.
+        # A coefficient for each module of each layer; with more axes it is no decay.
         moduli = [jnp.abs(leaf).ravel() for leaf in jax.tree.leaves(decays) if leaf.ndim == 2]
         if moduli:
             modulus = jnp.concatenate(moduli)

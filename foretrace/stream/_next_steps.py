@@ -49,7 +49,7 @@ class NextSteps(OnlineEstimator):
 
     def _forget(self) -> None:
         super()._forget()
-        # With what was known then: rows of other members move the mean and the scale on.
+        # With the knowledge of that time: rows of other members move the mean and the scale on.
         self._newest: dict[Hashable, tuple[np.ndarray, Context]] = {}
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:

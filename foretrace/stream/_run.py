@@ -72,7 +72,7 @@ def follow(
         plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
         outlet = _outlet(config, intake, on_prediction, saved, resume)
-        _ = intake.mixture  # says what is wrong with the settings before anything is written
+        _ = intake.mixture  # reports wrong settings before anything is written
         at = (
             Saved()
             if saved is None

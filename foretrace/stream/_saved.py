@@ -103,5 +103,5 @@ def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
 
 def copy_state(state: S) -> S:
     """Return a copy that may be donated to a step."""
-    with jax.enable_x64(True):  # parts of a state are in float64 whatever the mode is
+    with jax.enable_x64(True):  # parts of a state are in float64 in any mode
         return jax.tree.map(jnp.copy, state)

@@ -63,7 +63,7 @@ class SktimeForecaster(BaseForecaster):
         "capability:pred_int:insample": False,
         "capability:update": True,
     }
-    _config = {"remember_data": False}  # what was learned is in the model: memory does not grow
+    _config = {"remember_data": False}  # the learned state is in the model: memory does not grow
 
     def __init__(
         self,
@@ -114,9 +114,7 @@ class SktimeForecaster(BaseForecaster):
             X = None if X is None else X.loc[y.index]
         rows = [{}] * len(y) if X is None else frame_rows(X)
         for value, x, index in zip(y, rows, y.index, strict=True):
-            with (
-                Uninterrupted()
-            ):  # whatever ends this early, what was learned once is not learned again
+            with Uninterrupted():  # if this ends early, learned values are not learned again
                 self._learner.learn_one(value, x)
                 self._last = index
         self._learned_to = self.cutoff

@@ -52,8 +52,7 @@ class Sweep:
     prune: Advanced[Literal["none", "median", "halving"]] = "none"
 
     def __post_init__(self) -> None:
-        # JSON has lists. Whoever goes on may give the same command again, and what it says comes on
-        # top.
+        # JSON has lists. A resumed sweep may get the same command again, whose options come on top.
         for name in ("grid", "search"):
             object.__setattr__(self, name, tuple(dict.fromkeys(getattr(self, name))))
         if self.grid and self.search:
@@ -73,7 +72,7 @@ class Sweep:
                 f"prune={self.prune!r} is for sweeps of train, whose runs have evaluations before "
                 "their end"
             )
-        _ = self.dimensions  # says what is wrong with them
+        _ = self.dimensions  # reports their faults
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:

@@ -171,8 +171,8 @@ class WorkerPool:
                 continue
             del self._processes[name]
             left = give_up(study, name)
-            # One that had no trial was lost by chance, not by what it ran; but a machine may kill
-            # all of them.
+            # One that had no trial was lost by chance, not by its trial; but a machine may kill all
+            # of them.
             self._lost_idle += code < 0 and not left
             if code < 0 and not self._stopping and (left or self._lost_idle <= _LOST_IDLE):
                 self._start()

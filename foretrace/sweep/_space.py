@@ -151,7 +151,7 @@ def _complaint(said: str) -> str:
     ]
     if any(part.startswith("Perhaps") for part in shown):
         shown = [part for part in shown if not part.startswith("Available subcommands")]
-    # What a suggested option means stands behind it; its names are enough here.
+    # The meaning of a suggested option stands behind it; its names are enough here.
     shown = [re.sub(r"(Perhaps you meant: (?:--[\w.-]+(?:, )?)+).*", r"\1", part) for part in shown]
     return "; ".join(shown)
 

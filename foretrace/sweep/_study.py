@@ -59,8 +59,7 @@ def library() -> Any:
         import optuna
     except ImportError as error:
         raise ValueError("a sweep needs optuna; pip install 'foretrace[sweep]'") from error
-    # What it says of a trial stands in the record; that heartbeats are experimental, nobody can act
-    # on.
+    # Its messages on trials are in the record; no user can act on the experimental heartbeats.
     optuna.logging.set_verbosity(logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
@@ -142,8 +141,7 @@ def take(trial: "optuna.Trial", sweep: Sweep, owner: str) -> tuple[int, dict[str
             None  # another worker took the last one between a look at the queue and a grasp into it
         )
     trial.set_user_attr(_OWNER, owner)
-    # A seed for each trial: with one for each worker, those that go on would draw again what was
-    # drawn before.
+    # A seed for each trial: with one for each worker, resumed workers would repeat earlier draws.
     seed = int(np.random.SeedSequence([sweep.seed, number]).generate_state(1)[0])
     trial.study.sampler = library().samplers.TPESampler(seed=seed)
     return number, {dimension.option: _drawn(trial, dimension) for dimension in sweep.dimensions}
@@ -157,7 +155,7 @@ def explain(trial: "optuna.Trial", reason: str) -> None:
 def put_back(study: "optuna.Study", trial: Any) -> None:
     """Let a trial that was not finished be run again, with the same values, from its checkpoint."""
     known = study.get_trials(deepcopy=False)[trial.number]
-    # What was planned for it counts even if it ended before it asked for its values.
+    # Its planned values count even if it ended before it asked for them.
     values = {**known.system_attrs.get("fixed_params", {}), **known.params}
     study.enqueue_trial(
         values, user_attrs={k: v for k, v in known.user_attrs.items() if k != _OWNER}

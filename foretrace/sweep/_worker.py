@@ -115,7 +115,7 @@ class Worker:
         if taken is None:
             raise library().TrialPruned
         number, values = taken
-        self._taken = trial.number  # whatever is wrong with its values is caught below
+        self._taken = trial.number  # wrong values are caught below
         watch = _TrialReporter(self, trial)
         try:
             config = self.sweep.of(values)
@@ -180,7 +180,7 @@ class _TrialReporter:
 def main(arguments: list[str]) -> int:
     """Run a worker; return its exit code."""
     folder, name, heartbeat = arguments
-    # What a rule leaves untrained, the sweep has said once.
+    # The sweep has reported untrained parameters once.
     warnings.simplefilter("ignore", UntrainedParameters)
     try:
         return (

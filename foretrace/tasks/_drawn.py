@@ -11,7 +11,7 @@ from foretrace._types import Array, Int, PRNGKeyArray
 from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
 from foretrace.tasks._order import shuffled_at
 
-# What a random key is for; equal numbers would make validation data out of training data.
+# Purpose of a random key; equal numbers would make validation data out of training data.
 _FRESH, _VALIDATION, _SAMPLES, _ORDER, _TEST = range(5)
 
 

@@ -106,7 +106,7 @@ class Source:
             arrays = self.decode(paths)
         except DataError:
             raise
-        except Exception as error:  # whatever a decoder says to a damaged file
+        except Exception as error:  # any error of a decoder on a damaged file
             names = ", ".join(str(path) for path in paths)
             raise DataError(
                 f"{self.name}: cannot read {names}: {type(error).__name__}: {error}"

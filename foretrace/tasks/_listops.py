@@ -18,7 +18,7 @@ SYMBOLS = (*"0123456789", *OPERATORS, "]")
 """What a sequence is made of; a symbol is stored as its place in this list."""
 
 MIN, MAX, MED, SM, CLOSE = range(10, 15)
-_TREES_AT_ONCE = 2000  # part of what a seed means
+_TREES_AT_ONCE = 2000  # part of a seed's meaning
 _FRUITLESS_ROUNDS = 200
 
 

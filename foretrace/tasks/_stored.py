@@ -26,8 +26,8 @@ SplitName = Literal["training", "validation", "test"]
 Index = int | np.integer | Int[Array, ""] | Int[np.ndarray, ""]
 """A number that may be traced."""
 
-# RandomState, because NumPy promises that its numbers never change. What they are for tells the
-# orders apart.
+# RandomState, because NumPy promises that its numbers never change. The purpose distinguishes the
+# orders.
 _HOLD_OUT, _ORDER = 0x5EED, 1
 
 

@@ -115,7 +115,7 @@ class OwnSequences(AbstractStoredTask):
         Raises:
             DataError: the file is missing or wrong.
         """
-        self._stored  # noqa: B018 - says what is wrong with the file
+        self._stored  # noqa: B018 - reports faults of the file
         path = Path(str(self.data)).expanduser().resolve()
         return dataclasses.replace(self, data=str(path), digest=self.digest or sha256(path))
 
@@ -372,7 +372,7 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
                 path,
                 sum(_bytes_of(file.zip, f"{name}.npy") for name in _NAMES if name in file.files),
             )
-            # Of the others, the names alone are told.
+            # For the others, only the names are given.
             return {name: file[name] if name in _NAMES else np.empty(0) for name in file.files}
     except DataError:
         raise
@@ -430,7 +430,7 @@ def _parquet(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # whatever Arrow says to a damaged file
         raise DataError(f"cannot read {path}: {error}") from error
     if not {"xs", "ys"} <= set(table):
-        return table  # the checks say what is missing
+        return table  # the checks report missing parts
     try:
         rows = [np.asarray(x, np.float32) for x in table["xs"]]
         lengths = np.array([len(row) for row in rows], np.int32)

@@ -84,8 +84,8 @@ class SelectiveCopy(AbstractDrawnTask):
         """Return sequences with random symbols at random places."""
         which, where = jax.random.split(key)
         targets = jax.random.randint(which, (size, self.count), 0, self.symbols, jnp.int32)
-        # The places of a random choice, in order: those of the `count` smallest of as many numbers
-        # as places.
+        # The places of a random choice, in order: the `count` smallest of as many numbers as
+        # places.
         numbers = jax.random.uniform(where, (size, self.span))
         places = jnp.sort(jnp.argsort(numbers, axis=1)[:, : self.count], axis=1)
         read = (
