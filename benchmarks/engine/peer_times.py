@@ -201,9 +201,8 @@ def _braintrace(chunk):
 
     made = Stack()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # one for each weight that it treats as acting at once
+        # One for each weight that it treats as acting at once.
+        warnings.simplefilter("ignore", UserWarning)
         mode = "single-step" if chunk is None else "multi-step"
         learner = braintrace.compile(made, "d_rtrl", xs[0], batch_size=STREAMS, vjp_method=mode)
 

@@ -196,9 +196,8 @@ def packaged(found):
         mine = _of(found["streams"], name)
         ours = mine.pop("mixture of experts (default)", None)
         peers = {way: r["found"] for way, r in mine.items() if way.startswith("river")}
-        if ours is None or len(peers) < (
-            10 if stream.classes else 14
-        ):  # the best of some would be no peer
+        # The best of some would be no peer.
+        if ours is None or len(peers) < (10 if stream.classes else 14):
             continue
         ours = ours["found"]
         sign = 1 if stream.classes else -1

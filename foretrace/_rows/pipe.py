@@ -51,9 +51,8 @@ class Pipe:
         self._held = bytearray()
         self._start = 0  # offset of the first byte in the buffer
         self._at = 0  # place among them of the next byte to be read
-        self._gaps: deque[_Gap] = (
-            deque()
-        )  # dropped bytes behind `_start`, in order, neighbours as one
+        # Dropped bytes behind `_start`, in order, neighbours as one.
+        self._gaps: deque[_Gap] = deque()
         self._dropped = 0  # number of bytes of all gaps
         self._bad_before: list[
             list[int]

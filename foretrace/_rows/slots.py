@@ -63,9 +63,8 @@ class SlotTable:
         self.num_slots = num_slots
         self.when_full = when_full
         self.counts: Counter[str] = Counter()
-        self._slots: OrderedDict[Hashable, int] = (
-            OrderedDict()
-        )  # the member seen least recently comes first
+        # The member seen least recently comes first.
+        self._slots: OrderedDict[Hashable, int] = OrderedDict()
         self._free: list[int] = []
         self._resetting: dict[Hashable, None] = {}
 

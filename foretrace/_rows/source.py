@@ -154,9 +154,8 @@ class Source:
             fields, blank = pending.pop() if pending else self._fields(reader, lines), 0
             if fields == [] and len(columns) == 1:
                 fields = [""]  # of a single column, a blank line is an empty value
-            while fields == [] or (
-                fields == list(known) and self._is_at_seam(lines)
-            ):  # a blank line, or a header
+            # A blank line, or a header.
+            while fields == [] or (fields == list(known) and self._is_at_seam(lines)):
                 self._drop(lines)
                 fields, blank = self._fields(reader, lines), self._count_blank(blank, lines)
             if fields is None:

@@ -171,9 +171,8 @@ def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
     }
     if "states_per_channel" in taken:  # its number of states is a product
         options["states_per_channel"] = cell["state_size"] // cell["input_size"]
-    if (
-        "num_outputs" in cell
-    ):  # as many states as make the network's outputs; of an odd number one is left out
+    # As many states as make the network's outputs; of an odd number one is left out.
+    if "num_outputs" in cell:
         options.pop("state_size")
     if "shortest" in cell:
         options["timescales"] = (cell["shortest"], cell["longest"])

@@ -162,9 +162,8 @@ def _stream(streams: int, chunk: int, rate: float, rounds: int) -> Row:
         return y
 
     found = timed({"learn": learn, "infer": infer, "copy": copy_of(bytes_of(state))}, rounds)
-    carried = (
-        2 * shape.state * shape.model * chunk * streams * DEPTH * 2 if chunk > 1 else 0
-    )  # e of B, a product
+    # The sensitivity e of B, a product.
+    carried = 2 * shape.state * shape.model * chunk * streams * DEPTH * 2 if chunk > 1 else 0
     floor = (
         max((operations(products(shape)) + carried) / rate, statistics.median(found["copy"]))
         / chunk

@@ -52,9 +52,8 @@ class HelpRegistry(ConstructorRegistry):
         if not _holds_dataclass(kind):
             marks.append(tyro.conf.arg(help_behavior_hint="" if "Default:" in text else _default))
         elif self._only_common and tyro.conf.AvoidSubcommands in marks:
-            kind = type(
-                field.default
-            )  # the text of the field then takes the place of the type's docstring
+            # The text of the field then takes the place of the type's docstring.
+            kind = type(field.default)
         elif self._only_common and len(typing.get_args(kind)) > 1:
             kind = Union[tuple(map(_undescribed, typing.get_args(kind)))]  # noqa: UP007 - of a tuple
         marked: Any = Annotated[(kind, *marks)] if marks else kind

@@ -103,13 +103,11 @@ def _main(arguments: list[str]) -> _End:
             return _End(_run(command, arguments))
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
-        return _End(
-            STOPPED, at_once=True
-        )  # after an interrupted compilation, JAX's own way out may crash
+        # After an interrupted compilation, JAX's own way out may crash.
+        return _End(STOPPED, at_once=True)
     except LostProcessError as error:
-        return _End(
-            _explain(error), at_once=True
-        )  # JAX's own way out waits for the process that is gone
+        # JAX's own way out waits for the process that is gone.
+        return _End(_explain(error), at_once=True)
     except Exception as error:
         return _End(_explain(error))
 
@@ -117,9 +115,8 @@ def _main(arguments: list[str]) -> _End:
 def _exit_at_once(code: int) -> NoReturn:
     """End the process without the clean-up of the interpreter and of JAX."""
     for output in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # a pipe that nobody reads any more, or a closed file
+        # A pipe that nobody reads any more, or a closed file.
+        with contextlib.suppress(OSError, ValueError):
             output.flush()
     os._exit(code)
 

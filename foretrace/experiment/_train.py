@@ -232,9 +232,8 @@ class _Training:
 
     def _finish(self, state: LearnerState) -> Result:
         scores = self._score(state.network, "test", self.config.final_sequences)
-        if (
-            scores is None
-        ):  # the checkpoint of the last step is written; the evaluation is done again
+        # The checkpoint of the last step is written; the evaluation is done again.
+        if scores is None:
             return Result(self.run, self.step, None, self.clock.seconds)
         seconds = self.clock.seconds
         self.log.write("result", self.step, **scores._asdict(), seconds=seconds)

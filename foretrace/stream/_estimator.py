@@ -172,9 +172,8 @@ class OnlineEstimator:
     def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
         ignore = () if self.member is None else (self.member,)
         encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
-        encoder.look_at(
-            x
-        )  # earlier values of the numbers of the first row are features of the experts
+        # Earlier values of the numbers of the first row are features of the experts.
+        encoder.look_at(x)
         labels = self._new_labels(encoder, known)
         members = None if self.member is None else self.members
         model = resolve(self._config, shape_of(labels, members=members))

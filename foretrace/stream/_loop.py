@@ -278,10 +278,8 @@ class StreamLoop:
 
     def _record(self, at: int, mixed: Mixed, resolved: Sequence[LabelledRow | None]) -> None:
         """Score the predictions of a step and count whether the network accepted it."""
-        outputs, errors = (
-            np.asarray(mixed.resolved),
-            np.asarray(mixed.errors),
-        )  # waits for the mixture
+        # Waits for the mixture.
+        outputs, errors = (np.asarray(mixed.resolved), np.asarray(mixed.errors))
         self.parts.end("mixture")
         for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
             if row is not None and (scores := self.score(row, output)) is not None:

@@ -48,9 +48,8 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     last = records[-1]
     total = last.get("total", last)
     names = [name for name in SCORES if name in total]
-    narrow = (
-        len(names) > 3
-    )  # words of the titles one below the other leave room for the names of experts
+    # Words of the titles one below the other leave room for the names of experts.
+    narrow = len(names) > 3
     columns = (SCORES[name].replace(" ", "\n") if narrow else SCORES[name] for name in names)
     grid = Table("", *columns, title=for_rich(title(config)))
     grid.add_row(f"this run, {OWN_NAME}", *(_shown(name, total[name]) for name in names))

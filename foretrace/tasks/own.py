@@ -393,9 +393,8 @@ def _bytes_of(archive: zipfile.ZipFile, name: str) -> int:
             (2, 0): np.lib.format.read_array_header_2_0,
         }
         shape, _, dtype = read[version](file)
-    return math.prod(shape) * max(
-        dtype.itemsize, 4
-    )  # inputs become float32, targets int32 or float32
+    # Inputs become float32, targets int32 or float32.
+    return math.prod(shape) * max(dtype.itemsize, 4)
 
 
 def _check_expansion(path: Path, needed: int) -> None:

@@ -217,9 +217,8 @@ def test_help_explains(capsys, command):
 def test_help_fits_two_screens_and_names_types_plainly(capsys, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run(capsys, *command.split(), "--help")
-    text = [
-        line for line in out.splitlines() if line.strip(" -")
-    ]  # on a terminal, frames add a quarter
+    # On a terminal, frames add a quarter.
+    text = [line for line in out.splitlines() if line.strip(" -")]
     assert code == 0 and len(text) <= 66 and "{None}" not in out and "(default: None)" not in out
     code, everything, _ = run(capsys, *command.split(), "--help-all")
     assert code == 0 and "{None" not in everything and "(default: None)" not in everything

@@ -190,9 +190,8 @@ def test_states_that_stand_still_do_not_repeat_their_signs():
     for _ in range(64):
         before, carry = carry, advance(carry)
         drawn.append(signs_of(carry.h, jax.random.wrap_key_data(before.key[0])))
-    np.testing.assert_allclose(
-        before.h, carry.h, atol=1e-9
-    )  # as far as float32 sees, they stand still
+    # As far as float32 sees, they stand still.
+    np.testing.assert_allclose(before.h, carry.h, atol=1e-9)
     last = np.array(drawn[32:])
     assert len({tuple(row) for row in last}) > 10  # of 16 choices
     assert (np.abs(last.mean(0)) < 4 / np.sqrt(len(last))).all()

@@ -119,9 +119,8 @@ def test_inside_the_program_in_float64_the_network_learns_as_in_one_of_its_own()
     learned = jax.tree.leaves(alone.learner.network)
     for a, b in zip(jax.tree.leaves(state.network.learner.network), learned, strict=True):
         assert a.dtype == np.float32
-        np.testing.assert_allclose(
-            a, b, rtol=1e-5, atol=1e-6
-        )  # one program rounds otherwise than the other
+        # One program rounds otherwise than the other.
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     assert any(
         (np.asarray(a) != b).any() for a, b in zip(learned, jax.tree.leaves(first), strict=True)
     )

@@ -303,9 +303,8 @@ def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
     whole, parts = found(data), found(data, segment=4)
     assert parts.carry is None
     jax.tree.map(partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=TOLERANCE), parts, whole)
-    if (
-        rule is ft.BPTT
-    ):  # the derivative does pass the border: cut there, the gradient is another one
+    # The derivative does pass the border: cut there, the gradient is another one.
+    if rule is ft.BPTT:
         reset[:, 4] = True
         cut = found(Data(xs, ys, mask, reset))
         assert not np.allclose(cut.grads.encoder.weight, whole.grads.encoder.weight, atol=1e-6)

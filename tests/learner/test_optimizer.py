@@ -81,9 +81,8 @@ def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
     ours = ft.adamw(1e-2, recurrent_factor=0.25, weight_decay=0.5, clip=clip, **options)
     leaves, structure = jax.tree.flatten(network)
     state, other = ours.init(network), reference.init(network)
-    for seed, scale in enumerate(
-        (1e-4, 10.0, 1e-2)
-    ):  # below the bound, above it, below or above by the size
+    # Below the bound, above it, below or above by the size.
+    for seed, scale in enumerate((1e-4, 10.0, 1e-2)):
         draw = np.random.default_rng(seed)
         grads = structure.unflatten(
             [jnp.asarray(scale * draw.normal(size=leaf.shape)) for leaf in leaves]

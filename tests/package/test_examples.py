@@ -76,9 +76,8 @@ def test_memory_beats_the_last_label_on_it(tmp_path):
         "reject",
     ]
     command += ["--run-dir", str(tmp_path / "run")]
-    env = {
-        name: value for name, value in os.environ.items() if name != "XLA_FLAGS"
-    }  # optimised: many rows
+    # Optimised: many rows.
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     subprocess.run(command, env=env, capture_output=True, check=True, timeout=500)
     lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     total = [line["total"] for line in lines if "total" in line][-1]

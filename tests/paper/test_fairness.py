@@ -26,9 +26,8 @@ def verdict_on(experiment, name, value):
 
 def test_a_number_near_guessing_agrees_with_nothing():
     table1 = load("table1", "paper")
-    assert (
-        verdict_on(table1, "truncated, LRU x 4", 0.384) == "order only"
-    )  # within a factor of two of .262
+    # Within a factor of two of .262.
+    assert verdict_on(table1, "truncated, LRU x 4", 0.384) == "order only"
     assert verdict_on(table1, "truncated, LRU x 4", 0.30) == "agrees"
     assert verdict_on(table1, "online, LRU x 4", 0.0127) == "agrees"
     table2 = load("table2", "paper")

@@ -53,9 +53,8 @@ def test_every_cell_has_a_radius_and_a_range(name):
 
 
 def test_a_module_is_dead_if_neither_part_of_its_state_moves():
-    h = jnp.array(
-        [[[1 + 1j, 2.0, 0.0]], [[1.0, 1.0, 1.0]]]
-    )  # two layers, one stream, three modules
+    # Two layers, one stream, three modules.
+    h = jnp.array([[[1 + 1j, 2.0, 0.0]], [[1.0, 1.0, 1.0]]])
     still = Range.empty(h).including(h).including(h)
     assert float(still.dead()) == 1
     moved = still.including(h.at[0, 0, 0].add(0.1j).at[1, 0, 2].add(-0.1))

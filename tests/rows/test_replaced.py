@@ -95,9 +95,8 @@ def test_a_line_is_never_read_from_its_middle(tmp_path, name):
     header = "x,y\n" if name == "a.csv" else ""
     path.write_text(header + "".join(line % (i * 1000) for i in range(60)))
     *_, (_, position) = list(Source(str(path)).rows())[:50]
-    path.write_text(
-        header + "".join(line % (71_032 + 10**8 * i) for i in range(60))
-    )  # as by log rotation
+    # As by log rotation.
+    path.write_text(header + "".join(line % (71_032 + 10**8 * i) for i in range(60)))
     with pytest.raises(
         ReplacedError,
         match="up to line 5[01], are not those that were read.*original file.*new run",

@@ -18,10 +18,8 @@ def test_scores_of_several_models_are_those_of_each():
         scores.add(row)
         each.add(dict(zip(NAMES, row.tolist(), strict=True)))
     assert scores.total() == each.total() and scores.rows == 50
-    for saved in (
-        scores.to_json(),
-        each.to_json(),
-    ):  # the latter is what checkpoints of before hold
+    # The latter is what checkpoints of before hold.
+    for saved in (scores.to_json(), each.to_json()):
         again = ArrayScores(NAMES)
         again.restore(json.loads(json.dumps(saved)))
         again.add(draw[0])

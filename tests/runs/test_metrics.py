@@ -51,10 +51,8 @@ def test_nan_and_infinity_come_back(tmp_path):
         and record["layers"] == [1.0, -np.inf]
         and record["by"] == {"w.b": [np.inf, 2.0]}
     )
-    assert json.loads(path.read_text())["layers"] == [
-        1.0,
-        -np.inf,
-    ]  # one line a record, for whoever reads it
+    # One line a record, for whoever reads it.
+    assert json.loads(path.read_text())["layers"] == [1.0, -np.inf]
 
 
 def test_what_is_no_number_is_refused(tmp_path):

@@ -36,9 +36,8 @@ def test_the_names_are_those_of_train(name):
 
 def test_without_a_name_it_is_the_lru():
     assert ModelConfig("tiny").cell_class is BY_NAME["lru"].cell
-    assert ModelConfig("paper", cell="gru").cell_options() == {
-        "state_size": None
-    }  # as many units as features
+    # As many units as features.
+    assert ModelConfig("paper", cell="gru").cell_options() == {"state_size": None}
     assert ModelConfig("paper", cell="s5").cell_options() == {"state_size": 64}
     assert ModelConfig("tiny", r_min=0.5).cell_options() == {
         "state_size": 16,

@@ -41,9 +41,8 @@ def test_the_mixture_follows_a_new_level_as_the_last_value_does(shift):
         )
     mixed, last, expert = np.array(errors).T
     np.testing.assert_allclose(expert[1:], last[1:], rtol=1e-6, atol=1e-6)
-    assert (
-        mixed[600:].mean() < 4 * last[600:].mean()
-    )  # the jump, and three rows until `last` has the weight
+    # The jump, and three rows until `last` has the weight.
+    assert mixed[600:].mean() < 4 * last[600:].mean()
     assert mixed[640:].mean() < 1.1 * last[640:].mean()
     assert mixed[800:].mean() < last[800:].mean()
 

@@ -266,9 +266,8 @@ def test_rows_of_other_members_do_not_shift_a_forecast():
     for i in range(20):
         model.learn_one(1000.0 * i, {"who": "b"})
     assert model.forecast(2, member="a") == before != model.forecast(2)
-    own, other = (
-        np.array(model.forecast_interval(2, member=name)) for name in "ab"
-    )  # of one width, that of now
+    # Of one width, that of now.
+    own, other = (np.array(model.forecast_interval(2, member=name)) for name in "ab")
     own, other = own - np.array(before)[:, None], other - np.array(model.forecast(2))[:, None]
     np.testing.assert_allclose(own, other, rtol=1e-9)
     after = pickle.loads(pickle.dumps(model))
@@ -284,16 +283,14 @@ def test_a_forecaster_keeps_its_members_apart():
         model.learn_one(float(i % 2), {"who": "a"})
         model.learn_one(100.0 + i % 3, {"who": "b"})
     a, b = (model.forecast(2, member=name) for name in "ab")
-    assert (
-        max(a) < 30 < 70 < min(b) and model.forecast(2) == b
-    )  # each goes on from its own last value
+    # Each goes on from its own last value.
+    assert max(a) < 30 < 70 < min(b) and model.forecast(2) == b
     after = pickle.loads(pickle.dumps(model))
     assert after.forecast(2, member="a") == a and after.forecast(2) == b
     after.leave("b")
     after.learn_one(1.0, {"who": "c"})
-    assert (
-        after.forecast(2, member="a") != [0.0, 0.0] == after.forecast(2, member="b")
-    )  # who leaves takes no room
+    # Who leaves takes no room.
+    assert after.forecast(2, member="a") != [0.0, 0.0] == after.forecast(2, member="b")
     model.leave("a")
     model.reset("b")
     assert model.forecast(2, member="a") == model.forecast(2, member="b") == [0.0, 0.0]

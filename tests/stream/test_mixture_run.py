@@ -139,9 +139,8 @@ def test_the_report_shows_each_expert(files, tmp_path):
     grid = _report.table(tmp_path / "run")
     first = list(grid.columns[0].cells)
     assert first[0] == "this run, the mixture"
-    assert (
-        sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 2
-    )  # of the groups in turn
+    # Of the groups in turn.
+    assert sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 2
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "neighbours" in str(written)
 
@@ -270,9 +269,8 @@ def test_chunks_change_no_prediction_of_the_mixture(files, tmp_path):
         config = StreamConfig(
             str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig(experts=FEW)
         )
-        found.append(
-            stream_package.run(config, tmp_path / str(chunk), rows=390)
-        )  # the last chunk is short
+        # The last chunk is short.
+        found.append(stream_package.run(config, tmp_path / str(chunk), rows=390))
     assert found[0].rows == found[1].rows == 390
     assert found[0].scores["mae"] == pytest.approx(found[1].scores["mae"], rel=1e-9)
     assert found[0].experts == pytest.approx(found[1].experts, rel=1e-9)

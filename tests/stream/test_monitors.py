@@ -83,9 +83,8 @@ def test_a_monitor_warns_once_until_it_came_back():
     again.restore(json.loads(json.dumps(monitors.to_json())))
     for one in (monitors, again):
         assert one.warnings({"update_ratio": high}) == []
-        assert (
-            one.warnings({}) == [] and one.warnings({"update_ratio": high}) == []
-        )  # not measured is not back
+        # Not measured is not back.
+        assert one.warnings({}) == [] and one.warnings({"update_ratio": high}) == []
         assert (
             one.warnings({"update_ratio": 1e-4}) == []
             and len(one.warnings({"update_ratio": high})) == 1

@@ -78,9 +78,8 @@ def test_fit_and_update_are_one_stream_bit_for_bit():
     assert intervals["load"][0.9].to_numpy().tolist() == [
         list(ends) for ends in singly.forecast_interval(4)
     ]
-    pd.testing.assert_series_equal(
-        whole.fit(y, X).predict(fh), parts.predict(fh), check_exact=True
-    )  # begins anew
+    # Begins anew.
+    pd.testing.assert_series_equal(whole.fit(y, X).predict(fh), parts.predict(fh), check_exact=True)
 
 
 def test_memory_does_not_grow():

@@ -255,9 +255,8 @@ def test_late_labels_reach_their_rows(delay):
     for i in range(8):
         known = late.target.context()
         late.push({"x": i}, str(i))
-        assert known.num_classes == max(
-            i - delay, 0
-        )  # the labels of the last rows are not known yet
+        # The labels of the last rows are not known yet.
+        assert known.num_classes == max(i - delay, 0)
     due = late.pop_resolved(100)
     assert [d.targets for d in due] == [[i] for i in range(8 - delay)]
     assert [d.context.last for d in due] == [

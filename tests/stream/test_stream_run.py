@@ -71,9 +71,8 @@ def files(tmp_path_factory):
 
 def state(run_dir):
     arrays = load_file(run_dir / "checkpoint.safetensors")
-    del arrays[
-        "__extra__"
-    ]  # holds seconds and what depends on them; `assert_same_run` compares the rest
+    # Holds seconds and what depends on them; `assert_same_run` compares the rest.
+    del arrays["__extra__"]
     return arrays
 
 
@@ -178,9 +177,8 @@ def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path
 def test_a_torn_last_line_stays_behind_the_checkpoint(files, tmp_path, cut):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
     config = StreamConfig(str(tmp_path / "b.csv"), target="class", **TINY)
-    (tmp_path / "b.csv").write_text(
-        "".join(lines[:211])[:cut]
-    )  # row 210 is one of those with a checkpoint
+    # Row 210 is one of those with a checkpoint.
+    (tmp_path / "b.csv").write_text("".join(lines[:211])[:cut])
     assert follow(config, tmp_path / "cut", show_progress=False).position.row == 210
     assert ft.read_extra(tmp_path / "cut" / "checkpoint.safetensors")["position"][0] == 209
     (tmp_path / "b.csv").write_text("".join(lines))
@@ -301,9 +299,8 @@ def test_other_columns_are_refused_with_the_difference(files, tmp_path, file):
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(SourceError, match="lacks 'time', 'x', 'color', 'z', and 'a' is new"):
         predictions(run, str(tmp_path / "b.jsonl"))
-    (tmp_path / "b.jsonl").write_text(
-        '{"x": 1}\n'
-    )  # objects may leave out what is missing, the target, too
+    # Objects may leave out what is missing, the target, too.
+    (tmp_path / "b.jsonl").write_text('{"x": 1}\n')
     assert len(list(predictions(run, str(tmp_path / "b.jsonl"))[1])) == 1
 
 

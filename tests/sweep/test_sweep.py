@@ -27,9 +27,8 @@ from foretrace.sweep._study import connect, default_storage, give_up, plan, stan
 from foretrace.sweep._trials import Trial, best, ranked, read_trials, write_trials
 from foretrace.sweep._worker import Worker
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Heartbeat of storage"
-)  # of trials that these tests take by hand
+# Of trials that these tests take by hand.
+pytestmark = pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 
 STEPS = 1200
 TINY = (
@@ -253,9 +252,8 @@ def test_a_search_finds_what_is_good_and_is_the_same_whoever_runs_it(begun, monk
         found.values["network.depth"] == 1 and 1e-4 < found.values["optimizer.learning-rate"] < 1e-2
     )
     rates = [t.values["optimizer.learning-rate"] for t in standing(study)]
-    assert (
-        all(1e-5 <= rate <= 1e-1 for rate in rates) and sum(rate < 1e-3 for rate in rates) > 3
-    )  # in magnitudes
+    # In magnitudes.
+    assert all(1e-5 <= rate <= 1e-1 for rate in rates) and sum(rate < 1e-3 for rate in rates) > 3
 
     # One worker for each of the first trials, as if all were stopped in between.
     again = connect(begun.folder, f"sqlite:///{tmp_path / 'again.db'}", asked)
@@ -402,9 +400,8 @@ def test_a_trial_that_kills_its_workers_is_given_up(begun):
         ]
         assert sorted(numbers) == [0, 1] and give_up(study, "mine")
     assert states(study) == ["failed", "failed"] and "worker was lost" in standing(study)[0].reason
-    plan(
-        study, begun.folder, Sweep(SMALL, grid=("rule=online,bptt",))
-    )  # whoever goes on gives it another chance
+    # Whoever goes on gives it another chance.
+    plan(study, begun.folder, Sweep(SMALL, grid=("rule=online,bptt",)))
     assert states(study) == ["waiting", "waiting"]
 
 

@@ -32,9 +32,8 @@ AGENT = RLConfig(
 )
 MODEL = ModelConfig("tiny", depth=1, model_size=4, state_size=2)
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Heartbeat of storage"
-)  # of trials that these tests take by hand
+# Of trials that these tests take by hand.
+pytestmark = pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -200,9 +199,8 @@ def wait_until(arrived):
 
 def is_gone(process):
     try:
-        return (
-            "State:\tZ" in Path(f"/proc/{process}/status").read_text()
-        )  # ended, and nobody collects it
+        # Ended, and nobody collects it.
+        return "State:\tZ" in Path(f"/proc/{process}/status").read_text()
     except OSError:
         return True
 
