@@ -4,12 +4,13 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from foretrace._types import Array, Bool, Float, PRNGKeyArray
+from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace.rl._method import Method
 from foretrace.rl._policies import Categorical, Gaussian, Policy
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCritic:
+class ActorCritic(Method):
     """Learn a policy and its value from one stream: both are outputs of one network with one trace.
 
         objective = v(s_t) + actor_weight * log pi(a_t | s_t)       differentiated once
@@ -95,17 +96,9 @@ class ActorCritic:
         """Return the first output."""
         return output[0]
 
-    def next_value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the first output."""
-        return output[0]
-
     def policy_entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
         """Return the entropy of the policy."""
         return self._policy(output.size).entropy(output[1:])
-
-    def cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Bool[Array, ""]:
-        """Return False."""
-        return jnp.array(False)
 
     def _policy(self, outputs: int) -> Policy:
         return Categorical(outputs - 1) if self.action_size is None else Gaussian(self.action_size)

@@ -12,12 +12,13 @@ class Method(Protocol):
 
     An action is a function of the outputs and of noise that is drawn before them. The network is
     therefore run and differentiated in one call. `ActorCritic`, `QLearning` and `ValuePrediction`
-    are methods; any object with these functions is one.
+    are methods. Any object with these functions is one; a subclass has those with an answer here.
     """
 
     @property
     def entropy(self) -> float:
-        """Weight of the policy's entropy in the objective; 0 for none."""
+        """Weight of the policy's entropy in the objective. Default: 0, none."""
+        return 0.0
 
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""
@@ -37,16 +38,20 @@ class Method(Protocol):
         """Return the action that seems best, which depends on the outputs alone."""
 
     def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the number whose gradient the trace collects."""
+        """Return the number whose gradient the trace collects. Default: the value."""
+        return self.value(output, noise)
 
     def value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
         """Return the value of a step, which its temporal-difference error corrects."""
 
     def next_value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the value of the observation that follows a step, also of a last one."""
+        """Return the value of the observation after a step, also of a last one. Default: `value`."""
+        return self.value(output, noise)
 
     def policy_entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
-        """Return the entropy of the policy; called only if its weight is not 0."""
+        """Return the entropy of the policy; called only if its weight is not 0. Default: 0."""
+        return jnp.zeros((), output.dtype)
 
     def cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Bool[Array, ""]:
-        """Return whether the trace of earlier steps ends before this action."""
+        """Return whether the trace of earlier steps ends before this action. Default: False."""
+        return jnp.array(False)

@@ -42,11 +42,6 @@ class AbstractPartial:
         return getattr(self.environment, "in_python", False)
 
     @property
-    def best_return(self) -> float | None:
-        """Return of the best policy with full observation; None where it is not known."""
-        return getattr(self.environment, "best_return", None)
-
-    @property
     def value(self) -> Callable[[Any, float], Any] | None:
         """Value of a state as the wrapped environment says it; None where it does not."""
         found = getattr(self.environment, "value", None)

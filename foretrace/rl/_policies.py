@@ -20,10 +20,6 @@ LEAST_DEVIATION = 1e-3
 class Policy(Protocol):
     """Interface of a distribution of actions to an actor-critic."""
 
-    @property
-    def output_size(self) -> int:
-        """Number of outputs that describe the distribution."""
-
     def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "K"]:
         """Draw the random part of the action."""
 
@@ -45,11 +41,6 @@ class Categorical:
     """One logit for each of a number of actions."""
 
     count: int
-
-    @property
-    def output_size(self) -> int:
-        """One logit for each action."""
-        return self.count
 
     def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "A"]:
         """Draw Gumbel noise."""
@@ -80,11 +71,6 @@ class Gaussian:
     """Independent normal distributions: means, and deviations as the softplus of outputs."""
 
     size: int
-
-    @property
-    def output_size(self) -> int:
-        """A mean and a deviation for each element."""
-        return 2 * self.size
 
     def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "K"]:
         """Draw standard normal noise."""

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace.rl._method import Method
 
 
 @dataclasses.dataclass(frozen=True)
-class QLearning:
+class QLearning(Method):
     """Learn the values of actions, and take the best action, or at times a random one.
 
         Q(lambda)        delta = reward + discount * max_a q(s', a) - q(s, a)
@@ -51,11 +52,6 @@ class QLearning:
         if not callable(self.epsilon) and not 0 <= self.epsilon <= 1:
             raise ValueError(f"QLearning(epsilon={self.epsilon}) must lie in [0, 1]")
 
-    @property
-    def entropy(self) -> float:
-        """0: there is no policy beside the values."""
-        return 0.0
-
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""
         if outputs < 2:
@@ -84,10 +80,6 @@ class QLearning:
         """Return the action of the largest value."""
         return jnp.argmax(output).astype(jnp.int32)
 
-    def objective(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
-        """Return the value of the action."""
-        return self.value(output, noise)
-
     def value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
         """Return the value of the action."""
         return output[self.action(output, noise)]
@@ -95,10 +87,6 @@ class QLearning:
     def next_value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
         """Return the value of the action for SARSA(lambda), of the best one for Q(lambda)."""
         return self.value(output, noise) if self.on_policy else output.max()
-
-    def policy_entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
-        """Return 0."""
-        return jnp.zeros((), output.dtype)
 
     def cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Bool[Array, ""]:
         """Return whether the action explores, for Q(lambda); False for SARSA(lambda)."""

@@ -4,11 +4,12 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from foretrace._types import Array, Bool, Float, PRNGKeyArray
+from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace.rl._method import Method
 
 
 @dataclasses.dataclass(frozen=True)
-class ValuePrediction:
+class ValuePrediction(Method):
     """Predict the discounted sum of future cumulants, by TD(lambda) from one stream.
 
         v(s_t)  ->  sum_k discount_{t+1} … discount_{t+k} * cumulant_{t+k+1}
@@ -31,11 +32,6 @@ class ValuePrediction:
     >>> prediction.shape, int(state.step)
     ((), 2)
     """
-
-    @property
-    def entropy(self) -> float:
-        """0: there is no policy."""
-        return 0.0
 
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""
@@ -62,22 +58,6 @@ class ValuePrediction:
         """Return the prediction."""
         return output[0]
 
-    def objective(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
-        """Return the prediction."""
-        return output[0]
-
     def value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
         """Return the prediction."""
         return output[0]
-
-    def next_value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
-        """Return the prediction."""
-        return output[0]
-
-    def policy_entropy(self, output: Float[Array, "1"]) -> Float[Array, ""]:
-        """Return 0."""
-        return jnp.zeros((), output.dtype)
-
-    def cuts_trace(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Bool[Array, ""]:
-        """Return False."""
-        return jnp.array(False)

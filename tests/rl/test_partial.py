@@ -29,7 +29,7 @@ def test_the_interface():
         assert shapes[0] == shapes[1]
         assert observation.shape == step.observation.shape == (wrapped.observation_size,)
         assert observation.dtype == step.observation.dtype
-        assert (wrapped.action_count, wrapped.truncates, wrapped.best_return) == (4, True, 4.0)
+        assert (wrapped.action_count, wrapped.truncates) == (4, True)
         assert wrapped.value is None and wrapped.spread is None
 
 

@@ -18,7 +18,6 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace._runs.directory import Run, RunError, read_config_as
-from foretrace._runs.loop import DivergenceError
 from foretrace.cli import _main as cli
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
@@ -204,11 +203,10 @@ def test_a_compiled_loop_refuses_and_counts_rewards_that_are_not_finite():
     assert 299 <= int(world.agent.step) + int(tally["refused"]) <= 300
 
 
-@pytest.mark.full
-def test_divergence_is_a_clear_stop(tmp_path):
-    agent = AgentConfig(learning_rate=1e30)
-    with pytest.raises(DivergenceError, match="last good state"):
-        _run.train(dataclasses.replace(CONFIG, agent=agent), tmp_path / "run", show_progress=False)
+def test_an_agent_has_the_network_its_options_name():
+    network = dataclasses.replace(CONFIG.network, norm_eps=0.25, model_size=5)
+    trunk = build(dataclasses.replace(CONFIG, network=network)).network
+    assert trunk.blocks.norm.eps == 0.25 and trunk.model_size == 5
 
 
 @pytest.mark.parametrize("discount", fast([0.9, 0.99]))
