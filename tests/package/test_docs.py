@@ -26,6 +26,7 @@ MODULES = sorted(
 DEAR = {
     "foretrace.testing._check",  # `test_cells.py` checks more
     "foretrace.rl._actor_critic",
+    "foretrace.rl._agent",
     "foretrace.rl._q_learning",
     "foretrace.rl._value_prediction",
     "foretrace.stream._sktime",
@@ -45,6 +46,7 @@ DEAR = {
             "quickstart",
             "rules",
             "scale",
+            "second_order",
             "streaming",
             "streams",
             "troubleshooting",
