@@ -2,7 +2,6 @@
 
     FORETRACE_DATA=... python -m benchmarks.credit.suite                  # everything, one seed
     python -m benchmarks.credit.suite --tasks copy randman --seeds 0 1    # these need no data
-    python -m benchmarks.credit.suite --page                              # results/suite.md
 
 The tasks digits and heart need `pip install soundfile pyarrow`. Finished cells are
 lines of records/suite.jsonl and are not measured again; each is printed as it finishes. All rules
@@ -147,17 +146,7 @@ def main():
         type=int,
         help="batches of sequences to learn from; default: the task's own number",
     )
-    parser.add_argument(
-        "--page",
-        action="store_true",
-        help="measure nothing: write results/suite.md from the records",
-    )
     asked = parser.parse_args()
-    if asked.page:
-        from benchmarks.credit import suite_page
-
-        suite_page.write()
-        return
     ledger.each(FILE, asked_cells(asked), measure)
 
 

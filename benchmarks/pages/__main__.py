@@ -1,12 +1,14 @@
 """Write the pages of results in `docs/` and `results/` from templates and committed records.
 
-    python -m benchmarks.pages
-
-Tables of every run stay in `results/`; their generators are named there.
+python -m benchmarks.pages
 """
 
-from benchmarks.pages import memory, paper, rules, streams
+from benchmarks import ledger
+from benchmarks.pages import learners, memory, paper, rules, streams, suite
+from benchmarks.streams import figures
 
 if __name__ == "__main__":
-    for page in (memory, paper, rules, streams):
+    for page in (learners, memory, paper, rules, streams, suite):
         page.PAGE.write_text(page.text())
+    found = ledger.read(ledger.RECORDS / "reach.jsonl")
+    figures.save(figures.reach(found), ledger.ROOT / "docs" / "streams_compared" / "reach.png")

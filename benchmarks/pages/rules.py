@@ -8,8 +8,8 @@ import jax
 
 import foretrace as ft
 from benchmarks import ledger
-from benchmarks.credit.suite_page import ONLINE, ORDER
 from benchmarks.pages import paper
+from benchmarks.pages.suite import ONLINE, ORDER
 from benchmarks.pages.template import bold_best, filled, percent, table
 
 PAGE = ledger.ROOT / "docs" / "rules_compared.md"

@@ -3,8 +3,9 @@
 from functools import cache
 
 from benchmarks import ledger
+from benchmarks.pages import learners
 from benchmarks.pages.template import bold_best, filled, percent, table
-from benchmarks.streams import page, rows
+from benchmarks.streams import rows
 
 PAGE = ledger.ROOT / "docs" / "streams_compared.md"
 REACH = {
@@ -29,7 +30,7 @@ NETWORKS = ("online", "exact", "hybrid", "BPTT", "spatial", "truncated")
 
 
 def text():
-    """Return the page."""
+    """Return the learners."""
     parts = {
         "reach": reach,
         "memory": memory,
@@ -38,17 +39,19 @@ def text():
         "soak": soak,
         "commands": commands,
     }
-    parts["what"] = lambda: page.what(found())
+    parts["what"] = lambda: learners.what(found())
     for name, first in (("first", True), ("whole", False)):
         parts[f"{name}_accuracy"] = lambda first=first: libraries(first, classes=True)
         parts[f"{name}_error"] = lambda first=first: libraries(first, classes=False)
-    return filled("streams", parts | {"packaged": lambda: page.packaged(found()).splitlines()[-1]})
+    return filled(
+        "streams", parts | {"packaged": lambda: learners.packaged(found()).splitlines()[-1]}
+    )
 
 
 @cache
 def found():
     """Return the records by their names."""
-    return {name: ledger.read(ledger.RECORDS / f"{name}.jsonl") for name in page.NAMES}
+    return {name: ledger.read(ledger.RECORDS / f"{name}.jsonl") for name in learners.NAMES}
 
 
 def reach():
@@ -58,9 +61,9 @@ def reach():
     lines = []
     for way, name in REACH.items():
         mine = [
-            r for r in records if page._peer(r["cell"]) == way and r["cell"]["delay"] == longest
+            r for r in records if learners._peer(r["cell"]) == way and r["cell"]["delay"] == longest
         ]
-        scores = {r["cell"]["task"]: page._last(r["found"]) for r in mine}
+        scores = {r["cell"]["task"]: learners._last(r["found"]) for r in mine}
         need = max(r["found"]["state_kib"] + r["found"].get("working_kib", 0) for r in mine)
         lines.append(
             [name, *(scores.get(task, "") for task in ("copy", "xor", "select")), f"{need:,.0f}"]
@@ -92,10 +95,10 @@ def best_of(stream, first):
     records = [
         r
         for r in records
-        if (r["cell"]["rows"] == page.FIRST) == first and not r["cell"].get("seed")
+        if (r["cell"]["rows"] == learners.FIRST) == first and not r["cell"].get("seed")
     ]
     score, best = ("accuracy", max) if rows.STREAMS[stream].classes else ("mae", min)
-    mine = {way: r["found"] for way, r in page._of(records, stream).items()}
+    mine = {way: r["found"] for way, r in learners._of(records, stream).items()}
     most = max(one["rows"] for one in mine.values())
     scores = {"rows": most} | dict.fromkeys(LIBRARIES)
     for way, one in mine.items():
@@ -127,7 +130,7 @@ def memory():
             f"{one['mib_at_first']:.0f} MiB",
             f"{one['mib_at_last']:.0f} MiB",
         ]
-        for cell, one in page._pairs(found()["flat_memory"], "foretrace stream")
+        for cell, one in learners._pairs(found()["flat_memory"], "foretrace stream")
     ]
     return table(["`foretrace stream`", "after 10,000 rows", "after 1,000,000 rows"], lines)
 

@@ -1,4 +1,4 @@
-"""Figures of `docs/streams_compared.md`, `results/streams.md` and README from the records.
+"""Figures of `docs/streams_compared.md`, `docs/streaming.md` and README from the records.
 
     python -m benchmarks.streams.figures
 
@@ -15,7 +15,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks import ledger
-from benchmarks.streams import rows
 
 README_WAYS = {
     "BPTT, whole sequences": "backpropagation through time",
@@ -30,15 +29,6 @@ THICK = ("online", "exact (credit depth 2)", "mixture of experts (default)")
 COLOURS = [f"C{number}" for number in range(10)]
 DASHES = ("-", "--", ":")
 """Dashes of a learner, the same on every panel, which change after ten colours."""
-
-
-def write(folder):
-    """Write a figure for each record that has something to look at."""
-    for name, draw in {"reach": reach, "memory": memory, "streams": streams}.items():
-        if found := ledger.read(
-            ledger.RECORDS / f"{'flat_memory' if name == 'memory' else name}.jsonl"
-        ):
-            save(draw(found), folder / f"{name}.png")
 
 
 def save(page, path, dpi=80):
@@ -79,63 +69,6 @@ def _line(axes, way, parts, shown):
     }
     (line,) = axes.plot(range(1, len(parts) + 1), parts, **style)
     shown.setdefault(way, line)
-
-
-def memory(records):
-    """Draw resident memory over rows."""
-    page = Figure(figsize=(9, 2.8), layout="constrained")
-    held, right = page.subplots(1, 2)
-    for record in records:
-        if "mib" in record["found"]:
-            rows_seen, mib = zip(*record["found"]["mib"], strict=True)
-            label = f"chunks of {record['cell']['chunk']}"
-            held.plot(rows_seen, mib, label=label)
-            right.plot(rows_seen, record["found"]["accuracy"], label=label)
-    held.set(title="resident memory of foretrace stream, MiB", xlabel="row", ylim=(0, None))
-    right.set(title="accuracy of the rows between two points", xlabel="row", ylim=(0.4, 1))
-    for axes in (held, right):
-        axes.grid(alpha=0.3)
-        if axes.lines:
-            axes.legend()
-    return page
-
-
-def streams(records):
-    """Draw scores over tenths of the first rows of each stream."""
-    records = [r for r in records if r["cell"]["rows"] == 5000]
-    names = [name for name in rows.STREAMS if any(r["cell"]["stream"] == name for r in records)]
-    width = min(4, len(names))
-    height = -(-len(names) // width)
-    page = Figure(figsize=(3.6 * width + 2.4, 2.7 * height), layout="constrained")
-    grid = page.subplots(height, width, squeeze=False).ravel()
-    for axes in grid[len(names) :]:
-        axes.set_visible(False)
-    shown = {}
-    for axes, name in zip(grid, names, strict=False):
-        most = max(r["cell"]["rows"] for r in records if r["cell"]["stream"] == name)
-        for record in records:
-            if record["cell"]["stream"] == name and record["cell"]["rows"] == most:
-                way, parts = (
-                    record["cell"]["way"].replace("linear", "logistic"),
-                    record["found"]["parts"],
-                )
-                _line(axes, way, parts, shown)
-        axes.set(
-            title=f"{name}, {'accuracy' if rows.STREAMS[name].classes else 'mean absolute error'}"
-        )
-        if not rows.STREAMS[name].classes:
-            # One that diverges would hide all others.
-            largest = sorted(
-                value for line in axes.lines for value in line.get_ydata() if value is not None
-            )
-            axes.set_ylim(0, 2 * largest[len(largest) * 3 // 4])
-        axes.grid(alpha=0.3)
-    page.legend(
-        shown.values(),
-        [way.replace("logistic", "logistic or linear") for way in shown],
-        loc="outside right upper",
-    )
-    return page
 
 
 def forgetting(records):

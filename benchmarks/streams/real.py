@@ -3,7 +3,6 @@
     FORETRACE_DATA=... python -m benchmarks.streams.real [--rows 20000] [--streams elec2 ecg]
         [--only online]
     FORETRACE_DATA=... python -m benchmarks.streams.real --long --rows 50000   # long dependencies
-    python -m benchmarks.streams.real --page      # results/streams.md and the figures
 
 River's models are run with the row alone and with those before as further features (8, of the ECG
 72, of a text 8 characters), and get, where the network gets it, the last known label. A cell of a
@@ -88,14 +87,7 @@ def main():
     parser.add_argument(
         "--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams"
     )
-    parser.add_argument(
-        "--page", action="store_true", help="write the page and its figures, measure nothing"
-    )
     asked = parser.parse_args()
-    if asked.page:
-        from benchmarks.streams import page
-
-        return page.write()
     if asked.long:
         cells = [
             {"stream": s, "way": way, "rows": asked.rows}

@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_what_the_records_say(benchmark, tmp_path):
-    page = benchmark("credit.suite_page")
+    page = benchmark("pages.suite")
     shown = (ROOT / "results" / "suite.md").read_text()
-    assert page.text() == shown, "run python -m benchmarks.credit.suite --page"
+    assert page.text() == shown, "run python -m benchmarks.pages"
     assert page.text(tmp_path / "none.jsonl").count("*Not measured yet.*") == len(page.SCORES)
 
 
 def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(benchmark):
-    page = benchmark("credit.suite_page")
+    page = benchmark("pages.suite")
 
     def record(rule, seed, loss, time):
         found = {
@@ -39,7 +39,7 @@ def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(benchmark)
         record(page.ONLINE, 1, 2.0, 5.0),
         record("spatial", 0, 3.0, 2.0),
     ]
-    spatial, online = page.table(records, "copy").split("\n")[2:]
+    spatial, online = page.scores(records, "copy").split("\n")[2:]
     assert spatial.startswith("| spatial | 1 | 3.000 | **50.0 %** | 3 | 2 | 0.5 |")
     assert online.startswith(
         f"| {page.ONLINE} | 2 | **1.500** (1.000, 2.000) |"
@@ -56,7 +56,7 @@ def test_every_task_runs_for_two_batches(benchmark, monkeypatch, task):
         )
     if task == "digits":
         pytest.importorskip("soundfile")
-    suite, scores = benchmark("credit.suite"), benchmark("credit.suite_page").SCORES[task]
+    suite, scores = benchmark("credit.suite"), benchmark("pages.suite").SCORES[task]
     with jax.enable_x64(False):
         cells = [{"task": task, "seed": 0, "batches": 2, "rule": rule} for rule in suite.WAYS]
         for cell in (cells[0], cells[3]):

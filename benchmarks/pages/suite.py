@@ -1,17 +1,12 @@
-"""`results/suite.md` from the template `suite.md` and the committed records alone.
+"""`results/suite.md`: every rule on five streamed tasks, seed by seed."""
 
-python -m benchmarks.credit.suite --page
-"""
-
-import re
-from pathlib import Path
+from functools import partial
 from statistics import mean
 
 from benchmarks import ledger
-from benchmarks.streams.page import table_head, table_row
+from benchmarks.pages.template import filled, percent, table
 
 PAGE = ledger.ROOT / "results" / "suite.md"
-TEMPLATE = Path(__file__).with_name("suite.md")
 ONLINE = "online (the paper's rule)"
 ORDER = [
     "spatial",
@@ -40,11 +35,6 @@ SCORES = {
 }
 
 
-def write():
-    """Write the page."""
-    PAGE.write_text(text())
-
-
 def text(path=ledger.RECORDS / "suite.jsonl"):
     """Return the page.
 
@@ -52,13 +42,10 @@ def text(path=ledger.RECORDS / "suite.jsonl"):
         path: file of the records.
     """
     records = ledger.read(path)
-    page = re.sub(
-        r"<!-- table (\w+) -->", lambda found: table(records, found[1]), TEMPLATE.read_text()
-    )
-    return page.replace("<!-- provenance -->", provenance(records))
+    return filled("suite", {task: partial(scores, records, task) for task in SCORES})
 
 
-def table(records, task):
+def scores(records, task):
     """Return the table of a task: scores, and what a step of one stream costs."""
     mine = [r for r in records if r["cell"]["task"] == task]
     most = max((r["cell"]["batches"] for r in mine), default=0)
@@ -72,55 +59,27 @@ def table(records, task):
         return "*Not measured yet.*"
     cosines = any("cosine" in found for found in rules[next(iter(rules))])
     head = ["", "seeds", *SCORES[task].values(), "memory, KiB", "10³ operations", "CPU time"]
-    lines = table_head(head + ["cosine with BPTT: start, end"] * cosines)
+    lines = []
     base = _mean(rules[ONLINE], "cpu_us_per_step") if ONLINE in rules else None
     best = {
         key: _best(key, [_mean(found, key) for found in rules.values()]) for key in SCORES[task]
     }
     for name, found in rules.items():
         one = found[0]
-        scores = [_score(key, found, best[key]) for key in SCORES[task]]
+        shown = [_score(key, found, best[key]) for key in SCORES[task]]
         time = f"{_mean(found, 'cpu_us_per_step') / base:.1f}" if base else ""
         costs = [f"{one['memory_kib']:,.0f}", f"{one['operations'] / 1e3:,.0f}", time]
-        row = [name + _steps(one), str(len(found)), *scores, *costs]
-        lines.append(table_row(row + [_cosine(found)] * cosines))
+        row = [name + _steps(one), str(len(found)), *shown, *costs]
+        lines.append(row + [_cosine(found)] * cosines)
     if task == "heart":
         one = rules[next(iter(rules))][0]
         for name, key in {
             "the last value": "last_value",
             "linear regression on the last 3 s": "linear",
         }.items():
-            lines.append(
-                table_row(
-                    [name, "", *(f"{one[key][score]:.3f}" for score in SCORES[task]), "", "", ""]
-                )
-            )
-    return "\n".join(lines)
-
-
-def provenance(records):
-    """Return command, versions, machine, commits and load of the records."""
-    if not records:
-        return ""
-    around = [record["surroundings"] for record in records]
-    versions = sorted(
-        {f"{name} {version}" for one in around for name, version in one["packages"].items()}
-    )
-    commits = sorted({record["found"]["commit"] for record in records})
-    loads = [one["load"] for one in around]
-    return "\n".join(
-        [
-            "- "
-            + ", ".join(
-                f"`{command}`" for command in dict.fromkeys(record["command"] for record in records)
-            ),
-            f"- commits {', '.join(commits)}; {', '.join(sorted({one['time'] for one in around}))}",
-            f"- Python {', '.join(sorted({one['python'] for one in around}))}, "
-            f"{', '.join(versions)}",
-            f"- {'; '.join(sorted({one['machine'] for one in around}))}; load {min(loads)} to "
-            f"{max(loads)}",
-        ]
-    )
+            values = (f"{one[key][score]:.3f}" for score in SCORES[task])
+            lines.append([name, "", *values, "", "", ""])
+    return table(head + ["cosine with BPTT: start, end"] * cosines, lines)
 
 
 def _mean(found, key):
@@ -133,7 +92,7 @@ def _best(key, values):
 
 def _score(key, found, best):
     def shown(value):
-        return f"{value:.1%}".replace("%", " %") if key == "accuracy" else f"{value:.3f}"
+        return percent(value) if key == "accuracy" else f"{value:.3f}"
 
     said = shown(value := _mean(found, key))
     said = f"**{said}**" if value == best else said

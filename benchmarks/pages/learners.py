@@ -1,54 +1,14 @@
-"""`results/streams.md` and its figures, from the committed records alone.
+"""`results/streams.md`: every learner on streams of rows."""
 
-python -m benchmarks.streams.real --page
-"""
-
-from pathlib import Path
+from functools import partial
 
 from benchmarks import ledger
+from benchmarks.pages.template import filled, percent, table
 from benchmarks.streams import rows
 from benchmarks.streams.cues import LABELS
 
 PAGE = ledger.ROOT / "results" / "streams.md"
-FIGURES = ledger.ROOT / "docs" / "streams_compared"
-TEMPLATE = Path(__file__).with_name("compared.md")
-PARTS = [
-    "reach",
-    "memory",
-    "what",
-    "streams",
-    "whole",
-    "long",
-    "packaged",
-    "latency",
-    "row_parts",
-    "soak",
-    "provenance",
-]
 FIRST = 5000
-
-
-def write():
-    """Write the page and its figures."""
-    from benchmarks.streams import figures
-
-    PAGE.write_text(text())
-    figures.write(FIGURES)
-
-
-def text(records=ledger.RECORDS):
-    """Return the page.
-
-    Args:
-        records: folder of the records.
-    """
-    found = {name: ledger.read(records / f"{name}.jsonl") for name in NAMES}
-    page = TEMPLATE.read_text()
-    for part in (*PARTS, "provenance"):
-        page = page.replace(f"<!-- {part} -->", globals()[part](found))
-    return page
-
-
 NAMES = (
     "reach",
     "reach_deep_river",
@@ -61,6 +21,17 @@ NAMES = (
 )
 
 
+def text(records=ledger.RECORDS):
+    """Return the page.
+
+    Args:
+        records: folder of the records.
+    """
+    found = {name: ledger.read(records / f"{name}.jsonl") for name in NAMES}
+    parts = (reach, what, streams, whole, long, packaged, latency, row_parts)
+    return filled("learners", {part.__name__: partial(part, found) for part in parts})
+
+
 def reach(found):
     """Return the table of dependencies many rows back: accuracy of the last three tenths."""
     records = found["reach"] + found["reach_deep_river"]
@@ -68,14 +39,8 @@ def reach(found):
         {(list(LABELS).index(c["task"]), c["delay"], c["task"]) for c in cells(records)}
     )
     ways = list(dict.fromkeys(_peer(cell) for cell in cells(records)))
-    lines = table_head(
-        [
-            "",
-            *(f"{task}, {delay:,} rows back" for _, delay, task in columns),
-            "µs/row",
-            "memory, KiB",
-        ]
-    )
+    head = ["", *(f"{task}, {delay:,} rows back" for _, delay, task in columns)]
+    lines = []
     for way in ways:
         mine = {}
         for record in records:
@@ -85,10 +50,8 @@ def reach(found):
         longest = mine[max(mine, key=lambda key: (key[1], key[0] == "copy"))]
         need = most_memory(mine)
         reached = f" ({longest['reach']:,} rows)" if "reach" in longest and "equal" in way else ""
-        lines.append(
-            table_row([way + reached, *shown, number(longest["cpu_us_per_row"]), f"{need:,.0f}"])
-        )
-    return "\n".join([*lines, "", picture("reach", found["reach"])])
+        lines.append([way + reached, *shown, number(longest["cpu_us_per_row"]), f"{need:,.0f}"])
+    return table([*head, "µs/row", "memory, KiB"], lines)
 
 
 def most_memory(mine):
@@ -99,28 +62,6 @@ def most_memory(mine):
         for (_, delay), one in mine.items()
         if delay == longest
     )
-
-
-def memory(found):
-    """Return what memory does over a million rows, and what a step of each kind takes."""
-    lines = [
-        f"`foretrace stream --size {cell.get('size', 'small')}` held "
-        f"{one['mib_at_first']:.1f} MiB after {one['mib'][0][0]:,} rows and "
-        f"{one['mib_at_last']:.1f} MiB after {one['mib'][-1][0]:,} (chunks of {cell['chunk']}): "
-        f"{one['growth']:+.2%}.\n"
-        for cell, one in _pairs(found["flat_memory"], "foretrace stream")
-    ]
-    names = ["ms/step", "kept, KiB", "compiled temporary, KiB", "resident of the process, MiB"]
-    lines += table_head(["one step at a time", *names])
-    for cell, one in _pairs(found["flat_memory"], "one step"):
-        way = f"rolling BPTT, reach {cell['reach']:,}" if cell["way"] == "rolling" else cell["way"]
-        values = [
-            f"{one['cpu_ms_per_step']:.2f}",
-            f"{one['held_kib']:,.0f}",
-            f"{one['compiled_kib']:,.0f}",
-        ]
-        lines.append(table_row([way, *values, f"{one['resident_mib']:,.0f}"]))
-    return "\n".join([*lines, "", picture("memory", found["flat_memory"])])
 
 
 def what(found):
@@ -135,7 +76,7 @@ def streams(found):
     records = [
         r for r in found["streams"] + found["streams_deep_river"] if r["cell"]["rows"] == FIRST
     ]
-    return "\n".join([*_tables(records, "###"), picture("streams", records)])
+    return "\n".join(_tables(records, "###"))
 
 
 def whole(found):
@@ -148,7 +89,7 @@ def whole(found):
 def long(found):
     """Return a row for each way on each long stream: first, fifth, ninth tenth, and all."""
     head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
-    lines = table_head(head)
+    lines = []
     streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
     for name, count in sorted(streams):
         mine = [
@@ -165,31 +106,21 @@ def long(found):
             log_loss = f"{one['log_loss']:.3f}" if "log_loss" in one else ""
             values = [f"**{text}**" if one[score] == best else text, log_loss]
             counts = [f"{one['rows']:,}", f"{one['scored']:,}"]
-            lines.append(
-                table_row(
-                    [
-                        f"{name}: {record['cell']['way']}",
-                        *counts,
-                        *tenths,
-                        *values,
-                        number(one["cpu_us_per_row"]),
-                    ]
-                )
-            )
+            times = number(one["cpu_us_per_row"])
+            lines.append([f"{name}: {record['cell']['way']}", *counts, *tenths, *values, times])
         one = mine[0]["found"]
         plain = _text(
             of(one["no_change_" + score], one["mean_mae" if of is min else "majority_accuracy"]),
             score,
         )
-        lines.append(table_row([f"{name}: the best baseline", *[""] * 5, plain, "", ""]))
-    return "\n".join(lines)
+        lines.append([f"{name}: the best baseline", *[""] * 5, plain, "", ""])
+    return table(head, lines)
 
 
 def packaged(found):
     """Return a row for each packaged stream: default, best peer, baselines, winner."""
-    lines = table_head(
-        ["", "rows", "default", "best of river", "", "last label", "majority or mean"]
-    )
+    head = ["", "rows", "default", "best of river", "", "last label", "majority or mean"]
+    lines = []
     ahead = []
     for name, stream in rows.PACKAGED.items():
         score = "accuracy" if stream.classes else "mae"
@@ -210,16 +141,13 @@ def packaged(found):
         ahead.append(level)
         values = [_text(value, score) for value in (ours[score], peers[way][score], *plain)]
         values[0] = f"**{values[0]}**" if level else values[0]
-        lines.append(
-            table_row(
-                [name, f"{ours['rows']:,}", *values[:2], way.removeprefix("river "), *values[2:]]
-            )
-        )
+        peer = way.removeprefix("river ")
+        lines.append([name, f"{ours['rows']:,}", *values[:2], peer, *values[2:]])
     told = (
         "Ahead of all of these, or level with the best (one point, or one per cent): "
         f"{sum(ahead)} of {len(ahead)}."
     )
-    return "\n".join([*lines, "", told])
+    return "\n".join([table(head, lines), "", told])
 
 
 def _tables(records, heading):
@@ -232,7 +160,8 @@ def _tables(records, heading):
             continue
         parts += [f"{heading} {'Accuracy' if classes else 'Mean absolute error'}", ""]
         counts = {name: max(r["found"]["rows"] for r in mine[name].values()) for name in names}
-        parts += table_head(["", *(f"{name}, {counts[name]:,} rows" for name in names), "µs/row"])
+        head = ["", *(f"{name}, {counts[name]:,} rows" for name in names), "µs/row"]
+        lines = []
         ways = list(dict.fromkeys(way for name in names for way in mine[name]))
         best = {name: _best(mine[name], score, classes) for name in names}
         for way in ways:
@@ -247,7 +176,7 @@ def _tables(records, heading):
                 if len(times) > 1
                 else number(times[0])
             )
-            parts.append(table_row([way, *values, shown]))
+            lines.append([way, *values, shown])
         for prefix, what in {
             "no_change_": "the last known label",
             "majority_": "majority",
@@ -255,8 +184,8 @@ def _tables(records, heading):
         }.items():
             values = [_baseline(mine[name], prefix + score, best[name]) for name in names]
             if any(values):
-                parts.append(table_row([what, *values, ""]))
-        parts.append("")
+                lines.append([what, *values, ""])
+        parts += [table(head, lines), ""]
     return parts
 
 
@@ -269,17 +198,28 @@ def latency(found):
         "step": "`Learner.step`, µs",
         "inference": "inference, µs",
     }
-    lines = table_head(["size", *columns.values(), "step / inference"])
-    for cell, one in _pairs(found["latency"], "one row"):
-        values = [number(one[f"{name}_us"]) for name in columns]
-        lines.append(table_row([cell["size"], *values, f"{one['step_over_inference']:.1f}"]))
-    lines += ["", *table_head(["`foretrace stream`", "µs/row", "rows per CPU second"])]
-    for cell, one in _pairs(found["latency"], "foretrace stream"):
-        what = f"{cell['size']}, `--chunk {cell['chunk']}`"
-        lines.append(
-            table_row([what, number(one["cpu_us_per_row"]), f"{one['rows_per_cpu_second']:,.0f}"])
-        )
-    return "\n".join(lines)
+    single = [
+        [
+            cell["size"],
+            *(number(one[f"{name}_us"]) for name in columns),
+            f"{one['step_over_inference']:.1f}",
+        ]
+        for cell, one in _pairs(found["latency"], "one row")
+    ]
+    command = [
+        [
+            f"{cell['size']}, `--chunk {cell['chunk']}`",
+            number(one["cpu_us_per_row"]),
+            f"{one['rows_per_cpu_second']:,.0f}",
+        ]
+        for cell, one in _pairs(found["latency"], "foretrace stream")
+    ]
+    return "\n\n".join(
+        [
+            table(["size", *columns.values(), "step / inference"], single),
+            table(["`foretrace stream`", "µs/row", "rows per CPU second"], command),
+        ]
+    )
 
 
 def _pairs(records, what):
@@ -297,67 +237,13 @@ def row_parts(found):
         if (cell := record["cell"])["what"] == "parts"
     }
     groups = ("reading", "encoding"), ("mixture", "network"), ("intervals", "scores", "records")
-    lines = table_head(
-        [
-            "µs of CPU time a row",
-            *(", ".join(group) for group in groups),
-            "row",
-            "rows per CPU second",
-        ]
-    )
+    head = ["µs of CPU time a row", *map(", ".join, groups), "row", "rows per CPU second"]
+    lines = []
     for name, one in records.items():
         parts = [sum(one.get(part, 0.0) for part in group) for group in groups]
         values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
-        lines.append(table_row([name, *values]))
-    return "\n".join(lines)
-
-
-def soak(found):
-    """Return what was survived."""
-    lines = []
-    for record in found["soak"]:
-        cell, one = record["cell"], record["found"]
-        verdict = "identical to" if one["same"] else f"different ({one['differs']}) from"
-        kind = cell["kind"].replace("network", "stream")
-        lines.append(
-            f"- {kind}, size {cell.get('size', 'small')}: {cell['rows']:,} rows, {one['kills']} "
-            f"times `kill -9`, {one['stops']} times SIGTERM, bursts of NaN and infinity in "
-            f"{one['bad_rows']:,} rows: state and records are {verdict} those of an undisturbed "
-            "run."
-        )
-        if members := one.get("members"):
-            lines[-1] += (
-                f" {members['joins']:,} members joined, {members['evictions']:,} lost their place "
-                f"to others, {members['resets']:,} started anew."
-            )
-    return "\n".join(lines)
-
-
-def provenance(found):
-    """Return the commands and versions of all records."""
-    lines = []
-    for name, records in found.items():
-        if records:
-            commands = list(dict.fromkeys(record["command"] for record in records))
-            lines.append(
-                f"- `benchmarks/records/{name}.jsonl`: "
-                + ", ".join(f"`{command}`" for command in commands)
-            )
-    versions, machines = {}, set()
-    for record in (record for records in found.values() for record in records):
-        for package, version in record["surroundings"]["packages"].items():
-            versions.setdefault(package, set()).add(version)
-        machines.add(record["surroundings"]["machine"])
-    shown = ", ".join(
-        f"{package} {' and '.join(sorted(found))}" for package, found in sorted(versions.items())
-    )
-    return "\n".join(
-        [
-            *lines,
-            f"- {shown}",
-            f"- {'; '.join(sorted(machines))}; load and date stand in each record",
-        ]
-    )
+        lines.append([name, *values])
+    return table(head, lines)
 
 
 def cells(records):
@@ -365,24 +251,9 @@ def cells(records):
     return [record["cell"] for record in records]
 
 
-def table_head(names):
-    """Return the first two rows of a Markdown table."""
-    return [table_row(names), table_row(["---"] * len(names))]
-
-
-def table_row(values):
-    """Return a row of Markdown."""
-    return "| " + " | ".join(values) + " |"
-
-
 def number(value):
     """Return a time with three digits at most."""
     return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
-
-
-def picture(name, records):
-    """Return the link to a figure; none without records."""
-    return f"![{name}](../docs/streams_compared/{name}.png)" if records else ""
 
 
 def _late(stream):
@@ -418,7 +289,7 @@ def _best(mine, score, classes):
 
 
 def _text(value, score):
-    return f"{value:.1%}".replace("%", " %") if "accuracy" in score else f"{value:.4g}"
+    return percent(value) if "accuracy" in score else f"{value:.4g}"
 
 
 def _score(record, score, rows, best):
@@ -432,7 +303,3 @@ def _score(record, score, rows, best):
 def _baseline(mine, score, best):
     values = [r["found"][score] for r in mine.values() if score in r["found"]]
     return _text(values[0], score) if values else ""
-
-
-if __name__ == "__main__":
-    write()
