@@ -30,6 +30,11 @@ HORIZONS = (1, 24, 48)
 TITLES = {"A": "Board A: 20 % training, 5 % validation, 75 % test", "B": "Board B: 60, 10 and 30 %"}
 TEXT = """# Forecasting boards
 
+- **Board A**: with nothing set, foretrace is ahead of every published row on ETTh2, and level with
+  the last value on Exchange, which no published model beats.
+- **Board B**: foretrace is behind on both data sets. Networks trained on the first 60 % of the rows
+  lead, and least squares on 96 differences is closer to them.
+
 Two public protocols of online forecasting. At each row the next H rows of all columns are
 forecast. A value may be used once it has been seen: a forecast H rows ahead is learned from H rows
 later. The score is the mean squared error of standardised columns over all test windows, steps and
