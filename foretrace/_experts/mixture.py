@@ -221,7 +221,7 @@ class Mixture:
         )
 
     def traced_step(self, state: MixtureState, row: Row) -> tuple[MixtureState, Array]:
-        """Return the state after a row and the label that came with it, and the prediction of the row.
+        """Return the state after a row and the label with it, and the row's prediction.
 
         For a program that is traced in float64.
         """

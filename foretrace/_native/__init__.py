@@ -1,1 +1,1 @@
-"""The step of a network or a learner as C99: arithmetic on arrays of known size, without allocation or a runtime."""
+"""One step of a network or a learner as C99, without allocation or a runtime."""

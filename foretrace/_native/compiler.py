@@ -1,4 +1,4 @@
-"""Compile a C program with the compiler of the machine, or the wheel `ziglang`; a program is compiled once."""
+"""Compile a C program once, with the machine's compiler or the wheel `ziglang`."""
 
 import ctypes
 import hashlib
@@ -22,7 +22,7 @@ FLAGS = (
     "-fno-signed-zeros",
     "-ffp-contract=fast",
 )
-"""Flags of a compiled step. Sums may be taken in another order; NaN and infinity stay what they are."""
+"""Flags of a compiled step: sums may be reordered; NaN and infinity stay as they are."""
 
 
 class CompilerError(RuntimeError):
@@ -30,7 +30,7 @@ class CompilerError(RuntimeError):
 
 
 def find_compiler() -> list[str]:
-    """Return the command of a C compiler: that in `CC`, else `cc`, else the one in the wheel `ziglang`.
+    """Return the command of a C compiler: `CC`, else `cc`, else the wheel `ziglang`.
 
     Raises:
         CompilerError: there is none.
@@ -50,7 +50,7 @@ def find_compiler() -> list[str]:
 
 
 def code_size(source: Path) -> int | None:
-    """Return the bytes of code and constants of an exported C file, compiled for size on this machine; None if unknown.
+    """Return the bytes of code and constants of a C file, compiled for size. None if unknown.
 
     It is unknown without a compiler, or without the program `size` that comes with one.
     """
@@ -93,7 +93,7 @@ def cache_folder() -> Path:
 
 
 def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
-    """Return a loaded program, compiled unless the same text was compiled before on this kind of machine.
+    """Return a loaded program, compiled unless its text was compiled before on such a machine.
 
     Args:
         source: text of the C file.

@@ -62,7 +62,7 @@ class Emitter:
         self._count = 0
 
     def scalar(self, array: Array) -> str | None:
-        """Return the name of a scratch array of one element, which is a variable; None for any other array."""
+        """Return the name of a scratch array of one element, a variable. None for others."""
         if array.place != "scratch" or array.size != 1:
             return None
         if array not in self._names:
@@ -134,7 +134,7 @@ class Emitter:
         return [start, *nest(inner, loop.reduced, [step])]
 
     def _adds_rows(self, loop: Loop) -> bool:
-        """Return whether rows are added up, as their elements lie beside each other and those of a sum do not."""
+        """Return whether rows are added up, whose elements lie beside each other."""
         if loop.combine != "sum" or not loop.kept:
             return False
         last, summed = len(loop.kept) - 1, len(loop.kept) + len(loop.reduced) - 1
@@ -195,7 +195,7 @@ class Emitter:
         return nest(names, loop.kept, body) if names else ["{", *_indented(body), "}"]
 
     def _places_of_largest(self, loop: Loop) -> list[str]:
-        """Return loops that keep the places of the largest elements in order, the first of equals first."""
+        """Return loops that keep the places of the largest elements, the first of equals first."""
         (count,), (size,) = loop.kept, loop.reduced
 
         def element(place: str) -> str:
@@ -247,7 +247,8 @@ class Emitter:
         if isinstance(expression, Number):
             return number(expression.value, expression.dtype)
         if isinstance(expression, Index):
-            return f"({c_type(expression.dtype)})({_sum(expression.offset, expression.strides, names)})"
+            index = _sum(expression.offset, expression.strides, names)
+            return f"({c_type(expression.dtype)})({index})"
         assert isinstance(expression, Apply)
         return expression.text.format(
             *(self.text(operand, names, known) for operand in expression.operands)

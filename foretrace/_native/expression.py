@@ -141,7 +141,7 @@ Move = Callable[[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]
 
 
 def moved(expression: Expression, move: Move) -> Expression:
-    """Return an expression in another index space: `move` maps the offset and strides of each load."""
+    """Return an expression in another index space: `move` maps each load's index."""
     if isinstance(expression, Apply):
         return expression._replace(
             operands=tuple(moved(operand, move) for operand in expression.operands)
@@ -204,7 +204,7 @@ def transposed(value: Value, order: tuple[int, ...]) -> Value:
 def sliced(
     value: Value, starts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]
 ) -> Value:
-    """Return every `step`-th element from `start` on, `size` of them, along each axis; steps may be negative."""
+    """Return `size` elements from `start` along each axis; steps may be negative."""
 
     def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         offset += sum(start * stride for start, stride in zip(starts, strides, strict=True))
@@ -214,7 +214,7 @@ def sliced(
 
 
 def reshaped(value: Value, shape: tuple[int, ...]) -> Value | None:
-    """Return an array in another shape; None if its elements do not lie so that strides can say it."""
+    """Return an array in another shape, None if strides cannot express it."""
     groups = _groups(value.shape, shape)
     possible = all(
         _merged(tuple(leaf.strides[axis] for axis in old), tuple(value.shape[axis] for axis in old))
@@ -256,7 +256,7 @@ def _merged(strides: tuple[int, ...], sizes: tuple[int, ...]) -> int | None:
 
 
 def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Return the axes of the old and the new shape that hold the same elements, in groups as small as possible."""
+    """Return the smallest groups of old and new axes that hold the same elements."""
     if 0 in old:
         return [(list(range(len(old))), list(range(len(new))))]
     groups, i, j = [], 0, 0

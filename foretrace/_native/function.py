@@ -81,7 +81,7 @@ class Layout:
 
 
 def first_layout(graph: Graph, accepted: int | None) -> Layout:
-    """Return the layout that fits the step of a graph, which says what is written beside its old value.
+    """Return the layout of a graph's step, with the states written beside their old value.
 
     Args:
         graph: traced step.
@@ -99,7 +99,7 @@ def first_layout(graph: Graph, accepted: int | None) -> Layout:
 
 
 def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
-    """Return what becomes of a state if the step counts, where it stays as it is otherwise; None if it is not so."""
+    """Return a state's value if the step counts. None if it does not stay as it is otherwise."""
     eqn = _maker(made, new)
     if flag is None or eqn is None or eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return None

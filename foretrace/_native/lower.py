@@ -1,4 +1,4 @@
-"""A traced step as loops: what is used once is computed where it is used, what is used more often in a loop of its own.
+"""A traced step as loops: a value used once is computed in place, others in own loops.
 
 view             slice, transpose, broadcast, reshape …    strides of loads, no code
 element          add, mul, exp …                           part of the loop that uses it
@@ -115,7 +115,7 @@ class Lowering:
         return self.stored_if_needed(out, Value(expression, shape))
 
     def _of_parts(self, eqn: Any, read: Sequence[Value | Joined]) -> Joined | None:
-        """Return a function of joined arrays part by part, where that spares work; None where it does not."""
+        """Return a function of joined arrays part by part, None where that saves no work."""
         out, name = eqn.outvars[0], eqn.primitive.name
         joined = [value for value in read if isinstance(value, Joined)]
         axis, ends = joined[0].axis, sorted({end for one in joined for end in one.ends()})
@@ -153,13 +153,13 @@ class Lowering:
         return broadcast(value, shape, tuple(range(len(value.shape))))
 
     def stored_if_needed(self, variable: Any, value: Value) -> Value:
-        """Return a value as it is if it is used once or costs nothing, else from an array that it is stored in."""
+        """Return a value as it is if it is cheap or used once, else from an array."""
         if variable not in self.wanted and self.uses[variable] <= _worth(value):
             return value
         return self.stored(value, self.target(variable))
 
     def target(self, variable: Any) -> Array:
-        """Return the array that a variable is stored in: the one that is asked for, or a new one."""
+        """Return the array of a variable: the requested one, or a new one."""
         array = self.wanted.pop(variable, None)
         if array is not None:
             return array
@@ -220,7 +220,7 @@ class Lowering:
         return Value(target, joined.shape)
 
     def in_shape(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """Return a value in another shape, stored first if its elements do not follow one another."""
+        """Return a value in another shape, stored first if its elements are not contiguous."""
         found = reshaped(value, shape)
         if found is None:
             found = reshaped(self.stored(value, self._new(value)), shape)
@@ -253,7 +253,7 @@ def _constant(value: np.ndarray) -> Value:
 
 
 def distinct(jaxpr: Any) -> tuple[list[Any], list[Any]]:
-    """Return the equations, each once, and the results: an equation that stands twice is computed once."""
+    """Return the equations, repeated ones once, and the results."""
     same: dict[Any, Any] = {}
     first: dict[Any, Any] = {}
 
@@ -293,7 +293,7 @@ def _alias(name: str, atoms: Sequence[Any]) -> Any:
 
 
 def _uses(eqns: Sequence[Any], results: Sequence[Any]) -> Counter[Any]:
-    """Return how often each variable is computed if it is not stored; a view is as often used as what reads it."""
+    """Return how often each variable is computed if not stored; a view counts its readers."""
     uses: Counter[Any] = Counter(atom for atom in results if not isinstance(atom, core.Literal))
     for eqn in reversed(eqns):
         through = eqn.primitive.name in VIEWS or eqn.primitive.name in ("concatenate", "pad")

@@ -94,7 +94,7 @@ def _dot_general(lowering: Lowering, eqn: Any) -> Value | Joined:
 
 
 def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
-    """Return the product of a known matrix of zeros and a unit matrix with another one: rows of that, and zeros.
+    """Return the product with a known matrix of zeros and units: chosen rows, and zeros.
 
     The derivative of a real part is such a matrix. None for any other product.
     """
@@ -123,7 +123,7 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
 
 
 def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
-    """Return first column and number of the rows of each unit matrix, None for rows of zeros; None for other ones."""
+    """Return unit matrices' first columns (None for zeros) and rows. None for other matrices."""
     ones = [np.flatnonzero(row) for row in matrix]
     if any(
         len(at) > 1 or (len(at) and row[at[0]] != 1) for at, row in zip(ones, matrix, strict=True)
@@ -157,7 +157,7 @@ def _of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Joined
 
 
 def _sum_of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Value:
-    """Return the sum of the products with each part of a matrix that is joined along a summed axis."""
+    """Return the sum of products with each part of a matrix joined along a summed axis."""
     sums = eqn.params["dimension_numbers"][0]
     along = sums[1 - side][list(sums[side]).index(joined.axis)]
     whole = lowering.operand(eqn.invars[1 - side])
@@ -191,7 +191,7 @@ def _cut(value: Value, axis: int, start: int, size: int) -> Value:
 
 
 def _product(lowering: Lowering, eqn: Any, a: Value, b: Value, out: Any) -> Value:
-    """Return a sum of products, or a product without a sum, which is no more than one on each element."""
+    """Return a sum of products, or an elementwise product if nothing is summed."""
     (sum_a, sum_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
     free_a = [axis for axis in range(len(a.shape)) if axis not in (*sum_a, *batch_a)]
     free_b = [axis for axis in range(len(b.shape)) if axis not in (*sum_b, *batch_b)]

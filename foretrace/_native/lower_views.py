@@ -126,7 +126,7 @@ def _lengthened(
 
 
 def _with_gaps(lowering: Lowering, value: Value, filling: Value, config: Any) -> Value:
-    """Return a padded array with elements between those of the old one, as the derivative of a step slice has."""
+    """Return a padded array with gaps, as the derivative of a strided slice has."""
     shape = tuple(
         low + high + size + max(size - 1, 0) * between
         for size, (low, high, between) in zip(value.shape, config, strict=True)

@@ -18,7 +18,7 @@ _NAME = "model"
 
 
 class NativeStep(NamedTuple):
-    """What a native step returns.
+    """Result of a native step.
 
     Args:
         outputs: outputs of the network before the update, (O,).
@@ -89,7 +89,7 @@ class Native:
         return NativeStep(self._outputs.copy(), result.loss, bool(result.accepted))
 
     def predict(self, x: Any) -> np.ndarray:
-        """Return the outputs for the next row and move on, without learning; sensitivities are advanced.
+        """Return the outputs for the next row and move on; sensitivities are advanced.
 
         Raises:
             ValueError: an input of another shape.
@@ -99,13 +99,13 @@ class Native:
         return self._outputs.copy()
 
     def reset(self) -> None:
-        """Forget the rows so far: states and sensitivities begin anew; parameters and optimiser stay."""
+        """Begin states and sensitivities anew; parameters and optimiser stay."""
         self._reset(self._step_arguments[0])
 
     def state(self) -> LearnerState:
         """Return a copy of the state, with which `Learner.step` continues.
 
-        Its key is that of the state that was given: a native step draws nothing.
+        Its key is the given state's: a native step draws nothing.
         """
         parts = iter([self._read(leaf) for leaf in self._program.layout.leaves])
         bare = without_key(self._template)
@@ -160,12 +160,11 @@ def _write(name: str, target: np.ndarray, value: Any) -> None:
 
 
 def native(learner: Learner, state: LearnerState | None = None, *, target: Any = None) -> Native:
-    """Return the learning step compiled to machine code: microseconds a row where the dispatch of JAX takes hundreds.
+    """Return the learning step in machine code: microseconds a row instead of hundreds.
 
-    The program is that of `foretrace.export(learner, path, "c", learn=True)`. It is compiled by the
-    C compiler of the machine (`cc`, or the command in the variable CC) or by the wheel `ziglang`
-    (extra `native`), and kept in the user's cache folder (or FORETRACE_CACHE), so that the same
-    learner is compiled once.
+    The program equals `foretrace.export(learner, path, "c", learn=True)`. It is compiled once by
+    the C compiler of the machine (`cc`, or the command in CC) or by the wheel `ziglang` (extra
+    `native`), and kept in the user's cache folder (or FORETRACE_CACHE).
 
     Args:
         learner: learner of one stream that updates at every step.

@@ -12,7 +12,7 @@ _DIVISION = 5
 
 
 class _Operator(NamedTuple):
-    """C text of an operator on floating-point numbers, and its cost; `{f}` is the suffix of their functions."""
+    """C text of a floating-point operator, and its cost; `{f}` is its functions' suffix."""
 
     text: str
     cost: int = 1
@@ -79,7 +79,7 @@ _HELPERS = {
     "larger": "{t} larger{f}({t} a, {t} b) {{ return (a > b || a != a) ? a : b; }}",
     "smaller": "{t} smaller{f}({t} a, {t} b) {{ return (a < b || a != a) ? a : b; }}",
 }
-"""C functions that the table uses beside those of <math.h>; `is_finite` looks at bits, so that no flag removes it."""
+"""Own C functions of the table; `is_finite` reads bits, which no flag removes."""
 
 
 def suffix(dtype: Any) -> str:

@@ -191,7 +191,7 @@ def _pointers(has: set[str]) -> dict[str, tuple[str, str]]:
 
 
 def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) -> list[str]:
-    """Return a function on pointers, which the compiler knows to be apart, and the one that calls it."""
+    """Return a function on pointers without aliases, and its public caller."""
     words = set(re.findall(r"\w+", "\n".join([*one.body, *one.results.values()])))
     pointers = {word: both for word, both in _pointers(has).items() if word in words}
     given = {text.split()[-1]: text for text in arguments(graph, part)}

@@ -1,4 +1,4 @@
-"""Loops over the same range together, and a place in memory for what lives longer than one of them."""
+"""Loops over the same range together, and memory for values that outlive one."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 def grouped(loops: Sequence[Loop], read_later: Iterable[Array] = ()) -> list[Group]:
-    """Return the loops in groups that share a range and some arrays; the order within a group is that of the loops.
+    """Return loops in groups that share a range and some arrays, in their order.
 
     Args:
         loops: loops in an order in which they can run.

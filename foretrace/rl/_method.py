@@ -45,7 +45,7 @@ class Method(Protocol):
         """Return the value of a step, which its temporal-difference error corrects."""
 
     def next_value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the value of the observation after a step, also of a last one. Default: `value`."""
+        """Return the value of the observation after a step, or the last one. Default: `value`."""
         return self.value(output, noise)
 
     def policy_entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:

@@ -1,4 +1,4 @@
-"""The model of a run of `foretrace stream` as a C program that takes raw rows and goes on learning."""
+"""The model of a run of `foretrace stream` as a C program that learns from raw rows."""
 
 import json
 import os
@@ -110,7 +110,7 @@ def _with_key(state: MixtureState, key: Any) -> MixtureState:
 
 
 def _read(intake: Intake, row: Any, output: Array) -> Array:
-    """Return what a prediction says: numbers, or the probabilities of the classes that are known."""
+    """Return the prediction: numbers, or the probabilities of the known classes."""
     if not intake.shape.classes:
         return output
     known = jnp.arange(intake.shape.outputs) < row.moments[0]

@@ -1,4 +1,4 @@
-"""Rows of numbers and their labels as a traced program: what `Encoder` and `DelayedLabels` do on the host, one row.
+"""Rows of numbers and labels as a traced program, like `Encoder` and `DelayedLabels` on the host.
 
 A row is an array of raw numbers, NaN where one is missing. A label that comes with a row is that of
 the row `delay` rows before: a number, NaN where it is missing, or the index of a class, negative
@@ -61,7 +61,7 @@ class TracedMoments(NamedTuple):
         return jnp.where(self.all.variance > 0, jnp.sqrt(self.all.variance), 1.0)
 
     def score(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
-        """Return how many standard deviations a number lies above the mean, clipped at the bound."""
+        """Return a number's distance from the mean in standard deviations, clipped at the bound."""
         return jnp.clip((x - self.all.mean) / self.scale, -bound, bound)
 
     def within(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
@@ -73,7 +73,7 @@ class TracedMoments(NamedTuple):
     def learn(
         self, x: Float[Array, "*N"], bound: float, known: Bool[Array, "*N"]
     ) -> tuple[Float[Array, "*N"], "TracedMoments"]:
-        """Return a number as it is counted, and the moments behind it; as they were where it is not known."""
+        """Return a number as counted, and the moments behind it, unchanged if it is not known."""
         inside, none = self.within(x, bound), jnp.zeros_like(x)
         excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - 1, 0))
         is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > NARROW * self.scale)
@@ -195,11 +195,11 @@ class TracedRows:
 
     @property
     def _kept_contexts(self) -> int:
-        """Number of earlier rows of which the network needs what was known when they were predicted."""
+        """Number of earlier rows whose knowledge at their prediction the network needs."""
         return self.delay + self.horizon if self.shape.has_network else 0
 
     def next(self, seen: RowsSeen, x: Float[Array, "N"], y: Array) -> tuple[Row, RowsSeen]:
-        """Return a row with the label that came with it as the mixture takes them, and what is known behind it."""
+        """Return a row and the label with it for the mixture, and the knowledge behind it."""
         inputs, columns = self._encoded(seen.columns, x)
         has_label = seen.num_rows >= self.delay
         is_complete = seen.num_rows >= self.delay + self.horizon
@@ -266,7 +266,7 @@ class TracedRows:
         return row, after._replace(contexts=kept)
 
     def _in_deviations(self, label: Array, context: Array) -> Array:
-        """Return the label of the network: numbers and the last one of then, in standard deviations of then."""
+        """Return the network's label: numbers and the last one, standardised as at that time."""
         last, mean, scale = context
         here = jnp.isfinite(last) if self.shape.previous else jnp.zeros((), bool)
         found = jnp.where(here, last - mean, 0.0) / scale

@@ -1,4 +1,4 @@
-"""The model of a stream in C predicts and learns what the run would, and says what it cannot take along."""
+"""The model of a stream in C predicts and learns as the run does, and names its limits."""
 
 import ctypes
 import json
@@ -34,7 +34,7 @@ in_c = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C comp
 
 @pytest.fixture
 def rows(tmp_path):
-    """Return a file of numbers with missing values, outliers, infinity, a new level, and classes."""
+    """Return a file of numbers with gaps, outliers, infinity, a new level, and classes."""
     draw = np.random.default_rng(0)
     t = np.arange(ROWS)
     a, b = np.sin(t / 7) + 0.1 * draw.normal(size=ROWS), draw.normal(size=ROWS).cumsum()
