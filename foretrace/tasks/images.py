@@ -207,12 +207,12 @@ _CIFAR = Source(
     find=parquet_files,
     decode=_decode_cifar,
     files={
-        "test-00000-of-00001.parquet": "ec46313b446bfc34932ba6386aab04c08d78a2aab98de0a6d54a4c836750942e",
-        "train-00000-of-00005.parquet": "39d2023481bc456de4986e393b32ba68f5798105f2b63b69bf3bcb1f91daeee0",
-        "train-00001-of-00005.parquet": "6c161f38c04be778908b46bd6cf3b13470cd3a5314360ba517c875d909b7b05b",
-        "train-00002-of-00005.parquet": "8af7355e5e80063698abaca93e0e025c726855faccf46e94060a54be50aa418d",
-        "train-00003-of-00005.parquet": "d4da21db8dca2d6f9f498bea8c8ad1d8c740439a82848163bc5edf9c83cb464b",
-        "train-00004-of-00005.parquet": "f39630a4ac4b9bb2d53cc725cf7003fc2e84c048280077d2c507d9c2835324d8",
+        "test-00000-of-00001.parquet": "ec46313b446bfc34932ba6386aab04c08d78a2aab98de0a6d54a4c836750942e",  # noqa: E501
+        "train-00000-of-00005.parquet": "39d2023481bc456de4986e393b32ba68f5798105f2b63b69bf3bcb1f91daeee0",  # noqa: E501
+        "train-00001-of-00005.parquet": "6c161f38c04be778908b46bd6cf3b13470cd3a5314360ba517c875d909b7b05b",  # noqa: E501
+        "train-00002-of-00005.parquet": "8af7355e5e80063698abaca93e0e025c726855faccf46e94060a54be50aa418d",  # noqa: E501
+        "train-00003-of-00005.parquet": "d4da21db8dca2d6f9f498bea8c8ad1d8c740439a82848163bc5edf9c83cb464b",  # noqa: E501
+        "train-00004-of-00005.parquet": "f39630a4ac4b9bb2d53cc725cf7003fc2e84c048280077d2c507d9c2835324d8",  # noqa: E501
     },
     contents={
         "train": "2d78a7691e502ec31c887215820e75b0fdef40f53e1d9070fc0442301b0c9479",
@@ -228,10 +228,10 @@ _MNIST = Source(
     find=mnist_files,
     decode=_decode_mnist,
     files={
-        "t10k-images-idx3-ubyte.xz": "83565bb7769a99fc50e1facf8d134bbc8896afbb05c71f9ca7d4a8c50de0790f",
-        "t10k-labels-idx1-ubyte.xz": "f2edae9ce0307abae4671a37b70e6e3858696b48b16c3cfdfef97388dc9925d5",
-        "train-images-idx3-ubyte.xz": "d151f9ea64d64a8315a392275491d8de4b7a175eaf3f7c596b4597223a688e65",
-        "train-labels-idx1-ubyte.xz": "db14ee4ce04c7f2006ebef1bc44e529435257977edf8f83181894465ba0a645f",
+        "t10k-images-idx3-ubyte.xz": "83565bb7769a99fc50e1facf8d134bbc8896afbb05c71f9ca7d4a8c50de0790f",  # noqa: E501
+        "t10k-labels-idx1-ubyte.xz": "f2edae9ce0307abae4671a37b70e6e3858696b48b16c3cfdfef97388dc9925d5",  # noqa: E501
+        "train-images-idx3-ubyte.xz": "d151f9ea64d64a8315a392275491d8de4b7a175eaf3f7c596b4597223a688e65",  # noqa: E501
+        "train-labels-idx1-ubyte.xz": "db14ee4ce04c7f2006ebef1bc44e529435257977edf8f83181894465ba0a645f",  # noqa: E501
     },
     contents={
         "train": "4f22e76a444c35a03eafd134fca291a680113f2ea3428264818db350f2c1f056",

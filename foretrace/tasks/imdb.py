@@ -97,8 +97,8 @@ _SOURCE = Source(
     find=parquet_files,
     decode=_decode,
     files={
-        "test-00000-of-00001.parquet": "85aad5d72d0a8e961e24c3ac3a217f128fbbe2e3ea8d320b6bede2f7b23161ba",
-        "train-00000-of-00001.parquet": "d8a64ba039e0bf4aea0224804390a375451c57bc8622069c8fc901057d977631",
+        "test-00000-of-00001.parquet": "85aad5d72d0a8e961e24c3ac3a217f128fbbe2e3ea8d320b6bede2f7b23161ba",  # noqa: E501
+        "train-00000-of-00001.parquet": "d8a64ba039e0bf4aea0224804390a375451c57bc8622069c8fc901057d977631",  # noqa: E501
     },
     contents={
         "train": "d43082a780dbd9684a7289d1908c67d08b6d7be877e857eb150d30dc5259ee03",
