@@ -1,7 +1,7 @@
 """Finished cells of a benchmark as JSON lines, not measured again. Standard library only.
 
-A line is `{"cell": {...}, "found": {...}, "command": ..., "surroundings": {...}}`; `cell` says what
-was measured, completely, and is the key.
+A line is `{"cell": {...}, "found": {...}, "command": ..., "surroundings": {...}}`; `cell` describes
+the measurement completely, and is the key.
 """
 
 import argparse

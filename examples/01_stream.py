@@ -1,7 +1,7 @@
-"""Learn from a stream that never ends, one step at a time: say what came in `DELAY` steps ago.
+"""Learn from a stream that never ends, one step at a time: repeat the input of `DELAY` steps ago.
 
-The learner sees each symbol once. It predicts before it learns, so the printed accuracy is that of
-a network that has not seen the answer yet. What it carries from step to step does not grow.
+The learner sees each symbol once. It predicts before it learns, so the printed accuracy belongs to
+a network that has not seen the answer yet. Its carry from step to step does not grow.
 """
 
 import argparse

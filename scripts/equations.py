@@ -18,7 +18,7 @@ class Blocks(Preprocessor):
     """Replaces equations that stand alone, outside fenced code."""
 
     def run(self, lines: list[str]) -> list[str]:
-        """Return the lines of a page with equations in place of their source."""
+        """Return the lines of a page with equations instead of their source."""
         text, parts, end = "\n".join(lines), [], 0
         for code in CODE.finditer(text):
             parts += [BLOCK.sub(self._drawn, text[end : code.start()]), code[0]]

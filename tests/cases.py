@@ -54,7 +54,7 @@ RULES = (
 
 
 def _is_kind_of_its_own(cell, rule):
-    """Return whether a pair shows what no other does; the others are in the slow tier."""
+    """Return whether a pair adds to the others; pairs that do not are in the slow tier."""
     return cell in ("lru", "gru") or rule == ft.SNAP1 or (cell, rule) == ("tanh", ft.RTRL)
 
 

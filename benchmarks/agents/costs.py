@@ -56,7 +56,7 @@ def step_time(cell):
 
 
 def sizes(cell):
-    """Return what a step of one environment takes."""
+    """Return the cost of a step of one environment."""
     config = config_of(cell)
     agent = builder(cell)(config)
     world = begin(config.seen, agent, jax.random.key(0))

@@ -32,7 +32,7 @@ def agent_of(cell, **options):
 
 
 def control(cell):
-    """Return what a cell of CartPole or Acrobot gives."""
+    """Return the result of a cell of CartPole or Acrobot."""
     config = dataclasses.replace(
         TASKS["gymnax"],
         environment=Gymnax(cell["environment"]),
@@ -51,7 +51,7 @@ def control(cell):
 
 
 def repeat(cell):
-    """Return what a cell of a card task gives."""
+    """Return the result of a cell of a card task."""
     config = dataclasses.replace(
         TASKS["repeat-first"],
         environment=REPEAT[cell["environment"]],
@@ -64,7 +64,7 @@ def repeat(cell):
 
 
 def load(cell):
-    """Return what an agent, or a simple prediction, gives on the column of a file."""
+    """Return the result of an agent, or a simple prediction, on the column of a file."""
     file = sources.data() / "streams" / "ETTh1.csv.gz"
     series, discount, steps = Series(str(file), cell["column"]), cell["discount"], cell["steps"]
     by, decay = cell["by"], cell.get("trace_decay")

@@ -40,7 +40,7 @@ of 2 more; one of 32 takes no more memory, carried and working, and one of 65 mo
 
 
 def config_of(cell):
-    """Return the configuration of a cell: that of the command line, but for what the cell says."""
+    """Return the configuration of a cell: the command line's, with the cell's settings."""
     kind = cell.get("environment") or cell["task"].split()[0].replace("options", "chain")
     length = cell.get("length", cell.get("interval"))
     if kind == "trace":

@@ -1,4 +1,4 @@
-"""What agents learn from one stream of experience, and what a step of theirs takes.
+"""Results of agents on one stream of experience, and the cost of their steps.
 
     python -m benchmarks.agents.run chain      return on memory chains, by length and rule
     python -m benchmarks.agents.run trace      error of predictions, by interval and rule
@@ -38,7 +38,7 @@ PARTS = {
 
 
 def table():
-    """Print the records as Markdown: what was measured, the means, and each seed."""
+    """Print the records as Markdown: the cell, the means, and each seed."""
     for part, (file, *_) in PARTS.items():
         records = ledger.read(ledger.RECORDS / f"{file}.jsonl")
         records = [

@@ -6,9 +6,9 @@
 CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one
 process, so that other work on the machine troubles all of them. Times are medians over the rounds;
 read the ratios to the paper's rule. A rolling window goes through its steps again for every chunk,
-with the labels of the chunk, and moves on by the chunk. Memory is what one stream carries (`mib`),
-and what the compiled call needs besides (`temporary_mib`). Finished cells stay in
-records/cheap_depth.jsonl. The losses in the last column are those of results/table1-paper.
+with the labels of the chunk, and moves on by the chunk. Memory is the carry of one stream (`mib`),
+and the further needs of the compiled call (`temporary_mib`). Finished cells stay in
+records/cheap_depth.jsonl. The losses in the last column are from results/table1-paper.
 """
 
 import statistics
@@ -76,7 +76,7 @@ def compiled(call, network, carry, xs, ys):
 
 
 def memory(call, carry, streams):
-    """Return MiB for each stream: what is carried, and what the call needs besides."""
+    """Return MiB for each stream: the carry, and the further needs of the call."""
     held = sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
     besides = call.memory_analysis().temp_size_in_bytes
     return {"mib": held / 2**20 / streams, "temporary_mib": besides / 2**20 / streams}
@@ -136,7 +136,7 @@ def measure(cell):
 
 
 def main():
-    """Measure what is asked for, and print all records as Markdown."""
+    """Measure the requested cells, and print all records as Markdown."""
     parser = ledger.parser(__doc__)
     parser.add_argument("--chunks", type=int, nargs="+", default=[8, 16, 64])
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 50])

@@ -81,7 +81,7 @@ def measure(cell):
 
 
 def main():
-    """Measure what is asked for, and print all records as Markdown."""
+    """Measure the requested cells, and print all records as Markdown."""
     parser = ledger.parser(__doc__)
     parser.add_argument("--modules", type=int, nargs="+", default=[8, 16, 24, 32])
     parser.add_argument("--updates", type=int, nargs="+", default=[0, 2000])

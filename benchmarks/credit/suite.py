@@ -136,7 +136,7 @@ def asked_cells(asked):
 
 
 def main():
-    """Measure what is asked for."""
+    """Measure the requested cells."""
     parser = ledger.parser(__doc__)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--rules", nargs="+", choices=WAYS, default=list(WAYS))

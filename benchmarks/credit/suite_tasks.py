@@ -1,4 +1,4 @@
-"""The five tasks of the suite: streams of sequences, one network, and what is scored.
+"""The five tasks of the suite: streams of sequences, one network, and the scored steps.
 
 Each function returns a `Task` for a seed. A batch of sequences is a function of its index, so that
 nothing is stored.
@@ -20,7 +20,7 @@ from foretrace.experiment import Copy
 
 
 class Task(NamedTuple):
-    """What the suite asks of a task.
+    """Interface of a task to the suite.
 
     Args:
         network: function that makes the network from a key.

@@ -6,9 +6,9 @@
 
 Fresh patterns, one update for each batch; four LRU layers of N 32, H 32, a pattern of 12 steps, 4
 bits, kept over 4, so 29 steps in all. This is far from the paper's setting (N 64, H 128, pattern of
-20 steps): it orders methods and no more. Rules that are exact on whole sequences are run so; what a
-rule does inside a chunk alone is run in chunks of 8. A window is gone through again for every
-chunk. Finished cells stay in records/credit.jsonl.
+20 steps): it orders methods and no more. Rules that are exact on whole sequences are run so; the
+others in chunks of 8. A window is gone through again for every chunk. Finished cells stay in
+records/credit.jsonl.
 """
 
 import time

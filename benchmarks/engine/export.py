@@ -1,8 +1,8 @@
 """Parity and time of exported learning steps: `python -m benchmarks.engine.export [--steps 10000]`.
 
 Every cell learns to recall an input of three rows ago in onnxruntime on one thread. Every step is
-also done by `Learner.step`, from the same state, and what comes out (loss, parameters, states,
-sensitivities) is compared. Runs that go on by themselves move apart, as two learners do whose
+also done by `Learner.step`, from the same state, and the results (loss, parameters, states,
+sensitivities) are compared. Runs that go on by themselves move apart, as two learners do whose
 parameters differ by 1e-7. Needs the extra `export`.
 """
 

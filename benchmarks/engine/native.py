@@ -3,11 +3,10 @@
 All of one network are timed in turn, in one process, on one core, with float32, Adam and the
 squared error of one output from three inputs; "24 modules" have the second-order step and least
 squares. "C" is a loop in C around `model_step`; "native.step" is the same program called from
-Python. A time is the least of seven rounds, each of as many rows as fit into 0.2 s. Bytes are those
-of the header file. "compiled" is the seconds of CPU of the compiler alone: those of the exact rule
-on 2 x 32 are a minute or more. Other runtimes are columns if they are installed
-(`native_peers.py`); of the exact rule they are left out, as they compile for minutes. Needs a C
-compiler.
+Python. A time is the least of seven rounds, each of as many rows as fit into 0.2 s. Bytes are from
+the header file. "compiled" is the seconds of CPU of the compiler alone: a minute or more for the
+exact rule on 2 x 32. Other runtimes are columns if they are installed (`native_peers.py`); of the
+exact rule they are left out, as they compile for minutes. Needs a C compiler.
 """
 
 import ctypes

@@ -68,7 +68,7 @@ def beside_braintrace(rounds):
 
     Each call is one compiled program without an optimiser. Ours has norms and gated units between
     the layers, braintrace's layers stand on each other directly. Its chunks are its multi-step
-    mode, the fastest that it documents: inside a chunk, the error goes back through time as well.
+    mode, the fastest that it documents: inside a chunk, the error also goes back through time.
     """
     calls = {
         "chunks of 64": _chunked(64),

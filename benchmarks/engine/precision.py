@@ -1,13 +1,13 @@
-"""What it costs the gradient, and learning, to round the operands of matrix products.
+"""Price of rounded operands of matrix products, for the gradient and for learning.
 
     python -m benchmarks.engine.precision
     python -m benchmarks.engine.precision --train 0 1
 
 The second trains on the copy task as `foretrace train copy` does. The first compares gradients of
 random sequences with those in float64: relative error and cosine, of all parameters and of the
-recurrences' eigenvalues and gains alone. A CPU multiplies in float32 whatever it is asked; there
-the operands of products (forward, backward, of sensitivities) are rounded to the nearest before it
-is compiled. `--device` leaves it to the device instead, for a GPU.
+recurrences' eigenvalues and gains alone. A CPU always multiplies in float32; there the operands of
+products (forward, backward, of sensitivities) are rounded to the nearest before it is compiled.
+`--device` leaves it to the device instead, for a GPU.
 """
 
 import tempfile

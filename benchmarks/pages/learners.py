@@ -65,7 +65,7 @@ def most_memory(mine):
 
 
 def what(found):
-    """Return what is predicted on each stream."""
+    """Return the target of each stream."""
     return "\n".join(
         f"- *{name}*: {stream.what}" + _late(stream) for name, stream in rows.STREAMS.items()
     )
@@ -223,7 +223,7 @@ def latency(found):
 
 
 def _pairs(records, what):
-    """Return what was measured and what was found, of one kind."""
+    """Return the cells and results of one kind."""
     return [
         (record["cell"], record["found"]) for record in records if record["cell"]["what"] == what
     ]
@@ -247,7 +247,7 @@ def row_parts(found):
 
 
 def cells(records):
-    """Return what was measured."""
+    """Return the measured cells."""
     return [record["cell"] for record in records]
 
 

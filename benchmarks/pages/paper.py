@@ -24,7 +24,7 @@ COLUMNS = {"lru": "LRU x 4", "linear": "linear RNN x 4", "gru": "GRU x 4", "one_
 
 @cache
 def cells(name, scale):
-    """Return what the records say of an experiment, by row and column."""
+    """Return an experiment's results by row and column."""
     folders = sorted(path.parent for path in (ledger.ROOT / "results").glob("*/records.jsonl"))
     (found,) = [
         r

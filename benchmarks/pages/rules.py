@@ -46,7 +46,7 @@ def text():
 
 @cache
 def records():
-    """Return what was found for each task and rule, of the runs with most batches."""
+    """Return the results for each task and rule, of the runs with most batches."""
     every = ledger.read(ledger.RECORDS / "suite.jsonl")
     most = {
         task: max(r["cell"]["batches"] for r in every if r["cell"]["task"] == task)
@@ -72,7 +72,7 @@ def scores():
 
 
 def costs():
-    """Return what a step of the copy task costs under each rule."""
+    """Return the cost of a step of the copy task under each rule."""
     base = mean(one["cpu_us_per_step"] for one in records()["copy", ONLINE])
     rows = []
     for rule in ORDER:
@@ -115,7 +115,7 @@ def memory():
 
 
 def depth():
-    """Return the final training loss of the paper's copy task, and what a stream carries."""
+    """Return the final training loss of the paper's copy task, and the carry of a stream."""
     cell = ft.LRU.factory(state_size=64)
     network = ft.Network(8, 14, model_size=128, depth=4, cell=cell, key=jax.random.key(0))
     found = paper.cells("table1", "paper")

@@ -46,7 +46,7 @@ def text(path=ledger.RECORDS / "suite.jsonl"):
 
 
 def scores(records, task):
-    """Return the table of a task: scores, and what a step of one stream costs."""
+    """Return the table of a task: scores, and the cost of a step of one stream."""
     mine = [r for r in records if r["cell"]["task"] == task]
     most = max((r["cell"]["batches"] for r in mine), default=0)
     mine = [r for r in mine if r["cell"]["batches"] == most]

@@ -1,4 +1,4 @@
-"""Streams of cues for `reach.py`, which says what they are; NumPy only."""
+"""Streams of cues for `reach.py`, which describes them; NumPy only."""
 
 import numpy as np
 

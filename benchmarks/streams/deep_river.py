@@ -81,7 +81,7 @@ class Filled:
         self.target = preprocessing.StandardScaler()
 
     def predict_one(self, x):
-        """Return what the model says of a row."""
+        """Return the model's prediction of a row."""
         x = self._filled(x)
         self.model._update_observed_features(x)
         said = self.model.predict_one(x)

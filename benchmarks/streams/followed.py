@@ -11,7 +11,7 @@ from foretrace.stream import ModelConfig, StreamConfig, run
 
 
 class Followed(NamedTuple):
-    """What a run gives.
+    """Results of a run.
 
     Args:
         result: what `foretrace.stream.run` returns.

@@ -119,7 +119,7 @@ def main():
 def follow(cell, work):
     """Run the command on a file; return accuracy by fortieths of rows, and warnings.
 
-    What is in the folder already is continued: an interrupted run goes on from its checkpoint.
+    An interrupted run in the folder goes on from its checkpoint.
     """
     rows, every = cell["rows"], cell["rows"] // PARTS
     source, run = work / f"{rows}.csv", work / f"{rows} {cell['command']}".replace(" ", "-")

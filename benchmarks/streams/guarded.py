@@ -146,7 +146,7 @@ def held(cell, folder):
 
 
 def written(folder, columns, ys, each):
-    """Write columns by name, and a label in each so many rows; return the path."""
+    """Write columns by name, and a label at regular rows; return the path."""
     with open(path := folder / "rows.csv", "w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow([*columns, "y"])

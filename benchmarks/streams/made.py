@@ -1,4 +1,4 @@
-"""Made streams with a long memory: the row decides what is written, held, counted or turned.
+"""Made streams with a long memory: the row decides which values are written, held or counted.
 
 Each function returns inputs (T, I), labels (T,) and the number of classes, 0 for numbers. Inputs
 are Gaussian unless said, numbers have noise of standard deviation 0.1, and no label is among the

@@ -6,7 +6,7 @@ from collections import deque
 
 
 class Lags:
-    """Inputs of a row together with those of the rows before, and the last known label.
+    """Inputs of a row and of the rows before, and the last known label.
 
     Args:
         rows: rows before that are seen, too.
@@ -22,7 +22,7 @@ class Lags:
         self.before.appendleft({name: value for name, value in x.items() if value is not None})
 
     def __call__(self, x):
-        """Return the features of the next row; what is missing is left out."""
+        """Return the features of the next row; missing ones are left out."""
         x = {name: value for name, value in x.items() if value is not None}
         out = dict(x)
         for i, row in enumerate(self.before, 1):
@@ -70,7 +70,7 @@ def progressive(
         delay: rows after which a label is known.
         previous: give the last known label.
         limit: CPU seconds after which the rest is left.
-        size: of the model in bytes; that of its pickle if not given.
+        size: of the model in bytes; its pickle's if not given.
     """
     look, score, waiting, began, done = (
         Lags(lags, previous),
@@ -121,7 +121,7 @@ class Scaled:
         self.model, self.scaler = model, preprocessing.StandardScaler()
 
     def predict_one(self, x):
-        """Return what the model says."""
+        """Return the model's prediction."""
         return self.model.predict_one(self._scaled(x))
 
     def learn_one(self, x, y):

@@ -105,7 +105,7 @@ def main():
 
 
 def asked_cells(names, asked):
-    """Return the cells to measure: those of foretrace, then those of the peers."""
+    """Return the cells to measure: foretrace's, then the peers'."""
     ours, theirs = [], []
     for name in names:
         cell = {"stream": name, "rows": asked.rows}

@@ -20,7 +20,7 @@ class Stream(NamedTuple):
     Args:
         source: file in the folder `streams` of the data, package and name of a data set in it, or a
             function of `sources`.
-        what: what is predicted, for the table.
+        what: name of the target, for the table.
         target: column of the file; ahead: rows ahead at which it is read.
         classes: whether the target is a class.
         delay: rows after which the label of a row is known.

@@ -143,7 +143,7 @@ def write_rows(path, rows, draw):
 
 
 def start(folder, arguments):
-    """Start the command in a folder; what it compiles is kept there."""
+    """Start the command in a folder, which keeps its compiled programs."""
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(folder / "programs")}
     environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     with open(folder / "log.txt", "a") as log:

@@ -278,7 +278,7 @@ INTAKES = {
 
 @functools.cache
 def learned(file, name):
-    """Return an intake, its state and what is saved of it, after the rows of a file."""
+    """Return an intake, its state and its saved form, after the rows of a file."""
     options = {"model": BASELINES, "log_every": 20, "checkpoint_every": 20} | INTAKES[name]
     config = StreamConfig(file, target="y", **options)
     run = follow(config, f"{file}-{name}", show_progress=False).run
@@ -290,7 +290,7 @@ def learned(file, name):
 @pytest.mark.parametrize("name", fast(INTAKES, 2))
 @given(value=st.sampled_from([value for value in VALUES if value != DEEP] + [[[[[]]]], places]))
 def test_what_an_intake_restores_can_be_learned_from(runs, name, value):
-    """Each value of what is saved is replaced in turn: it is refused, or no row raises an error."""
+    """Each saved value is replaced in turn: it is refused, or no row raises an error."""
     intake, state, saved = learned(str(runs / "a.csv"), name)
     rows = [{"x": "1", "c": who, "y": "1"} for who in "aab"]
     for place in [place for place in places(saved) if place or value is not places]:

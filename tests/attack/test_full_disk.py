@@ -47,7 +47,7 @@ class Disk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def __getattr__(self, name):
-        """Return what the module `os` has; what writes counts."""
+        """Return an attribute of the module `os`; writes are counted."""
         found = getattr(os, name)
         if name not in ("fsync", "replace", "link"):
             return found

@@ -188,7 +188,7 @@ def test_an_option_alone_is_named_at_most_once(source, base):
 
 @given(st.data())
 def test_whatever_is_given_each_option_without_effect_is_named_once(source, data):
-    """Drawn together: the lines are those of each option alone, and no default is ever named."""
+    """Drawn together: each option gives its own lines, and no default is ever named."""
     base = data.draw(st.sampled_from(list(BASES)))
     chosen = data.draw(
         st.sets(st.sampled_from([name for name in OTHER if name not in ("delimiter", "numeric")]))

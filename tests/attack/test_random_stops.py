@@ -99,7 +99,7 @@ def began(folder):
 
 
 def stop(process, numbers, moments):
-    """Send signals to a process, each after some seconds; return its exit code and what it said."""
+    """Send signals to a process, each after some seconds; return its exit code and output."""
     for number, moment in zip(numbers, moments, strict=True):
         try:
             process.wait(moment)

@@ -1,4 +1,4 @@
-"""`foretrace bench`: what it measures adds up, and its record and tables say it."""
+"""`foretrace bench`: its measurements add up, and its record and tables hold them."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""What is special about single cells: their equations written out in NumPy, and how they begin."""
+"""Properties of single cells: their equations written out in NumPy, and how they begin."""
 
 import jax
 import jax.numpy as jnp
@@ -185,7 +185,7 @@ def test_saturated_gates_give_finite_states_and_gradients(make):
 
 
 def time_constants(cell):
-    """Return those of the modules at zero input, in steps."""
+    """Return the modules' time constants at zero input, in steps."""
     x = jnp.zeros(cell.input_size)
     ones = jax.tree.map(jnp.ones_like, cell.init_state())
     if isinstance(cell, ft.RTU):

@@ -68,7 +68,7 @@ def test_parameters_are_split_by_unit_where_they_can_be():
 
 
 def test_a_wide_module_is_split_in_single_precision():
-    """A tanh that is flat to the last bit would hide what a unit depends on."""
+    """A tanh that is flat to the last bit would hide a unit's dependencies."""
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), eqx.nn.GRUCell(2, 128, key=KEY))
     assert len(ft.FromModule(wide, call, input_size=2, state_size=128).axes) == 4
 

@@ -43,7 +43,7 @@ ODD = np.arange(6) == 3  # inside the second chunk of two
 
 
 def indicators(network, rule, h, key):
-    """Return what the gradient is linear in: products of weighted indicators, each 1 on average.
+    """Return the factors that the gradient is linear in: weighted indicators, each 1 on average.
 
     One module of every recurrence: a sensitivity passes each recurrence once.
     """

@@ -130,7 +130,7 @@ def test_more_sketches_are_less_noisy_and_streams_differ(network):
 
 @pytest.mark.full
 def test_a_reset_cuts_what_was_carried(network):
-    """After it the gradient is that of the steps behind it, whatever came before."""
+    """After it the gradient comes from the steps behind it alone."""
     reset = jnp.arange(3) == 0
     xs, ys = jnp.asarray(XS), jnp.asarray(YS)
     carry = ft.init_carry(network, ft.UORO)

@@ -1,4 +1,4 @@
-"""The diagnostic itself: right where the answer is known, whatever the scale."""
+"""The diagnostic itself: right where the answer is known, at any scale."""
 
 import jax
 import jax.numpy as jnp

@@ -248,7 +248,7 @@ NARROW = [jnp.bfloat16, jnp.float16]
 def test_inputs_of_another_width_are_computed_with_as_the_parameters_are(
     network, dtype, standard_promotion
 ):
-    """Their values are exact in float64, so the result is that of the same values."""
+    """Their values are exact in float64, so the result equals the one of these values."""
     xs, mask = (
         jnp.linspace(-1, 1, 2 * C).reshape(shape).astype(dtype) for shape in ((C, 2), (2, C))
     )

@@ -27,7 +27,7 @@ STEP = jax.jit(lambda events, row: remember(events, row, is_unusual(row)))
 
 
 def followed(rows, shape=SHAPE):
-    """What is remembered behind the rows."""
+    """The memory behind the rows."""
     with jax.enable_x64(True):
         events = new_events(shape)
         for row in rows:

@@ -205,7 +205,7 @@ def test_inputs_that_nobody_used_at_first_take_little_room():
 
 
 class Echo:
-    """A network whose outputs are its inputs behind those of the row."""
+    """A network whose outputs are its inputs behind the row's."""
 
     chunk = 1
 

@@ -1,4 +1,4 @@
-"""The PyTorch file computes what the network computes."""
+"""The PyTorch file computes the same as the network."""
 
 import importlib.util
 

@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Kept(NamedTuple):
-    """What a rule keeps of the derivative through time."""
+    """Parts of the derivative through time that a rule keeps."""
 
     theta: bool = True
     """Parameters of the recurrent layers are trained."""
@@ -44,7 +44,7 @@ class Oracle:
     """The gradient of a sequence under a rule.
 
     Args:
-        parameters: arrays by name; those of the blocks have the layers on the first axis.
+        parameters: arrays by name; the blocks' arrays have the layers on the first axis.
         depth: number of blocks.
         rule: name of the rule.
     """

@@ -26,7 +26,7 @@ def oracle(network, rule):
 
 
 def assert_gradient(got, want):
-    """Compare value and gradient with those of the oracle."""
+    """Compare value and gradient with the oracle's."""
     np.testing.assert_allclose(got[0], want[0], rtol=0, atol=TOLERANCE)
     for name, leaf in parameters_of(got[1]).items():
         np.testing.assert_allclose(leaf, want[1][name], rtol=0, atol=TOLERANCE, err_msg=name)

@@ -1,4 +1,4 @@
-"""`fit` trains on arrays, `run` on an iterable; their errors name what is wrong."""
+"""`fit` trains on arrays, `run` on an iterable; their errors name the fault."""
 
 import jax
 import jax.numpy as jnp

@@ -79,7 +79,7 @@ def after_a_stream():
 
 
 def learnt(state):
-    """Return what a step changes, but for the number of calls."""
+    """Return the parts that a step changes, without the number of calls."""
     return state._replace(step=0)
 
 
@@ -338,7 +338,7 @@ def test_an_optax_optimiser_under_least_squares_gets_the_gradient_with_the_head_
 
 
 def test_a_network_of_blocks_learns_with_the_filter_and_its_decoder():
-    """Every unit is a node; the encoder is held, as for any update at every row under this rule."""
+    """Every unit is a node; the encoder is frozen, as by default at every row."""
     learner = make_learner(
         blocks(ft.LRU.factory(state_size=3)), optimizer=ft.kalman(warmup=1), head=False
     )

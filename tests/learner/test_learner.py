@@ -1,4 +1,4 @@
-"""The learner: what a call changes, what it refuses, and that all ways of feeding it agree."""
+"""The learner: effects and refusals of a call, and all ways of feeding it agree."""
 
 import warnings
 

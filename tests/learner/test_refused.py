@@ -1,4 +1,4 @@
-"""What a learner refuses, and what a refused call leaves; what a call without a label leaves."""
+"""Refusals of a learner, and the state after a refused call or one without a label."""
 
 import itertools
 
@@ -273,7 +273,7 @@ def test_without_a_label_neither_weights_nor_optimiser_move(name, mode):
 @pytest.mark.full
 @given(labels=st.lists(st.booleans(), min_size=3, max_size=3))
 def test_a_sequence_learns_if_any_of_its_chunks_has_a_label(labels):
-    """A last chunk without labels still applies what the chunks before it have summed up."""
+    """A last chunk without labels still applies the sum of the chunks before it."""
     learner = make_learner(
         "mingru", depth=1, optimizer=optax.sgd(0.1, momentum=0.9), accumulate=True
     )

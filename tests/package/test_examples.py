@@ -1,4 +1,4 @@
-"""The examples run, are short, and show what they say."""
+"""The examples run, are short, and keep their promises."""
 
 import gzip
 import json

@@ -83,7 +83,7 @@ def test_imports_go_one_way():
 
 
 def docstrings(text):
-    """Return the docstrings of a module and of what it defines."""
+    """Return the docstrings of a module and of its definitions."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
     found = (ast.get_docstring(n) for n in ast.walk(ast.parse(text)) if isinstance(n, kinds))
     return [text for text in found if text]

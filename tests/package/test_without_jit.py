@@ -1,7 +1,7 @@
 """Once more without compilation: JAX then runs Python as it stands, operation by operation.
 
-What a program hides is seen there: a Python branch on a traced value, a loop that is closed over
-the wrong variable, an effect that happens once instead of at each call.
+It reveals faults that a program hides: a Python branch on a traced value, a loop that is closed
+over the wrong variable, an effect that happens once instead of at each call.
 """
 
 import os

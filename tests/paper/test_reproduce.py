@@ -131,7 +131,7 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
 
 
 def stop_at(monkeypatch, calls):
-    """Ask to stop, as Ctrl-C does, when progress has been shown so many times."""
+    """Ask to stop, as Ctrl-C does, when progress has been shown `calls` times."""
 
     class Interrupting(_progress.ProgressBar):
         count = 0

@@ -2,7 +2,7 @@
 
 
 class StopAfterThree:
-    """In place of `foretrace._runs.session.Stop`: after three blocks the run is asked to stop."""
+    """Instead of `foretrace._runs.session.Stop`: after three blocks the run is asked to stop."""
 
     def __enter__(self):
         self.left = 3

@@ -1,4 +1,4 @@
-"""The agents: their updates are gradients of losses of whole episodes, and what they refuse."""
+"""The agents: their updates are gradients of losses of whole episodes; their refusals."""
 
 import jax
 import jax.numpy as jnp
@@ -277,7 +277,7 @@ def test_a_batch_is_the_mean_of_its_streams(name):
 
 
 def stream_of(state, i):
-    """Return the state of an agent of one environment, from that of a batch."""
+    """Return the state of an agent of one environment, from a batch's state."""
     streams = ("trace", "value", "outcome", "awaited")
     of_stream = {name: jax.tree.map(lambda leaf: leaf[i], getattr(state, name)) for name in streams}
     return state._replace(**of_stream, carry=jax.tree.map(lambda leaf: leaf[:, i], state.carry))

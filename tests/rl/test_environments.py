@@ -1,4 +1,4 @@
-"""The built-in environments: pure functions that keep their laws, whatever is done in them."""
+"""The built-in environments: pure functions that keep their laws under any actions."""
 
 import jax
 import jax.numpy as jnp

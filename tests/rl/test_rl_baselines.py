@@ -1,4 +1,4 @@
-"""The baselines of the benchmarks: a rolling window by its definition, and what they record."""
+"""The baselines of the benchmarks: a rolling window by its definition, and their records."""
 
 import jax
 import numpy as np

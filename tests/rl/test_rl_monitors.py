@@ -1,4 +1,4 @@
-"""What a run watches: eigenvalues of the memory, and modules that do nothing."""
+"""Monitors of a run: eigenvalues of the memory, and modules that do nothing."""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,4 @@
-"""A run of an agent: stopped anywhere it goes on bit for bit, and what it says of itself."""
+"""A run of an agent: stopped anywhere it goes on bit for bit; its report."""
 
 import dataclasses
 import json

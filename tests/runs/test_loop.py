@@ -1,4 +1,4 @@
-"""What the loops of all long runs share."""
+"""Common parts of the loops of all long runs."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A folder makes the same network again, and says what is wrong with it."""
+"""A folder makes the same network again, or an error names its fault."""
 
 import json
 

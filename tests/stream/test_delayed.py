@@ -18,7 +18,7 @@ ROWS, DELAY = 120, 3
 
 
 def rows(classes):
-    """Return rows whose target is that of two rows before, in part."""
+    """Return rows whose target depends in part on the target of two rows before."""
     draw = np.random.default_rng(0).integers(0, 5, ROWS + 2)
     for i in range(ROWS):
         y = int(draw[i] + draw[i + 2] % 2)
@@ -26,7 +26,7 @@ def rows(classes):
 
 
 def answers(model, classes, delay, protocol=None):
-    """Return what is predicted for each row when each label comes `delay` rows late."""
+    """Return the prediction for each row when each label comes `delay` rows late."""
     found = [None] * ROWS
     for i, x, y in river_stream.simulate_qa(rows(classes), None, protocol or delay):
         if y is None:

@@ -1,4 +1,4 @@
-"""What estimators are given: nothing is dropped in silence, and what is refused changes nothing."""
+"""Inputs of estimators: nothing is dropped in silence, and refused ones change nothing."""
 
 import itertools
 import math

@@ -104,7 +104,7 @@ def assert_same(a, b):
 
 
 def place(state, slot):
-    """Return what a member remembers; what its ring holds of others is not read."""
+    """Return a member's memory; other members' parts of its ring are not read."""
     return jax.tree.map(lambda leaf: leaf[slot], (state.learner.carry, state.turn))
 
 

@@ -30,7 +30,7 @@ TINY = {"size": "small", "depth": 1, "model_size": 4, "state_size": 3, "learning
 def make_model(input_size, output_size, classes, **options):
     """Return options and shape of a model, by default with the paper's rule, all trained.
 
-    Other options are those of the shape or of the network.
+    Other options belong to the shape or the network.
     """
     names = {field.name for field in dataclasses.fields(Shape)}
     shape = {name: value for name, value in options.items() if name in names}

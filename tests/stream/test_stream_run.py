@@ -315,7 +315,7 @@ def test_predicting_changes_nothing_and_sees_each_row_and_the_labels_that_have_c
     lines = (files / "a.csv").read_text().splitlines()
 
     def predicted(change=None, by=""):
-        """Return what is predicted for ten rows, one of which has a field changed."""
+        """Return the predictions for ten rows, one of which has a field changed."""
         rows = [line.split(",") for line in lines[:11]]
         if change is not None:
             rows[change][rows[0].index(by)] = {"x": "2.5", "class": "down"}[by]

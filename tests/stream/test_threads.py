@@ -1,4 +1,4 @@
-"""Threads that share an estimator: no call fails; the result is that of some order."""
+"""Threads that share an estimator: no call fails; the result equals some order of the calls."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Sweeps of agents and of streams: the same trials, scores and tables as those of training runs."""
+"""Sweeps of agents and of streams: the same trials, scores and tables as of training runs."""
 
 import json
 import os
