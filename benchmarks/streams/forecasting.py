@@ -2,7 +2,6 @@
 
     FORETRACE_DATA=... python -m benchmarks.streams.forecasting [--boards A B] [--horizons 1 24 48]
         [--only foretrace]
-    python -m benchmarks.streams.forecasting --page      # docs/forecasting.md, from the records
 
 At each row the next H rows of every column are forecast; a value is used once it has been seen,
 never before. Columns are standardised by the training rows. The score is the mean squared error
@@ -27,7 +26,6 @@ from benchmarks import ledger
 from benchmarks.streams.sources import data
 
 FILE = ledger.RECORDS / "forecasting.jsonl"
-PAGE = ledger.ROOT / "docs" / "forecasting.md"
 
 
 class Board(NamedTuple):
@@ -63,12 +61,7 @@ def main():
     parser.add_argument("--boards", nargs="+", default=["A", "B"], choices=["A", "B"])
     parser.add_argument("--horizons", nargs="+", type=int, default=[1, 24, 48])
     parser.add_argument("--only", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--page", action="store_true", help="write the page, measure nothing")
     asked = parser.parse_args()
-    if asked.page:
-        from benchmarks.streams import forecasting_page
-
-        return PAGE.write_text(forecasting_page.page(ledger.read(FILE)))
     cells = [
         {"board": board, "data": name, "horizon": horizon, "way": way}
         for board, name in BOARDS

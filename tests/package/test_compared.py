@@ -1,4 +1,4 @@
-"""The page that compares on streams, its sources, and the rolling window in it."""
+"""Scripts and records that pages name, other libraries beside us, and the rolling window."""
 
 import importlib
 import importlib.machinery
@@ -18,12 +18,6 @@ import pytest
 import foretrace as ft
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_page_is_what_the_records_say(benchmark, tmp_path):
-    page = benchmark("pages.learners")
-    assert page.text() == (ROOT / "results" / "streams.md").read_text()
-    assert page.text(tmp_path) != page.text()
 
 
 @pytest.mark.program

