@@ -1,4 +1,4 @@
-"""The definitions, to be read and compared: full Jacobians, loops, the paper's recursions.
+"""The definitions, to be read and compared: full Jacobians and loops.
 
 Nothing here uses the package's unrolling, scans or sensitivities, and the package uses nothing of
 it. Costs grow with N * |theta| * T: for small sizes only.
@@ -6,7 +6,7 @@ it. Costs grow with N * |theta| * T: for small sizes only.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -155,73 +155,6 @@ def gradient_by_definition(
         return jnp.sum(losses if mask is None else losses * mask)
 
     return jax.value_and_grad(total)(network)
-
-
-class PaperRecursions(NamedTuple):
-    """What `paper_recursions` returns: states, final sensitivities and the three sums."""
-
-    hs: np.ndarray
-    e_lam: np.ndarray
-    e_gamma: np.ndarray
-    e_B: np.ndarray
-    lam: np.ndarray
-    gamma: np.ndarray
-    B: np.ndarray
-
-
-def paper_recursions(
-    lam: np.ndarray,
-    gamma: np.ndarray,
-    B: np.ndarray,
-    xs: np.ndarray,
-    delta: Callable[[int, np.ndarray], np.ndarray],
-    reset: np.ndarray | None = None,
-) -> PaperRecursions:
-    r"""Run Eq. 12-17 of the paper by hand for one layer of linear recurrent units.
-
-        h_{t+1} = lam * h_t + gamma * (B x_{t+1})
-        e_lam_{t+1} = lam * e_lam_t + h_t                      (Eq. 12)
-        e_gamma_{t+1} = lam * e_gamma_t + B x_{t+1}            (Eq. 13)
-        e_B_{t+1} = diag(lam) e_B_t + gamma x_{t+1}^T          (Eq. 14)
-        d_lam = sum_t delta_t * e_lam_t                        (Eq. 15)
-        d_gamma = sum_t Re[delta_t * e_gamma_t]                (Eq. 16)
-        d_B = sum_t diag(delta_t) e_B_t                        (Eq. 17)
-
-    Args:
-        lam: (N,), complex.
-        gamma: (N,), real.
-        B: (N, H), complex.
-        xs: (T, H).
-        delta: `delta(t, h_t)`, the error (N,) of step t as the complex row vector with dL_t =
-            Re[delta_t dh_t], which is twice the complex derivative of the paper.
-        reset: (T,), steps before which state and sensitivities are zero.
-
-    Returns:
-        hs (T, N), the last sensitivities e_lam (N,), e_gamma (N,), e_B (N, H), and the sums lam,
-        gamma, B.
-    """
-    (n, size), steps = B.shape, len(xs)
-    h, e_lam, e_gamma = np.zeros(n, complex), np.zeros(n, complex), np.zeros(n, complex)
-    e_B = np.zeros((n, size), complex)
-    hs = np.zeros((steps, n), complex)
-    d_lam, d_gamma, d_B = np.zeros(n, complex), np.zeros(n), np.zeros((n, size), complex)
-    for t in range(steps):
-        if reset is not None and reset[t]:
-            h, e_lam, e_gamma, e_B = 0 * h, 0 * e_lam, 0 * e_gamma, 0 * e_B
-        for i in range(n):
-            drive = sum(B[i, j] * xs[t, j] for j in range(size))
-            e_lam[i] = lam[i] * e_lam[i] + h[i]
-            e_gamma[i] = lam[i] * e_gamma[i] + drive
-            for j in range(size):
-                e_B[i, j] = lam[i] * e_B[i, j] + gamma[i] * xs[t, j]
-            h[i] = lam[i] * h[i] + gamma[i] * drive
-        hs[t] = h
-        error = np.asarray(delta(t, h.copy()))
-        for i in range(n):
-            d_lam[i] += error[i] * e_lam[i]
-            d_gamma[i] += (error[i] * e_gamma[i]).real
-            d_B[i] += error[i] * e_B[i]
-    return PaperRecursions(hs, e_lam, e_gamma, e_B, d_lam, d_gamma, d_B)
 
 
 def finite_difference(f: Callable[[Any], Any], at: Any, direction: Any, step: float = 1e-3) -> Any:

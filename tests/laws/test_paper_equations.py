@@ -6,6 +6,7 @@ the chain rule from lam, gamma and B to the stored parameters on paper.
 """
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from cases import CELLS
 from tiers import fast
 
 import foretrace as ft
-from foretrace.testing._definitions import paper_recursions, plain_states, snap1_by_definition
+from foretrace.testing._definitions import plain_states, snap1_by_definition
 
 T = 9
 TOLERANCE = 1e-10
@@ -86,6 +87,32 @@ def errors_by_hand(network, layer):
     return delta
 
 
+def paper_recursions(lam, gamma, B, xs, delta):
+    """Return the states, the last sensitivities and the sums of Eq. 12 to 17 for one layer.
+
+    Args:
+        delta: `delta(t, h_t)`, the error (N,) of step t as the complex row vector with dL_t =
+            Re[delta_t dh_t], which is twice the complex derivative of the paper.
+    """
+    h, e_lam, e_gamma, e_B = start = (*[0 * lam] * 3, 0 * B)
+    hs, d_lam, d_gamma, d_B = [], 0, 0, 0
+    for t, x in enumerate(xs):
+        if RESET[t]:
+            h, e_lam, e_gamma, e_B = start
+        e_lam = lam * e_lam + h  # Eq. 12
+        e_gamma = lam * e_gamma + B @ x  # Eq. 13
+        e_B = lam[:, None] * e_B + np.outer(gamma, x)  # Eq. 14
+        h = lam * h + gamma * (B @ x)
+        hs.append(h)
+        error = np.asarray(delta(t, h))
+        d_lam = d_lam + error * e_lam  # Eq. 15
+        d_gamma = d_gamma + (error * e_gamma).real  # Eq. 16
+        d_B = d_B + error[:, None] * e_B  # Eq. 17
+    return SimpleNamespace(
+        hs=hs, e_lam=e_lam, e_gamma=e_gamma, e_B=e_B, lam=d_lam, gamma=d_gamma, B=d_B
+    )
+
+
 def lru_gradient_by_hand(network, layer):
     """Return the gradient of one LRU recurrence's six parameters, and the last sensitivities."""
     cell = jax.tree.map(np.asarray, network.block(layer).cell)
@@ -93,14 +120,8 @@ def lru_gradient_by_hand(network, layer):
     gamma = np.exp(cell.gamma_log)
     _, cells, states = layers_by_hand(network)
     delta = errors_by_hand(network, layer)
-    found = paper_recursions(
-        lam,
-        gamma,
-        cell.B_re + 1j * cell.B_im,
-        np.asarray(cells[layer]),
-        delta,
-        np.asarray(RESET),
-    )
+    B = cell.B_re + 1j * cell.B_im
+    found = paper_recursions(lam, gamma, B, np.asarray(cells[layer]), delta)
     np.testing.assert_allclose(found.hs, states[layer], rtol=0, atol=TOLERANCE)
     gradient = {
         "nu_log": (found.lam * -np.exp(cell.nu_log) * lam).real,
