@@ -13,7 +13,6 @@ from quick import FLAGS
 from safetensors.numpy import load_file
 
 import foretrace as ft
-from foretrace._runs import directory as _run
 from foretrace.cli import _main as cli
 from foretrace.cli._options import COMMANDS
 from foretrace.experiment._config import Config
@@ -179,7 +178,6 @@ def run(capsys, *arguments):
 def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
     """Whole sequences show the rules that use the chunk, among them UORO, as exact."""
     from foretrace._engine.alignment import Alignment
-    from foretrace.experiment._config import Config
     from foretrace.experiment._report import alignment_tables
 
     command = cli._parse(f"align copy {words}".split())
@@ -326,16 +324,6 @@ def test_short_names_are_those_of_the_long_ones():
     assert type(cli._parse(line).config.network.cell).__name__ == "GRU"
     assert cli._parse(["train", "scifar", "--data-dir", "here"]).config.task.data_dir == "here"
     assert cli._parse(["stream", "x.csv", "--lr", "0.5"]).config.model.learning_rate == 0.5
-
-
-def test_another_configuration_cannot_be_resumed(capsys, tmp_path):
-    _run.create(tmp_path / "run", Config(seed=7))
-    code, _, err = run(
-        capsys, "train", "copy", "--run-dir", str(tmp_path / "run"), "--resume", "--seed", "3"
-    )
-    assert code == 2 and "seed: 7, 3" in err
-    code, _, err = run(capsys, "train", "copy", "--run-dir", str(tmp_path / "run"))
-    assert code == 2 and "holds a run already; go on with a run by --resume" in err
 
 
 @pytest.mark.full

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import shutil
 import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -81,6 +79,7 @@ def test_a_finished_run_is_not_run_again_and_nothing_is_overwritten(finished):
         _run.train(dataclasses.replace(CONFIG, seed=1), finished.run.path, resume=True)
 
 
+@pytest.mark.full
 def test_sixty_steps_and_thirty_more_are_ninety(finished, tmp_path):
     longer = dataclasses.replace(CONFIG, steps=90)
     whole = _run.train(longer, tmp_path / "whole", show_progress=False)
@@ -141,32 +140,6 @@ def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
     assert cli.main(["check", str(tmp_path / "run")]) == 0
     assert cli.main(["report", str(tmp_path / "run")]) == 0
     assert "metrics.jsonl" in capsys.readouterr().out
-
-
-@pytest.mark.program
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
-    options = [
-        *"--steps=3000 --log-every=10 --checkpoint-every=20 --network.depth=1".split(),
-        *"--network.model-size=4".split(),
-    ]
-    cell = ["network.cell:lru", "--network.cell.state-size=3"]
-    command = [sys.executable, "-m", "foretrace", "rl", "memory-chain", *options]
-    subprocess.run(
-        [*command, "--run-dir", "whole", *cell], cwd=tmp_path, check=True, capture_output=True
-    )
-    with subprocess.Popen(
-        [*command, "--run-dir", "killed", *cell], cwd=tmp_path, stderr=subprocess.DEVNULL
-    ) as process:
-        while not (tmp_path / "killed" / "checkpoint.safetensors").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.kill()
-    resumed = [sys.executable, "-m", "foretrace", "rl", "--resume", "killed"]
-    subprocess.run(resumed, cwd=tmp_path, check=True, capture_output=True)
-    whole, killed = (Run(tmp_path / name) for name in ("whole", "killed"))
-    assert json.dumps(lines(killed)) == json.dumps(lines(whole))
-    ours, theirs = arrays(killed), arrays(whole)
-    assert all((array == theirs[name]).all() for name, array in ours.items())
 
 
 def test_settings_that_do_not_fit_are_refused():

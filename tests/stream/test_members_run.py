@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 from test_stream_run import (
     COUNT,
-    PATIENCE,
     TINY,
     assert_same_run,
-    finish,
     start,
     state,
     table,
-    wait_for_checkpoint,
 )
 from tiers import fast
 
@@ -141,32 +138,6 @@ def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
     (tmp_path / "b.csv").write_text("\n".join(without) + "\n")
     with pytest.raises(ValueError, match="it lacks 'start'"):
         predictions(tmp_path / "run", str(tmp_path / "b.csv"))
-
-
-@pytest.mark.program
-@pytest.mark.timeout(3 * PATIENCE)
-def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
-    with open(files / "long.csv", "w") as file:
-        lines = (files / "a.csv").read_text().splitlines(keepends=True)
-        file.writelines(lines[:1] + lines[1:] * 5)
-    options = [
-        "--member=who",
-        "--members=4",
-        "--together=2",
-        "--reset=start",
-        "--delay=2",
-        "--target=class",
-    ]
-    options += ["--size=tiny", "--log-every=50", "--checkpoint-every=70"]
-    assert finish(start("stream", "long.csv", "--run-dir=whole", *options))[0] == 0
-    process = start("stream", "long.csv", "--run-dir=killed", *options)
-    wait_for_checkpoint(files / "killed", process)
-    process.kill()
-    assert finish(process)[0] == -9
-    code, out, err = finish(start("stream", "long.csv", "--run-dir=killed", "--resume"))
-    assert code == 0, err
-    assert_same_run(files / "whole", files / "killed")
-    assert "Members: 4 present" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

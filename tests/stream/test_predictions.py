@@ -248,6 +248,7 @@ def test_predictions_of_more_rows_are_the_same_table(tmp_path, capsys):
     assert {*found[0]["probabilities"]} == {*"uv"}
 
 
+@pytest.mark.slow
 @pytest.mark.program
 @pytest.mark.timeout(1800)
 def test_after_20_kills_at_random_moments_each_row_is_there_once(tmp_path):
