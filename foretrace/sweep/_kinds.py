@@ -77,6 +77,11 @@ def _check_stream(config: StreamConfig) -> None:
         raise ValueError(
             "every trial reads the source from its first row: name a file, not standard input"
         )
+    if config.predictions is not None:
+        raise ValueError(
+            f"predictions={config.predictions}: all trials would write to it; leave it out, and run "
+            "the best trial again by foretrace stream"
+        )
     open_source(config)
 
 

@@ -229,3 +229,28 @@ def test_the_page_learns_in_webassembly(tmp_path):
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert numbers(done.stdout, r"accuracy ([\d.]+)")[-1] > 0.85
+
+
+def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
+    import importlib.util
+
+    import foretrace as ft
+
+    place = importlib.util.spec_from_file_location("many", FOLDER / "06_many_sensors.py")
+    many = importlib.util.module_from_spec(place)
+    place.loader.exec_module(many)
+    rows = [f"s{i % 17},{i % 5},{i * i % 7}" for i in range(200)]
+    (tmp_path / "rows.csv").write_text("\n".join(["sensor,x,y", *rows]) + "\n")
+    paths = many.split(str(tmp_path / "rows.csv"), "sensor", 3, tmp_path)
+    parts = [path.read_text().splitlines()[1:] for path in paths]
+    assert sorted(sum(parts, [])) == sorted(rows)
+    assert all(len({row.split(",")[0] for row in part}) >= 1 for part in parts)
+    names = [{row.split(",")[0] for row in part} for part in parts]
+    assert sum(map(len, names)) == len(set.union(*names)) == 17
+    options = {"target": "y", "member": "sensor", "task": "regression"}
+    options |= {"members": 17, "model": ft.stream.ModelConfig(experts=("baselines",))}
+    first = many.learn(paths[0], **options)
+    lines = paths[0].with_suffix(".jsonl").read_text()
+    assert len(lines.splitlines()) == first["rows"] == len(parts[0])
+    assert many.learn(paths[0], **options) == first
+    assert paths[0].with_suffix(".jsonl").read_text() == lines

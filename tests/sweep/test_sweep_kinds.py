@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -89,6 +90,8 @@ def test_the_score_follows_from_the_kind_of_run(stream):
         Sweep(AGENT, prune="median")
     with pytest.raises(ValueError, match="name its kind by --task, or a score by --score"):
         Sweep(StreamConfig(stream.source, target="y"), grid=("size=tiny,small",)).check()
+    with pytest.raises(ValueError, match="predictions=p.csv: all trials would write to it"):
+        Sweep(replace(stream, predictions="p.csv"), grid=("size=tiny,small",)).check()
     with pytest.raises(ValueError, match="name a file, not standard input"):
         Sweep(StreamConfig("-", target="y", task="regression"), grid=("size=tiny,small",)).check()
     with pytest.raises(ValueError, match="a trial with network.depth=0 cannot run"):
