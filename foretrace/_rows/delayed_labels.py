@@ -1,5 +1,6 @@
 """Rows as inputs, and late labels, matched to their rows for every delay and horizon."""
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._rows.encode import Encoder
-from foretrace._rows.saved import MOST, check_size, check_within
+from foretrace._rows.saved import MOST, check_derived, check_size, check_within
 from foretrace._rows.target import Context, NumberContext, Target
-from foretrace._rows.values import MAX_TEXT, as_label, as_text
+from foretrace._rows.values import MAX_TEXT, as_label, as_text, as_time, is_missing
 from foretrace._runs.config_json import from_json
 
 _PLAIN = str | int | float | None
@@ -19,6 +20,16 @@ _PLAIN = str | int | float | None
 def _short(value: Any) -> Any:
     """Return a label that waits in bounded memory; no number is so long."""
     return as_text(value) if isinstance(value, str) and len(value) > MAX_TEXT else value
+
+
+def seconds_of(value: Any) -> float | None:
+    """Return a time as seconds since 1970; None if it is missing or none."""
+    return None if is_missing(value) else as_time(value)
+
+
+def gap(then: float | None, now: float | None) -> float | None:
+    """Return the logarithm of the seconds between two rows; None unless time went on."""
+    return None if then is None or now is None or now <= then else math.log(now - then)
 
 
 class LabelledRow(NamedTuple):
@@ -49,6 +60,7 @@ class SavedLabels(NamedTuple):
     recent: list[Any]
     num_labels: int
     resolved: list[SavedRow]
+    times: list[float | None]
 
 
 class DelayedLabels:
@@ -67,6 +79,8 @@ class DelayedLabels:
         horizon: number of steps ahead: 0 to predict the target of a row from the row, h to predict
             the targets of the next h rows.
         previous: whether the last known target is an input.
+        gaps: time column of each column that holds the time since the last row of the stream, as
+            the logarithm of seconds.
 
     `newest` is the knowledge of the target when the last row was predicted.
     """
@@ -79,12 +93,15 @@ class DelayedLabels:
         delay: int = 0,
         horizon: int = 0,
         previous: bool = True,
+        gaps: Mapping[Any, Any] | None = None,
     ):
         self.encoder = encoder
         self.target = target
         self.delay = delay
         self.horizon = horizon
         self.previous = previous
+        self.gaps = dict(gaps or {})
+        self.times: list[float | None] = [None] * len(self.gaps)
         self.width = encoder.width + previous * target.features
         self.pending_labels: deque[Any] = deque()
         self.contexts: deque[Context] = deque()
@@ -120,6 +137,8 @@ class DelayedLabels:
     def encode(self, row: Mapping[Any, Any], *, learn: bool = False) -> np.ndarray:
         """Return the inputs of a row; by default nothing changes."""
         self.target.last = self.last
+        if self.gaps:
+            row = self._with_gaps(row, learn)
         x = self.encoder(row, learn=learn)
         return np.concatenate([x, self.target.previous()]) if self.previous else x
 
@@ -129,10 +148,23 @@ class DelayedLabels:
         if self.horizon:
             self._observe(value)
         x = self.encode(row)
+        if self.gaps:
+            self._with_gaps(row, True)
         self.newest = self.target.context()
         if not self.horizon:
             self._observe(value)
         return x
+
+    def _with_gaps(self, row: Mapping[Any, Any], moves: bool) -> dict[Any, Any]:
+        """Return a row with the time since the one before; `moves` if the next row is behind it."""
+        found, times = dict(row), list(self.times)
+        for i, (name, column) in enumerate(self.gaps.items()):
+            now, then = seconds_of(row.get(column)), times[i]
+            found[name] = gap(then, now)
+            times[i] = then if now is None else now
+        if moves:
+            self.times = times
+        return found
 
     def pop_resolved(self, count: int) -> list[LabelledRow]:
         """Remove and return the oldest rows whose labels have come, at most `count`."""
@@ -158,6 +190,7 @@ class DelayedLabels:
             list(self.recent),
             self.num_labels,
             [saved_row(row) for row in self.resolved],
+            list(self.times),
         )
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -185,6 +218,8 @@ class DelayedLabels:
         check_size("pending_labels", saved.pending_labels, min(rows, self.delay))
         check_size("contexts", saved.contexts, min(rows, self.total_delay))
         check_size("recent", saved.recent, min(num_labels, steps))
+        check_size("times", saved.times, len(self.gaps))
+        check_derived("times", [time for time in saved.times if time is not None])
         numbers = [*saved.recent, *[None] * steps][:steps]
         self.target.targets_from_json(numbers)
         self.last = self.target.last_from_json(saved.last)
@@ -193,6 +228,7 @@ class DelayedLabels:
         self.recent = deque(saved.recent, maxlen=steps)
         self.num_labels = num_labels
         self.resolved = deque(map(self.labelled_row, saved.resolved))
+        self.times = saved.times
 
     def labelled_row(self, state: Any) -> LabelledRow:
         """Return a row that `saved_row` was called on.

@@ -160,4 +160,5 @@ class MemberLabels:
             delay=like.delay,
             horizon=like.horizon,
             previous=like.previous,
+            gaps=like.gaps,
         )

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from statistics import pstdev
 from typing import Any, NamedTuple, Self
 
-from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._rows.delayed_labels import DelayedLabels, gap, seconds_of
 from foretrace._rows.encode import Encoder
 from foretrace._rows.frame import FrameSource
 from foretrace._rows.lines import SourceError
@@ -25,6 +26,12 @@ _TEXT_CLASSES = 256
 MAX_INPUTS = 2**16
 """Maximum number of inputs for categories."""
 
+MIN_GAPS = 20
+"""Number of gaps between the first rows that say whether a column of times is irregular."""
+
+REGULAR = 0.01
+"""Standard deviation of the logarithm of the gaps up to which a column of times is regular."""
+
 MAX_WAITING = 2**23
 """Maximum number of waiting forecasts' numbers: 160 MB in a checkpoint."""
 
@@ -36,11 +43,13 @@ class Plan(NamedTuple):
         columns: input columns and their kinds.
         names: names of all columns, for a pipe that goes on without its header.
         classes: maximum number of classes; 0 if numbers are predicted.
+        gaps: time column of each column that holds the time since the row before.
     """
 
     columns: list[Column]
     names: list[str]
     classes: int
+    gaps: dict[str, str] = {}
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON."""
@@ -48,12 +57,14 @@ class Plan(NamedTuple):
             "columns": [list(c) for c in self.columns],
             "names": self.names,
             "classes": self.classes,
+            "gaps": self.gaps,
         }
 
     @property
     def inputs(self) -> list[str]:
         """Names of the input columns; of a text, its characters."""
-        return [column.name for column in self.columns] or self.names * (self.names == [SYMBOL])
+        names = [column.name for column in self.columns if column.name not in self.gaps]
+        return names or self.names * (self.names == [SYMBOL])
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -70,6 +81,9 @@ class Plan(NamedTuple):
         ):
             if not 0 <= count <= most:
                 raise ValueError(f"plan.{name}: {count} must lie between 0 and {most}")
+        kinds = {column.name: column.kind for column in plan.columns}
+        if any(kinds.get(name) != "numeric" for name in plan.gaps):
+            raise ValueError(f"plan.gaps: {plan.gaps} must be columns of numbers")
         return plan
 
 
@@ -174,7 +188,35 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
             "there is no input: no columns are left, and --no-previous leaves out the target; "
             "ignore fewer columns"
         )
-    return Plan(columns, names, _classes(config, [row.get(config.target) for row in rows]))
+    gaps = _gaps(config, columns, names, rows)
+    columns += [Column(name, "numeric") for name in gaps]
+    return Plan(columns, names, _classes(config, [row.get(config.target) for row in rows]), gaps)
+
+
+def _gaps(
+    config: StreamConfig,
+    columns: Sequence[Column],
+    names: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+) -> dict[str, str]:
+    """Return a name for the time since the row before, for each column of times that is irregular."""
+    found = {}
+    for column in columns:
+        name = f"time since the last {column.name}"
+        if column.kind != "time" or name in names:
+            continue
+        last: dict[Any, float] = {}
+        gaps = []
+        for row in rows:
+            member = None if config.member is None else row.get(config.member)
+            now = seconds_of(row.get(column.name))
+            if now is not None:
+                gaps.append(gap(last.get(member), now))
+                last[member] = now
+        known = [one for one in gaps if one is not None]
+        if len(known) >= MIN_GAPS and pstdev(known) > REGULAR:
+            found[name] = column.name
+    return found
 
 
 def _classes(config: StreamConfig, values: list[Any]) -> int:
@@ -228,6 +270,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         delay=config.delay,
         horizon=config.horizon,
         previous=config.previous,
+        gaps=plan.gaps,
     )
     members = None if not config.has_members else 1 if config.member is None else config.members
     shape = shape_of(labels, chunk=config.chunk, members=members, together=config.together)

@@ -1,0 +1,97 @@
+"""The time since the row before is an input where a column of times is irregular, for each member on its own."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._rows.encode import Encoder
+from foretrace._rows.number_target import NumberTarget
+from foretrace._rows.schema import Column
+from foretrace._runs.checkpoint import read_extra
+from foretrace.stream import ModelConfig, StreamConfig, run
+from foretrace.stream._plan import Plan, make_plan, open_source
+from foretrace.stream._predict import predictions
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+START = datetime.datetime(2026, 1, 1)
+NAME = "time since the last when"
+
+
+def write(path, gaps, members=1):
+    """Write rows whose target is the time since the row before of the same member, in hours."""
+    at, lines = [START] * members, ["when,who,y"]
+    for i, hours in enumerate(gaps):
+        at[i % members] += datetime.timedelta(hours=float(hours))
+        lines.append(f"{at[i % members]},{i % members},{hours:.3f}")
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def planned(path, **options):
+    config = StreamConfig(path, target="y", task="regression", **options)
+    source = open_source(config)
+    return make_plan(config, source, [row for row, _ in source.rows()])
+
+
+@pytest.mark.parametrize(
+    ("gaps", "found"),
+    [
+        (np.ones(60), {}),
+        (np.random.default_rng(0).uniform(1, 3, 60), {NAME: "when"}),
+        (np.random.default_rng(0).uniform(1, 3, 15), {}),  # too few to tell
+        (np.zeros(60), {}),
+    ],
+)
+def test_only_irregular_times_have_the_input(tmp_path, gaps, found):
+    plan = planned(write(tmp_path / "a.csv", gaps))
+    assert plan.gaps == found and (Column(NAME, "numeric") in plan.columns) == bool(found)
+    assert NAME not in plan.inputs and Plan.from_json(plan.to_json()) == plan
+
+
+def test_gaps_are_those_of_each_member(tmp_path):
+    gaps = np.repeat(np.random.default_rng(0).uniform(1, 3, 60), 2)
+    path = write(tmp_path / "a.csv", gaps, members=2)
+    assert planned(path, member="who").gaps == {NAME: "when"}
+    regular = write(tmp_path / "b.csv", np.ones(60), members=3)
+    assert planned(regular, member="who").gaps == {}
+
+
+def labels():
+    columns = [Column("when", "time"), Column(NAME, "numeric")]
+    return DelayedLabels(Encoder(columns), NumberTarget(), gaps={NAME: "when"}, previous=False)
+
+
+def test_the_input_is_missing_where_no_time_is_known_and_is_saved():
+    one, seen = labels(), []
+    whens = ["2026-01-01", "2026-01-02", "", "2026-01-05", "2026-01-04", "2026-01-06"]
+    for i, when in enumerate(whens):
+        if i == 3:
+            again = labels()
+            again.restore(one.to_json())
+            one = again
+        assert one.encode({"when": when}).tolist() == one.push({"when": when}, 1.0).tolist()
+        seen.append(one.encoder.numbers[NAME].count)
+    # The first row has no row before it, one has no time, and one lies before its last.
+    assert seen == [0, 1, 1, 2, 2, 3]
+
+
+def test_a_target_that_is_the_gap_is_found_and_predictions_know_it(tmp_path):
+    gaps = np.random.default_rng(0).uniform(1, 3, 400)
+    path = write(tmp_path / "a.csv", gaps, members=2)
+    options = {"target": "y", "task": "regression", "member": "who"}
+    options["model"] = ModelConfig(experts=("baselines", "row"))
+    result = run(path, tmp_path / "run", **options)
+    assert result.scores["mae"] < 0.15 < 0.4 < result.scores["mean_mae"]
+    assert read_extra(tmp_path / "run" / "checkpoint.safetensors")["plan"]["gaps"] == {NAME: "when"}
+    found = [row["y"] for row in predictions(tmp_path / "run", path)[1]]
+    assert np.abs(np.array(found) - gaps)[2:].mean() < 0.15
+
+
+def test_a_resumed_run_knows_the_last_time(tmp_path):
+    path = write(tmp_path / "a.csv", np.random.default_rng(0).uniform(1, 3, 100))
+    options = {"target": "y", "task": "regression", "model": ModelConfig(experts=("row",))}
+    whole = run(path, tmp_path / "whole", **options)
+    run(path, tmp_path / "run", rows=50, **options)
+    assert run(path, tmp_path / "run", resume=True, **options).scores == whole.scores
