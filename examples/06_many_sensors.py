@@ -1,12 +1,12 @@
-"""Learn from thousands of sensors on several machines, with one worker of Ray for each part of them.
+"""Learn from thousands of sensors on several machines, with a worker of Ray for each part of them.
 
     pip install ray                       # and `ray start` on every machine
     python 06_many_sensors.py rows.csv --target y --member sensor --parts 8
 
-All rows of a sensor go to one part, in their order. A part is a stream of its own: a run directory
-with a checkpoint, and a file of predictions. If a worker or its machine is lost, Ray starts the part
-again elsewhere. It goes on from its checkpoint, so each row counts once. The folder must be one that
-all machines share.
+All rows of a sensor go to one part, in their order. A part is a stream of its own: a run
+directory with a checkpoint, and a file of predictions. If a worker or its machine is lost, Ray
+starts the part again elsewhere. It goes on from its checkpoint, so each row counts once. The folder
+must be one that all machines share.
 """
 
 import argparse

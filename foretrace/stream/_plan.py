@@ -199,7 +199,7 @@ def _gaps(
     names: Sequence[str],
     rows: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Return a name for the time since the row before, for each column of times that is irregular."""
+    """Return a name for the time since the row before, for each irregular column of times."""
     found = {}
     for column in columns:
         name = f"time since the last {column.name}"

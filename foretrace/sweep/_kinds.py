@@ -79,8 +79,8 @@ def _check_stream(config: StreamConfig) -> None:
         )
     if config.predictions is not None:
         raise ValueError(
-            f"predictions={config.predictions}: all trials would write to it; leave it out, and run "
-            "the best trial again by foretrace stream"
+            f"predictions={config.predictions}: all trials would write to it; leave it out, and "
+            "run the best trial again by foretrace stream"
         )
     open_source(config)
 

@@ -1,4 +1,4 @@
-"""The time since the row before is an input where a column of times is irregular, for each member on its own."""
+"""The time since the row before of a member is an input where a column of times is irregular."""
 
 import datetime
 
