@@ -220,15 +220,15 @@ class Mixture:
             zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True)
         )
 
-    def traced_step(self, state: MixtureState, row: Row) -> tuple[MixtureState, Array]:
-        """Return the state after a row and the label with it, and the row's prediction.
+    def traced_step(self, state: MixtureState, row: Row) -> tuple[MixtureState, Mixed]:
+        """Return the state after a row and the label with it, and the row's predictions.
 
         For a program that is traced in float64.
         """
         parts = jax.tree.map(lambda leaf: leaf[None], row)
-        network, outputs, _ = self._observed(state, parts, learning=True)
+        network, outputs, measures = self._observed(state, parts, learning=True)
         state, mixed = self._row(self._maps, True, state._replace(network=None), row, outputs[0])
-        return state._replace(network=network), mixed.newest
+        return state._replace(network=network), mixed._replace(measures=measures)
 
     def traced_predict(self, state: MixtureState, row: Row) -> Float[Array, "O"]:
         """Return the prediction of a row if it came next, as `traced_step`."""

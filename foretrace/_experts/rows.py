@@ -55,6 +55,11 @@ def _ends(shape: Shape) -> tuple[int, int, int]:
     return labels, late, late + shape.packed_inputs
 
 
+def width(shape: Shape) -> int:
+    """Return the number of elements of a packed row."""
+    return _ends(shape)[2]
+
+
 def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
     """Return the parts of a packed row."""
     labels, late, inputs = _ends(shape)

@@ -18,9 +18,11 @@ def arguments(graph: Graph, part: str) -> list[str]:
     if part == "reset":
         return []
     data = graph.data if part == "step" else {"x": graph.data["x"]}
-    outputs = graph.closed.jaxpr.outvars[0].aval
+    results = zip(graph.results, graph.closed.jaxpr.outvars, strict=False)
+    arrays = [(name, var.aval) for name, var in results if var.aval.shape and part != "predict"]
+    arrays = arrays or [("outputs", graph.closed.jaxpr.outvars[0].aval)]
     inputs = [f"const {c_type(shape.dtype)} *restrict {name}" for name, shape in data.items()]
-    return [*inputs, f"{c_type(outputs.dtype)} *restrict outputs"]
+    return [*inputs, *(f"{c_type(aval.dtype)} *restrict {name}" for name, aval in arrays)]
 
 
 def header_of_network(name: str, graph: Graph, fields: list[Field]) -> str:
@@ -61,7 +63,9 @@ def header_of_network(name: str, graph: Graph, fields: list[Field]) -> str:
     return _header(name, graph, fields, [first], functions)
 
 
-def header_of_stream(name: str, graph: Graph, fields: list[Field], notes: Sequence[str]) -> str:
+def header_of_stream(
+    name: str, graph: Graph, fields: list[Field], notes: Sequence[str], predicts: bool
+) -> str:
     """Return the header file of the model of a stream.
 
     Args:
@@ -69,6 +73,7 @@ def header_of_stream(name: str, graph: Graph, fields: list[Field], notes: Sequen
         graph: its step.
         fields: fields of a context.
         notes: lines that say what rows, labels and outputs are.
+        predicts: whether there is a function that predicts alone.
     """
     functions = [
         "/* Begin with what the run has learned. */",
@@ -76,10 +81,13 @@ def header_of_stream(name: str, graph: Graph, fields: list[Field], notes: Sequen
         "",
         "/* Write the prediction of the next row, then learn from the label that came with it. */",
         f"void {_declared(name, graph, 'step')};",
-        "",
-        "/* Write the prediction of a row if it came next; nothing changes. */",
-        f"void {_declared(name, graph, 'predict')};",
     ]
+    if predicts:
+        functions += [
+            "",
+            "/* Write the prediction of a row if it came next; nothing changes. */",
+            f"void {_declared(name, graph, 'predict')};",
+        ]
     first = ["the model of a stream, one row at a time, in C99", *notes]
     return _header(name, graph, fields, first, functions)
 

@@ -11,7 +11,7 @@ from foretrace._graph.step import learning_graph, without_key
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._native.compiler import compiled
-from foretrace._native.function import Leaf, pool
+from foretrace._native.context import Context
 from foretrace._native.program import Program, learning_program
 
 _NAME = "model"
@@ -43,22 +43,12 @@ class Native:
     def __init__(
         self, learner: Learner, state: LearnerState, program: Program, library: ctypes.CDLL
     ):
-        self._template = state
-        self._program = program
+        self._key = state.key
         x, y = (program.graph.data[name] for name in ("x", "y"))
         outputs = program.graph.closed.jaxpr.outvars[0].aval
         self._x, self._y = np.zeros(x.shape, x.dtype), np.zeros(y.shape, y.dtype)
         self._outputs = np.zeros(outputs.shape, outputs.dtype)
-        fields = [
-            (
-                name,
-                np.ctypeslib.as_ctypes_type(_DTYPES[kind]) * size
-                if name != "now"
-                else ctypes.c_int32,
-            )
-            for name, kind, size in program.fields
-        ]
-        self._context = type("Context", (ctypes.Structure,), {"_fields_": fields})()
+        self._context = Context(program, without_key(state))
         self._step, self._predict, self._reset = (
             getattr(library, f"{_NAME}_{part}") for part in ("step", "predict", "reset")
         )
@@ -66,7 +56,7 @@ class Native:
         result = [("loss", np.ctypeslib.as_ctypes_type(loss)), ("accepted", ctypes.c_int32)]
         self._step.restype = type("Result", (ctypes.Structure,), {"_fields_": result})
         self._predict.restype = self._reset.restype = None
-        pointers = [ctypes.c_void_p(ctypes.addressof(self._context))]
+        pointers = [self._context.pointer]
         self._step_arguments = (
             *pointers,
             *(ctypes.c_void_p(array.ctypes.data) for array in (self._x, self._y, self._outputs)),
@@ -75,7 +65,6 @@ class Native:
             *pointers,
             *(ctypes.c_void_p(array.ctypes.data) for array in (self._x, self._outputs)),
         )
-        self._fill(state)
 
     def step(self, x: Any, y: Any) -> NativeStep:
         """Learn from a row and its target, (I,) and as the loss takes it.
@@ -107,44 +96,7 @@ class Native:
 
         Its key is the given state's: a native step draws nothing.
         """
-        parts = iter([self._read(leaf) for leaf in self._program.layout.leaves])
-        bare = without_key(self._template)
-        leaves = [
-            jnp.asarray(next(parts) + 1j * next(parts), leaf.dtype)
-            if jnp.iscomplexobj(leaf)
-            else jnp.asarray(next(parts))
-            for leaf in jax.tree.leaves(bare)
-        ]
-        return jax.tree.unflatten(jax.tree.structure(bare), leaves)._replace(key=self._template.key)
-
-    def _fill(self, state: LearnerState) -> None:
-        found = []
-        for leaf in jax.tree.leaves(without_key(state)):
-            value = np.asarray(leaf)
-            found += [value.real, value.imag] if np.iscomplexobj(value) else [value]
-        for leaf, value in zip(self._program.layout.leaves, found, strict=True):
-            self._place(leaf)[:] = value.ravel()
-
-    def _read(self, leaf: Leaf) -> np.ndarray:
-        return self._place(leaf).reshape(leaf.value.shape).copy()
-
-    def _place(self, leaf: Leaf) -> np.ndarray:
-        """Return the present value of a state, as a view of the context."""
-        field = f"{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
-        array = np.ctypeslib.as_array(getattr(self._context, field)).view(leaf.value.dtype)
-        start = leaf.offset + (len(array) // 2 if leaf.twice and self._context.now else 0)
-        return array[start : start + leaf.value.size]
-
-
-_DTYPES: dict[str, Any] = {
-    "float": np.float32,
-    "double": np.float64,
-    "int8_t": np.int8,
-    "int32_t": np.int32,
-    "int64_t": np.int64,
-    "uint8_t": np.uint8,
-    "uint32_t": np.uint32,
-}
+        return self._context.state()._replace(key=self._key)
 
 
 def _write(name: str, target: np.ndarray, value: Any) -> None:

@@ -94,26 +94,33 @@ def inference_program(name: str, step: Graph) -> Program:
     return _program(name, step, layout, {"predict": function("predict", step, layout)})
 
 
-def stream_program(name: str, step: Graph, predict: Graph, notes: Sequence[str]) -> Program:
+def stream_program(
+    name: str, step: Graph, predict: Graph | None, notes: Sequence[str] = ()
+) -> Program:
     """Return the program of a stream's model: `step`, and `predict`, which changes nothing.
 
     Args:
         name: what the names of its functions begin with.
         step: graph that learns from a row and the label that came with it.
-        predict: graph that returns the prediction of a row, with the same states.
+        predict: graph that returns the prediction of a row, with the same states; None for none.
         notes: lines that say what rows, labels and outputs are.
 
     Raises:
         ValueError: an operation without a form in C.
     """
     layout = first_layout(step, None)
-    functions = {
-        "step": function("step", step, layout),
-        "predict": function("predict", predict, layout),
-    }
+    functions = {"step": function("step", step, layout)}
+    if predict is not None:
+        functions["predict"] = function("predict", predict, layout)
     fields = _fields(layout, functions.values())
     source = _source(name, step, layout, functions, fields)
-    return Program(source, header_of_stream(name, step, fields, notes), layout, fields, step)
+    return Program(
+        source,
+        header_of_stream(name, step, fields, notes, predict is not None),
+        layout,
+        fields,
+        step,
+    )
 
 
 def _program(name: str, graph: Graph, layout: Layout, functions: dict[str, Function]) -> Program:

@@ -16,6 +16,7 @@ from foretrace._runs.checkpoint import restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._types import Array
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._in_c import with_key
 from foretrace.stream._intake import Intake, State
 from foretrace.stream._plan import Plan, build
 from foretrace.stream._saved import load_state, read_saved
@@ -78,17 +79,17 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
         learned = mixture.packing.unpack(state) if isinstance(state, Packed) else state
         if mixture.network is not None:
             check_learner(mixture.network.learner)
-        start = StreamState(rows.init(labels), _with_key(learned, None))
+        start = StreamState(rows.init(labels), with_key(learned, None))
 
         def step(before: StreamState, x: Array, y: Array) -> tuple[list[Array], StreamState]:
             row, seen = rows.next(before.rows, x, y)
-            after, output = mixture.traced_step(_with_key(before.mixture, jax.random.key(0)), row)
-            return [_read(intake, row, output)], StreamState(seen, _with_key(after, None))
+            after, mixed = mixture.traced_step(with_key(before.mixture, jax.random.key(0)), row)
+            return [_read(intake, row, mixed.newest)], StreamState(seen, with_key(after, None))
 
         def predict(before: StreamState, x: Array) -> tuple[list[Array], StreamState]:
             missing = jnp.asarray(-1, jnp.int32) if intake.shape.classes else jnp.asarray(jnp.nan)
             row, _ = rows.next(before.rows, x, missing)
-            learned = _with_key(before.mixture, jax.random.key(0))
+            learned = with_key(before.mixture, jax.random.key(0))
             return [_read(intake, row, mixture.traced_predict(learned, row))], before
 
         shapes = {
@@ -99,14 +100,6 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
             traced_graph(step, start, "", shapes, ["outputs"]),
             traced_graph(predict, start, "", {"x": shapes["x"]}, ["outputs"]),
         )
-
-
-def _with_key(state: MixtureState, key: Any) -> MixtureState:
-    """Return a state with another PRNG key of its network, which no exported step uses."""
-    if state.network is None:
-        return state
-    learner = state.network.learner._replace(key=key)
-    return state._replace(network=state.network._replace(learner=learner))
 
 
 def _read(intake: Intake, row: Any, output: Array) -> Array:

@@ -4,8 +4,9 @@ import hashlib
 import os
 from contextlib import closing, nullcontext
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
+from foretrace._experts.mixture import Mixture
 from foretrace._rows.source import Position, Source, check_row_count
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
@@ -17,6 +18,7 @@ from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._first_look import describe, reach
 from foretrace.stream._first_look import warnings as first_warnings
+from foretrace.stream._in_c import NativeMixture
 from foretrace.stream._intake import Intake
 from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model_config import ModelConfig
@@ -73,6 +75,9 @@ def follow(
         intake = build(config, plan)
         outlet = _outlet(config, intake, on_prediction, saved, resume)
         _ = intake.mixture  # reports wrong settings before anything is written
+        if config.backend == "native":
+            # It has all that a run asks of a mixture.
+            intake.mixture = cast(Mixture, NativeMixture(intake.mixture))
         at = (
             Saved()
             if saved is None

@@ -98,7 +98,7 @@ def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
     Raises:
         CheckpointError: as for `load`.
     """
-    return copy_state(mixture.packing.pack(load(path, mixture)))
+    return mixture.packing.pack(copy_state(load(path, mixture)))
 
 
 def copy_state(state: S) -> S:

@@ -1,6 +1,7 @@
 """The model of a stream in C predicts and learns as the run does, and names its limits."""
 
 import ctypes
+import dataclasses
 import json
 import math
 import re
@@ -195,3 +196,44 @@ def test_the_command_writes_a_run_of_a_stream(rows, tmp_path, capsys):
     assert "--format c" in capsys.readouterr().err
     assert cli.main(["export", str(tmp_path / "run"), "--out", str(out), "--format", "c"]) == 0
     assert '["a", "b", "c"]' in out.with_suffix(".h").read_text()
+
+
+@in_c
+@pytest.mark.parametrize(
+    "options",
+    fast(
+        [
+            {"member": "kind", "members": 2, "ignore": (), "model": NETWORK},
+            {"horizon": 2, "delay": 1},
+            {"target": "kind", "chunk": 4, "model": {"experts": ("contexts", "row")}},
+            pytest.param({"model": {}}, marks=pytest.mark.program),
+        ]
+    ),
+)
+def test_the_backend_native_has_the_results_of_jax_and_resumes(
+    options, rows, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(compiler, "FLAGS", ("-std=c99", "-O1", "-ffp-contract=off"))
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
+    begun(rows, tmp_path / "jax", **options)
+    whole = begun(rows, tmp_path / "whole", backend="native", **options)
+    results = {name: follow_to_end(whole, tmp_path / name) for name in ("jax", "whole")}
+    stopped = tmp_path / "stopped"
+    follow(whole, stopped, rows=FIRST + 50, show_progress=False)
+    assert json.loads((stopped / "config.json").read_text())["config"]["backend"] == "native"
+    results["stopped"] = follow_to_end(whole, stopped)
+    assert results["stopped"].scores == results["whole"].scores
+    assert results["whole"].scores == pytest.approx(results["jax"].scores, rel=1e-5)
+    assert results["whole"].weights == pytest.approx(results["jax"].weights, rel=1e-4, abs=1e-6)
+
+
+def follow_to_end(config, folder):
+    backend = "jax" if folder.name == "jax" else "native"
+    config = dataclasses.replace(config, backend=backend)
+    return follow(config, folder, resume=True, show_progress=False)
+
+
+def test_the_backend_native_names_what_it_cannot_do(rows, tmp_path):
+    with pytest.raises(ValueError, match="choose backend=jax"):
+        begun(rows, tmp_path / "run", model=NETWORK, chunk=2, backend="native")
+    assert not (tmp_path / "run" / "config.json").exists()

@@ -1,0 +1,77 @@
+"""The memory of a compiled model, filled from the arrays of a state and read back into them."""
+
+import ctypes
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._native.function import Leaf, pool
+from foretrace._native.program import Program
+from foretrace._types import PyTree
+
+CTYPES: dict[str, Any] = {
+    "float": np.float32,
+    "double": np.float64,
+    "int8_t": np.int8,
+    "int32_t": np.int32,
+    "int64_t": np.int64,
+    "uint8_t": np.uint8,
+    "uint32_t": np.uint32,
+}
+
+
+class Context:
+    """The struct that the functions of a program work on.
+
+    Args:
+        program: the program.
+        state: state to begin with.
+    """
+
+    def __init__(self, program: Program, state: PyTree):
+        self._program = program
+        fields = [
+            (
+                name,
+                np.ctypeslib.as_ctypes_type(CTYPES[kind]) * size
+                if name != "now"
+                else ctypes.c_int32,
+            )
+            for name, kind, size in program.fields
+        ]
+        self._struct = type("Context", (ctypes.Structure,), {"_fields_": fields})()
+        self._leaves, self._tree = jax.tree.flatten(jax.eval_shape(lambda: state))
+        self.pointer = ctypes.c_void_p(ctypes.addressof(self._struct))
+        self._fill(state)
+
+    def state(self) -> PyTree:
+        """Return a copy of the present state."""
+        parts = iter([self._read(leaf) for leaf in self._program.layout.leaves])
+        with jax.enable_x64(True):  # float64 stays what it is in any mode
+            leaves = [
+                jnp.asarray(next(parts) + 1j * next(parts), leaf.dtype)
+                if jnp.iscomplexobj(leaf)
+                else jnp.asarray(next(parts))
+                for leaf in self._leaves
+            ]
+        return jax.tree.unflatten(self._tree, leaves)
+
+    def _fill(self, state: PyTree) -> None:
+        found = []
+        for leaf in jax.tree.leaves(state):
+            value = np.asarray(leaf)
+            found += [value.real, value.imag] if np.iscomplexobj(value) else [value]
+        for leaf, value in zip(self._program.layout.leaves, found, strict=True):
+            self._place(leaf)[:] = value.ravel()
+
+    def _read(self, leaf: Leaf) -> np.ndarray:
+        return self._place(leaf).reshape(leaf.value.shape).copy()
+
+    def _place(self, leaf: Leaf) -> np.ndarray:
+        """Return the present value of a state, as a view of the struct."""
+        field = f"{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
+        array = np.ctypeslib.as_array(getattr(self._struct, field)).view(leaf.value.dtype)
+        start = leaf.offset + (len(array) // 2 if leaf.twice and self._struct.now else 0)
+        return array[start : start + leaf.value.size]

@@ -1,0 +1,128 @@
+"""The mixture of a stream compiled to machine code: the option `backend`.
+
+The traced step is that of `Mixture`, for one row. Its state stays in the memory of a context, and
+becomes arrays where a checkpoint, a report or the weights ask for them.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._experts.mixture import Mixed, Mixture, MixtureState
+from foretrace._experts.rows import unpack, width
+from foretrace._graph.step import Graph, check_learner, traced_graph
+from foretrace._native.compiler import compiled
+from foretrace._native.context import Context
+from foretrace._native.program import Program, stream_program
+from foretrace._types import Array
+
+_NAME = "model"
+
+
+class _Kept(NamedTuple):
+    """A state in the memory of a context.
+
+    Args:
+        context: everything but the PRNG key of the network.
+        key: this key; None without a network.
+    """
+
+    context: Context
+    key: Any
+
+
+class _Packing:
+    """Turn a state into the memory of a context, and back."""
+
+    def __init__(self, program: Program):
+        self._program = program
+
+    def pack(self, state: MixtureState) -> _Kept:
+        """Return a state in the memory of a new context."""
+        key = None if state.network is None else state.network.learner.key
+        return _Kept(Context(self._program, with_key(state, None)), key)
+
+    def unpack(self, kept: _Kept) -> MixtureState:
+        """Return a copy of the arrays of a state."""
+        return with_key(kept.context.state(), kept.key)
+
+
+class NativeMixture:
+    """A mixture whose learning step is a compiled C program.
+
+    Args:
+        mixture: the mixture; its learner draws nothing, and learns one row of one stream at a time.
+
+    Raises:
+        ValueError: the network learns rows together, or draws.
+        foretrace.CompilerError: there is no C compiler.
+    """
+
+    def __init__(self, mixture: Mixture):
+        shape = mixture.shape
+        if shape.together > 1 or (shape.chunk > 1 and mixture.network is not None):
+            raise ValueError(
+                f"backend=native with chunk={shape.chunk} and together={shape.together}: a step in "
+                "C learns one row; leave these out, or choose backend=jax"
+            )
+        if mixture.network is not None:
+            check_learner(mixture.network.learner)
+        self.mixture, self.shape, self.network = mixture, shape, mixture.network
+        self.names, self.groups, self.left_out = mixture.names, mixture.groups, mixture.left_out
+        self.reach, self.init = mixture.reach, mixture.init
+        graph = _graph(mixture)
+        program = stream_program(_NAME, graph, None)
+        self.packing = _Packing(program)
+        self._step: Callable[..., None] = getattr(
+            compiled(program.source, program.header, _NAME), f"{_NAME}_step"
+        )
+        self._results = [
+            (name, var.aval.shape, var.aval.dtype)
+            for name, var in zip(graph.results, graph.closed.jaxpr.outvars, strict=False)
+        ]
+
+    def step(self, kept: _Kept, rows: np.ndarray) -> tuple[_Kept, Mixed]:
+        """Predict each row, and learn the row whose label came with it; the state changes in place."""
+        found: dict[str, Any] = {
+            name: np.zeros((len(rows), *shape), dtype) for name, shape, dtype in self._results
+        }
+        rows = np.ascontiguousarray(rows)
+        for place, row in enumerate(rows):
+            results = (ctypes.c_void_p(array[place].ctypes.data) for array in found.values())
+            self._step(kept.context.pointer, ctypes.c_void_p(row.ctypes.data), *results)
+        measures = found.pop("measures", None)
+        return kept, Mixed(**found, measures=None if measures is None else measures[-1])
+
+    def weights(self, kept: _Kept) -> dict[str, float]:
+        """Return the weight of each expert in the mixture."""
+        return self.mixture.weights(self.packing.unpack(kept))
+
+
+def _graph(mixture: Mixture) -> Graph:
+    """Return the graph of a row and the label that came with it, packed."""
+    with jax.enable_x64(True):
+        # The values are no part of the program: runs that differ in them alone share it.
+        blank = jax.tree.map(jnp.zeros_like, with_key(mixture.init(), None))
+
+        def step(before: MixtureState, row: Array) -> tuple[list[Array], MixtureState]:
+            state, mixed = mixture.traced_step(
+                with_key(before, jax.random.key(0)), unpack(mixture.shape, row)
+            )
+            found = [leaf for leaf in mixed if leaf is not None]
+            return found, with_key(state, None)
+
+        names = [name for name in Mixed._fields if name != "measures" or mixture.network]
+        row = jax.ShapeDtypeStruct((width(mixture.shape),), jnp.float64)
+        return traced_graph(step, blank, "", {"x": row}, names)
+
+
+def with_key(state: MixtureState, key: Any) -> MixtureState:
+    """Return a state with another PRNG key of its network, which no step in C uses."""
+    if state.network is None:
+        return state
+    learner = state.network.learner._replace(key=key)
+    return state._replace(network=state.network._replace(learner=learner))
