@@ -203,6 +203,31 @@ def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
 
 
 @pytest.mark.program
+def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
+    if missing := [n for n in ("make", "cc", *MACHINES["cortex-m4"]) if shutil.which(n) is None]:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    folder, _ = microcontroller
+    words = "../sensors.csv.gz --target temperature --ignore reject --experts row short --rows 300"
+    command = [sys.executable, "-m", "foretrace", "stream", *words.split(), "--run-dir", "run"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
+    given = [f"PYTHON={sys.executable}", "RUN=run", "CSV=../sensors.csv.gz"]
+    command = ["make", *given, "run-stream-desktop", "run-stream-cortex-m4"]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    errors = numbers(done.stdout, r"row 5000: mean absolute error in thousandths (\d+)")
+    assert len(errors) == 2 and errors[0] == pytest.approx(errors[1], abs=1) and errors[0] < 60
+    assert numbers(done.stdout, r"bytes of the context: (\d+)")[0] <= 40_000
+
+
+@pytest.mark.program
 def test_its_code_fits_a_small_flash(microcontroller):
     if shutil.which("arm-none-eabi-gcc") is None:
         pytest.skip("arm-none-eabi-gcc not installed")
