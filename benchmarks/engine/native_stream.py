@@ -1,4 +1,4 @@
-"""CPU time a row of `foretrace stream` with `--backend jax` and `native`: `python -m benchmarks.engine.native_stream`.
+"""CPU time a row of a stream by both backends: `python -m benchmarks.engine.native_stream`.
 
 Rows of examples/sensors.csv.gz are encoded, predicted and learned one by one, as a run does. Needs
 a C compiler.

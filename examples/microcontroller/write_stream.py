@@ -1,4 +1,4 @@
-"""Write a run of `foretrace stream` as C, and rows of its CSV as constants: `python write_stream.py RUN CSV`."""
+"""Write a stream's run as C, and its CSV as constants: `python write_stream.py RUN CSV`."""
 
 import csv
 import gzip
@@ -21,7 +21,6 @@ with (gzip.open if source.endswith(".gz") else open)(source, "rt", newline="") a
         for row in csv.DictReader(lines)
     ]
 text = ",\n".join("    {" + ", ".join(value or "NAN" for value in row) + "}" for row in table)
-Path("stream_rows.h").write_text(
-    f"#include <math.h>\nstatic const float rows[{len(table)}][STREAM_INPUTS + 1] = {{\n{text}\n}};\n"
-)
+kind = f"static const float rows[{len(table)}][STREAM_INPUTS + 1]"
+Path("stream_rows.h").write_text(f"#include <math.h>\n{kind} = {{\n{text}\n}};\n")
 print(f"stream.c, stream.h, stream_rows.h: {len(table)} rows")

@@ -86,7 +86,7 @@ class NativeMixture:
         ]
 
     def step(self, kept: _Kept, rows: np.ndarray) -> tuple[_Kept, Mixed]:
-        """Predict each row, and learn the row whose label came with it; the state changes in place."""
+        """Predict each row, and learn the row whose label came with it, in place."""
         found: dict[str, Any] = {
             name: np.zeros((len(rows), *shape), dtype) for name, shape, dtype in self._results
         }
