@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -286,3 +287,43 @@ def test_after_20_kills_at_random_moments_each_row_is_there_once(tmp_path):
     assert path.read_bytes() == whole
     numbers = [int(line.split(b",")[0]) for line in whole.splitlines()[1:]]
     assert numbers == list(range(1, rows + 1))
+
+
+def test_one_process_answers_a_row_at_once_and_learns_those_with_labels(tmp_path, monkeypatch):
+    into, out = os.pipe()
+    found, done = [], threading.Event()
+
+    def producer():
+        with os.fdopen(out, "w", buffering=1) as file:
+            file.write("key,y\n" + "".join(f"k{i},{i % 2}\n" for i in range(20)))
+            for i in range(20, 24):  # each waits for the answer to the one before
+                while len(found) < i:
+                    time.sleep(0.01)
+                file.write(f"k{i},\n")
+        done.set()
+
+    config = dataclasses.replace(
+        config_for(tmp_path, target="y"), source="-", format="csv", predictions=None
+    )
+    with os.fdopen(into) as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        thread = threading.Thread(target=producer, daemon=True)
+        thread.start()
+        result = run_stream(config, tmp_path / "run", on_prediction=found.append)
+    assert done.wait(10) and result.rows == 24
+    assert [row["key"] for row in found] == [f"k{i}" for i in range(24)]
+    assert len({str(row["probabilities"]) for row in found[21:]}) == 1  # nothing more is learned
+
+
+@pytest.mark.program
+def test_a_reader_that_has_enough_ends_the_run_without_a_word(tmp_path):
+    write_source(tmp_path / "a.csv", 3000)
+    words = "stream a.csv --target c --experts baselines --predictions - --run-dir run"
+    command = [sys.executable, "-m", "foretrace", *words.split()]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.stdout.close()
+        err = process.stderr.read().decode()
+        assert process.wait() == 0 and "error" not in err and "Traceback" not in err, err
+    assert lines[0] == b"row,c,probability\n" and lines[2].startswith(b"2,")
