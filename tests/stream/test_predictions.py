@@ -127,7 +127,7 @@ def test_the_forecast_of_each_member_is_that_of_its_last_row(tmp_path):
         assert row["y"] == last[row["c"]][row["ahead"] - 1]
 
 
-def kill_while_writing(config, folder, at, **options):
+def kill_while_writing(config, folder, at, error=Killed, **options):
     """Follow a stream, and be killed within the write `at` of a prediction, counted from 0."""
     write, count = AppendedFile.write, iter(range(10**6))
 
@@ -135,13 +135,13 @@ def kill_while_writing(config, folder, at, **options):
         if next(count) == at:
             write(self, text[: len(text) // 2])
             self.flush()
-            raise Killed
+            raise error
         write(self, text)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_loop.StreamLoop, "_report", lambda self: None)  # the record has other lines
         patch.setattr(AppendedFile, "write", write_or_die)
-        with pytest.raises(Killed):
+        with pytest.raises(error):
             follow(config, folder, show_progress=False, **options)
 
 
@@ -327,3 +327,13 @@ def test_a_reader_that_has_enough_ends_the_run_without_a_word(tmp_path):
         err = process.stderr.read().decode()
         assert process.wait() == 0 and "error" not in err and "Traceback" not in err, err
     assert lines[0] == b"row,c,probability\n" and lines[2].startswith(b"2,")
+
+
+def test_a_disk_that_is_full_loses_no_prediction(tmp_path):
+    write_source(tmp_path / "a.csv")
+    config = config_for(tmp_path, target="c", checkpoint_every=7)
+    kill_while_writing(config, tmp_path / "run", 30, error=OSError)
+    follow(config, tmp_path / "run", resume=True, show_progress=False)
+    other = dataclasses.replace(config, predictions=str(tmp_path / "q.csv"))
+    follow(other, tmp_path / "other", show_progress=False)
+    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
