@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import fast
 
 import foretrace as ft
 from foretrace import experiment
@@ -215,7 +216,7 @@ def test_a_stopped_run_is_resumed_bit_for_bit(stopped, finished):
     assert_same_run(resume(stopped), finished)
 
 
-@pytest.mark.parametrize(("batch", "step"), [(1, 0), (3, 20), (5, 40), (8, 40)])
+@pytest.mark.parametrize(("batch", "step"), fast([(3, 20), (8, 40), (1, 0), (5, 40)], 2))
 def test_an_evaluation_ends_at_sigterm_and_is_done_again(
     tmp_path, monkeypatch, finished, batch, step
 ):
