@@ -1,12 +1,15 @@
 """The examples run, are short, and keep their promises."""
 
+import functools
 import gzip
+import http.server
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -254,6 +257,29 @@ def test_the_page_learns_in_webassembly(tmp_path):
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert numbers(done.stdout, r"accuracy ([\d.]+)")[-1] > 0.85
+
+
+@pytest.mark.program
+def test_the_page_learns_in_a_browser(tmp_path):
+    pytest.importorskip("ziglang", reason="pip install 'foretrace[native]'")
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("Chromium is not installed")
+    folder = tmp_path / "browser"
+    shutil.copytree(FOLDER / "browser", folder)
+    subprocess.run(
+        [sys.executable, "write.py"], cwd=folder, check=True, capture_output=True, timeout=300
+    )
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+        options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=60000"]
+        command = [browser, *options, f"http://127.0.0.1:{server.server_port}/#demo"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        server.shutdown()
+    assert numbers(done.stdout, r"(\d+) learned")[0] > 1000, done.stdout + done.stderr
+    assert numbers(done.stdout, r'id="network">([\d.]+) %')[0] > 90
 
 
 def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
