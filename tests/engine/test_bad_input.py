@@ -12,6 +12,7 @@ import foretrace as ft
 KEY = jax.random.key(0)
 LOSS = ft.losses.softmax_cross_entropy
 C = 4
+GRU = ft.GRU.factory()
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -102,32 +103,36 @@ def test_a_batch_needs_its_axis_everywhere(network):
             gradient(network, **(batch | {name: value}))
 
 
-def other_carries(network):
-    deeper = ft.Network(2, 3, model_size=4, depth=3, cell=ft.GRU.factory(), key=KEY)
-    dense = ft.Network(2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=4), key=KEY)
-    return {
-        "of a rule that carries nothing": ft.init_carry(network, ft.BPTT),
-        "of RTRL": ft.init_carry(network, ft.RTRL),
-        "of a batch": ft.init_carry(network, ft.ONLINE, batch_size=1),
-        "of a deeper network": ft.init_carry(deeper, ft.ONLINE),
-        "of another cell": ft.init_carry(dense, ft.ONLINE),
-    }
+def carry_of(rule, depth=2, cell=GRU, **batch):
+    """Return a carry of zeros; only its shapes are computed."""
+
+    def make():
+        network = ft.Network(2, 3, model_size=4, depth=depth, cell=cell, key=KEY)
+        return ft.init_carry(network, rule, **batch)
+
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), eqx.filter_eval_shape(make))
+
+
+OTHERS = {
+    "of a rule that carries nothing": {"rule": ft.BPTT},
+    "of RTRL": {"rule": ft.RTRL},
+    "of a batch": {"rule": ft.ONLINE, "batch_size": 1},
+    "of a deeper network": {"rule": ft.ONLINE, "depth": 3},
+    "of another cell": {"rule": ft.ONLINE, "cell": ft.LRU.factory(state_size=4)},
+}
 
 
 def test_a_carry_that_is_not_its_own_is_refused(network):
-    for whose, carry in other_carries(network).items():
+    for whose, other in OTHERS.items():
+        carry = carry_of(**other)
         with pytest.raises(
             ValueError, match=r"carry does not fit: expected init_carry\(network, ONLINE"
         ):
             pytest.fail(f"a carry {whose} was taken: {gradient(network, carry)}")
     with pytest.raises(ValueError, match=r"carry does not fit.*batch_size=2"):
-        gradient(
-            network,
-            ft.init_carry(network, ft.ONLINE),
-            xs=jnp.ones((2, C, 2)),
-            ys=jnp.zeros((2, C), int),
-        )
-    gradient(network, ft.init_carry(network, ft.ONLINE))
+        batch = {"xs": jnp.ones((2, C, 2)), "ys": jnp.zeros((2, C), int)}
+        gradient(network, carry_of(ft.ONLINE), **batch)
+    gradient(network, carry_of(ft.ONLINE))
 
 
 @pytest.mark.parametrize("name", ["ONLINE", "online", "Snap1"])
