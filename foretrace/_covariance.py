@@ -22,9 +22,7 @@ def products(
     P: Float[Array, "... n n"], vectors: Float[Array, "R ... n"]
 ) -> Float[Array, "... n R"]:
     """Return `P v` for each vector, as columns."""
-    if P.ndim == 2 or len(vectors) > _FEW:
-        return jnp.einsum("...ij,r...j->...ir", P, vectors)
-    return jnp.stack([jnp.sum(P * v[..., None, :], axis=-1) for v in vectors], axis=-1)
+    return jnp.einsum("...ij,r...j->...ir", P, vectors)
 
 
 def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "... R"]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 
 from foretrace._experts.expert import AbstractRecurrentExpert, Features
@@ -67,13 +68,20 @@ class Found(NamedTuple):
 class Rows(NamedTuple):
     """Earlier inputs of a stream, twice behind each other: any `REACH` in a row lie side by side.
 
+    The inputs of the last row are written when the next one reads: nothing reads the array before
+    they are written, so that it is written in place.
+
     Args:
         values: inputs.
-        place: place of the next one.
+        newest: inputs of the last row.
+        place: their place.
+        squares: mean square of each input over some `REACH` / 2 rows.
     """
 
     values: Float[Array, "I 2*L"]
+    newest: Float[Array, "I"]
     place: Int[Array, ""]
+    squares: Float[Array, "I"]
 
 
 class Distant(AbstractRecurrentExpert):
@@ -119,7 +127,8 @@ class Distant(AbstractRecurrentExpert):
 
     def new_carry(self) -> Rows:
         """Return the inputs before the first row, zeros."""
-        return Rows(jnp.zeros((self.size, 2 * self.reach), jnp.float32), jnp.zeros((), jnp.int32))
+        values = jnp.zeros((self.size, 2 * self.reach), jnp.float32)
+        return Rows(values, values[:, 0], jnp.zeros((), jnp.int32), values[:, 0])
 
     def predict(self, state: Found, carry: Rows, features: Features) -> Float[Array, "E O"]:
         """Return the prediction of a row."""
@@ -127,9 +136,14 @@ class Distant(AbstractRecurrentExpert):
 
     def move(self, state: Found, carry: Rows, features: Features) -> Rows:
         """Return the inputs behind a row."""
-        x, place = self._inputs(features), carry.place
-        values = carry.values.at[:, place].set(x).at[:, place + self.reach].set(x)
-        return Rows(values, jnp.where(place + 1 == self.reach, 0, place + 1).astype(jnp.int32))
+        x = self._inputs(features)
+        place = jnp.where(carry.place + 1 == self.reach, 0, carry.place + 1).astype(jnp.int32)
+        squares = carry.squares + (x * x - carry.squares) * (2 / self.reach)
+        return Rows(self._values(carry), x, place, squares)
+
+    def chosen(self, moves: Bool[Array, ""], after: Rows, before: Rows) -> Rows:
+        """Return the inputs behind a row that may be missing, without a copy of all of them."""
+        return optax.tree.where(moves, after, before._replace(values=after.values))
 
     def learn(
         self,
@@ -144,14 +158,13 @@ class Distant(AbstractRecurrentExpert):
         f = self._features(state, carry, features)
         scores = self.readout.head.scores(state.readout.head, f)
         error = self.readout.error(state.readout, scores, features, label, known)
-        past = lax.dynamic_slice(
-            carry.values, (jnp.zeros((), jnp.int32), carry.place), (self.size, self.reach)
-        )
+        start = jnp.zeros((), jnp.int32), carry.place + 1
+        past = lax.dynamic_slice(self._values(carry), start, (self.size, self.reach))
         steered = (self.directions @ error[0])[:, None]
         count = jnp.minimum(state.num_labels + 1, MEMORY)
         rate = known.astype(count.dtype) / count
         cross = state.cross + rate * (steered[:, :, None] * past[None] - state.cross)
-        squares = state.squares + rate * (steered**2 * (past**2).mean(1)[None] - state.squares)
+        squares = state.squares + rate * (steered**2 * carry.squares[None] - state.squares)
         readout = self.readout.learn(
             state.readout,
             f,
@@ -214,9 +227,17 @@ class Distant(AbstractRecurrentExpert):
     def _inputs(self, features: Features) -> Float[Array, "I"]:
         return features.now.astype(jnp.float32)
 
+    def _values(self, carry: Rows) -> Float[Array, "I 2*L"]:
+        """Return the earlier inputs, those of the last row among them."""
+        values = carry.values
+        for at in (carry.place, carry.place + self.reach):
+            start = jnp.zeros((), jnp.int32), at
+            values = lax.dynamic_update_slice(values, carry.newest[:, None], start)
+        return values
+
     def _features(self, state: Found, carry: Rows, features: Features) -> Float[Array, "F"]:
         """Return the inputs of a row and the steps of the chosen values."""
-        values = carry.values[state.inputs, carry.place + self.reach - state.lags]
+        values = self._values(carry)[state.inputs, carry.place + 1 + self.reach - state.lags]
         steps = jnp.tanh(3 * (values[:, None] - np.asarray([STEPS], np.float32)))
         steps = jnp.where((state.lags > 0)[:, None], steps, 0.0)
         return jnp.concatenate([self._inputs(features), steps.ravel()])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 
 from foretrace._types import Array, Bool, Float, Int
 
@@ -135,6 +136,16 @@ class AbstractRecurrentExpert(eqx.Module):
     @abc.abstractmethod
     def move(self, state: Any, carry: Any, features: Features) -> Any:
         """Return the carry behind a row."""
+
+    def chosen(self, moves: Bool[Array, ""], after: Any, before: Any) -> Any:
+        """Return the carry behind a row that may be missing.
+
+        Args:
+            moves: whether there is a row.
+            after: carry that `move` or `learn` returned.
+            before: carry before the row.
+        """
+        return optax.tree.where(moves, after, before)
 
     @abc.abstractmethod
     def learn(

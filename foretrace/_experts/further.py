@@ -71,10 +71,15 @@ class Further:
         parts = zip(self.experts, states, carries, strict=True)
         return [expert.predict(state, carry, features) for expert, state, carry in parts]
 
-    def move(self, states: Any, carries: Any, features: Features) -> tuple[Any, ...]:
-        """Return the carries of a stream behind a row."""
+    def move(
+        self, states: Any, carries: Any, features: Features, moves: Bool[Array, ""]
+    ) -> tuple[Any, ...]:
+        """Return the carries of a stream behind a row; as they were if there is no row."""
         parts = zip(self.experts, states, carries, strict=True)
-        return tuple(expert.move(state, carry, features) for expert, state, carry in parts)
+        return tuple(
+            expert.chosen(moves, expert.move(state, carry, features), carry)
+            for expert, state, carry in parts
+        )
 
     def learn(
         self,
@@ -97,7 +102,8 @@ class Further:
             )
         ]
         states, after, ahead = (tuple(each) for each in zip(*found, strict=True))
-        return states, optax.tree.where(carried.has_row, after, carried.before), ahead
+        parts = zip(self.experts, after, carried.before, strict=True)
+        return states, tuple(one.chosen(carried.has_row, *each) for one, *each in parts), ahead
 
     def _new(self) -> tuple[Any, ...]:
         return tuple(expert.new_carry() for expert in self.experts)

@@ -122,27 +122,30 @@ class Memory(AbstractRecurrentExpert):
 
         first, pull, (f, scores, after) = jax.vjp(predicted, state.network, has_aux=True)
         (jacobian,) = jax.vmap(pull)(jnp.eye(steering, dtype=first.dtype))
+        nodes = gathered(self.nodes, jacobian, axes=1)
+        # Asked before the step: choosing between the states after it costs as much as the step.
+        sums = [jnp.sum(leaf) for leaf in (*nodes, f, scores)]
+        is_sound = jnp.isfinite(jnp.stack(sums)).all()
+        nodes, f = optax.tree.where(is_sound, (nodes, f), jax.tree.map(jnp.zeros_like, (nodes, f)))
+        known = known & is_sound
         error = self.readout.error(state.readout, scores, features, label, known)
         errors = self.readout.noted(state.readout, error, features, known)
         spread = head.variance(state.readout.head, f[None])
-        nodes = gathered(self.nodes, jacobian, axes=1)
         changes, covariances = self._filter().update(
             state.covariances, nodes, error[:, :steering], errors, spread, known[None]
         )
         change = scattered(self.nodes, changes, state.network)
         limit = self._filter().state_correction
         assert limit is not None
-        behind = after
-        after = corrected(state.network, change, after, limit, batched=False)
-        moved = (
-            None if ahead is None else corrected(state.network, change, ahead, limit, batched=False)
-        )
+
+        def moved(carry: Carry) -> Carry:
+            found = corrected(state.network, change, carry, limit, batched=False)
+            return carry._replace(h=optax.tree.where(is_sound, found.h, carry.h))
+
         readout = self.readout.learn(state.readout, f, error, errors, known)
         network = jax.tree.map(jnp.add, state.network, change)
-        sums = [jnp.sum(leaf) for leaf in jax.tree.leaves((changes, readout.head.weights, after))]
-        accepted = jnp.isfinite(jnp.stack(sums)).all()
-        new = MemoryState(network, covariances, readout), after, moved
-        return optax.tree.where(accepted, new, (state, behind, ahead))
+        new = MemoryState(network, covariances, readout)
+        return new, moved(after), None if ahead is None else moved(ahead)
 
     def _pass(
         self, network: Any, carry: Carry, features: Features

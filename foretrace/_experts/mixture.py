@@ -326,8 +326,7 @@ class Mixture:
         state = state._replace(pasts=pasts)
         old, is_there = new, row.slot < self.shape.slots
         if not learning or state.rings is not None:
-            moved = self.further.move(state.further, carries, features)
-            carries = optax.tree.where(is_there, moved, carries)
+            carries = self.further.move(state.further, carries, features, is_there)
         if not learning:
             state = state._replace(carries=self.further.put(state.carries, row, carries))
             return state, Mixed(new.mixed, new.mixed, jnp.zeros(len(self.names)))

@@ -1,6 +1,7 @@
 """Experts with a memory of their own, and the guard in front of them."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from test_mixture import CLASSES, NUMBERS, leaves, packed, run
 from tiers import fast
 
+from foretrace._experts.distant import distant
 from foretrace._experts.groups import FURTHER
 from foretrace._experts.guard import guarded
 from foretrace._experts.memory import memory
@@ -124,6 +126,27 @@ def test_no_value_poisons_a_memory(bad):
     state, step = run(mixture(LONG, ALL), rows, 20)
     assert np.isfinite(step.newest).all()
     assert all(np.isfinite(leaf).all() for leaf in leaves((state.further, state.carries)))
+
+
+def test_the_earlier_values_of_distant_are_those_of_the_rows_that_were_there():
+    expert = dataclasses.replace(distant(LONG), reach=5)
+    draw = np.random.default_rng(0)
+    carry, xs = expert.new_carry(), []
+    move = jax.jit(lambda carry, x, moves: _moved(expert, carry, x, moves))
+    for _ in range(23):
+        x, moves = draw.normal(size=4).astype(np.float32), draw.random() < 0.7
+        carry = move(carry, x, moves)
+        xs += [x] if moves else []
+        for lag in range(1, min(len(xs), 5) + 1):
+            found = expert._values(carry)[:, carry.place + 1 + expert.reach - lag]
+            np.testing.assert_array_equal(found, xs[-lag])
+
+
+def _moved(expert, carry, x, moves):
+    class Now(NamedTuple):
+        now: Any
+
+    return expert.chosen(moves, expert.move(None, carry, Now(x)), carry)
 
 
 def test_experts_that_would_be_too_large_are_left_out():
