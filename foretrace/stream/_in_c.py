@@ -97,6 +97,10 @@ class NativeMixture:
         measures = found.pop("measures", None)
         return kept, Mixed(**found, measures=None if measures is None else measures[-1])
 
+    def newest(self, kept: _Kept) -> np.ndarray:
+        """Return each stream's prediction of its last waiting row."""
+        return self.mixture.newest(self.packing.unpack(kept))
+
     def weights(self, kept: _Kept) -> dict[str, float]:
         """Return the weight of each expert in the mixture."""
         return self.mixture.weights(self.packing.unpack(kept))

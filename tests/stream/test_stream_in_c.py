@@ -207,7 +207,8 @@ def test_the_command_writes_a_run_of_a_stream(rows, tmp_path, capsys):
             {"horizon": 2, "delay": 1},
             {"target": "kind", "chunk": 4, "model": {"experts": ("contexts", "row")}},
             pytest.param({"model": {}}, marks=pytest.mark.program),
-        ]
+        ],
+        number=2,
     ),
 )
 def test_the_backend_native_has_the_results_of_jax_and_resumes(
