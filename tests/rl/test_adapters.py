@@ -1,5 +1,7 @@
 """Environments of other libraries, if installed, and the adapters' messages for unfit ones."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ def as_a_user():
         yield
 
 
+@functools.cache
 def make_agent(inputs=2, actions=2, **options):
     make = ft.LRU.factory(state_size=3)
     network = ft.Network(
