@@ -140,9 +140,6 @@ class ArrayScores:
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
-        # As `Scores` wrote them in checkpoints of before: with those since the last report.
-        if len(state) == 4:
-            state = [state[0], [state[2].get(name, 0.0) for name in self.names]]
         self.rows, total = state
         self._total = np.array(total, np.float64)
 

@@ -45,7 +45,7 @@ from foretrace.cli._recorded import (
 )
 from foretrace.cli._recorded import spelled_out as with_run_dir
 from foretrace.cli._reproduce import _bench, _report, _reproduce
-from foretrace.cli._stream import predict, stream
+from foretrace.cli._stream import predict, reader_may_leave, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _rl, _train
 
@@ -93,7 +93,9 @@ def _main(arguments: list[str]) -> _End:
     logging.getLogger("absl").setLevel(logging.ERROR)
     arguments = _spelled_out(arguments)
     if {"-h", "--help", "--help-all"} & set(arguments):
-        return _End(_show_help(arguments))
+        with reader_may_leave():
+            return _End(_show_help(arguments))
+        return _End(0)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

@@ -26,7 +26,7 @@ def stream(command: Stream) -> int:
     run_dir = default_path("stream") if command.run_dir is None else command.run_dir
     if not (command.forecast or command.config.predictions == STDOUT):
         return _end(command, run_dir, _follow(command, run_dir))
-    with _reader_may_leave():
+    with reader_may_leave():
         result = _follow(command, run_dir)
         if command.forecast and not result.stopped:
             lines = LineWriter(sys.stdout, [*result.forecast[0]] if result.forecast else [])
@@ -74,7 +74,7 @@ def predict(command: Predict) -> int:
     # Up to the first row anything may be wrong with run and source; a file is made only then.
     rows = chain(list(islice(rows, 1)), rows)
     if command.out is None:
-        with _reader_may_leave():
+        with reader_may_leave():
             _write(rows, LineWriter(sys.stdout, names))
     else:
         with appearing(command.out) as file:
@@ -88,7 +88,7 @@ def _write(rows: Iterator[dict], lines: LineWriter) -> None:
 
 
 @contextmanager
-def _reader_may_leave() -> Iterator[None]:
+def reader_may_leave() -> Iterator[None]:
     """Let a reader of standard output have enough, as `head` has: nothing more is written then."""
     try:
         yield

@@ -209,6 +209,15 @@ def test_help_explains(capsys, command):
         )
 
 
+@pytest.mark.program
+def test_a_reader_of_the_help_may_leave():
+    command = [sys.executable, "-m", "foretrace", "stream", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     "command", ["", "train copy", "train scifar", "sweep copy", "align copy", "reproduce", "bench"]
 )
