@@ -32,7 +32,7 @@ def test_the_mixture_follows_a_new_level_as_the_last_value_does(shift):
     ys[600:] += shift
     errors = []
     for y in ys.tolist():
-        state, step, resolved, _ = intake.learn(state, [({}, y)])
+        state, step, resolved, *_ = intake.learn(state, [({}, y)])
         context = resolved[0].context
         mixed = step.resolved[0, 0]
         last = 0.0 if context.last is None else context.last
@@ -76,7 +76,7 @@ def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance
         output, *_ = intake.advance(copy_state(state), row, None)
         np.testing.assert_allclose(output, predicted[-1], rtol=tolerance, atol=tolerance)
         intake.restore(before)
-        state, step, resolved, _ = intake.learn(state, [(row, value)])
+        state, step, resolved, *_ = intake.learn(state, [(row, value)])
         np.testing.assert_allclose(step.newest[0], predicted[-1], rtol=tolerance, atol=tolerance)
         if resolved[0] is not None:
             scored.append(np.asarray(step.resolved)[0])
