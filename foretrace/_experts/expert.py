@@ -37,6 +37,7 @@ class Features(NamedTuple):
         labels: last known labels, the newest first: numbers in standard deviations, NaN where none
             is known; of classes their indices, -1 where none is known.
         num_classes: number of classes that have been seen; 0 for numbers.
+        members: number of members with a label, which share the experts; None for a single stream.
     """
 
     row: Float[Array, "R"]
@@ -52,6 +53,7 @@ class Features(NamedTuple):
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"] | Int[Array, "K"]
     num_classes: Int[Array, ""]
+    members: Float[Array, ""] | None = None
 
 
 def probabilities_of_seen(

@@ -8,7 +8,8 @@
 `P` is exactly symmetric, because every entry and its mirror image are the same products. It never
 grows beyond its first trace, because no diagonal entry exceeds the prior: a direction that is not
 excited forgets no further. Float64 is needed: `P` spans the squared condition number of the
-features.
+features. K members share a recursion and forget by their own rows: the factor of a label is then
+forget^{1/K}.
 
 Outputs share `P`, and with it the mean of their weights. Sources: Ljung and Soderstrom, Theory and
 practice of recursive identification, 1983; Huber, Robust statistics, 1981.
@@ -78,6 +79,7 @@ class Recursion(eqx.Module):
         f: Float[Array, "F"],
         y: Float[Array, "O"],
         known: Bool[Array, ""],
+        members: Float[Array, ""] | None = None,
     ) -> SquaresState:
         """Return the state after the targets of a row; as it was if they are not known."""
         P, W = state.covariance, state.weights
@@ -96,7 +98,8 @@ class Recursion(eqx.Module):
         power = jnp.maximum(f @ v[:, 0], 0.0)
         W = W + v * (taken * error / (inverse + power))[None]
         Y = v / jnp.sqrt(inverse.mean() + power)
-        P = forgotten(P, Y, growth=1 / self.forget, largest=self.prior, known=known)
+        growth = 1 / self.forget if members is None else (1 / self.forget) ** (1 / members)
+        P = forgotten(P, Y, growth=growth, largest=self.prior, known=known)
         scale = learned_error(
             state.scale, size, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled
         )
@@ -147,7 +150,11 @@ class NumberSquares(AbstractExpert):
     ) -> SquaresState:
         """Return the state after a label."""
         return self.recursion.learn(
-            state, getattr(features, self.name), changes_of(label, features), known
+            state,
+            getattr(features, self.name),
+            changes_of(label, features),
+            known,
+            features.members,
         )
 
 
@@ -192,4 +199,5 @@ class ClassSquares(AbstractExpert):
         known: Bool[Array, ""],
     ) -> SquaresState:
         """Return the state after a label."""
-        return self.recursion.learn(state, getattr(features, self.name), label, known)
+        inputs = getattr(features, self.name)
+        return self.recursion.learn(state, inputs, label, known, features.members)

@@ -371,6 +371,8 @@ class Mixture:
             known, came = known & (old.num_labels >= SETTLED), known
             counted = jnp.minimum(state.num_labels + came.astype(jnp.int32), SETTLED)
             state = state._replace(num_labels=counted.astype(jnp.int32))
+        if self.shape.slots > 1:
+            features = features._replace(members=self._num_members(state.pasts))
         spans, at = [], 0
         for expert in self.experts:
             spans.append(old.predicted[at : at + len(expert.names)])
@@ -394,6 +396,12 @@ class Mixture:
             weights = self.mixture.learn(state.weights, *made, label, known, scale_of)
             state = state._replace(weights=weights)
         return state, Mixed(newest, old.mixed, wrong)
+
+    def _num_members(self, pasts: Past) -> Float[Array, ""]:
+        """Return the number of members with a label, at least 1."""
+        last = pasts.labels[: self.shape.slots, 0]
+        has_label = last >= 0 if self.shape.classes else jnp.isfinite(last)
+        return jnp.maximum(has_label.sum().astype(jnp.result_type(float)), 1.0)
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""

@@ -32,6 +32,18 @@ def test_equals_regularised_least_squares():
     np.testing.assert_allclose(found.covariance, np.linalg.inv(all_fs.T @ all_fs), atol=1e-9)
 
 
+@pytest.mark.parametrize("members", [1, 3])
+def test_members_forget_by_their_own_rows(members):
+    recursion = Recursion(2, 1, forget=0.99, robust=False)
+    state = recursion.init()
+    state = state._replace(covariance=jnp.diag(jnp.array([1.0, 0.5])))
+    for _ in range(members):
+        row = jnp.array([1.0, 0.0]), jnp.zeros(1), jnp.asarray(True)
+        state = recursion.learn(state, *row, jnp.asarray(float(members)))
+    # The second direction is not excited: it has forgotten one row, whoever it came from.
+    np.testing.assert_allclose(state.covariance[1, 1], 0.5 / 0.99, rtol=1e-12)
+
+
 def test_forgets_old_rows():
     draw = np.random.default_rng(0)
     fs = draw.normal(size=(4000, 3))
