@@ -106,7 +106,8 @@ def _write(name: str, target: np.ndarray, value: Any) -> None:
             f"{name} has the shape {array.shape}, expected {target.shape}: native steps take one "
             "row"
         )
-    if not np.can_cast(array.dtype, target.dtype, "same_kind"):
+    # The first question is answered in no time, the second one in as much as a small step takes.
+    if array.dtype != target.dtype and not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise ValueError(f"{name} is of type {array.dtype}, expected {target.dtype}")
     target[...] = array
 

@@ -114,7 +114,7 @@ class StreamConfig:
         model: the network, its learning rule and its optimiser.
         backend: what computes the rows: programs of JAX (jax), or one program in C that the
             compiler of the machine makes when the run begins (native). That takes some ten seconds
-            and pays from some ten thousand rows on. Results agree up to rounding.
+            and pays from some 20,000 rows on. Results agree up to rounding.
         log_every: number of rows between lines of metrics.
         checkpoint_every: number of rows between checkpoints.
         checkpoint_seconds: number of seconds after which rows that are in no checkpoint are saved,
