@@ -19,7 +19,10 @@ import foretrace as ft
 
 
 def split(source: str, member: str, parts: int, folder: Path) -> list[Path]:
-    """Write the rows of each part to a file; a sensor always goes to the same one."""
+    """Write the rows of each part to a file; a sensor always goes to the same one.
+
+    Parts that no sensor goes to are left out.
+    """
     paths = [folder / f"part-{part}.csv" for part in range(parts)]
     with ExitStack() as stack:
         rows = csv.DictReader(stack.enter_context(open(source)))
@@ -27,9 +30,12 @@ def split(source: str, member: str, parts: int, folder: Path) -> list[Path]:
         writers = [csv.DictWriter(file, rows.fieldnames) for file in files]
         for writer in writers:
             writer.writeheader()
+        used = set()
         for row in rows:
-            writers[zlib.crc32(row[member].encode()) % parts].writerow(row)
-    return paths
+            part = zlib.crc32(row[member].encode()) % parts
+            used.add(part)
+            writers[part].writerow(row)
+    return [paths[part] for part in sorted(used)]
 
 
 def learn(path: Path, **options) -> dict[str, float]:

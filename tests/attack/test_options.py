@@ -79,7 +79,7 @@ NOT_ABOUT_SCORES = {
     "checkpoint_every",
     "predictions",
 }
-NOT_ABOUT_SCORES |= {"encoding", "bad_rows", "checkpoint_seconds"}
+NOT_ABOUT_SCORES |= {"encoding", "bad_rows", "checkpoint_seconds", "backend"}
 """Options of reading, predicting and writing, of members, and of other data."""
 
 

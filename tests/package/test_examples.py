@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from quick import FLAGS
+
+import foretrace as ft
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -52,6 +55,7 @@ def test_every_example_is_tested_and_short():
         "03_custom_cell",
         "04_compare_rules",
         "05_learn_elsewhere",
+        "06_many_sensors",
     ]
     assert names == [*(f"{name}.py" for name in numbered), "sensors.py"]
     for name in names:
@@ -148,6 +152,24 @@ def test_compare_rules(run):
     assert (
         float(rows["BPTT"][1]) == 1.0 and float(rows["SPATIAL"][1]) < float(rows["ONLINE"][1]) < 1.0
     )
+
+
+@pytest.mark.program
+def test_parts_of_many_sensors_are_streams_of_their_own(tmp_path):
+    example = runpy.run_path(str(FOLDER / "06_many_sensors.py"))
+    lines = [f"gate {i % 8},{i % 7},{(i + 3) % 7}" for i in range(60)]
+    (tmp_path / "rows.csv").write_text("sensor,x,y\n" + "\n".join(lines) + "\n")
+    paths = example["split"](str(tmp_path / "rows.csv"), "sensor", 2, tmp_path)
+    assert sum(path.read_text().count("\n") - 1 for path in paths) == 60
+    model = ft.stream.ModelConfig(experts=("row",))
+    options = {"target": "y", "task": "regression", "member": "sensor", "members": 8}
+    found = [example["learn"](path, **options, model=model) for path in paths]
+    assert sum(scores["rows"] for scores in found) == 60
+    written = [path.with_suffix(".jsonl").read_text() for path in paths]
+    assert sum(text.count("\n") for text in written) == 60
+    # A worker that begins again at the end has nothing left to do.
+    assert example["learn"](paths[0], **options, model=model) == found[0]
+    assert paths[0].with_suffix(".jsonl").read_text() == written[0]
 
 
 MACHINES = {
