@@ -1,7 +1,7 @@
 """The default mixture with and without the experts that remember: `memory`, `reservoir`, `distant`.
 
     FORETRACE_DATA=... python -m benchmarks.streams.guarded [--made] [--real]
-        [--streams hold co2] [--page]
+        [--streams hold co2]
 
 Each row is predicted before it is learned. The mixture without these experts is a part of the one
 with them, and makes its own prediction of each row: one run scores both. Made streams have a label
@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import ledger
+from benchmarks.pages import memory as pages
 from benchmarks.streams import rows as real
 from benchmarks.streams.followed import follow
 from benchmarks.streams.held import EACH as HELD_EACH
@@ -159,38 +160,6 @@ def written(folder, columns, ys, each):
     return str(path)
 
 
-def page(records):
-    """Print a line for each stream: the mean over seeds, without and with, whole and last 30 %."""
-    found = {}
-    for record in records:
-        if "whole" in record["found"]:
-            found.setdefault(record["cell"]["stream"], []).append(record["found"])
-    columns = [
-        "stream",
-        "score",
-        "labels",
-        "without",
-        "with",
-        "without, last 30 %",
-        "with, last 30 %",
-    ]
-    columns += [f"{name} alone" for name in ALONE]
-    print(f"| {' | '.join(columns)} |")
-    print("|" + "---|" * len(columns))
-    for stream, seeds in found.items():
-        parts = [
-            np.mean([one[part].get(who, np.nan) for one in seeds])
-            for part in ("whole", "last 30 %")
-            for who in ("without", "with")
-        ]
-        parts += [
-            np.mean([one["last 30 %"].get(who, np.nan) for one in seeds])
-            for who in ("memory", "reservoir", "distant")
-        ]
-        shown = " | ".join("" if np.isnan(part) else f"{part:.4g}" for part in parts)
-        print(f"| {stream} | {seeds[0]['score']} | {seeds[0]['labels']:,} | {shown} |")
-
-
 if __name__ == "__main__":
     parser = ledger.parser(__doc__)
     parser.add_argument("--made", action="store_true", help="the sixteen made streams")
@@ -208,9 +177,6 @@ if __name__ == "__main__":
         type=int,
         help="rows of a stream. Default: 20,000 of a made one, 5,000 of a real one",
     )
-    parser.add_argument(
-        "--page", action="store_true", help="print the table of the records, measure nothing"
-    )
     asked = parser.parse_args()
     names = [*asked.streams, *(MADE if asked.made else ()), *(REAL if asked.real else ())]
     cells = [
@@ -220,7 +186,7 @@ if __name__ == "__main__":
         for seed in asked.seeds
     ]
     cells += [{"stream": name, "rows": asked.rows or 5_000} for name in names if name in REAL]
-    if not asked.page:
-        with jax.enable_x64(False):
-            ledger.each(FILE, cells, measure)
-    page(ledger.read(FILE))
+    with jax.enable_x64(False):
+        ledger.each(FILE, cells, measure)
+    for streams in (pages.STREAMS, pages.HELD, pages.REAL):
+        print(pages.mixture(streams))

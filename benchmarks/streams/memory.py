@@ -18,13 +18,13 @@ most of these streams, is no way around the memory. Methods:
     GRU 32            one GRU layer, BPTT in chunks of 20 rows, Adam at three rates
     river ...         with the features of the ten rows before, at river's documented defaults
 
-The table takes the best rate of each stream. Scores are accuracy in per cent for classes and mean
-absolute error for numbers, of the whole stream and of its last 30 %. Times are CPU time of the
-process for each row, compilation left out; they mean something on an idle machine only.
+The table, printed at the end, takes the best rate of each stream. Scores are accuracy in per cent
+for classes and mean absolute error for numbers, of the whole stream and of its last 30 %. Times are
+CPU time of the process for each row, compilation left out; they mean something on an idle machine
+only.
 """
 
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ import optax
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.pages import memory as page
 from benchmarks.streams import held, peers
 from benchmarks.streams.made import MORE, STREAMS
 
@@ -179,28 +180,6 @@ def river(cell, xs, ys, classes):
     return np.asarray(right), spent
 
 
-def table(records):
-    """Print means over seeds of the last 30 %: a row for each stream, a column for each method."""
-    found = {}
-    for record in records:
-        key = record["cell"]["stream"], record["cell"]["method"]
-        found.setdefault(key, []).append(record["found"]["last 30 %"])
-    best, classes = {}, {stream: rows_of(stream, 0, 100)[2] for stream, _ in found}
-    for (stream, method), values in found.items():
-        head, _, rate = method.rpartition(" ")
-        name = head if method in LAYERS or head in ("adam", "rmsprop") else method
-        better = max if classes[stream] else min
-        mean = float(np.mean(values)), len(values)
-        best[stream, name] = better(best.get((stream, name), mean), mean)
-    names = list(dict.fromkeys(name for _, name in best))
-    print(f"| stream | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}")
-    for stream, number in classes.items():
-        shown = [best.get((stream, name)) for name in names]
-        digits = 1 if number else 3
-        cells = ["" if one is None else f"{one[0]:.{digits}f}" for one in shown]
-        print(f"| {stream} | {' | '.join(cells)} |")
-
-
 if __name__ == "__main__":
     parser = ledger.parser(__doc__)
     parser.add_argument("--streams", nargs="+", default=list(MADE), choices=list(EACH))
@@ -208,7 +187,6 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--stream-seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=ledger.RECORDS / "memory.jsonl")
     options = parser.parse_args()
     cells = [
         {
@@ -222,5 +200,5 @@ if __name__ == "__main__":
         for method in options.methods
         for seed in options.seeds
     ]
-    ledger.each(options.output, cells, measure)
-    table(ledger.read(options.output))
+    ledger.each(ledger.RECORDS / "memory.jsonl", cells, measure)
+    print(page.alone())

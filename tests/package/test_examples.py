@@ -201,16 +201,10 @@ print(*(info.outputs[0] * 1e6).tolist())
     return folder, [float(number) for number in done.stdout.split("\n")[-2].split()]
 
 
-@pytest.mark.program
-@pytest.mark.parametrize("machine", list(MACHINES))
-def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
-    folder, expected = microcontroller
-    if missing := [name for name in ("make", *MACHINES[machine]) if shutil.which(name) is None]:
-        pytest.skip(f"{', '.join(missing)} not installed")
-    # QEMU prints what a program writes through the debugger on standard error.
-    command = ["make", f"PYTHON={sys.executable}", f"run-{machine}"]
+def make(folder, *words):
+    """Run targets of a Makefile; return what they print, also through the debugger of QEMU."""
     done = subprocess.run(
-        command,
+        ["make", f"PYTHON={sys.executable}", *words],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -219,12 +213,20 @@ def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    outputs = numbers(done.stdout, r"millionths (-?\d+)") + numbers(
-        done.stdout, r"millionths -?\d+ (-?\d+)"
-    )
+    return done.stdout
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("machine", list(MACHINES))
+def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
+    folder, expected = microcontroller
+    if missing := [name for name in ("make", *MACHINES[machine]) if shutil.which(name) is None]:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    said = make(folder, f"run-{machine}")
+    outputs = numbers(said, r"millionths (-?\d+)") + numbers(said, r"millionths -?\d+ (-?\d+)")
     assert outputs == pytest.approx(expected, abs=10)
-    assert numbers(done.stdout, r"row 5000: ([\d.]+) %")[0] > 70
-    assert numbers(done.stdout, r"bytes of the context: (\d+)")[0] <= 16 * 1024
+    assert numbers(said, r"row 5000: ([\d.]+) %")[0] > 70
+    assert numbers(said, r"bytes of the context: (\d+)")[0] <= 16 * 1024
 
 
 @pytest.mark.program
@@ -235,21 +237,11 @@ def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
     words = "../sensors.csv.gz --target temperature --ignore reject --experts row short --rows 300"
     command = [sys.executable, "-m", "foretrace", "stream", *words.split(), "--run-dir", "run"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
-    given = [f"PYTHON={sys.executable}", "RUN=run", "CSV=../sensors.csv.gz"]
-    command = ["make", *given, "run-stream-desktop", "run-stream-cortex-m4"]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    errors = numbers(done.stdout, r"row 5000: mean absolute error in thousandths (\d+)")
+    given = "RUN=run", "CSV=../sensors.csv.gz"
+    said = make(folder, *given, "run-stream-desktop", "run-stream-cortex-m4")
+    errors = numbers(said, r"row 5000: mean absolute error in thousandths (\d+)")
     assert len(errors) == 2 and errors[0] == pytest.approx(errors[1], abs=1) and errors[0] < 60
-    assert numbers(done.stdout, r"bytes of the context: (\d+)")[0] <= 40_000
+    assert numbers(said, r"bytes of the context: (\d+)")[0] <= 40_000
 
 
 @pytest.mark.program
