@@ -30,7 +30,8 @@ def commands(page):
         for code in re.findall(r"`(foretrace \w+ [^-`][^`]* --[^`]*)`", prose)
     ]
     found = [re.search(r"(?:^|[\s/])foretrace (\w+ .*)", line) for line in shown if "…" not in line]
-    words = [shlex.split(match[1], comments=True) for match in found if match]
+    # What a pipe leads to is another command.
+    words = [shlex.split(match[1].split(" | ")[0], comments=True) for match in found if match]
     return [
         line
         for line in words
