@@ -30,6 +30,7 @@ HELD = {
     "wind": "Beijing: the run of the wind since it turned",
 }
 REAL = {
+    "elec2": "price of electricity (elec2)",
     "noaa_weather": "NOAA weather",
     "nab_taxi": "New York taxi",
     "ecg": "ECG, labels 18 rows late",
