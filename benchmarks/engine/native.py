@@ -112,7 +112,7 @@ def measure(cell):
         peers = {"JAX": PEERS["JAX"]} if "exact" in cell["network"] else PEERS
         calls |= {kind: make(learner, xs, ys, folder) for kind, make in peers.items()}
         found |= {f"{kind}, us": least(call) for kind, call in calls.items() if call is not None}
-    words = native._program.header.split()
+    words = native._context.program.header.split()
     sizes = {
         part: int(words[words.index(f"MODEL_{part.upper()}_BYTES") + 1])
         for part in ("state", "scratch")

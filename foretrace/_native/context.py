@@ -31,7 +31,7 @@ class Context:
     """
 
     def __init__(self, program: Program, state: PyTree):
-        self._program = program
+        self.program = program
         fields = [
             (
                 name,
@@ -48,7 +48,7 @@ class Context:
 
     def state(self) -> PyTree:
         """Return a copy of the present state."""
-        parts = iter([self._read(leaf) for leaf in self._program.layout.leaves])
+        parts = iter([self._read(leaf) for leaf in self.program.layout.leaves])
         with jax.enable_x64(True):  # float64 stays what it is in any mode
             leaves = [
                 jnp.asarray(next(parts) + 1j * next(parts), leaf.dtype)
@@ -63,7 +63,7 @@ class Context:
         for leaf in jax.tree.leaves(state):
             value = np.asarray(leaf)
             found += [value.real, value.imag] if np.iscomplexobj(value) else [value]
-        for leaf, value in zip(self._program.layout.leaves, found, strict=True):
+        for leaf, value in zip(self.program.layout.leaves, found, strict=True):
             self._place(leaf)[:] = value.ravel()
 
     def _read(self, leaf: Leaf) -> np.ndarray:
