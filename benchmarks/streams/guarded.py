@@ -28,7 +28,7 @@ from benchmarks.streams import rows as real
 from benchmarks.streams.followed import follow
 from benchmarks.streams.held import EACH as HELD_EACH
 from benchmarks.streams.held import HELD
-from benchmarks.streams.made import MORE, STREAMS
+from benchmarks.streams.made import EACH, MORE, STREAMS
 from foretrace._experts.mixture import Mixture
 from foretrace.stream._model_config import AUTO
 
@@ -37,7 +37,7 @@ MADE = STREAMS | MORE
 REAL = [
     name for name in (*real.STREAMS, *real.PACKAGED, "heart", "narma") if name not in real.TEXTS
 ]
-EACH, CHUNK = 5, 500
+CHUNK = 500
 ALONE = ("memory", "reservoir", "distant")
 
 

@@ -8,6 +8,8 @@ inputs.
 import numpy as np
 
 NOISE = 0.1
+EACH = 5
+"""Rows from label to label."""
 
 
 def latched(events, values, start):

@@ -34,11 +34,11 @@ import optax
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.pages import memory as page
-from benchmarks.streams import held, peers
+from benchmarks.streams import held, made, peers
 from benchmarks.streams.made import MORE, STREAMS
 
 MADE = STREAMS | MORE
-EACH = {name: held.EACH if name in held.HELD else 5 for name in (*MADE, *held.HELD)}
+EACH = {name: held.EACH if name in held.HELD else made.EACH for name in (*MADE, *held.HELD)}
 """Rows from label to label of each stream."""
 CHUNK = 20
 """Rows that backpropagation through time goes back at most."""
