@@ -70,6 +70,7 @@ class MixtureState(NamedTuple):
         further: state of each further expert.
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
+        members: number of members with a label; None for a single stream.
         network: state of the recurrent network; None without one.
     """
 
@@ -82,6 +83,7 @@ class MixtureState(NamedTuple):
     further: tuple[Any, ...]
     weights: NumberWeights | ClassWeights | Compared
     num_labels: Int[Array, ""]
+    members: Float[Array, ""] | None
     network: RecurrentState | None
 
 
@@ -184,6 +186,7 @@ class Mixture:
                 self.further.init(),
                 weights,
                 jnp.zeros((), jnp.int32),
+                jnp.zeros(()) if self.shape.slots > 1 else None,
                 None if self.network is None else self.network.init(),
             )
             return jax.tree.map(jnp.copy, state)
@@ -323,8 +326,14 @@ class Mixture:
         slot = row.slot.astype(jnp.int32)
         new, after, features, carries = self._forward(state, maps, row, outputs)
         pasts = jax.tree.map(lambda leaf, one: leaf.at[slot].set(one), state.pasts, after)
-        state = state._replace(pasts=pasts)
         old, is_there = new, row.slot < self.shape.slots
+        if state.members is not None:
+            # Counted row by row: a sum over all members would cost the more the more there may be.
+            more = self._has_label(after) - self._has_label(
+                jax.tree.map(lambda leaf: leaf[slot], state.pasts)
+            )
+            state = state._replace(members=state.members + jnp.where(is_there, more, 0.0))
+        state = state._replace(pasts=pasts)
         if not learning or state.rings is not None:
             carries = self.further.move(state.further, carries, features, is_there)
         if not learning:
@@ -371,8 +380,8 @@ class Mixture:
             known, came = known & (old.num_labels >= SETTLED), known
             counted = jnp.minimum(state.num_labels + came.astype(jnp.int32), SETTLED)
             state = state._replace(num_labels=counted.astype(jnp.int32))
-        if self.shape.slots > 1:
-            features = features._replace(members=self._num_members(state.pasts))
+        if state.members is not None:
+            features = features._replace(members=jnp.maximum(state.members, 1.0))
         spans, at = [], 0
         for expert in self.experts:
             spans.append(old.predicted[at : at + len(expert.names)])
@@ -397,11 +406,11 @@ class Mixture:
             state = state._replace(weights=weights)
         return state, Mixed(newest, old.mixed, wrong)
 
-    def _num_members(self, pasts: Past) -> Float[Array, ""]:
-        """Return the number of members with a label, at least 1."""
-        last = pasts.labels[: self.shape.slots, 0]
-        has_label = last >= 0 if self.shape.classes else jnp.isfinite(last)
-        return jnp.maximum(has_label.sum().astype(jnp.result_type(float)), 1.0)
+    def _has_label(self, past: Past) -> Float[Array, ""]:
+        """Return 1 if a stream has had a label, else 0."""
+        last = past.labels[0]
+        known = last >= 0 if self.shape.classes else jnp.isfinite(last)
+        return known.astype(jnp.result_type(float))
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""

@@ -35,3 +35,14 @@ def test_an_answer_depends_on_the_row_that_was_asked_about(members):
     # Without learning, the next row has the same answer, whatever its own target.
     outputs, *_ = intake.advance(copy_state(state), ASKED[0], 1e6)
     np.testing.assert_allclose(outputs, answers[0], rtol=1e-6)
+
+
+def test_members_with_a_label_are_counted_through_evictions():
+    intake = make_intake(2)
+    state, most = intake.mixture.init(), 0
+    for i, who in enumerate("aabacbbca"):  # three members share two places
+        state = intake.learn(state, [({"who": who, "x": 1.0}, None if i == 0 else float(i))]).state
+        count = np.isfinite(np.asarray(state.pasts.labels)[:2, 0]).sum()
+        assert float(state.members) == count
+        most = max(most, count)
+    assert most == 2
