@@ -16,23 +16,15 @@ from pathlib import Path
 
 from benchmarks import ledger
 from benchmarks.streams import peers, rows
+from foretrace.stream._model_config import AUTO
 
 FILE, LONG_FILE = ledger.RECORDS / "streams.jsonl", ledger.RECORDS / "long_streams.jsonl"
-EXPERTS = (
-    "baselines",
-    "contexts",
-    "row",
-    "short",
-    "lags",
-    "wide",
-    "waves",
-    "neighbours",
-    "gradient",
-)
+EXPERTS = tuple(name for name in AUTO if name not in ("events", "memory", "distant"))
 LEAST_SQUARES = ("row", "short", "lags", "wide", "waves")
 MIXTURES = {
     "mixture of experts (default)": {"size": "auto"},
-    "mixture of experts and network": {"size": "auto", "experts": (*EXPERTS, "events", "network")},
+    "mixture of experts and network": {"size": "auto", "experts": (*AUTO, "network")},
+    "learned memory and the row": {"size": "auto", "experts": ("row", "memory")},
 }
 WAYS = MIXTURES | {
     "mixture without least squares": {
