@@ -1,4 +1,4 @@
-"""Hostile sources of rows and their outcome. `docs/contributing/attacks.md` has the table."""
+"""Hostile sources of rows and their outcome."""
 
 import gzip
 import io
@@ -134,16 +134,3 @@ CASES = {
     "random bytes.csv": Case(np.random.default_rng(1).bytes(5000), "zero byte|not utf-8|not a row"),
     "a format of its own.xls": Case(CSV, "--format csv, tsv, jsonl, parquet or text"),
 }  # fmt: skip
-
-
-def row_of(name, case):
-    """Return the row of the page: the source, its options, and what becomes of it."""
-    kind = " ".join(
-        ["`." + name.split(".", 1)[1] + "`", *(f"`{option}`" for option in case.options)]
-    )
-    what = f"{case.outcome} rows" if isinstance(case.outcome, int) else "refused"
-    return f"| {name.split('.', 1)[0]} | {kind} | {what} |"
-
-
-if __name__ == "__main__":  # the table of docs/contributing/attacks.md
-    print("\n".join(row_of(name, case) for name, case in CASES.items()))
