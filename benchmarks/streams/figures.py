@@ -3,9 +3,8 @@
     python -m benchmarks.streams.figures
 
 draws the latter: memory of `benchmarks/engine/bench.json`, as XLA states it for the compiled step
-(`foretrace bench --parts memory`), and `foretrace stream examples/sensors.csv.gz --target reject`
-with the defaults, run here; and the figure of `docs/second_order.md`: a learned memory, the same
-one untrained, and the default mixture with and without it, on a made stream, run here, too.
+(`foretrace bench --parts memory`); and a learned memory, the same one untrained, and the default
+mixture with and without the experts that remember, on a made stream, run here.
 """
 
 import json
@@ -17,14 +16,12 @@ from matplotlib.figure import Figure
 from benchmarks import ledger
 
 README_WAYS = {
-    "BPTT, whole sequences": "backpropagation through time",
-    "BPTT, chunks of 64": "backpropagation through 64 steps (a window)",
-    "online, chunks of 64": "online rule, 64 steps at a time",
-    "online, row by row": "online rule, one step at a time",
+    "BPTT, whole sequences": ("backpropagation through time", "tab:gray"),
+    "BPTT, chunks of 64": ("the same, over the last 64 steps", "tab:brown"),
+    "online, chunks of 64": ("online rule, 64 steps at a time", "tab:blue"),
+    "online, row by row": ("online rule, one step at a time", "tab:cyan"),
 }
-README_COLOURS = dict(
-    zip(README_WAYS, ("tab:gray", "tab:brown", "tab:blue", "tab:cyan"), strict=True)
-)
+"""Label and colour of each line of the README's figure."""
 THICK = ("online", "exact (credit depth 2)", "mixture of experts (default)")
 COLOURS = [f"C{number}" for number in range(10)]
 DASHES = ("-", "--", ":")
@@ -104,58 +101,30 @@ def forgetting(records):
 
 
 def readme():
-    """Draw memory against a sequence's length, and a stream's accuracy while learning."""
-    page = Figure(figsize=(10, 3.4), layout="constrained")
-    for axes, draw in zip(page.subplots(1, 2), (_step_memory, _accuracy), strict=True):
-        draw(axes)
-        axes.grid(alpha=0.3)
-    save(page, ledger.ROOT / "docs" / "first_picture.png", dpi=110)
-
-
-def _step_memory(axes):
     """Draw the memory of a training step against the length of the sequence."""
-    found = json.loads((ledger.ROOT / "benchmarks/engine/bench.json").read_text())["parts"][
-        "memory"
-    ]
-    rows = {row["way"]: row for row in found}
-    for way, label in README_WAYS.items():
+    page, axes = _for_a_phone()
+    found = json.loads((ledger.ROOT / "benchmarks/engine/bench.json").read_text())["parts"]
+    rows = {row["way"]: row for row in found["memory"]}
+    for way, (label, colour) in README_WAYS.items():
         sizes = {int(key[2:-4]): value for key, value in rows[way].items() if key.startswith("T=")}
-        axes.loglog(
-            list(sizes), list(sizes.values()), "o-", color=README_COLOURS[way], label=label, base=2
-        )
+        axes.loglog(sizes.keys(), sizes.values(), "o-", color=colour, label=label, base=2)
     axes.set_yscale("log", base=10)
-    axes.set(title="memory of a training step, MiB", xlabel="steps of the sequence")
+    axes.set(xlabel="steps of the sequence", ylabel="memory of a training step, MiB")
+    axes.set_xticks(list(sizes), [f"{size:,}" for size in sizes])
     axes.set_ylim(1, 1e5)
-    axes.legend(loc="upper left", fontsize="small")
+    axes.legend(loc="upper left", fontsize=12)
+    save(page, ledger.ROOT / "docs" / "first_picture.png", dpi=130)
 
 
-def _accuracy(axes):
-    """Draw the accuracy of each 100 rows of a stream, beside what repeats the last label."""
-    from benchmarks.streams.followed import follow
-
-    lines = follow(
-        {}, source=str(ledger.ROOT / "examples/sensors.csv.gz"), target="reject", log_every=100
-    ).lines
-    found = [line for line in lines if line["kind"] == "stream"]
-    rows = [line["step"] for line in found]
-    axes.plot(
-        rows,
-        [line["accuracy"] for line in found],
-        color="tab:blue",
-        label="foretrace stream, defaults",
-    )
-    axes.plot(
-        rows,
-        [line["no_change_accuracy"] for line in found],
-        color="tab:gray",
-        label="the last label again",
-    )
-    axes.set(
-        title="accuracy of 100 rows, each predicted before it is learned",
-        xlabel="row",
-        ylim=(0.4, 1.02),
-    )
-    axes.legend(loc="center right", fontsize="small")
+def _for_a_phone():
+    """Return a figure whose text can be read at 390 pixels, and its axes."""
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.subplots()
+    axes.tick_params(labelsize=12)
+    axes.xaxis.label.set_size(13)
+    axes.yaxis.label.set_size(13)
+    axes.grid(alpha=0.3)
+    return page, axes
 
 
 def learned_memory():
@@ -172,23 +141,18 @@ def learned_memory():
     }
     with jax.enable_x64(False):
         _, mixture = guarded.errors(cell)
-    lines["foretrace stream, defaults"] = mixture["with"]
-    lines["the same without experts that remember"] = mixture["without"]
-    page = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = page.subplots()
+    lines["the command, defaults"] = mixture["with"]
+    lines["without experts that remember"] = mixture["without"]
+    page, axes = _for_a_phone()
     for (label, right), dash in zip(lines.items(), ("-", "--", "-", "--"), strict=True):
         blocks = right[: len(right) // 200 * 200].reshape(-1, 200).mean(axis=1) / 100
         rows = memory.EACH[cell["stream"]] * 200 * (1 + np.arange(len(blocks)))
         colour = "tab:blue" if "modules" in label else "tab:orange"
-        axes.plot(rows, blocks, dash, color=colour, label=label)
-    axes.set(
-        title="is the alarm on? accuracy of 200 labels, before they are learned",
-        xlabel="row",
-        ylim=(0.4, 1.02),
-    )
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize="small")
-    save(page, ledger.ROOT / "docs" / "second_order_1.png", dpi=110)
+        axes.plot(rows, blocks, dash, color=colour, label=label, lw=2)
+    axes.set(xlabel="row", ylabel="accuracy of 200 labels", ylim=(0.2, 1.02))
+    axes.set_xticks(range(0, 20_001, 5_000), [f"{row:,}" for row in range(0, 20_001, 5_000)])
+    axes.legend(loc="lower right", fontsize=12)
+    save(page, ledger.ROOT / "docs" / "second_order_1.png", dpi=130)
 
 
 if __name__ == "__main__":
