@@ -37,7 +37,6 @@ def text():
         "speed": speed,
         "peers": peers,
         "soak": soak,
-        "commands": commands,
     }
     parts["what"] = lambda: learners.what(found())
     for name, first in (("first", True), ("whole", False)):
@@ -174,17 +173,3 @@ def soak():
         f"In all there were {kills} times `kill -9` and {stops} times SIGTERM.\n"
         f"{same} of {len(runs)} runs ended with the state and records of an undisturbed run."
     )
-
-
-def commands():
-    """Return the records and the scripts that wrote them."""
-    lines = []
-    for name, records in found().items():
-        scripts = dict.fromkeys(record["command"].split()[2] for record in records)
-        lines.append(
-            [
-                f"`benchmarks/records/{name}.jsonl`",
-                ", ".join(f"`python -m {script}`" for script in scripts),
-            ]
-        )
-    return table(["records", "written by"], lines)
