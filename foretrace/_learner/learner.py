@@ -223,8 +223,8 @@ class Learner:
             is dropped. If no step counts, neither parameters nor optimiser move.
 
         Raises:
-            TypeError, ValueError: as in `gradient`, or the state of another learner; the state is
-            unharmed.
+            TypeError, ValueError: as in `gradient`, or the state of another learner. The state
+                stays as it was.
         """
         check_call(self, state, x, y, mask, reset, last=last)
         return self._step(state, x, y, mask, reset, end=end, last=last)

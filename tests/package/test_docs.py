@@ -234,14 +234,10 @@ def test_the_page_of_rules_says_what_is_carried():
     network = ft.Network(
         8, 14, model_size=128, depth=4, cell=ft.LRU.factory(state_size=64), key=jax.random.key(0)
     )
-    rows = {
-        "`BPTT` (states only)": "bptt",
-        "0": "online",
-        "d = 0": "online",
-        "all": "online(depth=1)",
-    }
+    rows = {"`BPTT` (states only)": "bptt", "0": "online", "0 | |": "online"}
     rows |= {str(d): f"online(depth={d})" for d in (1, 2, 3)}
-    rows |= {str(m): f"online(depth=1, modules={m})" for m in (16, 8)}
+    rows |= {"1 | all | all": "online(depth=1)", "1 | all | 16": "online(depth=1, modules=16)"}
+    rows |= {"1 | all | 4": "online(depth=1, modules=4)"}
     for d, groups in ((2, 1), (4, 1), (4, 2)):
         rows[f"{d} | {groups} | all"] = f"online(depth={d}, groups={groups})"
         rows[f"{d} | {groups} | 8"] = f"online(depth={d}, groups={groups}, modules=8)"
