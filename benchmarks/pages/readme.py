@@ -40,7 +40,7 @@ def text():
             *map(paper.loss, (online.mean, online.entry.published)),
         ],
     ]
-    return table(["beside", "measure", "foretrace", "peer"], rows)
+    return table(["beside", "measure", "ours", "theirs"], rows)
 
 
 TIMES = ("foretrace_us", "peer_us")
