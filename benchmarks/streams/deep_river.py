@@ -27,9 +27,7 @@ KINDS = ("LSTM", "RNN")
 def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("--rows", type=int, default=20_000, help="first rows of each stream")
-    parser.add_argument(
-        "--streams", nargs="+", choices=list(rows.STREAMS), default=list(rows.STREAMS)
-    )
+    parser.add_argument("--streams", nargs="+", choices=[*rows.GROUPS, *rows.ANY], default=["real"])
     parser.add_argument("--limit", type=float, default=600, help="CPU seconds for a cell")
     parser.add_argument(
         "--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams"
@@ -49,7 +47,9 @@ def main():
         ]
         return ledger.each(REACH, cells, reach)
     cells = [
-        {"stream": name, "rows": asked.rows, **kind} for name in asked.streams for kind in kinds
+        {"stream": name, "rows": asked.rows, **kind}
+        for name in rows.names(asked.streams)
+        for kind in kinds
     ]
     return ledger.each(STREAMS, cells, partial(measure, work=asked.work))
 
@@ -125,7 +125,7 @@ def size(filled):
 def measure(cell, work):
     """Return the scores on a real stream."""
     name = cell["stream"]
-    stream, path = rows.STREAMS[name], rows.prepare(name, work)
+    stream, path = rows.ANY[name], rows.prepare(name, work)
     found = list(rows.read(name, path, cell["rows"]))
     previous = stream.previous and name not in rows.TEXTS
     look, names = peers.Lags(0, previous), {}

@@ -35,7 +35,9 @@ from foretrace.stream._model_config import AUTO
 FILE = ledger.RECORDS / "guarded.jsonl"
 MADE = STREAMS | MORE
 REAL = [
-    name for name in (*real.STREAMS, *real.PACKAGED, "heart", "narma") if name not in real.TEXTS
+    name
+    for name in (*real.STREAMS, *real.PACKAGED, *real.UNSEEN, "heart", "narma")
+    if name not in real.TEXTS
 ]
 CHUNK = 500
 ALONE = ("memory", "reservoir", "distant")

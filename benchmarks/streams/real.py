@@ -59,10 +59,11 @@ def main():
         "--rows", type=int, default=20_000, help="first rows of each stream; 0 for all"
     )
     parser.add_argument(
-        "--streams", nargs="+", choices=list(rows.ANY), help="default: the eight real ones"
-    )
-    parser.add_argument(
-        "--packaged", action="store_true", help="all streams that ship inside Python packages"
+        "--streams",
+        nargs="+",
+        choices=[*rows.GROUPS, *rows.ANY],
+        default=["real"],
+        help="streams, or groups of them",
     )
     parser.add_argument("--long", action="store_true", help="long streams, without peers")
     parser.add_argument(
@@ -83,13 +84,11 @@ def main():
     if asked.long:
         cells = [
             {"stream": s, "way": way, "rows": asked.rows}
-            for s in asked.streams or rows.LONG
+            for s in (rows.LONG if asked.streams == ["real"] else rows.names(asked.streams))
             for way in LONG_WAYS
         ]
     else:
-        cells = asked_cells(
-            rows.PACKAGED if asked.packaged else asked.streams or rows.STREAMS, asked
-        )
+        cells = asked_cells(rows.names(asked.streams), asked)
     if asked.only:
         cells = [cell for cell in cells if any(word in cell["way"] for word in asked.only)]
     file, ways = (LONG_FILE, LONG_WAYS) if asked.long else (FILE, WAYS)

