@@ -35,26 +35,32 @@ def rows_of(stream):
 
 
 def in_package(package, path, member=None):
-    """Return a file of an installed package, which is not imported, or the file in its archive."""
+    """Return the path of a file of an installed package, not imported; or the file in an archive.
+
+    The latter as bytes.
+    """
     found = importlib.util.find_spec(package)
     if found is None:
         raise SystemExit(f"install the package {package}, which holds this stream")
     path = Path(found.submodule_search_locations[0]) / path
-    return path if member is None else tarfile.open(path).extractfile(member)
+    if member is None:
+        return path
+    with tarfile.open(path) as archive:
+        return archive.extractfile(member).read()
 
 
 def _lines(file):
     """Return the rows of a table, by column."""
-    if str(file).endswith(".zip"):
-        archive = zipfile.ZipFile(file)
-        file = archive.open(archive.namelist()[0])
-    elif isinstance(file, Path):
-        file = gzip.open(file) if file.suffix == ".gz" else file.open("rb")
-    with io.TextIOWrapper(file, newline="") as text:
-        head = text.readline()
-        text.seek(0)
-        style = {"delimiter": "\t"} if "\t" in head else {}
-        yield from csv.DictReader(text, quotechar="'" if head[0] == "'" else '"', **style)
+    found = file if isinstance(file, bytes) else file.read_bytes()
+    if found[:2] == b"PK":
+        with zipfile.ZipFile(file) as archive:
+            found = archive.read(archive.namelist()[0])
+    elif found[:2] == b"\x1f\x8b":
+        found = gzip.decompress(found)
+    text = found.decode()
+    style = {"delimiter": "\t"} if "\t" in text.partition("\n")[0] else {}
+    quote = "'" if text[0] == "'" else '"'
+    return csv.DictReader(io.StringIO(text, newline=""), quotechar=quote, **style)
 
 
 def _table(stream, file):
