@@ -104,7 +104,7 @@ class Filled:
         self.model._x_window.append([x[name] for name in self.model.observed_features])
 
     def _filled(self, x, *, learn=False):
-        x = {name: x.get(name, 0.0) for name in self.names}
+        x = {name: 0.0 if x.get(name) is None else x[name] for name in self.names}
         if self.scaler is None:
             return x
         if learn:
