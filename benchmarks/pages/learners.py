@@ -28,7 +28,7 @@ def text(records=ledger.RECORDS):
         records: folder of the records.
     """
     found = {name: ledger.read(records / f"{name}.jsonl") for name in NAMES}
-    parts = (reach, what, streams, whole, long, packaged, latency, row_parts)
+    parts = (reach, what, streams, whole, long, packaged, unseen, targets, latency, row_parts)
     return filled("learners", {part.__name__: partial(part, found) for part in parts})
 
 
@@ -69,6 +69,11 @@ def what(found):
     return "\n".join(
         f"- *{name}*: {stream.what}" + _late(stream) for name, stream in rows.STREAMS.items()
     )
+
+
+def targets(found):
+    """Return the target of each of the streams that were written down last."""
+    return "\n".join(f"- *{name}*: {stream.what}" for name, stream in rows.UNSEEN.items())
 
 
 def streams(found):
@@ -118,31 +123,54 @@ def long(found):
 
 
 def packaged(found):
-    """Return a row for each packaged stream: default, best peer, baselines, winner."""
-    head = ["", "rows", "default", "best of river", "", "last label", "majority or mean"]
-    lines = []
-    ahead = []
-    for name, stream in rows.PACKAGED.items():
+    """Return the table of packaged streams: the default beside the best of river."""
+    return _beside(found, rows.PACKAGED, {"river": (10, 14)})
+
+
+def unseen(found):
+    """Return the table of the streams that were written down last, with deep-river."""
+    left_out = ("river SRP", "river nearest neighbours")
+    return _beside(found, rows.UNSEEN, {"river": (6, 10), "deep-river": (2, 2)}, left_out)
+
+
+def _beside(found, streams, libraries, left_out=()):
+    """Return a row for each stream, and on how many the default is ahead or level.
+
+    Args:
+        found: records by their names.
+        streams: streams by name.
+        libraries: for each, how many of its learners have to be there, for classes and for numbers:
+            the best of some would be no peer.
+        left_out: learners that were not run on all streams.
+    """
+    head = ["", "rows", "default"]
+    head += [cell for library in libraries for cell in (f"best of {library}", "")]
+    head += ["last label", "majority or mean", "µs/row: default, " + ", ".join(libraries)]
+    lines, ahead = [], []
+    for name, stream in streams.items():
         score = "accuracy" if stream.classes else "mae"
-        mine = _of(found["streams"], name)
+        best = max if stream.classes else min
+        mine = _of(found["streams"] + found["streams_deep_river"], name)
+        mine = {way: r["found"] for way, r in mine.items() if not way.startswith(left_out)}
         ours = mine.pop("mixture of experts (default)", None)
-        peers = {way: r["found"] for way, r in mine.items() if way.startswith("river")}
-        # The best of some would be no peer.
-        if ours is None or len(peers) < (10 if stream.classes else 14):
+        peers = [[way for way in mine if way.startswith(library)] for library in libraries]
+        counts = [least[not stream.classes] for least in libraries.values()]
+        if ours is None or any(map(int.__lt__, map(len, peers), counts)):
             continue
-        ours = ours["found"]
-        sign = 1 if stream.classes else -1
-        way = max(peers, key=lambda way: sign * peers[way][score])
+        ways = [best(names, key=lambda way: mine[way][score]) for names in peers]
         plain = [
             ours[key + score] for key in ("no_change_", "majority_" if stream.classes else "mean_")
         ]
-        best = max([peers[way][score], *plain], key=lambda value: sign * value)
-        level = ours[score] >= best - 0.01 if stream.classes else ours[score] <= 1.01 * best
+        most = best([*plain, *(mine[way][score] for way in ways)])
+        level = ours[score] >= most - 0.01 if stream.classes else ours[score] <= 1.01 * most
         ahead.append(level)
-        values = [_text(value, score) for value in (ours[score], peers[way][score], *plain)]
+        values = [_text(ours[score], score)]
         values[0] = f"**{values[0]}**" if level else values[0]
-        peer = way.removeprefix("river ")
-        lines.append([name, f"{ours['rows']:,}", *values[:2], peer, *values[2:]])
+        for library, way in zip(libraries, ways, strict=True):
+            values += [_text(mine[way][score], score), way.removeprefix(f"{library} ")]
+        times = [one["cpu_us_per_row"] for one in (ours, *(mine[way] for way in ways))]
+        plain = [_text(value, score) for value in plain]
+        lines.append([name, f"{ours['rows']:,}", *values, *plain, ", ".join(map(number, times))])
     told = (
         "Ahead of all of these, or level with the best (one point, or one per cent): "
         f"{sum(ahead)} of {len(ahead)}."

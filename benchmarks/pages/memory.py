@@ -4,6 +4,7 @@ from statistics import mean
 
 from benchmarks import ledger
 from benchmarks.pages.template import bold_best, filled, table
+from benchmarks.streams import rows
 
 PAGE = ledger.ROOT / "results" / "memory.md"
 STREAMS = {
@@ -60,6 +61,7 @@ RATED = ("adam", "rmsprop", "GRU 32")
 def text():
     """Return the page."""
     parts = {"made": lambda: mixture(STREAMS), "held": lambda: mixture(HELD)}
+    parts["unseen"] = lambda: mixture({name: one.what for name, one in rows.UNSEEN.items()})
     return filled("memory", parts | {"real": lambda: mixture(REAL), "alone": alone})
 
 
@@ -71,7 +73,7 @@ def alone():
         found.setdefault((stream, method), []).append(record["found"]["last 30 %"])
         if record["found"]["score"] == "error":
             numbers.add(stream)
-    rows = []
+    lines = []
     for stream, name in (STREAMS | HELD).items():
         better = min if stream in numbers else max
         seeds, values = [], []
@@ -89,8 +91,8 @@ def alone():
             f"{score} ({count})" if count > 1 else score
             for score, count in zip(shown, seeds, strict=True)
         ]
-        rows.append([_named(name, better is min), *shown])
-    return table(["stream", *METHODS.values()], rows)
+        lines.append([_named(name, better is min), *shown])
+    return table(["stream", *METHODS.values()], lines)
 
 
 def mixture(streams):
@@ -101,7 +103,7 @@ def mixture(streams):
             found.setdefault(record["cell"]["stream"], []).append(record["found"])
     columns = [(part, who) for part in ("whole", "last 30 %") for who in ("without", "with")]
     alone = [("last 30 %", who) for who in ("memory", "reservoir", "distant")]
-    rows = []
+    lines = []
     for stream, name in streams.items():
         if runs := found.get(stream):
             better = min if runs[0]["score"] == "error" else max
@@ -110,9 +112,9 @@ def mixture(streams):
                 for part, who in (*columns, *alone)
             ]
             shown = ["" if score is None else _shown(score, better) for score in scores]
-            rows.append([_named(name, better is min), *shown])
+            lines.append([_named(name, better is min), *shown])
     head = ["without", "with", "without, last 30 %", "with, last 30 %"]
-    return table(["stream", *head, *(f"{who} alone" for _, who in alone)], rows)
+    return table(["stream", *head, *(f"{who} alone" for _, who in alone)], lines)
 
 
 def _named(name, down):

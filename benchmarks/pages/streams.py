@@ -42,9 +42,9 @@ def text():
     for name, first in (("first", True), ("whole", False)):
         parts[f"{name}_accuracy"] = lambda first=first: libraries(first, classes=True)
         parts[f"{name}_error"] = lambda first=first: libraries(first, classes=False)
-    return filled(
-        "streams", parts | {"packaged": lambda: learners.packaged(found()).splitlines()[-1]}
-    )
+    parts["packaged"] = lambda: learners.packaged(found()).splitlines()[-1]
+    parts["unseen"] = lambda: learners.unseen(found()).splitlines()[-1]
+    return filled("streams", parts)
 
 
 @cache
