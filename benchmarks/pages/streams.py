@@ -80,7 +80,8 @@ def libraries(first, classes):
         [name, *values]
         for name, values in zip(LIBRARIES.values(), zip(*columns, strict=True), strict=True)
     ]
-    return table(["", *(f"{name}, {found[name]['rows']:,} rows" for name in names)], lines)
+    counts = {name: "" if first else f", {found[name]['rows']:,} rows" for name in names}
+    return table(["", *(name + count for name, count in counts.items())], lines)
 
 
 def best_of(stream, first):
