@@ -8,7 +8,7 @@ from benchmarks.agents.own import RULES, learned
 from benchmarks.streams import sources
 from foretrace.experiment import GRU, LRU, NetworkConfig
 from foretrace.rl import AgentConfig, Gymnax, RepeatFirst, RepeatPrevious, Series
-from foretrace.rl._config import TASKS, ObservationConfig
+from foretrace.rl._config import TASKS
 
 UPDATES = {
     "adam": {"optimizer": "adam", "learning_rate": 3e-4},
@@ -36,7 +36,7 @@ def control(cell):
     config = dataclasses.replace(
         TASKS["gymnax"],
         environment=Gymnax(cell["environment"]),
-        observation=ObservationConfig(hide=tuple(cell["hide"])),
+        hide=tuple(cell["hide"]),
         agent=agent_of(
             cell,
             method=cell["method"],

@@ -16,7 +16,7 @@ from foretrace.bench._timing import ShapeName
 from foretrace.experiment._config import Config, NetworkConfig, TaskConfig, TaskName
 from foretrace.experiment._precision import MatmulPrecision
 from foretrace.paper._catalogue import Name
-from foretrace.paper._experiment import Scale, Settings
+from foretrace.paper._experiment import Scale
 from foretrace.rl._config import RLConfig
 from foretrace.rl._config import TaskName as RLTaskName
 from foretrace.stream._config import StreamConfig, check_lines_of
@@ -206,15 +206,12 @@ class Reproduce:
         scale: size of the experiment: smoke only shows that it runs; cpu takes about an hour on two
             cores; long has the paper's sequences with smaller networks (Tables 2 and 3; 20 to 40
             minutes a run); paper is all of it.
-        settings: whether to follow the authors' runs or the paper's text where they differ.
         seeds: seeds of the reported runs. Default: the scale's.
         rates: learning rates to choose from; a single one needs no search. Default: the scale's.
         search_share: length of a run of the search, as a share of a whole run. Default: the
             scale's.
         only: parts of the names of the entries to run, such as "online, LRU". Default: all entries.
         budget: time after which to save and stop, such as `90s`, `9m` or `2h`. Default: no limit.
-        together: largest number of runs in one compiled program. Default: one on a CPU, all of an
-            entry elsewhere.
         data_dir: folder of the data sets. Default: the one that FORETRACE_DATA names.
         out: folder for the records. Default: results/<experiment>-<scale>.
         resume: go on with the records that are there.
@@ -222,13 +219,11 @@ class Reproduce:
 
     experiment: Positional[Name]
     scale: Scale = "cpu"
-    settings: Settings = "runs"
     seeds: tuple[int, ...] | None = None
     rates: tuple[float, ...] | None = None
     search_share: float | None = None
     only: tuple[str, ...] = ()
     budget: str | None = None
-    together: int | None = None
     data_dir: Path | None = None
     out: Path | None = None
     resume: bool = False

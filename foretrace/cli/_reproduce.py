@@ -23,7 +23,7 @@ TIME_IS_UP = 75
 
 
 def _reproduce(command: Reproduce, arguments: Sequence[str]) -> int:
-    experiment = paper.load(command.experiment, command.scale, command.settings)
+    experiment = paper.load(command.experiment, command.scale)
     changes: dict[str, Any] = {}
     if command.seeds is not None:
         changes["seeds"] = command.seeds
@@ -38,7 +38,6 @@ def _reproduce(command: Reproduce, arguments: Sequence[str]) -> int:
         out,
         resume=command.resume,
         budget=None if command.budget is None else seconds(command.budget),
-        together=command.together,
         only=command.only,
     )
     if outcome.finished:

@@ -25,7 +25,7 @@ def sweep(command: Sweep) -> int:
     )
     if not outcome.stopped:
         return report(folder)
-    done = sum(trial.state in ("finished", "pruned", "failed") for trial in outcome.trials)
+    done = sum(trial.state in ("finished", "failed") for trial in outcome.trials)
     return stopped(
         f"after {done} of {len(outcome.trials)} trials; the state is saved", _again(command, folder)
     )

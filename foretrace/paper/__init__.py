@@ -8,4 +8,3 @@ from foretrace.paper._experiment import SCALES as SCALES
 from foretrace.paper._experiment import Entry as Entry
 from foretrace.paper._experiment import Experiment as Experiment
 from foretrace.paper._experiment import Scale as Scale
-from foretrace.paper._experiment import Settings as Settings

@@ -2,13 +2,13 @@
 
 from typing import Literal, get_args
 
-from foretrace.paper._experiment import SCALES, Experiment, Scale, Settings
+from foretrace.paper._experiment import SCALES, Experiment, Scale
 
 Name = Literal["figure2ab", "figure2cd", "figure2ef", "table1", "table2", "table3"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 
-def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experiment:
+def load(name: str, scale: Scale = "cpu") -> Experiment:
     """Return an experiment by its name on the command line.
 
     Raises:
@@ -33,7 +33,7 @@ def load(name: str, scale: Scale = "cpu", settings: Settings = "runs") -> Experi
         raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
     if scale not in scales(name):
         raise ValueError(f"no scale {scale!r} of {name}; there are {', '.join(scales(name))}")
-    return makers[name](scale, settings)
+    return makers[name](scale)
 
 
 def scales(name: str) -> tuple[Scale, ...]:

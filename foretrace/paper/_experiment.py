@@ -6,8 +6,7 @@
 
 Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on
 two cores, reduced as its note says) and `paper`. Where the paper's text and the authors' published
-runs differ, the settings follow the runs, which produced the numbers; `settings="text"` follows the
-text.
+runs differ, the settings follow the runs, which produced the numbers.
 
 Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
 """
@@ -20,7 +19,6 @@ from foretrace.experiment._cells import LRU, LinearRNN
 from foretrace.experiment._config import Config, NetworkConfig
 
 Scale = Literal["smoke", "cpu", "long", "paper"]
-Settings = Literal["runs", "text"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 WITHIN_CHUNKS = "errors go through time within a chunk"
 """Note of the cells of HYBRID."""

@@ -13,12 +13,10 @@ from foretrace.rl._gymnasium import Gymnasium as Gymnasium
 from foretrace.rl._gymnax import Gymnax as Gymnax
 from foretrace.rl._interact import Interaction as Interaction
 from foretrace.rl._interact import interact as interact
+from foretrace.rl._masked import Masked as Masked
 from foretrace.rl._memory_chain import MemoryChain as MemoryChain
 from foretrace.rl._method import Method as Method
 from foretrace.rl._overshoot import ObGD as ObGD
-from foretrace.rl._partial import Delayed as Delayed
-from foretrace.rl._partial import Masked as Masked
-from foretrace.rl._partial import Noisy as Noisy
 from foretrace.rl._q_learning import QLearning as QLearning
 from foretrace.rl._repeat import RepeatFirst as RepeatFirst
 from foretrace.rl._repeat import RepeatPrevious as RepeatPrevious

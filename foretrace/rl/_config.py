@@ -13,7 +13,7 @@ from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
 from foretrace.rl._environment import Environment
-from foretrace.rl._partial import Delayed, Masked, Noisy
+from foretrace.rl._masked import Masked
 from foretrace.rl._registry import ENVIRONMENTS
 from foretrace.rl._task import Task
 
@@ -25,49 +25,6 @@ else:
     EnvironmentConfig = typing.Union[_TASKS]  # noqa: UP007
     TaskName = Literal[tuple(ENVIRONMENTS)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
-
-
-@dataclasses.dataclass(frozen=True)
-class ObservationConfig:
-    """Part of the environment that the agent observes; by default all of it.
-
-    Args:
-        hide: hidden elements of the observation by position, from 0, such as `1 3`.
-        noise: standard deviation of Gaussian noise that is added to each element.
-        delay: number of steps by which observations arrive late; before, they are zeros.
-    """
-
-    hide: tuple[int, ...] = ()
-    noise: float = 0.0
-    delay: int = 0
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        if self.delay < 0:
-            raise ValueError(f"observation.delay={self.delay} must be at least 0")
-        if not 0 <= self.noise < float("inf"):
-            raise ValueError(
-                f"observation.noise={self.noise} must be a finite number of at least 0"
-            )
-
-    def __str__(self) -> str:
-        """Describe it, as the end of an environment's name."""
-        found = [f"without elements {', '.join(map(str, self.hide))}"] if self.hide else []
-        found += [f"noise {self.noise}"] if self.noise else []
-        found += [f"{self.delay} late"] if self.delay else []
-        return f" ({', '.join(found)})" if found else ""
-
-    def of(self, environment: Environment) -> Environment:
-        """Return an environment as the agent sees it.
-
-        Raises:
-            ValueError: positions that the observation does not have.
-        """
-        if self.hide:
-            environment = Masked(environment, self.hide)
-        if self.noise:
-            environment = Noisy(environment, self.noise)
-        return Delayed(environment, self.delay) if self.delay else environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +91,8 @@ class RLConfig:
 
     Args:
         environment: environment that the agent acts in.
-        observation: observed part of it.
+        hide: elements of the observation, by position from 0, that the agent does not see, such as
+            `1 3`.
         network: network of the agent.
         agent: how the agent learns.
         rule: learning rule, such as bptt, or "online(depth=2)" for credit through two higher
@@ -155,7 +113,7 @@ class RLConfig:
     environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = ENVIRONMENTS[
         "memory-chain"
     ].environment
-    observation: ObservationConfig = ObservationConfig()
+    hide: tuple[int, ...] = ()
     network: NetworkConfig = NetworkConfig(2, 32, LRU(32))
     agent: AgentConfig = AgentConfig()
     rule: RuleText = "online"
@@ -226,7 +184,7 @@ class RLConfig:
                 f"steps={self.steps} is more than one pass over the environment, where every row "
                 f"is predicted before it is learned; use at most {most}"
             )
-        return self.observation.of(self.environment)
+        return Masked(self.environment, self.hide) if self.hide else self.environment
 
 
 TASKS: dict[TaskName, RLConfig] = {

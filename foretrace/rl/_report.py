@@ -96,7 +96,8 @@ def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
 
 def _title(config: RLConfig) -> str:
     cell = type(config.network.cell).__name__
-    seen = f"{config.environment.title}{config.observation}"
+    hidden = f" (without elements {', '.join(map(str, config.hide))})" if config.hide else ""
+    seen = f"{config.environment.title}{hidden}"
     return f"{seen}, {config.agent.method}, rule {config.rule}, {cell} x {config.network.depth}"
 
 

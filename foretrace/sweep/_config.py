@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -32,8 +32,6 @@ class Sweep:
             step: loss, accuracy, or sequences, the share of whole ones. Of rl: return, reward or
             error. Of stream: accuracy, log_loss, calibration_error, mae or rmse. Default: loss;
             error of a prediction, else return; accuracy of a class, mae of a number.
-        prune: whether to stop trials of train early that score worse than the median of the others,
-            or than the best third of them (successive halving).
 
     Raises:
         ValueError: an option or value that there is not.
@@ -49,7 +47,6 @@ class Sweep:
     search: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     trials: int | None = None
     score: str | None = None
-    prune: Advanced[Literal["none", "median", "halving"]] = "none"
 
     def __post_init__(self) -> None:
         # JSON has lists. A resumed sweep may get the same command again, whose options come on top.
@@ -67,11 +64,6 @@ class Sweep:
         kind = swept(self.config)
         if self.score is not None and self.score not in kind.scores:
             raise ValueError(f"score={self.score!r} must be one of {', '.join(kind.scores)}")
-        if self.prune != "none" and not kind.prunes:
-            raise ValueError(
-                f"prune={self.prune!r} is for sweeps of train, whose runs have evaluations before "
-                "their end"
-            )
         _ = self.dimensions  # reports their faults
 
     @property

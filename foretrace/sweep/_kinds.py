@@ -35,7 +35,6 @@ class Swept(NamedTuple):
         run: function of a configuration, a directory, whether to resume, and a function that notes
             the scores of a trial. It returns whether the trial is finished.
         curve: kind of the lines of a record that have the scores.
-        prunes: whether runs have evaluations before their end.
     """
 
     name: str
@@ -45,7 +44,6 @@ class Swept(NamedTuple):
     check: Callable[[Any], Any]
     run: Callable[[Any, Path, bool, Any], bool]
     curve: str
-    prunes: bool = False
 
 
 def _check_train(config: Config) -> None:
@@ -105,7 +103,6 @@ TRAIN = Swept(
     check=_check_train,
     run=_train,
     curve="validation",
-    prunes=True,
 )
 RL = Swept(
     name="rl",

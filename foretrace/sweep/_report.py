@@ -108,7 +108,7 @@ def _panel(axes: Any, dimension: Dimension, trials: Sequence[Trial], leader: Tri
         value = trial.values[dimension.option]
         return positions[value] if numbers is None else float(value)
 
-    marks = {"finished": ("o", "C0"), "pruned": ("x", "0.5"), "running": (".", "C1")}
+    marks = {"finished": ("o", "C0"), "running": (".", "C1")}
     for state, (mark, colour) in marks.items():
         found = [t for t in trials if t.state == state and t.score is not None]
         if found or state == "finished":
@@ -161,8 +161,7 @@ def _numbers(dimension: Dimension) -> list[float] | None:
 
 def _title(sweep: Sweep, trials: Sequence[Trial]) -> str:
     counts = [
-        f"{sum(t.state == state for t in trials)} {state}"
-        for state in ("finished", "pruned", "failed")
+        f"{sum(t.state == state for t in trials)} {state}" for state in ("finished", "failed")
     ]
     told = ", ".join(count for count in counts if not count.startswith("0 "))
     return f"{_subject(sweep.config)}: {len(trials)} trials" + (f", {told}" if told else "")
@@ -177,7 +176,11 @@ def _subject(config: SweptConfig) -> str:
 
 def _label(sweep: Sweep) -> str:
     """Return the name of the scores."""
-    return f"validation {sweep.measure}" if swept(sweep.config).prunes else sweep.measure
+    return (
+        f"validation {sweep.measure}"
+        if swept(sweep.config).curve == "validation"
+        else sweep.measure
+    )
 
 
 def _read(folder: str | os.PathLike[str]) -> tuple[Sweep, list[Trial]]:

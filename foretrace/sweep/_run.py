@@ -246,27 +246,17 @@ class _Display:
             write_trials(self.folder, trials)
             self._written = trials
         for trial in trials:
-            over = trial.state in ("finished", "pruned") or (
-                trial.state == "failed" and trial.reason != LOST
-            )
+            over = trial.state == "finished" or (trial.state == "failed" and trial.reason != LOST)
             if over and trial.number not in self._seen:
                 self._seen.add(trial.number)
                 self.show.say(described(trial, self.sweep.measure))
         self.show.tick(self._summary(trials))
 
     def _summary(self, trials: list[Trial]) -> str:
-        counts = {
-            state: sum(t.state == state for t in trials)
-            for state in ("finished", "pruned", "failed")
-        }
-        more = ", ".join(
-            f"{number} {state}"
-            for state, number in counts.items()
-            if number and state != "finished"
-        )
-        parts = [
-            f"trials: {sum(counts.values())} of {len(trials)} done" + (f" ({more})" if more else "")
-        ]
+        failed = sum(t.state == "failed" for t in trials)
+        done = failed + sum(t.state == "finished" for t in trials)
+        more = f" ({failed} failed)" if failed else ""
+        parts = [f"trials: {done} of {len(trials)} done{more}"]
         running = [t for t in trials if t.state == "running" and t.values]
         for trial in running:
             total = steps_of(self.sweep.of(trial.values))

@@ -22,7 +22,6 @@ import numpy as np
 from foretrace._runs.directory import Run
 from foretrace._runs.escape import without_secrets
 from foretrace._runs.files import LockedError, locked
-from foretrace.experiment._config import Config
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._space import Choice, Dimension, Value
 from foretrace.sweep._trials import LOST, State, Trial
@@ -44,9 +43,6 @@ RETRIES = 3
 """Times that a trial whose worker was lost is run again: it may be what kills its worker."""
 
 _NUMBER, _OWNER, _REASON = "number", "owner", "reason"
-
-_PRUNED_AFTER = 5
-"""Trials, a quarter of all at most, that run before any is compared with them."""
 
 
 def library() -> Any:
@@ -104,7 +100,6 @@ def connect(folder: Path, storage: str, sweep: Sweep, heartbeat: int = HEARTBEAT
             storage=database,
             study_name=_name(folder),
             direction="minimize" if sweep.sign > 0 else "maximize",
-            pruner=_pruner(sweep),
             load_if_exists=True,
         )
     except (SQLAlchemyError, ImportError, optuna.exceptions.StorageInternalError) as error:
@@ -226,7 +221,7 @@ def _trial(number: int, found: Any) -> Trial:
 
 
 def _state(trial: Any) -> State:
-    names: dict[str, State] = {"COMPLETE": "finished", "FAIL": "failed", "PRUNED": "pruned"}
+    names: dict[str, State] = {"COMPLETE": "finished", "FAIL": "failed"}
     return names.get(trial.state.name, "running" if trial.state.name == "RUNNING" else "waiting")
 
 
@@ -242,17 +237,6 @@ def _latest(study: "optuna.Study") -> dict[int, Any]:
 def _name(folder: Path) -> str:
     """Return a name that those have in common who share the folder, and nobody else."""
     return f"foretrace-{hashlib.sha256(Run(folder).config.read_bytes()).hexdigest()[:16]}"
-
-
-def _pruner(sweep: Sweep) -> Any:
-    pruners = library().pruners
-    if sweep.prune == "median":
-        return pruners.MedianPruner(n_startup_trials=max(1, min(_PRUNED_AFTER, sweep.planned // 4)))
-    if sweep.prune == "halving" and isinstance(sweep.config, Config):
-        return pruners.SuccessiveHalvingPruner(
-            min_resource=sweep.config.evaluate_every, reduction_factor=3
-        )
-    return pruners.NopPruner()
 
 
 @contextlib.contextmanager

@@ -11,12 +11,12 @@ from foretrace._runs.files import write_atomically
 from foretrace.sweep._space import Value
 
 TRIALS_FILE = "sweep.jsonl"
-State = Literal["finished", "pruned", "running", "waiting", "failed"]
+State = Literal["finished", "running", "waiting", "failed"]
 
 LOST = "its worker was lost"
 """Why a trial failed that may run again."""
 
-_ORDER: tuple[State, ...] = ("finished", "pruned", "running", "waiting", "failed")
+_ORDER: tuple[State, ...] = ("finished", "running", "waiting", "failed")
 
 
 class Trial(NamedTuple):
@@ -45,7 +45,7 @@ def run_dir(folder: str | os.PathLike[str], number: int) -> Path:
 
 
 def ranked(trials: Sequence[Trial], sign: int) -> list[Trial]:
-    """Sort trials: finished ones by their score, then those that were pruned, run, wait or failed.
+    """Sort trials: finished ones by their score, then those that run, wait or failed.
 
     Args:
         trials: trials of a sweep.

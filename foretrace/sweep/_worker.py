@@ -22,7 +22,6 @@ from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import Run, TakenError, read_config_as
 from foretrace._runs.files import LockedError
 from foretrace._runs.loop import DivergenceError
-from foretrace._runs.session import steps_of
 from foretrace._runs.signals import STOPPED, Stop
 from foretrace.experiment._scores import Scores
 from foretrace.sweep._config import Sweep
@@ -119,7 +118,6 @@ class Worker:
         watch = _TrialReporter(self, trial)
         try:
             config = self.sweep.of(values)
-            watch.steps = steps_of(config)
             path = run_dir(self.folder, number)
             is_finished = swept(config).run(config, path, Run(path).config.exists(), watch)
         except (LockedError, TakenError):
@@ -135,8 +133,6 @@ class Worker:
         except BaseException:
             put_back(self.study, trial)
             raise
-        if watch.pruned:
-            raise library().TrialPruned
         if not is_finished or watch.score is None:
             put_back(self.study, trial)
             raise _Unfinished
@@ -147,20 +143,16 @@ class Worker:
 
 
 class _TrialReporter:
-    """Reports the evaluations of a trial, and says whether to end it."""
+    """Reports the evaluations of a trial, and says whether to stop."""
 
     def __init__(self, worker: Worker, trial: "optuna.Trial"):
-        self.worker, self.trial, self.pruned = worker, trial, False
-        self.steps: int | None = None
+        self.worker, self.trial = worker, trial
         self.score: float | None = None
         self._noted: set[int] = set()
 
     def __call__(self, step: int, scores: Scores) -> bool:
         self.note(step, scores._asdict())
-        # What nothing was learned from says nothing; and at the last step there is nothing to be
-        # spared.
-        self.pruned = 0 < step < (self.steps or step) and self.trial.should_prune()
-        return self.pruned or self.worker.stop.asked
+        return self.worker.stop.asked
 
     def note(self, step: int, scores: Mapping[str, Any]) -> None:
         """Report a score, once.

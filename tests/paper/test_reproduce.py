@@ -357,10 +357,9 @@ def test_a_record_does_not_say_where_the_data_lie():
 
 
 @pytest.mark.parametrize("name", paper.NAMES)
-@pytest.mark.parametrize("settings", ["runs", "text"])
-def test_experiments_are_as_large_as_they_say(name, settings):
+def test_experiments_are_as_large_as_they_say(name):
     for scale in paper.scales(name):
-        experiment = paper.load(name, scale, settings)
+        experiment = paper.load(name, scale)
         assert experiment.name == name and experiment.scale == scale and experiment.note
         assert len({entry.name for entry in experiment.entries}) == len(experiment.entries)
         for entry in experiment.entries:

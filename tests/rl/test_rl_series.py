@@ -116,7 +116,7 @@ def test_the_command_predicts_a_column(file, tmp_path, capsys):
     options = [
         "--environment.path",
         path,
-        *"--environment.column load --observation.delay 1 --steps 59".split(),
+        *"--environment.column load --steps 59".split(),
     ]
     options += [
         *"--agent.discount 0.5 --log-every 10 --checkpoint-every 20 --run-dir".split(),
@@ -129,7 +129,7 @@ def test_the_command_predicts_a_column(file, tmp_path, capsys):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         assert cli.main(["rl", "series", *options, *small]) == 0
         out = capsys.readouterr().out
-        for words in ("Series (1 late)", "the last value", "share of variance"):
+        for words in ("Series", "the last value", "share of variance"):
             assert words in out
         assert cli.main(["rl", "series", "--steps", "5"]) == 2
     assert "--environment.path FILE" in capsys.readouterr().err

@@ -210,28 +210,15 @@ def states(study):
     return [trial.state for trial in standing(study)]
 
 
-@pytest.mark.program
-@pytest.mark.usefixtures("default_promotion")
-def test_a_bad_trial_is_pruned(begun):
-    study, worker = begun(Sweep(SMALL, grid=("optimizer.learning-rate=3e-2,1e-6",), prune="median"))
-    assert worker().work()
-    assert states(study) == ["finished", "pruned"]
-    finished, pruned = standing(study)
-    assert (finished.step, pruned.step) == (60, 20) and pruned.score > finished.score
-    assert records(begun.folder / "trials" / "1")[-1]["step"] == 20
-
-
-def pretend(monkeypatch, score, steps=(), calls=None):
+def pretend(monkeypatch, score, calls=None):
     """Let trials end at once with the score that a function of their configuration says."""
 
     def train(config, path, *, resume, show_progress, watch):
         if calls is not None:
             calls.append((path.name, resume))
         value = score(config)
-        for step in steps or (config.steps,):
-            if watch(step, Scores(value, value, value)):
-                break
-        return experiment.Result(experiment.Run(path), step, Scores(0.0, 1.0, 1.0), 0.0)
+        watch(config.steps, Scores(value, value, value))
+        return experiment.Result(experiment.Run(path), config.steps, Scores(0.0, 1.0, 1.0), 0.0)
 
     monkeypatch.setattr(experiment, "train", train)
 
@@ -288,26 +275,6 @@ def test_a_trial_that_fails_says_why_and_is_not_the_end(begun, monkeypatch):
     )
     assert states(study) == ["failed"] * 4 + ["finished"] * 2 + ["failed"] * 2
     assert best(standing(study), 1).number == 4
-
-
-@pytest.mark.parametrize(
-    ("prune", "ended"), [("none", []), ("median", ["8", "9"]), ("halving", ["8", "3.2", "9"])]
-)
-def test_pruning_ends_what_is_worse_than_the_median_or_the_best_third(
-    begun, monkeypatch, prune, ended
-):
-    pretend(monkeypatch, lambda config: config.optimizer.learning_rate, steps=(0, 20, 40, 60))
-    # 3.2 is better than the median of 5, 4, 3 and 2, but not among the best two of these, itself
-    # and 8.
-    study, worker = begun(
-        Sweep(SMALL, grid=("optimizer.learning-rate=5,4,3,8,2,3.2,1,9",), prune=prune)
-    )
-    assert worker().work()
-    pruned = [trial for trial in standing(study) if trial.state == "pruned"]
-    assert [t.values["optimizer.learning-rate"] for t in pruned] == ended and {
-        t.step for t in pruned
-    } <= {20}
-    assert best(standing(study), 1).score == 1
 
 
 def test_larger_is_better_for_accuracy(begun, monkeypatch):
@@ -496,7 +463,6 @@ def test_values_are_those_of_the_options():
         ("--grid rule=online --resume", "--run-dir"),
         ("--grid rule=online --resume --run-dir absent", "no run at absent"),
         ("--grid rule=online --run-dir .", "holds files already"),
-        ("--grid rule=online --prune mean", "median"),
     ],
 )
 def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments, message):
@@ -534,7 +500,7 @@ def test_the_table_shows_every_state(capsys, tmp_path):
     values = Sweep(SMALL, grid=("network.depth=1,2", "rule=online,bptt")).combinations
     told = [
         ("failed", None, "no memory"),
-        ("pruned", 0.1, ""),
+        ("running", 0.1, ""),
         ("finished", 0.2, ""),
         ("waiting", None, ""),
     ]
@@ -548,20 +514,14 @@ def test_the_table_shows_every_state(capsys, tmp_path):
     assert (
         "failed: no memory" in out
         and "Best: network.depth=2, rule=online" in out
-        and "1 pruned" in out
+        and "1 finished, 1 failed" in out
     )
 
 
 def test_help_explains(capsys):
     code, out, _ = run(capsys, "sweep", "copy", "--help")
     text = " ".join(out.replace("│", " ").split())
-    assert (
-        code == 0
-        and "LOW:HIGH" in text
-        and "--optimizer.learning-rate" in text
-        and "--prune" not in text
-    )
-    assert "--prune" in run(capsys, "sweep", "copy", "--help-all")[1]
+    assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text
 
 
 def test_what_was_planned_for_a_trial_survives_that_it_never_asked_for_it():

@@ -86,8 +86,6 @@ def test_the_score_follows_from_the_kind_of_run(stream):
     )
     with pytest.raises(ValueError, match="score='loss' must be one of return, reward, error"):
         Sweep(AGENT, score="loss")
-    with pytest.raises(ValueError, match="prune='median' is for sweeps of train"):
-        Sweep(AGENT, prune="median")
     with pytest.raises(ValueError, match="name its kind by --task, or a score by --score"):
         Sweep(StreamConfig(stream.source, target="y"), grid=("size=tiny,small",)).check()
     with pytest.raises(ValueError, match="predictions=p.csv: all trials would write to it"):
