@@ -89,18 +89,26 @@ def as_a_user():
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Return the folder of three finished runs and of the file of the stream."""
+    """Return the folder of finished runs and of the file of the stream."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "a.csv").write_text(
         "x,c,y\n" + "".join(f"{i % 3},{'ab'[i % 2]},{i % 2}\n" for i in range(40))
     )
-    stream = StreamConfig(
-        str(folder / "a.csv"), target="y", model=NETWORK, log_every=20, checkpoint_every=20
-    )
-    experiment.train(TRAINED, folder / "train", show_progress=False)
-    agents.train(AGENT, folder / "rl", show_progress=False)
-    follow(stream, folder / "stream", show_progress=False)
     return folder
+
+
+@functools.cache
+def finished(folder, kind):
+    """Return the directory of a finished run, which is made at the first call."""
+    if kind == "train":
+        experiment.train(TRAINED, folder / kind, show_progress=False)
+    elif kind == "rl":
+        agents.train(AGENT, folder / kind, show_progress=False)
+    else:
+        every = {"log_every": 20, "checkpoint_every": 20}
+        stream = StreamConfig(str(folder / "a.csv"), target="y", model=NETWORK, **every)
+        follow(stream, folder / kind, show_progress=False)
+    return folder / kind
 
 
 def places(value, place=()):
@@ -184,7 +192,7 @@ OPENED = {"train": open_train, "rl": open_rl, "stream": open_stream}
 
 def open_forged(runs, folder, kind, part, place, value):
     """Open a run whose checkpoint has another value at a place."""
-    run = shutil.copytree(runs / kind, folder / "run")
+    run = shutil.copytree(finished(runs, kind), folder / "run")
     header, arrays, extra = read_raw(run / "checkpoint.safetensors")
     changed = {"header": header, "extra": extra}
     changed[part] = forged(changed[part], place, value)
@@ -193,10 +201,10 @@ def open_forged(runs, folder, kind, part, place, value):
     return run
 
 
-@pytest.mark.parametrize("kind", OPENED)
+@pytest.mark.parametrize("kind", fast(["stream", "train", "rl"]))
 @given(data=st.data())
 def test_a_value_that_is_forged_is_one_error_or_none(runs, tmp_path_factory, kind, data):
-    header, _, extra = read_raw(runs / kind / "checkpoint.safetensors")
+    header, _, extra = read_raw(finished(runs, kind) / "checkpoint.safetensors")
     part = data.draw(st.sampled_from(["header", "extra", "extra", "extra"]))
     place = data.draw(st.sampled_from(list(places({"header": header, "extra": extra}[part]))))
     value = data.draw(st.sampled_from([*VALUES, *([places] if place else [])]))
@@ -208,21 +216,21 @@ def test_a_value_that_is_forged_is_one_error_or_none(runs, tmp_path_factory, kin
 
 
 FORGERIES = [
-    ("train", "header", (), DEEP),
-    ("train", "header", (), []),
-    ("train", "header", ("format",), DEEP),
+    ("stream", "header", (), DEEP),
+    ("stream", "header", (), []),
+    ("stream", "header", ("format",), DEEP),
     ("train", "header", ("complex",), ["absent"]),
     ("train", "header", ("complex",), ["key"]),
-    ("train", "header", ("complex",), None),
+    ("stream", "header", ("complex",), None),
     ("train", "header", ("prng",), ["key"]),
-    ("train", "header", ("prng",), {"key": "absent"}),
-    ("train", "header", ("prng",), {}),
+    ("stream", "header", ("prng",), {"key": "absent"}),
+    ("stream", "header", ("prng",), {}),
     ("train", "header", ("prng",), {"key": "threefry2x32", "step": "threefry2x32"}),
-    ("train", "header", ("sha256",), None),
-    ("train", "extra", (), DEEP),
-    ("train", "extra", (), []),
-    ("train", "extra", ("config",), places),
-    ("train", "extra", ("config",), DEEP),
+    ("stream", "header", ("sha256",), None),
+    ("stream", "extra", (), DEEP),
+    ("stream", "extra", (), []),
+    ("stream", "extra", ("config",), places),
+    ("stream", "extra", ("config",), DEEP),
     ("train", "extra", ("step",), places),
     ("train", "extra", ("step",), 10**30),
     ("train", "extra", ("step",), 3.5),
@@ -257,7 +265,13 @@ FORGERIES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "part", "place", "value"), FORGERIES)
+@pytest.mark.parametrize(
+    ("kind", "part", "place", "value"),
+    [
+        pytest.param(*case, marks=pytest.mark.full if case[0] != "stream" else ())
+        for case in FORGERIES
+    ],
+)
 def test_it_is_refused(runs, tmp_path, kind, part, place, value):
     before = peak_bytes()
     with pytest.raises((ft.CheckpointError, RunError)) as caught:
@@ -321,9 +335,10 @@ def test_arrays_of_types_that_numpy_does_not_have_are_refused(tmp_path):
             ft.read_extra(tmp_path / name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["align --checkpoint {}", "export {} --out {}/graph"])
 def test_a_configuration_of_a_huge_network_allocates_nothing(runs, tmp_path, capsys, command):
-    run = shutil.copytree(runs / "train", tmp_path / "run")
+    run = shutil.copytree(finished(runs, "train"), tmp_path / "run")
     header, arrays, extra = read_raw(run / "checkpoint.safetensors")
     for size in (10**7, 10**30):
         huge = forged(extra, ("config", "network", "model_size"), size)
@@ -338,15 +353,16 @@ CONFIGS = ["{", "[]", "null", DEEP, {"config": []}, {"config": {"type": 3}}]
 CONFIGS += [{"config": {"type": "Config", "steps": value}} for value in (DEEP, 10**30, "x")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("data", CONFIGS)
 def test_a_configuration_that_is_forged_is_a_run_error(runs, tmp_path, data):
-    run = shutil.copytree(runs / "train", tmp_path / "run")
+    run = shutil.copytree(finished(runs, "train"), tmp_path / "run")
     (run / "config.json").write_text(
         data if isinstance(data, str) and data != DEEP else text_of(data)
     )
     with pytest.raises(RunError):
         experiment.read_config(run)
-    recorded = json.loads((runs / "train" / "config.json").read_text())
+    recorded = json.loads((finished(runs, "train") / "config.json").read_text())
     for packages in (3, [1], {"jax": 3}):
         (run / "config.json").write_text(
             json.dumps(recorded | {"surroundings": {"packages": packages}})
@@ -355,8 +371,9 @@ def test_a_configuration_that_is_forged_is_a_run_error(runs, tmp_path, data):
             experiment.read_config(run)
 
 
+@pytest.mark.full
 def test_a_record_that_is_forged_is_a_metrics_error(runs, tmp_path):
-    run = shutil.copytree(runs / "train", tmp_path / "run")
+    run = shutil.copytree(finished(runs, "train"), tmp_path / "run")
     whole = (run / "metrics.jsonl").read_text()
     for old, new in (
         ('"loss"', '"less"'),

@@ -138,12 +138,3 @@ def undisturbed(request, monkeypatch, tmp_path, capsys):
 def test_a_disk_that_is_full_somewhere(undisturbed, monkeypatch, tmp_path, capsys):
     name, whole, count = undisturbed
     assert_survives(monkeypatch, capsys, tmp_path, name, whole, count // 2)
-
-
-@pytest.mark.slow
-def test_a_disk_that_is_full_at_each_write(undisturbed, monkeypatch, tmp_path, capsys):
-    name, whole, count = undisturbed
-    assert count > 25
-    for full_at in range(count):
-        (tmp_path / str(full_at)).mkdir()
-        assert_survives(monkeypatch, capsys, tmp_path / str(full_at), name, whole, full_at)

@@ -1,19 +1,16 @@
 """Every option of a stream acts, is refused, or is said to have no effect."""
 
 import dataclasses
-import json
 import warnings
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import make_plan, open_source
-from foretrace.stream._run import follow
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
@@ -109,69 +106,6 @@ def without_effect(config, reader, plan):
     kinds = {column.kind for column in plan.columns}
     found = config.without_effect(classes=bool(plan.classes), format=reader.format, kinds=kinds)
     return [name for options in found for name in options.names]
-
-
-def scores(config, folder):
-    """Return all that a run says of its predictions."""
-    follow(config, folder)
-    last = read_metrics(folder / "metrics.jsonl")[-1]
-    return json.dumps(
-        {key: value for key, value in last.items() if key != "seconds"}, sort_keys=True
-    )
-
-
-@pytest.fixture(scope="module")
-def usual(source, tmp_path_factory):
-    """Return a function that gives the scores at the default, computed once for each base."""
-    known = {}
-
-    def usual(base):
-        if base not in known:
-            known[base] = scores(
-                StreamConfig(str(source), **BASES[base]), tmp_path_factory.mktemp("usual") / "run"
-            )
-        return known[base]
-
-    return usual
-
-
-# The experts learn row by row whatever the chunk is: it changes the time that they take, and no
-# prediction of a class.
-CASES = [
-    (base, name)
-    for base in BASES
-    for name in (*OTHER, *OTHER_MODEL)
-    if not (name == "chunk" and BASES[base]["model"] is ROW)
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("base", "name"), CASES)
-def test_an_option_does_something_or_is_said_to_do_nothing(
-    source, tmp_path, capsys, usual, base, name
-):
-    expected, given = usual(base), dict(BASES[base])
-    try:
-        if name in OTHER:
-            config = StreamConfig(str(source), **given | {name: OTHER[name]})
-        else:
-            other = OTHER_MODEL[name]
-            if name == "size" and given["model"] is NETWORK:
-                # beside depth and both sizes, a name only says that the network is alone
-                other = "auto"
-            given["model"] = dataclasses.replace(given["model"], **{name: other})
-            config = StreamConfig(str(source), **given)
-        found = scores(config, tmp_path / "run")
-    except ValueError as error:
-        assert (
-            name in str(error)
-            or name.replace("_", "-") in str(error)
-            or name in ("delimiter", "numeric")
-        ), error
-        return
-    err = " ".join(capsys.readouterr().err.split())
-    said = f"--{name.replace('_', '-')}" in err and "no effect" in err
-    assert (found != expected) or said, f"{name} of {base}: neither an effect nor a word"
 
 
 @pytest.mark.parametrize("base", sorted(BASES))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import fast
 
 import foretrace as ft
 from foretrace._recurrence.sensitivity import init_sensitivity
@@ -132,7 +133,7 @@ def test_rotation_is_turned_and_pushed_by_its_input():
         np.testing.assert_allclose(y, np.concatenate([z.real, z.imag]), atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [ft.SetReset, ft.Rotation], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", fast([ft.Rotation, ft.SetReset]), ids=lambda make: make.__name__)
 def test_two_outputs_for_each_module_are_as_wide_as_any_input(make):
     for size, modules in ((6, 3), (5, 3), (1, 1)):
         cell = make(size, key=KEY)

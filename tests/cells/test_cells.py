@@ -286,6 +286,7 @@ def test_a_wrong_cell_fails(make, law):
         check_cell(make(), length=4)
 
 
+@pytest.mark.full
 def test_a_surrogate_readout_excuses_no_step():
     with pytest.raises(AssertionError, match="finite differences of the state"):
         check_cell(HasAWrongDerivative(), length=4, surrogate=True)

@@ -117,6 +117,7 @@ def test_a_network_of_modules_learns(standard_promotion):
     assert info.loss < first
 
 
+@pytest.mark.full
 def test_flax_linen():
     linen = pytest.importorskip("flax.linen", reason="needs flax: pip install flax")
     module = linen.GRUCell(4, param_dtype=float)
@@ -132,6 +133,7 @@ def test_flax_linen():
     agrees_with_bptt(cell, jax.random.normal(KEY, (4, 3)))
 
 
+@pytest.mark.full
 def test_flax_nnx():
     nnx = pytest.importorskip("flax.nnx", reason="needs flax: pip install flax")
     definition, state, rest = nnx.split(

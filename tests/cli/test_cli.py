@@ -1,18 +1,14 @@
 """The command line: clear errors, and runs that survive Ctrl-C and kill -9."""
 
-import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from quick import FLAGS
 from safetensors.numpy import load_file
 
-import foretrace as ft
 from foretrace.cli import _main as cli
 from foretrace.cli._options import COMMANDS
 from foretrace.experiment._config import Config
@@ -61,35 +57,6 @@ def whole(start):
     return start.folder / "whole", out, err
 
 
-def wait_for_step(process, run_dir, step):
-    """Wait until the run has recorded a step and written a checkpoint."""
-    record = run_dir / "metrics.jsonl"
-    for _ in range(2400):
-        if (
-            run_dir / "checkpoint.safetensors"
-        ).exists() and f'"step": {step}' in record.read_text():
-            return
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-    raise AssertionError("the run did not get on")
-
-
-def assert_same_run(a, b):
-    def records(path):
-        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        return [
-            {name: value for name, value in line.items() if name != "seconds"} for line in lines
-        ]
-
-    assert records(a) == records(b)
-    first, second = (load_file(path / "checkpoint.safetensors") for path in (a, b))
-    assert set(first) == set(second)
-    for name in set(first) - {"__extra__"}:
-        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
-    first, second = (ft.read_extra(path / "checkpoint.safetensors") for path in (a, b))
-    assert first | {"seconds": 0, "record": 0} == second | {"seconds": 0, "record": 0}
-
-
 @pytest.mark.program
 def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole):
     path, out, err = whole
@@ -97,24 +64,6 @@ def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole):
     for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors", "curves.png"):
         assert (path / name).stat().st_size > 0 and name in out
     assert f"step 1/{STEPS}, loss" in err and "\x1b" not in err  # plain lines, no terminal here
-
-
-@pytest.mark.program
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_run_is_resumed_bit_for_bit(start, whole, number):
-    name = f"stopped-{number}"
-    process = start("train", "copy", "--run-dir", name, *TINY)
-    wait_for_step(process, start.folder / name, 125)
-    process.send_signal(number)
-    code, out, _ = finish(process)
-    if number == signal.SIGKILL:
-        assert code == -number
-    else:
-        assert code == cli.STOPPED == 130
-        assert f"foretrace train --resume {name}\n" in out and f"of {STEPS}" in out
-    code, out, err = finish(start("train", "--resume", name))
-    assert code == 0
-    assert_same_run(start.folder / name, whole[0])
 
 
 @pytest.mark.program

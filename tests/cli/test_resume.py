@@ -110,6 +110,7 @@ def own(tmp_path_factory):
         yield folder / "run"
 
 
+@pytest.mark.full
 def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys, monkeypatch):
     monkeypatch.setattr(_train, "RULES", {"ONLINE": ft.ONLINE})
     recorded = parsed("align --checkpoint run")

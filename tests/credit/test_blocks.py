@@ -45,6 +45,7 @@ def in_chunks(network, rule, batched):
     return jax.tree.map(np.asarray, (found, carry))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("cell", "depth", "batched"), fast(CASES), ids=str)
 def test_blocks_change_nothing(cell, depth, batched, monkeypatch):
     network, rule = make_network(cell, depth=2), ft.ONLINE.with_depth(depth)

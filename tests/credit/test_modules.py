@@ -57,6 +57,7 @@ def test_memory_is_a_time_constant(name):
         np.testing.assert_allclose(found, 1 / (1 - jnp.exp(-jnp.exp(cell.nu_log))), rtol=1e-10)
 
 
+@pytest.mark.full
 def test_long_memories_are_sampled_more_often():
     network = make_network()
     keys = jax.random.split(jax.random.key(0), 4000)
@@ -68,6 +69,7 @@ def test_long_memories_are_sampled_more_often():
         np.testing.assert_allclose(share, want / want.sum(), atol=0.05)
 
 
+@pytest.mark.full
 def test_a_sequence_keeps_its_modules_while_the_network_learns(standard_promotion):
     options = {"optimizer": ft.adamw(0.3), "loss": LOSS, "warn": False, "train_encoder": True}
     learner = ft.Learner(make_network(depth=2), rule=BY_MEMORY, **options)

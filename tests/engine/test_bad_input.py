@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiers import fast
 
 import foretrace as ft
 
@@ -164,6 +165,7 @@ def test_a_cell_that_breaks_the_interface_is_refused_by_the_network():
         ft.Network(2, 3, model_size=4, depth=1, cell=Flat.factory(), key=KEY)
 
 
+@pytest.mark.full
 def test_labels_of_steps_that_do_not_count_may_be_anything(network):
     ys, mask = jnp.array([0, -1, 2**30, 2]), jnp.array([True, False, False, True])
     expected = gradient(network, ys=jnp.array([0, 0, 0, 2]), mask=mask)
@@ -249,7 +251,7 @@ def test_what_a_learner_is_called_with_is_checked(network):
 NARROW = [jnp.bfloat16, jnp.float16]
 
 
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", fast(NARROW))
 def test_inputs_of_another_width_are_computed_with_as_the_parameters_are(
     network, dtype, standard_promotion
 ):
@@ -267,7 +269,7 @@ def test_inputs_of_another_width_are_computed_with_as_the_parameters_are(
         gradient(network, mask=jnp.ones(C, dtype).at[3].set(jnp.inf))
 
 
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", fast(NARROW))
 def test_networks_too_narrow_to_sum_over_time_are_refused(network, dtype):
     narrow = jax.tree.map(lambda leaf: leaf.astype(dtype), network)
     name = jnp.dtype(dtype).name

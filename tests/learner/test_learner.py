@@ -63,18 +63,6 @@ def test_accumulated_chunks_make_the_update_of_the_whole_sequence():
 
 
 @pytest.mark.full
-def test_segments_make_the_update_of_the_whole_sequence():
-    xs, ys = data(2, 7)
-    network = make_network(dropout=0.5)
-    whole = make_learner(network=network, whole_sequences=True, batch_size=2)
-    parts = make_learner(network=network, whole_sequences=True, batch_size=2, segment=3)
-    expected, info = whole.step(whole.init(), xs, ys)
-    state, in_parts = parts.step(parts.init(), xs, ys)
-    assert distance(state, expected) < 1e-12
-    assert distance(in_parts.outputs, info.outputs) < 1e-12
-
-
-@pytest.mark.full
 def test_accumulated_chunks_share_one_dropout_mask():
     xs, ys = data(6)
     options = {"network": make_network(dropout=0.5)}
@@ -137,24 +125,6 @@ def test_what_gets_no_error_of_later_steps_is_held(rule, steps, options, trained
     moved = jax.tree.map(lambda p, q: bool((p != q).any()), state.network, learner.network)
     assert info.accepted and {*jax.tree.leaves((moved.encoder, moved.blocks.norm))} == {trained}
     assert moved.decoder.linear.weight and moved.blocks.cell.B_re and moved.blocks.glu.linear.weight
-
-
-@pytest.mark.full
-def test_a_batch_of_streams_learns_from_the_mean():
-    xs, ys = data(3, 4)
-    learner = make_learner(batch_size=3)
-    state, info = learner.step(learner.init(), xs, ys)
-    singles = [
-        ft.gradient(learner.network, None, x, y, rule=ft.ONLINE, loss=LOSS)
-        for x, y in zip(xs, ys, strict=True)
-    ]
-    grads = [single[1] for single in singles]
-    mean = jax.tree.map(lambda *g: sum(g) / 3, *grads)
-    assert (
-        distance(state.network, jax.tree.map(lambda p, g: p - 0.1 * g, learner.network, mean))
-        < 1e-12
-    )
-    assert info.outputs.shape == (3, 4, 3)
 
 
 def test_predict_advances_the_carry_as_learning_does_and_learns_nothing():

@@ -66,6 +66,7 @@ def test_the_top_layer_is_exact_and_the_one_below_gets_the_present_error(network
     assert max(float(abs(a - b).max()) for a, b in below) > 1e-3
 
 
+@pytest.mark.full
 def test_a_batch_is_the_mean_of_its_streams(network):
     carry = ft.init_carry(network, ft.ONLINE, batch_size=2)
     value, grads, after = ft.gradient(
@@ -78,6 +79,7 @@ def test_a_batch_is_the_mean_of_its_streams(network):
     close(after, jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), alone[0][2], alone[1][2]))
 
 
+@pytest.mark.full
 def test_an_optax_optimiser_trains_it_with_slow_parameters_apart(network, default_promotion):
     optimizer = ft.adamw(1e-2, recurrent_factor=0.0)
     learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, loss=LOSS)

@@ -1,17 +1,12 @@
 """The benchmark suite: its page, every task for two batches, and windows with episodes."""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import stored
 
 import foretrace as ft
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_page_without_records_says_so(benchmark, tmp_path):
@@ -42,26 +37,6 @@ def test_a_table_has_the_mean_of_its_seeds_and_the_best_score_is_bold(benchmark)
     assert online.startswith(
         f"| {page.ONLINE} | 2 | **1.500** (1.000, 2.000) |"
     ) and online.endswith("| 3 | 2 | 1.0 |")
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("default_promotion")
-@pytest.mark.parametrize("task", ["copy", "digits", "text", "randman", "heart"])
-def test_every_task_runs_for_two_batches(benchmark, monkeypatch, task):
-    if task in ("digits", "text", "heart"):
-        monkeypatch.setenv(
-            "FORETRACE_DATA", stored.real_data("fsdd" if task == "digits" else "streams")
-        )
-    if task == "digits":
-        pytest.importorskip("soundfile")
-    suite, scores = benchmark("credit.suite"), benchmark("pages.suite").SCORES[task]
-    with jax.enable_x64(False):
-        cells = [{"task": task, "seed": 0, "batches": 2, "rule": rule} for rule in suite.WAYS]
-        for cell in (cells[0], cells[3]):
-            found = suite.measure(cell)
-            assert all(np.isfinite(found[key]) for key in scores)
-            assert found["skipped"] == 0 and len(found["parts"]) == 2
-            assert found["memory_kib"] > 0 and found["operations"] > 0
 
 
 @pytest.mark.full

@@ -157,16 +157,6 @@ def test_an_environment_without_end_has_no_total():
 
 
 @pytest.mark.full
-def test_cartpole_of_gymnasium():
-    gymnasium = pytest.importorskip("gymnasium")
-    agent = make_agent(inputs=4, normalize_observations=True)
-    steps = list(rl.interact(agent, agent.init(), gymnasium.make("CartPole-v1"), 60, seed=0))
-    ended = [step.total for step in steps if step.total is not None]
-    assert ended and all(total >= 1 for total in ended)
-    assert int(steps[-1].state.step) == 60
-
-
-@pytest.mark.full
 def test_cartpole_of_gymnax():
     pytest.importorskip("gymnax")
     environment = rl.Gymnax("CartPole-v1")

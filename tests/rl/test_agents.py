@@ -213,36 +213,6 @@ def test_q_learning_and_sarsa_by_their_equations(on_policy):
     assert_same(exact_part(ft.ONLINE, state.opt_state), exact_part(ft.ONLINE, total))
 
 
-@pytest.mark.full
-def test_without_a_trace_it_is_td_0():
-    network = make_network(1)
-    options = {
-        "rule": ft.ONLINE,
-        "discount": DISCOUNT,
-        "trace_decay": 0.0,
-        "optimizer": optax.sgd(0.1),
-    }
-    agent = rl.Agent(network, rl.ValuePrediction(), **options)
-    value, state, _ = agent.step(agent.init(), start())
-    _, after, info = agent.step(state, rl.Transition(OBSERVATIONS[1], REWARDS[0]))
-    # Both values are those of the parameters before the update.
-    delta = REWARDS[0] + DISCOUNT * outputs_of(network)[1, 0] - value
-    gradient = jax.grad(lambda n: outputs_of(n, OBSERVATIONS[:1])[0, 0])(network)
-    assert_same(after.network, jax.tree.map(lambda p, g: p + 0.1 * delta * g, network, gradient))
-    np.testing.assert_allclose(info.td_error, delta, atol=1e-12)
-    # In the next error, too, both values are of the same parameters: those after this update.
-    _, _, last = agent.step(after, rl.Transition(OBSERVATIONS[2], REWARDS[1]))
-    ahead = [
-        ft.forward(
-            after.network, before.carry._replace(e=None), jnp.asarray(OBSERVATIONS[t : t + 1])
-        )[0][0, 0]
-        for t, before in ((1, state), (2, after))
-    ]
-    np.testing.assert_allclose(
-        last.td_error, REWARDS[1] + DISCOUNT * ahead[1] - ahead[0], atol=1e-12
-    )
-
-
 @pytest.mark.parametrize("name", fast(["ObGD", "sgd"]))
 def test_a_batch_is_the_mean_of_its_streams(name):
     """Streams end their episodes at different steps."""
@@ -287,20 +257,6 @@ def make_agent(**options):
     network = make_network(3)
     defaults = {"rule": ft.ONLINE, "normalize_observations": True, "scale_rewards": True}
     return rl.Agent(network, rl.ActorCritic(entropy=0.01), **(defaults | options))
-
-
-@pytest.mark.full
-def test_a_saved_agent_goes_on_bit_for_bit(tmp_path):
-    agent = make_agent()
-    _, state, _ = episode(agent, agent.init(jax.random.key(1)))
-    ft.save(tmp_path / "agent", state)
-    loaded = ft.load(tmp_path / "agent", agent)
-    brought = rl.Transition(OBSERVATIONS[1], 0.5)
-    (first, after, _), (again, resumed, _) = (agent.step(s, brought) for s in (state, loaded))
-    np.testing.assert_array_equal(first, again)
-    assert int(after.step) == int(state.step) + 1
-    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(resumed), strict=True):
-        assert bool((a == b).all())
 
 
 @pytest.mark.full
@@ -486,30 +442,6 @@ def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts():
     np.testing.assert_allclose(one_by_one(moments).variance, rows.var(0), rtol=0.01)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "rule",
-    [
-        ft.RESERVOIR,
-        ft.TRUNCATED,
-        ft.HYBRID,
-        ft.BPTT,
-        ft.UORO,
-        ft.rule("online(depth=1, modules=2)"),
-    ],
-    ids=str,
-)
-def test_every_rule_runs_in_a_batch(rule):
-    agent = rl.Agent(make_network(3, depth=2), rl.ActorCritic(), rule=rule, batch_size=3)
-    _, state, _ = agent.step(agent.init(jax.random.key(1)), start(np.stack([OBSERVATIONS[0]] * 3)))
-    for t in range(2):
-        ends = np.array([False, True, False])
-        _, state, info = agent.step(
-            state, rl.Transition(np.stack([OBSERVATIONS[t + 1]] * 3), REWARDS[t], ends)
-        )
-    assert bool(info.accepted) and int(state.step) == 2 and float(info.update_norm) > 0
-
-
 def frozen(method, **options):
     """Return an agent whose optimiser sums gradients, so that learning can be read."""
     defaults = {"rule": ft.ONLINE, "discount": DISCOUNT, "trace_decay": 0.7, "optimizer": summing()}
@@ -541,17 +473,6 @@ def test_a_refused_observation_joins_no_two_steps(compiled):
         exact_part(ft.ONLINE, learned),
         exact_part(ft.ONLINE, jax.tree.map(lambda g: -delta * g, grads)),
     )
-
-
-@pytest.mark.full
-def test_an_episode_that_ends_behind_a_refused_observation_ends():
-    agent = frozen(rl.ValuePrediction())
-    _, state, _ = agent.step(agent.init(), start())
-    gap = refused(agent, state, REWARDS[0])
-    _, after, info = agent.step(gap, rl.Transition(OBSERVATIONS[0], 1.0, terminated=True))
-    _, fresh, _ = agent.step(agent.init(), start())
-    assert_same((after.carry, after.trace, after.value), (fresh.carry, fresh.trace, fresh.value))
-    assert float(info.td_error) == 0
 
 
 @pytest.mark.full

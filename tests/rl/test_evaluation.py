@@ -125,6 +125,7 @@ def test_samples_follow_the_policy_and_each_environment_ends_its_episodes(batch_
     assert (found.lengths != other.lengths).any()
 
 
+@pytest.mark.full
 def test_greedy_actions_explore_nothing():
     method, values = rl.QLearning(1.0), jnp.array([3.0, 1.0, 2.0])
     draws = [method.noise(jax.random.key(i), 0, 3, values.dtype) for i in range(20)]

@@ -124,6 +124,7 @@ def test_an_episode_is_cut_at_the_limit_and_its_actions_fit():
     np.testing.assert_allclose(rewards, place, atol=1e-12)
 
 
+@pytest.mark.full
 def test_an_agent_is_evaluated_in_an_object_of_gymnasium():
     agent = make_agent(2, 2, batch_size=3)
     found = agent.evaluate(agent.init(), Walk(), 7, greedy=False)

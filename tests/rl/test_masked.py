@@ -8,7 +8,7 @@ from test_environments import walk
 from tiers import fast
 
 from foretrace import rl
-from foretrace.rl._config import TASKS, RLConfig
+from foretrace.rl._config import RLConfig
 
 MAZE = rl.TMaze(2, limit=7)
 ACTIONS = [1, 3, 1, 1, 0, 1, 2, 1, 1, 0, 1, 1]
@@ -66,17 +66,3 @@ def test_what_does_not_fit_is_named():
     ):
         with pytest.raises(ValueError, match=message):
             rl.Masked(MAZE, hide)
-
-
-@pytest.mark.full
-def test_cartpole_of_gymnax_without_its_velocities():
-    pytest.importorskip("gymnax")
-    cart = rl.Gymnax("CartPole-v1")
-    key = jax.random.key(0)
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        state, whole = cart.reset(key)
-        _, seen = rl.Masked(cart, (1, 3)).reset(key)
-        np.testing.assert_array_equal(seen, whole[jnp.array([0, 2])])
-        _, step = rl.Masked(cart, (1, 3)).step(state, jnp.array(1), key)
-        assert step.observation.shape == (2,)
-    assert TASKS["gymnax"].hide == ()

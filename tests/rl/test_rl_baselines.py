@@ -74,28 +74,3 @@ def test_generalised_advantages_by_their_definition(benchmark):
                 )
                 weight *= goes_on * ppo.GAE
             np.testing.assert_allclose(found[t, stream], total)
-
-
-@pytest.mark.program
-def test_every_baseline_gives_a_record(benchmark):
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        found = benchmark("agents.ppo").learn(PPO)
-        assert len(found["each"]) == 1 and len(found["curves"][0]) == 50
-        own, costs = benchmark("agents.own"), benchmark("agents.costs")
-        place = {"environment": "trace", "length": 3, "steps": 500, "seeds": [0]}
-        for way, reach in (("feed-forward", 1), ("rolling", 2)):
-            assert len(own.learn({**place, "way": way, "reach": reach})["curves"][0]) == 50
-        chain = {
-            "environment": "chain",
-            "length": 3,
-            "way": "online",
-            "reach": None,
-            "steps": 200,
-            "rounds": 1,
-        }
-        assert costs.sizes(chain)["operations"] > 1e5
-        held = costs.memory(chain)
-        assert (
-            held["live_arrays"][0] == held["live_arrays"][1]
-            and held["live_bytes"][0] == held["live_bytes"][1]
-        )

@@ -15,7 +15,7 @@ from stop_after_three import StopAfterThree
 from tiers import fast
 
 import foretrace as ft
-from foretrace._runs.directory import Run, RunError, read_config_as
+from foretrace._runs.directory import Run, RunError
 from foretrace.cli import _main as cli
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
@@ -79,22 +79,6 @@ def test_a_finished_run_is_not_run_again_and_nothing_is_overwritten(finished):
         _run.train(dataclasses.replace(CONFIG, seed=1), finished.run.path, resume=True)
 
 
-@pytest.mark.full
-def test_sixty_steps_and_thirty_more_are_ninety(finished, tmp_path):
-    longer = dataclasses.replace(CONFIG, steps=90)
-    whole = _run.train(longer, tmp_path / "whole", show_progress=False)
-    run = shutil.copytree(finished.run.path, tmp_path / "run")
-    extended = _run.train(longer, run, resume=True, show_progress=False)
-    for name, value in arrays(whole.run).items():
-        np.testing.assert_array_equal(arrays(extended.run)[name], value, err_msg=name)
-    assert [line for line in lines(extended.run) if line["kind"] == "train"] == [
-        line for line in lines(whole.run) if line["kind"] == "train"
-    ]
-    assert extended.scores == whole.scores and read_config_as(run, RLConfig) == longer
-    with pytest.raises(RunError, match="steps=60, because 90 are recorded"):
-        _run.train(CONFIG, run, resume=True, show_progress=False)
-
-
 def test_the_record_counts_every_episode(finished):
     record = [line for line in lines(finished.run) if line["kind"] == "train"]
     assert sum(line["episodes"] for line in record) == 2 * 60 / 3
@@ -121,25 +105,6 @@ def test_the_report_counts_all_that_an_environment_carries(method, entropy):
         // config.environments
     )
     assert f"carries {count:,} numbers" in _report._cost(config)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["prediction", "q-learning", "sarsa"])
-def test_every_method_runs_on_the_command_line(method, tmp_path, capsys):
-    task = "trace-conditioning" if method == "prediction" else "t-maze"
-    options = [
-        *"--steps 40 --log-every 20 --checkpoint-every 20 --network.depth 1".split(),
-        *"--network.model-size 4".split(),
-    ]
-    options += ["--agent.method", method, "--run-dir", str(tmp_path / "run")]
-    assert (
-        cli.main(["rl", task, *options, "network.cell:lru", "--network.cell.state-size", "3"]) == 0
-    )
-    out = capsys.readouterr().out
-    assert ("share of variance" if method == "prediction" else "return of an episode") in out
-    assert cli.main(["check", str(tmp_path / "run")]) == 0
-    assert cli.main(["report", str(tmp_path / "run")]) == 0
-    assert "metrics.jsonl" in capsys.readouterr().out
 
 
 def test_settings_that_do_not_fit_are_refused():

@@ -1,14 +1,11 @@
 """A stream's recurrent layer by name: names, resumed runs, estimators, refusals."""
 
-import dataclasses
-
 import equinox as eqx
-import numpy as np
 import pytest
-from test_stream_run import TINY, files
+from test_stream_run import files
 
 from foretrace._experts.shape import Shape
-from foretrace._runs.directory import RunError, read_config_as
+from foretrace._runs.directory import read_config_as
 from foretrace.cli import _main as cli
 from foretrace.experiment._cells import BY_NAME
 from foretrace.stream import _river as stream
@@ -16,7 +13,6 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._model import _network
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
-from foretrace.stream._run import follow
 
 __all__ = ["files"]  # a fixture
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -62,6 +58,7 @@ def test_what_cannot_be_is_said():
     assert str(found) == "state_size, r_min have no effect: the cell rglru has no such option"
 
 
+@pytest.mark.full
 def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(
     files, tmp_path, capsys, monkeypatch
 ):
@@ -79,34 +76,3 @@ def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(
     assert len(list(predictions(run, source, rows=3)[1])) == 3
     code = cli.main([*arguments, "--resume", "--cell", "lru", "--rule", "hybrid"])
     assert code == 2 and "cell: min-gru, lru" in capsys.readouterr().err
-
-
-def test_checkpoints_from_before_there_was_a_choice_go_on_with_the_lru(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), target="z", **TINY)
-    follow(config, tmp_path / "run", rows=5, show_progress=False)
-    text = (tmp_path / "run" / "config.json").read_text()
-    assert text.count('"cell": null') == 1
-    lines = [line for line in text.splitlines(keepends=True) if '"cell": null' not in line]
-    (tmp_path / "run" / "config.json").write_text("".join(lines))
-    assert (
-        follow(config, tmp_path / "run", resume=True, rows=6, show_progress=False).position.row == 6
-    )
-    other = dataclasses.replace(config, model=dataclasses.replace(config.model, cell="ind-rnn"))
-    with pytest.raises(RunError, match="cell: None, ind-rnn"):
-        follow(other, tmp_path / "run", resume=True, show_progress=False)
-
-
-@pytest.mark.program
-@pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor, stream.Forecaster])
-def test_an_estimator_learns_with_it_and_is_cloned_with_it(kind):
-    model = kind(model=ModelConfig(size="tiny", cell="gru", rule="hybrid"), features=4).clone()
-    assert model.model.cell == "gru"
-    for i in range(5):
-        x, y = {"x": i % 2}, i % 2
-        model.learn_one(float(y), x) if kind is stream.Forecaster else model.learn_one(x, y)
-    state = model._intake.mixture.packing.unpack(model._state).network
-    assert type(state.learner.network.blocks.cell) is BY_NAME["gru"].cell
-    answer = (
-        model.forecast(1) if kind is stream.Forecaster else [float(model.predict_one({"x": 1}))]
-    )
-    assert np.isfinite(answer).all()

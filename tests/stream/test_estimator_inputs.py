@@ -255,6 +255,7 @@ def test_labels_are_classes_as_they_are(labels):
     assert set(model.predict_proba_one({"x": 1.0})) == {*labels, " ", "-", "?", "none", "NA"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", ["auto", "tiny"])
 def test_nothing_in_a_row_makes_an_answer_nan(size):
     model = stream.Regressor(size, features=48)

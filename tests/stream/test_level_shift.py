@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiers import fast
 
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
@@ -63,7 +64,7 @@ def rows(count, classes):
 
 # One compiled program predicts and another learns: they round differently, experts in float64, a
 # network in float32.
-@pytest.mark.parametrize(("config", "tolerance"), [(FEW, 1e-12), (ALONE, 1e-5)])
+@pytest.mark.parametrize(("config", "tolerance"), fast([(FEW, 1e-12), (ALONE, 1e-5)]))
 @pytest.mark.parametrize("options", [{}, {"delay": 3}])
 @pytest.mark.parametrize("classes", [False, True])
 def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance):

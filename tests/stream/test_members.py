@@ -243,31 +243,6 @@ def _put(tree, other, slot):
     return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new[slot]), tree, other)
 
 
-@pytest.mark.full
-def test_starting_anew_is_the_reset_of_the_engine():
-    model, batch, (xs, ys) = many(0.05, 3), learner(0.05, 3), map(jnp.asarray, data())
-    state, one, slots = model.init(), batch.init(), np.arange(3, dtype=np.int32)
-    for t in range(STEPS):
-        is_new = jnp.arange(3) == t % 4
-        state, step = model.step(state, slots, is_new, xs[t], ys[t], np.ones(3, bool))
-        one, info = batch.step(one, xs[t][:, None], ys[t][:, None], reset=is_new[:, None])
-        assert_close(info.outputs[:, 0], step.outputs)
-    assert_close(one.network, state.learner.network)
-    assert_close(
-        one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[:3], 0, 1), state.learner.carry)
-    )
-
-
-@pytest.mark.parametrize("delay", fast([2, 0]))
-def test_nothing_is_compiled_twice(delay):
-    model, (xs, ys) = Compiled(learner(0.05, 3), delay=delay), data()
-    state = model.init()
-    for group, is_new in (([0, 1], [0, 1]), ([2], [2]), ([2, 0, 1], [0]), ([1], ())):
-        state, _ = model.step(state, *padded(model, group, xs[0], ys[0], is_new=is_new))
-        model.predict(state, *padded(model, group, xs[0], ys[0], is_new=is_new)[:3])
-    assert (model._step._cache_size(), model._advance._cache_size()) == (1, 1)
-
-
 def test_what_missing_rows_hold_reaches_nothing():
     model, (xs, ys) = many(0.05, 3, 2), data()
     clean, other = model.init(), model.init()
@@ -292,19 +267,6 @@ def test_a_step_that_is_not_finite_is_refused_for_all_of_its_rows():
     assert_same(before.learner.network, state.learner.network)
     assert_same([place(before, slot) for slot in (0, 1)], [place(state, slot) for slot in (0, 1)])
     assert_same(place(model.init(), 2), place(state, 2))  # it was to start anew, and has
-
-
-def test_states_go_through_a_file(tmp_path):
-    model, (xs, ys) = many(0.05, 3, 2), data()
-    state = model.init()
-    for t in range(4):
-        state, _ = model.step(state, *padded(model, [t % 3, (t + 1) % 3], xs[t], ys[t], is_new=[0]))
-    ft.save(tmp_path / "a.safetensors", state)
-    other = copy_state(ft.load(tmp_path / "a.safetensors", model))
-    for t in range(4, STEPS):
-        state, one = model.step(state, *padded(model, [t % 3], xs[t], ys[t]))
-        other, two = model.step(other, *padded(model, [t % 3], xs[t], ys[t]))
-        assert_same((state, one), (other, two))
 
 
 def test_passing_moves_on_who_is_there_and_learns_nothing():
@@ -466,31 +428,3 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     assert reset.to_json() == other.to_json()
     looked = reset.encode("new", {"x": 1.0})
     assert looked.slot == (2, True) and "new" not in reset.table and not looked.inputs[2:].any()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("credit", fast([0, 2]))
-@pytest.mark.parametrize(("together", "delay"), fast([(1, 2), (1, 0), (3, 2)]))
-def test_what_a_step_needs_does_not_depend_on_the_number_of_members(together, delay, credit):
-    def temporary(members):
-        model, (xs, ys) = Compiled(alone, members, delay), data()
-        slots, is_new, *rows = padded(model, [0], xs[0], ys[0])
-        donating = jax.jit(model.network.step, donate_argnums=0)
-        lowered = donating.lower(jax.eval_shape(model.init), *rows, slots, is_new)
-        return lowered.compile().memory_analysis().temp_size_in_bytes
-
-    alone = learner(0.05, None if together == 1 else together, ft.ONLINE.with_depth(credit))
-    assert temporary(1000) < temporary(10) + 2**12  # the carries alone are 1000 times 4 KiB
-
-
-@pytest.mark.full
-def test_members_that_start_anew_sample_anew():
-    """Under a rule that samples, no start replays the signs of an earlier one."""
-    model = Compiled(learner(1e-2, rule=ft.UORO))
-    state, keys = model.init(), []
-    xs, ys = data()
-    for t in range(2):
-        arguments = padded(model, [0], xs[t][:1], ys[t][:1], is_new=[0])
-        keys.append(np.asarray(model.network._carries(state, *map(jnp.asarray, arguments[:2])).key))
-        state, _ = model.step(state, *arguments)
-    assert (keys[0] != keys[1]).any()

@@ -9,7 +9,6 @@ from test_stream_run import (
     COUNT,
     TINY,
     assert_same_run,
-    start,
     state,
     table,
 )
@@ -23,7 +22,6 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
-__all__ = ["start"]  # a fixture, which runs the command in the folder of `files`
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
@@ -127,6 +125,7 @@ def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
     assert list(predictions(tmp_path / "run", str(files / "a.csv"), rows=20)[1]) == found
 
 
+@pytest.mark.full
 def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["episodes"])
     follow(config, tmp_path / "run", rows=50, show_progress=False)
@@ -244,34 +243,3 @@ def test_rows_of_other_members_do_not_shift_a_forecast():
     after = pickle.loads(pickle.dumps(model))
     assert after.forecast(2, member="a") == before and after.forecast(2) == model.forecast(2)
     assert after.forecast_interval(2, member="a") == model.forecast_interval(2, member="a")
-
-
-@pytest.mark.full
-def test_a_forecaster_keeps_its_members_apart():
-    model = stream.Forecaster(2, "tiny", features=4, member="who", members=2)
-    assert model.forecast(2) == model.forecast(2, member="a") == [0.0, 0.0]
-    for i in range(60):
-        model.learn_one(float(i % 2), {"who": "a"})
-        model.learn_one(100.0 + i % 3, {"who": "b"})
-    a, b = (model.forecast(2, member=name) for name in "ab")
-    # Each goes on from its own last value.
-    assert max(a) < 30 < 70 < min(b) and model.forecast(2) == b
-    after = pickle.loads(pickle.dumps(model))
-    assert after.forecast(2, member="a") == a and after.forecast(2) == b
-    after.leave("b")
-    after.learn_one(1.0, {"who": "c"})
-    # Who leaves takes no room.
-    assert after.forecast(2, member="a") != [0.0, 0.0] == after.forecast(2, member="b")
-    model.leave("a")
-    model.reset("b")
-    assert model.forecast(2, member="a") == model.forecast(2, member="b") == [0.0, 0.0]
-    with pytest.raises(ValueError, match=r"forecast\(member='a'\): the model was made without"):
-        stream.Forecaster(2, "tiny").forecast(2, member="a")
-    for name in "cde":
-        model.learn_one(1.0, {"who": name})
-    assert len(model._newest) == 2 and model.forecast(2, member="b") == [
-        0.0,
-        0.0,
-    ] != model.forecast(2, member="e")
-    with pytest.raises(ValueError, match="the row has no 'who'"):
-        model.learn_one(1.0)

@@ -20,7 +20,7 @@ from foretrace._experts.shape import Shape
 from foretrace._learner import forgetting
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
-from foretrace.stream import _figure, _report
+from foretrace.stream import _report
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model import build_learner, resolve
@@ -88,32 +88,6 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
     assert "pasts.labels" in names  # arrays by their names, however few the program takes
     if "mae" in last:  # the scores of a baseline are computed twice: by the mixture, and beside it
         assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], abs=0.02)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "options",
-    fast(
-        [
-            {"delay": 3, "chunk": 4},
-            {"member": "who", "together": 2},
-            {},
-            {"delay": 2, "member": "who"},
-        ]
-    ),
-)
-def test_random_labels_stay_at_chance(tmp_path, options):
-    draw = np.random.default_rng(0)
-    rows = [
-        f"{draw.normal():.3f},{'ab'[i % 2]},{'up' if draw.random() < 0.5 else 'down'}"
-        for i in range(1500)
-    ]
-    (tmp_path / "random.csv").write_text("\n".join(["x,who,y", *rows]) + "\n")
-    config = StreamConfig(
-        str(tmp_path / "random.csv"), target="y", model=ModelConfig(experts=FEW), **options
-    )
-    scores = follow(config, tmp_path / "run", show_progress=False).scores
-    assert abs(scores["accuracy"] - 0.5) < 0.05 and scores["log_loss"] > 0.68
 
 
 @pytest.mark.parametrize("experts", fast([[FEW], [("network",)]]), ids=["mixture", "network"])
@@ -263,20 +237,6 @@ def test_the_fast_size_is_the_same_mixture_in_chunks():
 
 
 @pytest.mark.full
-def test_chunks_change_no_prediction_of_the_mixture(files, tmp_path):
-    found = []
-    for chunk in (1, 32):
-        config = StreamConfig(
-            str(files / "a.csv"), target="z", delay=3, chunk=chunk, model=ModelConfig(experts=FEW)
-        )
-        # The last chunk is short.
-        found.append(stream_package.run(config, tmp_path / str(chunk), rows=390))
-    assert found[0].rows == found[1].rows == 390
-    assert found[0].scores["mae"] == pytest.approx(found[1].scores["mae"], rel=1e-9)
-    assert found[0].experts == pytest.approx(found[1].experts, rel=1e-9)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(
     "options", [{"target": "z"}, {"target": "z", "horizon": 2}, {"target": "class"}]
 )
@@ -342,40 +302,6 @@ def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
     assert result.experts == last["experts"] and result.weights == last["weights"]
     assert result.scores["mae"] == last["mae"] and 0.7 < result.scores["coverage"] <= 1
     assert (tmp_path / "command" / "curves.png").stat().st_size > 10_000
-
-
-def test_the_figure_shows_weights_experts_and_baselines(files, tmp_path, monkeypatch):
-    pages = []
-    monkeypatch.setattr(_figure, "page_as_png", lambda page: pages.append(page) or b"")
-    config = StreamConfig(str(files / "a.csv"), target="z", model=ModelConfig(experts=FEW), **OFTEN)
-    result = stream_package.run(config, tmp_path / "run", rows=200)
-    _figure.figure(result.run_dir)
-    axes = {axes.get_title(): axes for axes in pages[0].axes}
-    names = [
-        label.get_text() for label in axes["mean absolute error over all rows"].get_yticklabels()
-    ]
-    assert set(names) == {
-        *result.experts,
-        "the mixture",
-        "predicting the last one known",
-        "the mean",
-    }
-    shown = [
-        text.get_text() for text in axes["weights: what the stream needed"].get_legend().get_texts()
-    ]
-    assert "all others" in shown and set(shown) <= {*result.weights, "all others"}
-    tops = [
-        area.get_paths()[0].vertices[:, 1].max()
-        for area in axes["weights: what the stream needed"].collections
-    ]
-    assert max(tops) == pytest.approx(1)
-    assert [line.get_label() for line in axes["in the interval"].lines] == [
-        "the mixture",
-        "the share asked for",
-    ]
-    assert any(
-        "encoding" in [label.get_text() for label in a.get_yticklabels()] for a in pages[0].axes
-    )
 
 
 @pytest.mark.full

@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import numpy_dtype_promotion
-from quick import FLAGS
 
 from foretrace._runs.appended import AppendedFile
 from foretrace._runs.directory import RunError
@@ -247,46 +245,6 @@ def test_predictions_of_more_rows_are_the_same_table(tmp_path, capsys):
     found = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
     assert [row["key"] for row in found] == ["k0", "k1", "k2"]
     assert {*found[0]["probabilities"]} == {*"uv"}
-
-
-@pytest.mark.slow
-@pytest.mark.program
-@pytest.mark.timeout(1800)
-def test_after_20_kills_at_random_moments_each_row_is_there_once(tmp_path):
-    """Kill -9 after a random number of further bytes, 20 times; then go on to the end."""
-    rows, kills, draw = 8000, 20, np.random.default_rng(0)
-    write_source(tmp_path / "a.csv", rows)
-    environment = os.environ | {"XLA_FLAGS": FLAGS}
-    words = "a.csv --target c --id key --experts baselines row --checkpoint-every 100 --predictions"
-
-    def start(*arguments):
-        command = [sys.executable, "-m", "foretrace", "stream", *arguments]
-        with open(tmp_path / "err", "w") as err:
-            pipes = {"stdout": subprocess.DEVNULL, "stderr": err}
-            return subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes)
-
-    def size():
-        return path.stat().st_size if path.exists() else 0
-
-    assert start(*words.split(), "whole.csv", "--run-dir", "whole").wait() == 0
-    path, whole, killed = tmp_path / "p.csv", (tmp_path / "whole.csv").read_bytes(), 0
-    while killed < kills:
-        begun = (tmp_path / "run" / "config.json").exists()
-        process = start(
-            *(["--resume", "run"] if begun else [*words.split(), "p.csv", "--run-dir", "run"])
-        )
-        first, more = None, draw.integers(1, len(whole) // (2 * kills))
-        while process.poll() is None and (first is None or size() < first + more):
-            time.sleep(0.002)
-            first = size() if first is None and size() else first
-        assert process.poll() is None, (tmp_path / "err").read_text()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        killed += 1
-    assert start("--resume", "run").wait() == 0
-    assert path.read_bytes() == whole
-    numbers = [int(line.split(b",")[0]) for line in whole.splitlines()[1:]]
-    assert numbers == list(range(1, rows + 1))
 
 
 def test_one_process_answers_a_row_at_once_and_learns_those_with_labels(tmp_path, monkeypatch):

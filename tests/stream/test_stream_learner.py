@@ -17,7 +17,7 @@ from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
 from foretrace._rows.scores import Scores, score_class, score_numbers
 from foretrace._rows.target import ClassContext, ClassTarget
-from foretrace.stream._model import build_learner, build_mixture, resolve
+from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -126,31 +126,6 @@ def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     assert waits == {0: 0, 1: 1, 3: 3 if chunk == 1 else 1, 6: 2}[delay]
     assert_equal((state.learner.network, state.learner.carry), (reference.network, reference.carry))
     assert_equal(np.stack([step.outputs for step in found]), predicted)
-
-
-@pytest.mark.full
-def test_nothing_is_compiled_twice():
-    model = make_model(3, 4, classes=True, delay=2, **TINY)
-    assert build_mixture(*model) is build_mixture(*make_model(3, 4, classes=True, delay=2, **TINY))
-    learner = Alone(model)
-    run(model, *rows(12), learner=learner)
-    run(model, *rows(12, seed=1), learner=learner)
-    assert learner._step._cache_size() == 1
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("delay", fast([2, 0]))
-def test_without_labels_nothing_is_learned_but_the_state_goes_on(delay):
-    model = make_model(3, 4, classes=True, delay=delay, **TINY)
-    xs, ys = rows(20)
-    mask = np.arange(20) < 10
-    first, _ = run(model, xs[: 10 + delay], ys, mask)
-    last, _ = run(model, xs, ys, mask)
-    assert_equal(
-        (first.learner.network, first.learner.opt_state),
-        (last.learner.network, last.learner.opt_state),
-    )
-    assert not np.allclose(first.learner.carry.h, last.learner.carry.h)
 
 
 def test_an_answer_moves_the_memory_on_and_learns_nothing():

@@ -1,7 +1,6 @@
 """The river estimators: river's own checks, pickling, evaluation, arrays."""
 
 import contextlib
-import copy
 import importlib.util
 import os
 import pickle
@@ -11,7 +10,6 @@ import sys
 import threading
 import warnings
 
-import jax
 import numpy as np
 import pytest
 from river import checks, evaluate, metrics, preprocessing
@@ -56,39 +54,6 @@ def rows(count=150):
     rng = np.random.default_rng(0)
     xs = [{"x": float(x), "c": "ab"[i % 2]} for i, x in enumerate(rng.normal(size=count))]
     return xs, [i > 1 and xs[i - 2]["x"] > 0 for i in range(count)]
-
-
-@pytest.mark.program
-@pytest.mark.parametrize("wide", [True, False], ids=["float64", "float32"])
-def test_what_is_pickled_goes_on_exactly(wide):
-    with jax.enable_x64(wide):
-        for model, target in ((stream.Classifier("tiny"), bool), (stream.Regressor("tiny"), float)):
-            xs, ys = rows(40)
-            for x, y in zip(xs[:20], ys, strict=False):
-                model.learn_one(x, target(y))
-            others = [
-                pickle.loads(pickle.dumps(model)),
-                copy.deepcopy(model),
-                model.clone(include_attributes=True),
-            ]
-            for x, y in zip(xs[20:], ys[20:], strict=True):
-                answer = model.predict_one(x)
-                for other in (model, *others):
-                    assert other.predict_one(x) == answer
-                    other.learn_one(x, target(y))
-            assert model.clone().predict_one(xs[0]) in (None, 0.0)
-
-
-@pytest.mark.program
-def test_it_remembers_what_memoryless_models_cannot():
-    xs, _ = rows(1500)
-    model = stream.Classifier("tiny", features=4)
-    right = []
-    for now, before in zip(xs[1:], xs, strict=False):
-        x, y = {"x": now["x"]}, before["x"] > 0
-        right.append(model.predict_one(x) == y)
-        model.learn_one(x, y)
-    assert np.mean(right[-300:]) > 0.85
 
 
 @pytest.mark.program
@@ -200,20 +165,3 @@ def test_importing_the_package_does_not_import_river():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'foretrace[river]'" in done.stdout
     assert ft.stream.Classifier is stream.Classifier
-
-
-@pytest.mark.program
-@pytest.mark.parametrize("size", ["tiny", "auto"])
-def test_intervals_of_estimators_hold_their_share(size):
-    draw, model = np.random.default_rng(0), stream.Regressor(size, features=4)
-    assert model.predict_interval_one({"x": 1.0}) == (-np.inf, np.inf)
-    inside = []
-    for _ in range(600):
-        x = float(draw.normal())
-        low, high = model.predict_interval_one({"x": x}, 0.8)
-        y = x + float(draw.exponential())
-        inside.append(low <= y <= high)
-        before = model.predict_interval_one({"x": x}, 0.95)
-        assert before[0] <= low <= high <= before[1]
-        model.learn_one({"x": x}, y)
-    assert 0.75 < np.mean(inside[50:]) < 0.85

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -19,7 +18,6 @@ from tiers import fast
 import foretrace as ft
 from foretrace._rows.lines import ReplacedError, SourceError
 from foretrace._runs.directory import RunError
-from foretrace._runs.escape import for_terminal
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
@@ -161,18 +159,6 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
         assert last["accuracy"] > last["majority_accuracy"]
 
 
-@pytest.mark.full
-def test_a_grown_file_goes_on_as_if_its_end_had_never_been_there(files, tmp_path):
-    lines = (files / "a.csv").read_text().splitlines(keepends=True)
-    config = StreamConfig(str(tmp_path / "b.csv"), target="class", chunk=8, delay=3, **TINY)
-    (tmp_path / "b.csv").write_text("".join(lines[:203]))
-    follow(config, tmp_path / "cut", show_progress=False)
-    (tmp_path / "b.csv").write_text("".join(lines))
-    follow(config, tmp_path / "cut", resume=True, show_progress=False)
-    follow(config, tmp_path / "whole", show_progress=False)
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
-
-
 @pytest.mark.parametrize("cut", fast([-4, -1]), ids=["torn", "no line break"])
 def test_a_torn_last_line_stays_behind_the_checkpoint(files, tmp_path, cut):
     lines = (files / "a.csv").read_text().splitlines(keepends=True)
@@ -185,20 +171,6 @@ def test_a_torn_last_line_stays_behind_the_checkpoint(files, tmp_path, cut):
     follow(config, tmp_path / "cut", resume=True, show_progress=False)
     follow(config, tmp_path / "whole", show_progress=False)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
-
-
-HOSTILE = ["price [/kWh]", "speed [m/s]", "cost $_$ x", "a\x1b[2Jb", "[bold]", "\\"]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_of_columns_are_shown_as_they_are(tmp_path, capsys, name):
-    (tmp_path / "a.csv").write_text(f"x,{name}\n" + "1,2\n2,1\n" * 3)
-    arguments = ["stream", str(tmp_path / "a.csv"), "--target", name, "--size=tiny", "--rows=0"]
-    assert cli.main([*arguments, f"--run-dir={tmp_path / 'run'}"]) == 0
-    out, _ = capsys.readouterr()
-    assert for_terminal(name) in " ".join(out.split()) and "\x1b[2J" not in out
-    assert (tmp_path / "run" / "curves.png").stat().st_size > 0
 
 
 @pytest.mark.full
@@ -472,47 +444,6 @@ def test_kill_9_of_a_pipe_loses_no_row_that_came_a_while_ago(start, files):
         np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
-@pytest.mark.slow
-@pytest.mark.program
-@pytest.mark.timeout(5 * PATIENCE)
-def test_one_pipe_read_by_stopped_processes_is_learned_like_a_file(start, files):
-    lines = (files / "a.csv").read_text().splitlines(keepends=True)
-    data = "".join(lines[:1] + lines[1:] * 10).encode()
-    (files / "longer.csv").write_bytes(data)
-    options = [*OPTIONS, "--look-ahead=20", "--chunk=3"]
-    assert finish(start("stream", "longer.csv", "--run-dir=as-file", *options))[0] == 0
-    into, out = os.pipe()
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    stopped = threading.Semaphore(0)
-
-    def feed():
-        # A share comes after each stop, so that a fast process is not done before a slow test has
-        # stopped it.
-        share = len(data) // (len(numbers) + 1)
-        with os.fdopen(out, "wb", buffering=0) as pipe:
-            for at in range(0, len(data), 999):  # rows are torn everywhere
-                if at // share > (at - 999) // share and 0 < at // share <= len(numbers):
-                    stopped.acquire()
-                pipe.write(data[at : at + 999])
-                time.sleep(0.02)
-
-    threading.Thread(target=feed, daemon=True).start()
-    process = start("stream", "-", "--format=csv", "--run-dir=as-pipe", *options, stdin=into)
-    for number in numbers:
-        wait_for_checkpoint(files / "as-pipe", process)
-        process.send_signal(number)
-        code, _, err = finish(process)
-        assert code == 130, err
-        stopped.release()
-        process = start("stream", "-", "--format=csv", "--run-dir=as-pipe", "--resume", stdin=into)
-    code, _, err = finish(process)
-    assert code == 0 and "lost" not in err and "dropped" not in err, err
-    os.close(into)
-    one, two = state(files / "as-file"), state(files / "as-pipe")
-    for name in one:
-        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -598,26 +529,3 @@ def test_tensorboard_gets_the_numbers(files, tmp_path):
     follow(config, tmp_path / "run", rows=60, tensorboard=True, show_progress=False)
     (events,) = (tmp_path / "run" / "tensorboard").iterdir()
     assert b"total/log_loss" in events.read_bytes() and b"largest_modulus" in events.read_bytes()
-
-
-@pytest.mark.full
-def test_outlier_targets_follow_the_policy_of_the_run(tmp_path):
-    rows = [f"{i % 7},{'1e9' if i in (100, 150) else (i * 5) % 11}" for i in range(200)]
-    (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
-    found = {}
-    for policy in ("clip", "mask"):
-        config = StreamConfig(
-            str(tmp_path / "a.csv"), target="y", task="regression", outliers=policy, **TINY
-        )
-        follow(config, tmp_path / policy, show_progress=False)
-        found[policy] = read_metrics(tmp_path / policy / "metrics.jsonl")[-1]
-        assert found[policy]["counts"] == {"outlier targets": 2}
-    assert found["clip"]["scored"] == 200 and found["mask"]["scored"] == 198
-    assert found["mask"]["mae"] < 20 < 1e6 < found["clip"]["mae"]
-    with pytest.raises(ValueError, match="the target is '1e9'.*--outliers clip or mask"):
-        follow(
-            StreamConfig(
-                str(tmp_path / "a.csv"), target="y", task="regression", outliers="stop", **TINY
-            ),
-            tmp_path / "s",
-        )
