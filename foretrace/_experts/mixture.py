@@ -140,9 +140,10 @@ class Mixture:
         if self.further.names:
             self.mixture = guarded(self.mixture, len(self.names) - count)
         self.ring = Ring(shape.delay)
+        self._init = jax.jit(self._traced_init)
         self._check_memory()
         with jax.enable_x64(True):
-            self._maps = jax.tree.map(jnp.asarray, maps(shape))
+            self._maps = jax.device_put(maps(shape))
         self.packing = Packing(jax.eval_shape(self.init))
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
         self._step = jax.jit(keeping(self._traced_step), donate_argnums=0)
@@ -165,6 +166,10 @@ class Mixture:
     def init(self) -> MixtureState:
         """Return the state before the first row."""
         with jax.enable_x64(True):
+            return self._init(None if self.network is None else self.network.init())
+
+    def _traced_init(self, network: Any) -> MixtureState:
+        with jax.enable_x64(True):
             count, weights = self.shape.slots + 1, self.mixture.init()
             waiting = Waiting(
                 new_seen(self.shape),
@@ -174,7 +179,7 @@ class Mixture:
                 jnp.zeros(self.shape.outputs),
             )
             carries = self.further.init_carries()
-            state = MixtureState(
+            return MixtureState(
                 jax.tree.map(
                     lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)
                 ),
@@ -187,9 +192,8 @@ class Mixture:
                 weights,
                 jnp.zeros((), jnp.int32),
                 jnp.zeros(()) if self.shape.slots > 1 else None,
-                None if self.network is None else self.network.init(),
+                jax.tree.map(jnp.copy, network),  # the state is donated, the network's own is not
             )
-            return jax.tree.map(jnp.copy, state)
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
         """Predict each row, and learn the row whose label came with it; `state` is donated.

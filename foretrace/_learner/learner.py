@@ -190,7 +190,7 @@ class Learner:
             head=head,
             errors=errors,
         )
-        return jax.tree.map(jnp.copy, state)
+        return jax.device_put(state, may_alias=False)  # it may be donated
 
     def step(
         self,

@@ -137,4 +137,6 @@ def _copied(array: np.ndarray) -> Array:
     # A program may be given the memory of either side, so they share none; float64 stays float64 in
     # any mode.
     with jax.enable_x64(True):
-        return jnp.array(array)
+        # `jnp.array` would compile a program for each shape. The first array may be a view of
+        # NumPy's memory.
+        return jax.device_put(jax.device_put(np.array(array)), may_alias=False)
