@@ -134,7 +134,7 @@ def command(cell):
 
 def parts(cell):
     """Return the parts of a row in microseconds of CPU time; run it with XLA on one thread."""
-    import foretrace.stream._parts as timed
+    import foretrace.stream._intake as timed
     from benchmarks.streams.followed import follow
 
     timed.time = SimpleNamespace(perf_counter=time.process_time)

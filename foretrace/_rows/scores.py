@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,44 @@ _MIN_PROBABILITY = 1e-15
 _BINS = 10
 """Number of bins of the predicted class's probability, for comparison with its accuracy."""
 
+
+class Score(NamedTuple):
+    """How a score is shown and compared.
+
+    Args:
+        title: title in tables and figures.
+        sign: 1 where a smaller score is better, -1 where a larger one is, 0 where neither is.
+        share: whether it is shown as a percentage.
+        curve: whether its course over the rows is drawn.
+    """
+
+    title: str
+    sign: int
+    share: bool = False
+    curve: bool = True
+
+    def text(self, value: float) -> str:
+        """Return a value as it is shown."""
+        return f"{value:.2%}" if self.share else f"{value:.4g}"
+
+
+SCORES = {
+    "accuracy": Score("accuracy", -1, share=True),
+    "log_loss": Score("log loss", 1),
+    "calibration_error": Score("calibration error", 1, share=True),
+    "mae": Score("mean absolute error", 1),
+    "rmse": Score("root mean square", 1),
+    "coverage": Score("in the interval", 0, share=True),
+    "width": Score("its width", 0, curve=False),
+}
+"""The scores of a stream by the names under which `Scores` reports them."""
+
+BASELINES = {
+    "no_change_": "predicting the last one known",
+    "majority_": "the most frequent class",
+    "mean_": "the mean",
+}
+"""Title of each baseline, by the beginning of the names of its scores."""
 
 COMPARED = ("no_change_", "majority_")
 """Beginnings of the names of the scores of baselines that predictions are to be better than."""

@@ -4,22 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from foretrace._rows.scores import BASELINES, SCORES
 from foretrace._runs.directory import Run
 from foretrace._runs.escape import for_plot
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._report import (
-    BASELINES,
-    OWN_NAME,
-    SCORES,
-    main_score,
-    read,
-    title,
-    typical_parts,
-)
+from foretrace.stream._report import OWN_NAME, main_score, read, title, typical_parts
 
-_CURVES = ("accuracy", "log_loss", "calibration_error", "mae", "rmse", "coverage")
 _OWN, _BASELINE, _EXPERT, _REST = "tab:blue", "tab:orange", "0.65", "0.85"
 _SHOWN = 7
 """Number of experts with a colour of their own; the others are one area."""
@@ -41,7 +33,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     # curves.
     lines = [record for record in records if record["kind"] == "stream"] or records[-1:]
     total = records[-1].get("total", records[-1])
-    names = [name for name in _CURVES if name in total]
+    names = [name for name, score in SCORES.items() if score.curve and name in total]
     experts = bool(records[-1].get("experts"))
     columns = max(len(names), 3)
     page = new_page(4.4 * columns, 7.4)
@@ -75,7 +67,7 @@ def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: Strea
         axes.set_ylim(min(0.5, *axes.get_ylim()), 1)
     if axes.lines:
         axes.legend(fontsize=8, loc="upper right")
-    axes.set(title=SCORES[name], xlabel=f"row; a point is {config.log_every} rows")
+    axes.set(title=SCORES[name].title, xlabel=f"row; a point is {config.log_every} rows")
     axes.grid(alpha=0.3)
 
 
@@ -126,7 +118,7 @@ def _draw_ranking(
     axes.set_yticks(places, names, fontsize=7)
     if score == "mae":  # one expert that is far off would hide the others
         axes.set_xlim(0, 3 * min(values) if max(values) > 3 * min(values) > 0 else None)
-    axes.set(title=f"{SCORES[score]} over all rows")
+    axes.set(title=f"{SCORES[score].title} over all rows")
     axes.grid(alpha=0.3, axis="x")
 
 

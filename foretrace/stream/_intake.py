@@ -1,5 +1,6 @@
 """From rows to learning steps of C rows of K members; a stream is one member."""
 
+import time
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -20,7 +21,6 @@ from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
 from foretrace._runs.config_json import from_json
 from foretrace.stream._model import build_mixture
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._parts import Parts
 
 Row = Mapping[Any, Any]
 State = MixtureState | Packed
@@ -58,6 +58,34 @@ class SavedIntake(NamedTuple):
     newest_slot: int
     num_steps: int
     for_network: list[SavedRow]
+
+
+class Parts:
+    """Where the time of a row goes: seconds in each part since the last report.
+
+    >>> parts = Parts()
+    >>> parts.end("reading")
+    >>> list(parts.microseconds(rows=1)), parts.microseconds(rows=1)
+    (['reading'], {})
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end(self, part: str) -> None:
+        """Count the time since the last part ended for this one."""
+        now = time.perf_counter()
+        self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
+        self._last = now
+
+    def microseconds(self, rows: int) -> dict[str, float]:
+        """Return the microseconds a row of each part since the last call, and begin again."""
+        found = {
+            part: round(1e6 * value / max(rows, 1), 1) for part, value in self._seconds.items()
+        }
+        self._seconds = {}
+        return found
 
 
 class Intake:

@@ -15,7 +15,7 @@ from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.scores import ArrayScores, Gains, Scores, score_class, score_numbers
 from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._rows.target import Context
-from foretrace._runs.config_json import to_json
+from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import Run
 from foretrace._runs.loop import Clock, DivergenceError, Pending, Refusals
 from foretrace._runs.machine import resident_mib
@@ -369,6 +369,17 @@ class StreamLoop:
         """Return the scores of the experts over all rows, and their present weights."""
         return {"experts": self.experts.total(), "weights": self.mixture.weights(self.state)}
 
+    def _kept(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the loop, by the name in the checkpoint."""
+        return {
+            "intake": self.intake,
+            "scores": self.scores,
+            "gains": self.gains,
+            "steps": self.steps,
+            "experts": self.experts,
+            "monitors": self.monitors,
+        }
+
     def _save(self, *, end: bool = False) -> None:
         self.log.sync()
         predictions = self.outlet.mark()
@@ -377,12 +388,7 @@ class StreamLoop:
             "plan": self.plan.to_json(),
             "position": list(self.position),
             "pipe": None if self.pipe is None else self.pipe.to_json(self.position.offset, end=end),
-            "intake": self.intake.to_json(),
-            "scores": self.scores.to_json(),
-            "gains": self.gains.to_json(),
-            "steps": self.steps.to_json(),
-            "experts": self.experts.to_json(),
-            "monitors": self.monitors.to_json(),
+            **{name: part.to_json() for name, part in self._kept().items()},
             "record": list(self.log.mark()),
             "predictions": None if predictions is None else list(predictions),
             "refused": [self.refused, self.refusals.in_a_row],
@@ -411,12 +417,8 @@ class StreamLoop:
         self.position = Position(*saved["position"])
         if self.pipe is not None:
             self.position = self.position._replace(offset=0)  # every process counts its own bytes
-        self.intake.restore(saved["intake"])
-        self.scores.restore(saved["scores"])
-        self.gains.restore(saved["gains"])
-        self.steps.restore(saved["steps"])
-        self.experts.restore(saved["experts"])
-        self.monitors.restore(saved["monitors"])
-        self.refused, self.refusals.in_a_row = saved["refused"]
-        self.clock = Clock(saved["seconds"])
+        for name, part in self._kept().items():
+            part.restore(saved[name])
+        self.refused, self.refusals.in_a_row = from_json(tuple[int, int], saved["refused"])
+        self.clock = Clock(from_json(float, saved["seconds"]))
         return load_state(self.run.checkpoint, self.mixture)

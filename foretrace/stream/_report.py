@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from foretrace._rows.scores import BASELINES, SCORES
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.escape import for_rich
 from foretrace._runs.metrics import read_metrics
@@ -13,27 +14,6 @@ from foretrace.stream._monitors import LABELS
 
 OWN_NAME = "the mixture"
 """Title of what a run predicts."""
-
-BASELINES = {
-    "no_change_": "predicting the last one known",
-    "majority_": "the most frequent class",
-    "mean_": "the mean",
-}
-"""Title of each baseline, by the beginning of the names of its scores."""
-
-SCORES = {
-    "accuracy": "accuracy",
-    "log_loss": "log loss",
-    "calibration_error": "calibration error",
-    "mae": "mean absolute error",
-    "rmse": "root mean square",
-    "coverage": "in the interval",
-    "width": "its width",
-}
-"""Title of each score."""
-
-SHARES = ("accuracy", "calibration_error", "coverage")
-"""Scores that are shares."""
 
 
 def table(run_dir: str | os.PathLike[str]) -> Any:
@@ -50,13 +30,15 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     names = [name for name in SCORES if name in total]
     # Words of the titles one below the other leave room for the names of experts.
     narrow = len(names) > 3
-    columns = (SCORES[name].replace(" ", "\n") if narrow else SCORES[name] for name in names)
+    columns = (
+        SCORES[name].title.replace(" ", "\n") if narrow else SCORES[name].title for name in names
+    )
     grid = Table("", *columns, title=for_rich(title(config)))
-    grid.add_row(f"this run, {OWN_NAME}", *(_shown(name, total[name]) for name in names))
+    grid.add_row(f"this run, {OWN_NAME}", *(SCORES[name].text(total[name]) for name in names))
     for prefix, what in BASELINES.items():
         if any(prefix + name in total for name in names):
             cells = [
-                _shown(name, total[prefix + name]) if prefix + name in total else ""
+                SCORES[name].text(total[prefix + name]) if prefix + name in total else ""
                 for name in names
             ]
             grid.add_row(what, *cells)
@@ -65,7 +47,8 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     for name in sorted(experts, key=lambda name: experts[name], reverse=score == "accuracy"):
         weight = f"expert {name}, weight {last['weights'][name]:.2f}"
         grid.add_row(
-            weight, *(_shown(score, experts[name]) if other == score else "" for other in names)
+            weight,
+            *(SCORES[score].text(experts[name]) if other == score else "" for other in names),
         )
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     intervals = _intervals(config, last) if "coverage" in total else ""
@@ -132,12 +115,12 @@ def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
         return ""
     score = main_score(total)
     others = " and ".join(
-        f"{BASELINES[name]} ({_shown(score, total[name + score])})" for name in names
+        f"{BASELINES[name]} ({SCORES[score].text(total[name + score])})" for name in names
     )
+    own = f"The {SCORES[score].title}, {SCORES[score].text(total[score])},"
     return (
-        f"The {SCORES[score]}, {_shown(score, total[score])}, is not better than {others} by two "
-        "standard errors: the inputs may not tell the target; try more rows, other inputs, or "
-        "--size small for rows further back. "
+        f"{own} is not better than {others} by two standard errors: the inputs may not tell the "
+        "target; try more rows, other inputs, or --size small for rows further back. "
     )
 
 
@@ -159,7 +142,3 @@ def _members(record: dict[str, Any]) -> str:
         + ", ".join(f"{count} {what}" for what, count in record["members"].items())
         + ". "
     )
-
-
-def _shown(name: str, value: float) -> str:
-    return f"{value:.2%}" if name in SHARES else f"{value:.4g}"

@@ -16,7 +16,7 @@ from foretrace._runs.session import RunKind, Saved, session
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._first_look import describe, reach
+from foretrace.stream._first_look import describe, first_rows, reach
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._in_c import NativeMixture
 from foretrace.stream._intake import Intake
@@ -25,7 +25,6 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
 from foretrace.stream._predictions import OnPrediction, Outlet
 from foretrace.stream._saved import MAY_CHANGE, read_saved
-from foretrace.stream._waiting import first_rows
 
 KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
 

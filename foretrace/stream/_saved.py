@@ -4,7 +4,6 @@ import os
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 
 from foretrace._experts.mixture import Mixture
 from foretrace._rows.source import Position
@@ -32,10 +31,8 @@ BESIDE: dict[str, Any] = {
     "intake": dict[str, Any],
     "record": FileMark,
     "predictions": FileMark | None,
-    "refused": tuple[int, int],
-    "seconds": float,
 }
-"""Types of a checkpoint's values beside the state; an intake's parts check theirs."""
+"""Types of the values beside the state that are read before the loop is; its own it checks."""
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -104,4 +101,4 @@ def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
 def copy_state(state: S) -> S:
     """Return a copy that may be donated to a step."""
     with jax.enable_x64(True):  # parts of a state are in float64 in any mode
-        return jax.tree.map(jnp.copy, state)
+        return jax.device_put(state, may_alias=False)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from foretrace import experiment, rl
+from foretrace._rows.scores import SCORES
 from foretrace._runs.directory import Run
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment._build import build
@@ -116,7 +117,7 @@ RL = Swept(
 STREAM = Swept(
     name="stream",
     config=StreamConfig,
-    scores={"accuracy": -1, "log_loss": 1, "calibration_error": 1, "mae": 1, "rmse": 1},
+    scores={name: score.sign for name, score in SCORES.items() if score.sign},
     default=_of_target,
     check=_check_stream,
     run=_follow,

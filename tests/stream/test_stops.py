@@ -21,7 +21,7 @@ from foretrace._rows.lines import SourceError
 from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
-from foretrace.stream import _loop, _waiting
+from foretrace.stream import _first_look, _loop
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
@@ -269,11 +269,11 @@ def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe
 def test_a_slow_pipe_is_told_what_the_run_waits_for(
     whole, tmp_path, pipe, monkeypatch, capsys, is_slow
 ):
-    monkeypatch.setattr(_waiting, "PATIENCE", 0.1 if is_slow else 60.0)
+    monkeypatch.setattr(_first_look, "PATIENCE", 0.1 if is_slow else 60.0)
     said = threading.Event()
-    say = _waiting.ProgressBar.say
+    say = _first_look.ProgressBar.say
     monkeypatch.setattr(
-        _waiting.ProgressBar, "say", lambda self, text: (say(self, text), said.set())
+        _first_look.ProgressBar, "say", lambda self, text: (say(self, text), said.set())
     )
     pipe.write(b"x,y\n" + b"1,0\n2,1\n" * 6)
 
