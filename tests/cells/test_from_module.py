@@ -95,28 +95,6 @@ def test_the_value_is_the_modules_own():
     np.testing.assert_allclose(cell.step(cell.coefficients(), h, h, x), module(x, h), atol=1e-14)
 
 
-def make_gru(input_size, *, key):
-    return eqx.nn.GRUCell(input_size, 4, key=key)
-
-
-@pytest.mark.full
-def test_a_network_of_modules_learns(standard_promotion):
-    make = ft.FromModule.factory(
-        module=make_gru, call=call, state_size=4, feedforward=("weight_ih", "bias")
-    )
-    network = ft.Network(2, 2, model_size=4, depth=2, cell=make, key=KEY)
-    assert network.block(0).cell.coefficients().feedforward.keys() == {"weight_ih", "bias"}
-    learner = ft.Learner(
-        network, rule=ft.SNAP1, optimizer=ft.adamw(1e-2), loss=ft.losses.squared_error
-    )
-    state, xs = learner.init(), jax.random.normal(KEY, (8, 2))
-    first = None
-    for _ in range(5):
-        state, info = learner.step(state, xs, xs)
-        first = info.loss if first is None else first
-    assert info.loss < first
-
-
 @pytest.mark.full
 def test_flax_linen():
     linen = pytest.importorskip("flax.linen", reason="needs flax: pip install flax")

@@ -191,20 +191,6 @@ def norm_of(jacobian, m, i):
 
 
 @pytest.mark.full
-def test_depth_is_what_hybrid_misses_between_chunks():
-    """HYBRID goes through all layers within a chunk; across chunks, as deep as its depth says."""
-    network, hybrid = make_network(), ft.HYBRID.with_depth(1)
-    assert_equal(run_in_chunks(network, hybrid, (1,) * T)[:2], run(network, DEEP)[:2])
-    assert_equal(run(network, hybrid)[:2], run(network, ft.BPTT)[:2])
-    exact = run(network, ft.BPTT)[1]
-    assert_equal(run_in_chunks(network, ft.HYBRID.with_depth(D), (3, 3))[1], exact)
-    found = [run_in_chunks(network, rule, (3, 3))[1] for rule in (hybrid, DEEP, ft.HYBRID)]
-    assert all(apart(grads, exact) > 1e-6 for grads in found)
-    assert apart(found[0], found[1]) > 1e-6
-    assert apart(found[0], found[2]) > 1e-6
-
-
-@pytest.mark.full
 def test_dropout_masks_are_those_of_the_other_rules():
     network, key = make_network(dropout=0.5), jax.random.key(3)
     assert_equal(

@@ -79,18 +79,3 @@ def test_prediction_moves_the_sensitivities_on():
     _, state = learner.predict(learner.init(), XS, sensitivity=False)
     assert_equal(state.carry.h, carry.h)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(state.carry.e))
-
-
-@pytest.mark.full
-def test_more_depth_is_closer_to_backpropagation_through_time():
-    cell = ft.LRU.factory(state_size=8, r_min=0.9)
-    network = ft.Network(2, 3, model_size=8, depth=D, cell=cell, key=jax.random.key(1))
-    random = np.random.default_rng(1)
-    xs, ys = (
-        jnp.asarray(random.normal(size=(4, 30, 2))),
-        jnp.asarray(random.integers(0, 3, size=(4, 30))),
-    )
-    rules = [ft.ONLINE.with_depth(d) for d in range(D + 1)]
-    cosines = [ft.alignment(network, xs, ys, rule=rule, loss=LOSS).total for rule in rules]
-    assert np.all(np.diff(cosines) > 0), cosines
-    assert cosines[-1] > 1 - 1e-12

@@ -206,21 +206,6 @@ def test_each_sequence_and_each_stream_draws_its_own(rule):
 
 
 @pytest.mark.full
-def test_it_is_closer_to_backpropagation_than_without_depth():
-    network = make_network()
-    want = run(network, ft.BPTT, reset=NEVER)[1]
-
-    def error(rule):
-        got = run_in_chunks(network, rule, (2, 2, 2), reset=NEVER)[1]
-        return sum(
-            float(((a - b) ** 2).sum())
-            for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True)
-        )
-
-    assert error(ALL) < error(TWO) < error(ft.ONLINE)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("rule", fast([ONE, TWO_BY_MEMORY]))
 def test_a_learner_decays_rounds_watches_and_goes_on(tmp_path, standard_promotion, rule):
     network = jax.tree.map(lambda leaf: leaf.astype("float32"), make_network())

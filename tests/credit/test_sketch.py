@@ -167,20 +167,6 @@ def test_a_batch_is_the_mean_of_its_streams(network):
 
 
 @pytest.mark.full
-def test_it_learns_and_what_it_carries_is_one_network(network):
-    sizes = jax.eval_shape(lambda: ft.init_carry(network, ft.rule("uoro(sketches=3)")).e)
-    below = sum(leaf.size for leaf in jax.tree.leaves((network.encoder, network.blocks)))
-    assert sizes.parameters.shape == (3, below)
-    with jax.numpy_dtype_promotion("standard"):
-        learner = ft.Learner(network, rule="uoro", optimizer=ft.adamw(1e-2), loss=LOSS)
-        state, losses = learner.init(), []
-        for _ in range(150):
-            state, info = learner.step(state, jnp.asarray(XS[:1]), jnp.asarray(YS[:1]))
-            losses.append(float(info.loss))
-    assert losses[-1] < losses[0] / 2 and int(state.skipped) == 0
-
-
-@pytest.mark.full
 def test_states_that_stand_still_do_not_repeat_their_signs():
     """A stream of zeros: with signs from the states alone, all steps would share one draw."""
     network = ft.Network(2, 3, model_size=3, depth=2, cell=CELLS["tanh"], key=jax.random.key(0))

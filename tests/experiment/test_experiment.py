@@ -297,20 +297,6 @@ def test_resuming_a_finished_run_changes_nothing(finished):
 
 
 @pytest.mark.full
-def test_chunks_give_the_same_training(tmp_path, finished):
-    """Dropout too: the chunks of a sequence share their masks."""
-    config = dataclasses.replace(CONFIG, chunk=3, align_every=None)
-    chunked = experiment.train(config, tmp_path / "run", show_progress=False)
-    a, b = (
-        [r for r in read_metrics(x.run.metrics) if r["kind"] != "alignment"]
-        for x in (chunked, finished)
-    )
-    for x, y in zip(a, b, strict=True):
-        for name in ("loss", "accuracy"):
-            np.testing.assert_allclose(x[name], y[name], rtol=1e-8)
-
-
-@pytest.mark.full
 def test_divergence_names_the_step_and_the_way_out(tmp_path):
     optimizer = experiment.OptimizerConfig(learning_rate=1e300, clip=None)
     config = dataclasses.replace(CONFIG, optimizer=optimizer, align_every=None)

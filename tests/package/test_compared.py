@@ -1,12 +1,6 @@
 """Scripts and records that pages name, other libraries beside us, and the rolling window."""
 
-import importlib
-import importlib.machinery
-import importlib.metadata
 import re
-import sys
-import time
-import types
 from pathlib import Path
 
 import jax
@@ -18,33 +12,6 @@ import pytest
 import foretrace as ft
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.program
-def test_a_window_of_the_whole_sequence_is_backpropagation_and_one_chunk_is_truncated(benchmark):
-    training = benchmark("credit.training")
-    cell, task = ft.LRU.factory(state_size=3), training.TASK
-    network = ft.Network(
-        task.input_size, 16, model_size=3, depth=2, cell=cell, key=jax.random.key(0)
-    )
-    batch = task.batch(0, 0, 2)
-    length, chunk = batch.xs.shape[1], training.CHUNK
-
-    def window(reach):
-        return training.windows(network, batch, training.Method(ft.BPTT, chunk, reach))
-
-    options = {"rule": ft.BPTT, "loss": task.loss}
-    whole = ft.gradient(network, None, batch.xs, batch.ys, mask=batch.mask, **options)[:2]
-    found = window(chunk * -(-length // chunk))
-    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), found, whole)
-    assert max(jax.tree.leaves(apart)) < 1e-10
-    carry, total = ft.init_carry(network, ft.BPTT, 2), None
-    for at in range(0, length, chunk):
-        xs, ys, mask = (leaf[:, at : at + chunk] for leaf in (batch.xs, batch.ys, batch.mask))
-        _, part, carry = ft.gradient(network, carry, xs, ys, mask=mask, **options)
-        total = part if total is None else jax.tree.map(jnp.add, total, part)
-    apart = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), window(chunk)[1], total)
-    assert max(jax.tree.leaves(apart)) < 1e-10
 
 
 def test_every_script_that_a_page_or_a_record_names_is_there():
@@ -157,39 +124,6 @@ def test_a_scaled_peer_gets_indicators_as_they_are(benchmark):
         model.learn_one({"n": value, "last is a": 1.0}, 0)
     model.predict_one({"n": 3.0, "last is a": 1.0})
     assert seen[-1] == {"n": 1.0, "last is a": 1.0}
-
-
-@pytest.mark.program
-@pytest.mark.usefixtures("default_promotion")
-def test_a_peer_that_is_installed_is_timed(benchmark, monkeypatch):
-    class LSTMClassifier:
-        def __init__(self, **options):
-            assert options["n_features"] == 8
-
-        def predict_one(self, x):
-            time.sleep(0.02)
-
-        def learn_one(self, x, y):
-            assert len(x) == 8
-
-    package, module = types.ModuleType("deep_river"), types.ModuleType("deep_river.classification")
-    package.__spec__ = importlib.machinery.ModuleSpec("deep_river", None)
-    module.LSTMClassifier = LSTMClassifier
-    monkeypatch.setitem(sys.modules, "deep_river", package)
-    monkeypatch.setitem(sys.modules, "deep_river.classification", module)
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9")
-    peer_times = benchmark("engine.peer_times")
-    monkeypatch.setattr(peer_times, "ROWS", 3)
-    found = list(peer_times.beside_deep_river(2))
-    assert [row["foretrace"] for row in found] == [
-        "predict_one, learn_one",
-        "predict_one, learn_one, the paper's rule",
-        "predict_one",
-        "predict_one, the paper's rule",
-    ]
-    for row in found:
-        assert row["peer"] == "deep-river 9" and row["peer_us"] > 20_000
-        assert row["foretrace_us"] > 0 and row["times_faster"] > 0
 
 
 @pytest.mark.program

@@ -17,7 +17,6 @@ import foretrace.stream as stream_package
 from foretrace._experts.mixture import Mixture
 from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
-from foretrace._learner import forgetting
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _report
@@ -200,28 +199,6 @@ def test_a_short_last_chunk_scores_what_was_predicted(files, tmp_path):
     follow(config, tmp_path / "run", rows=101, show_progress=False)
     last = read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]
     assert last["experts"]["last"] == pytest.approx(last["no_change_mae"], rel=0.005)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("changes", [True, False])
-def test_a_stream_that_becomes_harder_is_told_once(tmp_path, monkeypatch, changes):
-    monkeypatch.setattr(forgetting, "BLOCK", 20)
-    draw = np.random.default_rng(0)
-    labels = ["a"] * 300 + (draw.choice(["a", "b"], 300).tolist() if changes else ["a"] * 300)
-    (tmp_path / "rows.csv").write_text(
-        "x,y\n" + "".join(f"{draw.normal():.3f},{y}\n" for y in labels)
-    )
-    model = ModelConfig(experts=("baselines",))
-    config = StreamConfig(
-        str(tmp_path / "rows.csv"), target="y", **OFTEN, task="classification", model=model
-    )
-    follow(config, tmp_path / "run", show_progress=False)
-    told = [
-        line
-        for record in read_metrics(tmp_path / "run" / "metrics.jsonl")
-        for line in record.get("warnings", [])
-    ]
-    assert len(told) == changes and all("what was learned is lost" in line for line in told)
 
 
 def test_the_fast_size_is_the_same_mixture_in_chunks():

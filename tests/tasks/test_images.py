@@ -5,11 +5,9 @@ import io
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from stored import real_data, write_idx, write_parquet
 
-import foretrace as ft
 from foretrace.tasks import _files
 from foretrace.tasks._files import DataError
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
@@ -273,26 +271,6 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(mnist, tmp_path
 
 
 @pytest.mark.full
-def test_a_learner_trains_on_traced_batches(mnist):
-    network = ft.Network(
-        1, 10, model_size=4, depth=1, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
-    )
-    task = SequentialMNIST(data_dir=mnist.data_dir, verify=False, pool=7)
-    learner = ft.Learner(
-        network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=task.loss, batch_size=3
-    )
-
-    def one(state, step):
-        batch = task.batch(0, step, 3)
-        xs, mask = (leaf.astype(jnp.float64) for leaf in (batch.xs, batch.mask))
-        state, info = learner.step(state, xs, batch.ys, mask=mask)
-        return state, info.loss
-
-    _, losses = jax.jit(lambda state: jax.lax.scan(one, state, jnp.arange(6)))(learner.init())
-    assert np.isfinite(losses).all()
-
-
-@pytest.mark.full
 def test_real_mnist():
     task = SequentialMNIST(data_dir=real_data("mnist"))
     assert task.sizes == {"training": 54_000, "validation": 6_000, "test": 10_000}
@@ -302,17 +280,6 @@ def test_real_mnist():
         task.split("training").labels[:10], [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     )
     assert abs(task.batch(0, 7, 50).xs.mean()) < 0.1
-
-
-@pytest.mark.full
-def test_real_cifar_test_images():
-    pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
-    task = SequentialCIFAR10(data_dir=real_data("cifar10"))
-    split = task.split("test")
-    assert split.symbols.shape == (10_000, 32, 32, 3)
-    np.testing.assert_array_equal(np.bincount(split.labels), [1000] * 10)
-    np.testing.assert_array_equal(split.labels[:10], [3, 8, 8, 0, 6, 6, 1, 6, 3, 1])
-    assert abs(task.evaluation("test", 0, 0, 50).xs.mean()) < 0.2
 
 
 @pytest.mark.full

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored import real_data, write_parquet
 
-import foretrace as ft
 from foretrace.experiment._scores import _tally
 from foretrace.tasks import Batch
 from foretrace.tasks._files import DataError
@@ -75,24 +74,6 @@ def test_traced_and_on_the_host_are_one(data_dir):
         task.batch(3, 2, 4), jax.jit(lambda step: task.batch(3, step, 4))(2), strict=True
     ):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.full
-def test_padding_changes_neither_loss_nor_gradient(data_dir):
-    network = ft.Network(
-        256, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
-    )
-    found = []
-    for length in (len(TEXTS[5].encode()), 25):
-        task = IMDB(max_length=length, data_dir=data_dir, verify=False)
-        row = task.split("test").members.tolist().index(5)
-        xs, ys, mask = (leaf[row] for leaf in task.evaluation("test", 0, 0, 20))
-        xs, mask = xs.astype(jnp.float64), mask.astype(jnp.float64)
-        found.append(
-            ft.gradient(network, None, xs, ys, rule=ft.ONLINE, loss=task.loss, mask=mask)[:2]
-        )
-    for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(found[1]), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def tally(outputs, ys, mask):
