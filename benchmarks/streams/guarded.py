@@ -28,12 +28,11 @@ from benchmarks.streams import rows as real
 from benchmarks.streams.followed import follow
 from benchmarks.streams.held import EACH as HELD_EACH
 from benchmarks.streams.held import HELD
-from benchmarks.streams.made import EACH, MORE, STREAMS
+from benchmarks.streams.made import EACH, MADE
 from foretrace._experts.mixture import Mixture
 from foretrace.stream._model_config import AUTO
 
 FILE = ledger.RECORDS / "guarded.jsonl"
-MADE = STREAMS | MORE
 REAL = [
     name
     for name in (*real.STREAMS, *real.PACKAGED, *real.UNSEEN, "heart", "narma")
@@ -164,7 +163,7 @@ def written(folder, columns, ys, each):
 
 if __name__ == "__main__":
     parser = ledger.parser(__doc__)
-    parser.add_argument("--made", action="store_true", help="the sixteen made streams")
+    parser.add_argument("--made", action="store_true", help="all made streams")
     parser.add_argument("--real", action="store_true", help="real streams, their first rows")
     parser.add_argument("--streams", nargs="+", default=[], choices=[*MADE, *HELD, *REAL])
     parser.add_argument(
@@ -190,5 +189,5 @@ if __name__ == "__main__":
     cells += [{"stream": name, "rows": asked.rows or 5_000} for name in names if name in REAL]
     with jax.enable_x64(False):
         ledger.each(FILE, cells, measure)
-    for streams in (pages.STREAMS, pages.HELD, pages.REAL):
+    for streams in (pages.STREAMS, pages.ONCE, pages.HELD, pages.REAL):
         print(pages.mixture(streams))

@@ -142,8 +142,60 @@ def _far(reach):
     return far
 
 
+def lock(random, rows):
+    """A lock: a > 1 makes it ready, then b > 1 opens it; c > 1.2 shuts it. Three classes."""
+    a, b, c, _ = x = random.normal(size=(4, rows))
+    now, found = 0, []
+    for ready, opens, shuts in np.stack([a > 1, b > 1, c > 1.2], axis=1):
+        now = 0 if shuts else 1 if now == 0 and ready else 2 if now == 1 and opens else now
+        found.append(now)
+    return x.T, np.array(found), 3
+
+
+def slots(random, rows):
+    """A number a is stored in one slot where b > 1.5, in another where b < -1.5; d says which."""
+    a, b, _, d = x = random.normal(size=(4, rows))
+    first, second = latched(b > 1.5, a, 0.0), latched(b < -1.5, a, 0.0)
+    return x.T, noisy(random, np.where(d > 0, first, second)), 0
+
+
+def timer(random, rows):
+    """A light, on for 30 rows from the last row where a > 1 and b > 1."""
+    x = random.normal(size=(rows, 4))
+    last = latched((x[:, 0] > 1) & (x[:, 1] > 1), np.arange(rows), -30)
+    return x, (np.arange(rows) - last < 30).astype(int), 2
+
+
+def peak(random, rows):
+    """The largest a since c > 1.2 and d > 0.5, which begins anew with the a of its row."""
+    a, _, c, d = x = random.normal(size=(4, rows))
+    now, found = 0.0, []
+    for value, anew in zip(a, (c > 1.2) & (d > 0.5), strict=True):
+        now = value if anew else max(now, value)
+        found.append(now)
+    return x.T, noisy(random, np.array(found)), 0
+
+
+def smooth(random, rows):
+    """Nothing is held: the mean of a over some 50 rows less that of b over 10, in like units."""
+    x, slow, fast, found = random.normal(size=(rows, 3)), 0.0, 0.0, []
+    for a, b, _ in x:
+        slow, fast = slow + (a - slow) / 50, fast + (b - fast) / 10
+        found.append(5 * slow - 2 * fast)
+    return x, noisy(random, np.array(found)), 0
+
+
+def drift(random, rows):
+    """Nothing is held: weights of the present row, which turn once in 8,000 rows."""
+    x, angle = random.normal(size=(rows, 3)), 2 * np.pi * np.arange(rows) / 8000
+    return x, noisy(random, np.cos(angle) * x[:, 0] + np.sin(angle) * x[:, 1]), 0
+
+
 STREAMS = {
     made.__name__: made for made in (flipflop, toggle, hold, switch, session, tank, counter, ema)
 }
 MORE = {made.__name__: made for made in (alarm, gear, heater, keyed, delayed)}
 MORE |= {f"far {reach}": _far(reach) for reach in (20, 100, 500)}
+ONCE = {made.__name__: made for made in (lock, slots, timer, peak, smooth, drift)}
+"""Written when all settings were fixed, and run once; of the last two no gain was expected."""
+MADE = STREAMS | MORE | ONCE

@@ -35,9 +35,8 @@ import foretrace as ft
 from benchmarks import ledger
 from benchmarks.pages import memory as page
 from benchmarks.streams import held, made, peers
-from benchmarks.streams.made import MORE, STREAMS
+from benchmarks.streams.made import MADE
 
-MADE = STREAMS | MORE
 EACH = {name: held.EACH if name in held.HELD else made.EACH for name in (*MADE, *held.HELD)}
 """Rows from label to label of each stream."""
 CHUNK = 20
