@@ -33,10 +33,10 @@ def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "
     # Directions below the rounding of the largest entry count as that large: the root always
     # exists, and no step is larger than C allows.
     floor = 4 * size * jnp.finfo(C.dtype).eps * jnp.diagonal(C).max()
-    root = jnp.linalg.cholesky(C + floor * jnp.eye(size, dtype=C.dtype))
-    rows = jnp.reshape(V, (-1, size))
-    found = jax.scipy.linalg.solve_triangular(root, rows.T, lower=True)
-    return found.T.reshape(V.shape)
+    unit = jnp.eye(size, dtype=C.dtype)
+    root = jnp.linalg.cholesky(C + floor * unit)
+    # V has many rows: for a solution with all of them the library would start its threads.
+    return V @ jax.scipy.linalg.solve_triangular(root, unit, lower=True).T
 
 
 def resolved(
