@@ -52,6 +52,7 @@ def test_the_class_of_a_row_long_ago_is_found(reach):
     assert (step.newest.argmax(1) == np.roll(digits, reach))[-1000:].mean() > 0.95
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reach", fast([8, 300]))
 def test_a_category_of_a_row_long_ago_is_found(reach):
     shape = Shape(6, (), 4, classes=True, previous=False, categories=((0, 6),))
@@ -105,6 +106,7 @@ def test_a_chunk_is_its_rows_one_by_one_and_rows_without_labels_move_carries_alo
     assert any((a != b).any() for a, b in zip(leaves(state.carries), carries, strict=True))
 
 
+@pytest.mark.full
 def test_each_stream_has_carries_of_its_own():
     shape = dataclasses.replace(LONG, members=2)
     draw = np.random.default_rng(0)
@@ -117,7 +119,7 @@ def test_each_stream_has_carries_of_its_own():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("bad", [np.nan, 1e300])
+@pytest.mark.parametrize("bad", fast([np.nan, 1e300]))
 def test_no_value_poisons_a_memory(bad):
     xs, labels = stored(np.random.default_rng(0), 200)
     xs[10] = xs[25, 0] = bad

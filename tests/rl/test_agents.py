@@ -449,7 +449,7 @@ def frozen(method, **options):
     return rl.Agent(make_network(outputs), method, **(defaults | options))
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("compiled", fast([False, True]))
 def test_a_refused_observation_joins_no_two_steps(compiled):
     """Within an episode, steps around it are learned as if the stream had a gap there."""
     agent = frozen(rl.ValuePrediction())
@@ -486,6 +486,7 @@ def test_the_end_of_one_stream_survives_a_refused_step_of_a_batch():
     assert errors[1] == 0
 
 
+@pytest.mark.full
 def test_sarsa_bootstraps_a_cut_episode_by_the_action_that_its_policy_would_choose():
     """With an epsilon of 1 it is random, so the mean over draws is the mean over actions."""
     found = {}

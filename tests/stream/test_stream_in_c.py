@@ -96,8 +96,8 @@ def number(text):
     "options",
     fast(
         [
-            {"model": NETWORK, "delay": 2},
             {},
+            {"model": NETWORK, "delay": 2},
             {"target": "kind"},
             {"horizon": 3, "outliers": "mask"},
             {"target": "kind", "delay": 3, "model": {"experts": ("contexts", "lags", "gradient")}},
@@ -168,13 +168,16 @@ def test_traced_moments_are_those_of_the_host():
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        ({"ignore": ()}, "column 'kind' holds texts"),
-        ({"reset": "flag"}, "--reset"),
-        ({"outliers": "stop"}, "--outliers stop"),
-        ({"model": NETWORK, "chunk": 4}, "--chunk 1"),
-        ({"model": NETWORK | {"rule": "uoro"}}, "random numbers"),
-    ],
+    fast(
+        [
+            ({"ignore": ()}, "column 'kind' holds texts"),
+            ({"reset": "flag"}, "--reset"),
+            ({"outliers": "stop"}, "--outliers stop"),
+            ({"model": NETWORK, "chunk": 4}, "--chunk 1"),
+            ({"model": NETWORK | {"rule": "uoro"}}, "random numbers"),
+        ],
+        number=3,
+    ),
 )
 def test_what_c_cannot_take_along_is_named(options, named, rows, tmp_path):
     if "reset" in options:
@@ -203,12 +206,11 @@ def test_the_command_writes_a_run_of_a_stream(rows, tmp_path, capsys):
     "options",
     fast(
         [
-            {"member": "kind", "members": 2, "ignore": (), "model": NETWORK},
             {"horizon": 2, "delay": 1},
+            {"member": "kind", "members": 2, "ignore": (), "model": NETWORK},
             {"target": "kind", "chunk": 4, "model": {"experts": ("contexts", "row")}},
             pytest.param({"model": {}}, marks=pytest.mark.program),
-        ],
-        number=2,
+        ]
     ),
 )
 def test_the_backend_native_has_the_results_of_jax_and_resumes(

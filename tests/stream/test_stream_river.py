@@ -95,6 +95,7 @@ def test_forecasts_are_bounded_by_what_is_learned():
     assert after.forecast(3) == model.forecast(3)
 
 
+@pytest.mark.full
 def test_bad_values_do_not_poison():
     model = stream.Regressor("tiny")
     for i in range(60):
