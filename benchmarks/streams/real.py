@@ -20,7 +20,7 @@ from foretrace.stream._model_config import AUTO
 
 FILE, LONG_FILE = ledger.RECORDS / "streams.jsonl", ledger.RECORDS / "long_streams.jsonl"
 EXPERTS = tuple(name for name in AUTO if name not in ("events", "memory", "distant"))
-LEAST_SQUARES = ("row", "short", "lags", "wide", "waves")
+LEAST_SQUARES = ("row", "short", "lags", "wide", "waves", "steps")
 MIXTURES = {
     "mixture of experts (default)": {"size": "auto"},
     "mixture of experts and network": {"size": "auto", "experts": (*AUTO, "network")},

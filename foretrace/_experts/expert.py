@@ -28,6 +28,7 @@ class Features(NamedTuple):
         lags: inputs of the row, many rows before it and their labels.
         wide: random tanh features of the lags.
         waves: random Fourier features of the row.
+        steps: inputs of the row, and soft steps of its numbers at a few thresholds.
         events: inputs of the row and of the last unusual rows, and how long ago these were.
         wide_events: random tanh features of `events`.
         network_features: inputs of the row and the features in front of the network's decoder;
@@ -46,6 +47,7 @@ class Features(NamedTuple):
     lags: Float[Array, "L"]
     wide: Float[Array, "F"]
     waves: Float[Array, "F"]
+    steps: Float[Array, "T"]
     events: Float[Array, "V"]
     wide_events: Float[Array, "F"]
     network_features: Float[Array, "N"]

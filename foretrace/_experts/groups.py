@@ -13,7 +13,7 @@ from foretrace._experts.network import ClassNetwork, NumberNetwork
 from foretrace._experts.reservoir import reservoir
 from foretrace._experts.shape import LABELS, WIDE, Shape
 
-SETS = ("row", "short", "lags", "wide", "waves")
+SETS = ("row", "short", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
 
 MAX_COEFFICIENTS = 2**14
@@ -34,6 +34,7 @@ def experts_of(
         "row": shape.size(0) + shape.code_size,
         "short": shape.size(shape.short_depth),
         "lags": shape.size(shape.depth),
+        "steps": shape.steps_size,
         "events": shape.events_size,
         "network": shape.size(0) + shape.code_size + shape.network_features,
     }
@@ -44,6 +45,8 @@ def experts_of(
     groups: dict[str, tuple[AbstractExpert, ...]] = {
         name: (squares(name, sizes.get(name, WIDE), outputs),) for name in SETS
     }
+    if not shape.has_steps:
+        del groups["steps"]
     of_events = squares("events", sizes["events"], outputs), squares("wide_events", WIDE, outputs)
     groups["events"] = (OfEvents(of_events),)
     groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)

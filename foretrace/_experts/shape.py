@@ -19,6 +19,9 @@ EVENTS = 112
 MAX_EVENTS = 3
 """Number of unusual rows that are remembered at most."""
 
+STEPS = 5
+"""Number of thresholds of a number of the row, each with a soft step among the features."""
+
 LABELS = 400
 """Number of labels that are remembered."""
 
@@ -168,6 +171,17 @@ class Shape:
     def events_size(self) -> int:
         """Number of features of the row and the unusual rows before it."""
         return self.size(0) + self.num_events * (self.row_size + 1)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether a row has numbers as they are, and their steps have room."""
+        there = max(self.lagged, default=self.row_size) < self.row_size
+        return there and self.steps_size <= WIDE
+
+    @property
+    def steps_size(self) -> int:
+        """Number of features of the row and of the thresholds of its numbers."""
+        return self.size(0) + self.code_size + len(self.lagged) * STEPS
 
     def size(self, depth: int) -> int:
         """Return the number of features: the row, `depth` earlier rows and labels, a constant."""

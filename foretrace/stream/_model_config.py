@@ -76,11 +76,11 @@ class ModelConfig:
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of labels that followed the last ones (contexts, classes
             alone). Least squares: on the row, on few or many earlier rows and labels (row, short,
-            lags), on random features (wide, waves), and on the last unusual rows (events). Others:
-            nearest neighbours, gradient descent (gradient), trained modules (memory), untrained
-            ones (reservoir), single values of up to 1,000 rows ago (distant), the recurrent network
-            (network). Default: all but reservoir and network for auto, the ones before events for
-            fast, the network for other sizes.
+            lags), on random features (wide, waves), on soft steps of the row's numbers (steps), and
+            on the last unusual rows (events). Others: nearest neighbours, gradient descent
+            (gradient), trained modules (memory), untrained ones (reservoir), single values of up to
+            1,000 rows ago (distant), the recurrent network (network). Default: all but reservoir
+            and network for auto, the ones before events for fast, the network for other sizes.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time. Default: lru.
