@@ -61,10 +61,13 @@ METHODS = {
     "adam": "Adam",
     "rmsprop": "RMSprop",
     "GRU 32": "GRU",
+    "rolling 16": "rolling",
+    "deep-river LSTM": "deep-river LSTM",
+    "deep-river GRU": "deep-river GRU",
     "river linear": "river linear",
     "river ARF": "river ARF",
 }
-RATED = ("adam", "rmsprop", "GRU 32")
+RATED = ("adam", "rmsprop", "GRU 32", "rolling 16")
 
 
 def text():

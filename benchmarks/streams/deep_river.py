@@ -3,6 +3,7 @@
     # another river and torch: an environment of its own
     python3.11 -m venv deep && deep/bin/pip install deep-river pytest
     FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river [--rows 20000] [--reach]
+    FORETRACE_DATA=... deep/bin/python -m benchmarks.streams.deep_river --memory flipflop hold
 
 It goes through a window of the last rows from a zero state at each step. The window is 10 rows, its
 default; on the cues of `reach.py` a row without a label enters the window, too.
@@ -14,12 +15,13 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import ledger
-from benchmarks.streams import cues, peers, rows
+from benchmarks.streams import cues, held, peers, rows
 
 STREAMS, REACH = (
     ledger.RECORDS / "streams_deep_river.jsonl",
     ledger.RECORDS / "reach_deep_river.jsonl",
 )
+MEMORY = ledger.RECORDS / "memory.jsonl"
 HIDDEN, RATE, WINDOW = 32, 1e-3, 10
 KINDS = ("LSTM", "RNN")
 
@@ -34,10 +36,21 @@ def main():
     )
     parser.add_argument("--reach", action="store_true", help="the cues of reach.py instead")
     parser.add_argument(
+        "--memory", nargs="+", choices=list(held.SPACING), help="streams of memory.py instead"
+    )
+    parser.add_argument(
         "--delays", type=int, nargs="+", default=[1000, 100, 20], help="of reach.py"
     )
     asked = parser.parse_args()
     kinds = [{"way": f"deep-river {kind}", "limit": asked.limit} for kind in KINDS]
+    if asked.memory:
+        cells = [
+            {"stream": name, "method": kind["way"], "rows": asked.rows, "seed": 0, "stream_seed": 0}
+            for name in asked.memory
+            for kind in (*kinds, {"way": "deep-river GRU"})
+            if "RNN" not in kind["way"]
+        ]
+        return ledger.each(MEMORY, cells, remember)
     if asked.reach:
         cells = [
             {"task": task, "delay": delay, "labels": labels, "seed": 0, **kind}
@@ -67,17 +80,21 @@ class Filled:
         self.names, self.classes = names, classes
         self.scaler = preprocessing.StandardScaler() if scale else None
         kind = way.removeprefix("deep-river ")
+        options = {"lr": RATE, "optimizer_fn": "adam", "window_size": WINDOW}
+        options["gradient_clip_value"] = 1.0
+        if kind == "GRU":
+            # The library has a window for any module, but no GRU of its own.
+            options["module"] = gru(len(names), 2 if classes else 1)
+            loss = {"loss_fn": "cross_entropy", "is_class_incremental": True}
+            options |= loss if classes else {"loss_fn": "mse"}
+            kind = "Rolling"
+        else:
+            options |= {"n_features": len(names), "hidden_size": HIDDEN}
         make = getattr(
             classification if classes else regression,
             kind + ("Classifier" if classes else "Regressor"),
         )
-        options = {
-            "n_features": len(names),
-            "hidden_size": HIDDEN,
-            "lr": RATE,
-            "optimizer_fn": "adam",
-        }
-        self.model = make(**options, window_size=WINDOW, gradient_clip_value=1.0)
+        self.model = make(**options)
         self.target = preprocessing.StandardScaler()
 
     def predict_one(self, x):
@@ -110,6 +127,22 @@ class Filled:
         if learn:
             self.scaler.learn_one(x)
         return self.scaler.transform_one(x)
+
+
+def gru(features, outputs):
+    """Return a GRU whose last state is read, as the library's own LSTM is."""
+    import torch
+
+    class Last(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru = torch.nn.GRU(features, HIDDEN)
+            self.head = torch.nn.Linear(HIDDEN, outputs)
+
+        def forward(self, x, **_):
+            return self.head(self.gru(x)[1][-1])
+
+    return Last()
 
 
 def size(filled):
@@ -149,6 +182,25 @@ def reach(cell):
     model = Filled(cell["way"], [f"x{j}" for j in range(stream[0].shape[1])], True, scale=False)
     kind = {"count": len(stream[0]), "classes": True, "lags": 0, "previous": False}
     return peers.progressive(model, cues.as_rows(*stream), **kind, limit=cell["limit"], size=size)
+
+
+def remember(cell):
+    """Return the scores on a stream of memory.py, of the whole and of the last 30 %."""
+    xs, ys, classes = held.rows_of(cell["stream"], cell["stream_seed"], cell["rows"])
+    each = held.SPACING[cell["stream"]]
+    names = [f"x{k}" for k in range(xs.shape[1])]
+    labels = [y if i % each == each - 1 else None for i, y in enumerate(ys.tolist())]
+    found = zip((dict(zip(names, x, strict=True)) for x in xs.tolist()), labels, strict=True)
+    model = Filled(cell["method"], names, classes)
+    kind = {"count": len(xs), "classes": bool(classes), "lags": 0, "previous": False}
+    scored = peers.progressive(model, found, **kind, size=size)
+    unit = 100.0 if classes else 1.0
+    return {
+        "score": "accuracy" if classes else "error",
+        "whole": round(unit * scored["accuracy" if classes else "mae"], 4),
+        "last 30 %": round(unit * sum(scored["parts"][7:]) / 3, 4),
+        "us a row": round(scored["cpu_us_per_row"], 1),
+    }
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.streams import sources
+from benchmarks.streams import made, sources
+from benchmarks.streams.made import MADE
 
 EACH = 10
 """Rows from label to label."""
@@ -92,6 +93,8 @@ def wind(random, count):
 
 
 HELD = {stream.__name__: stream for stream in (dialogue, code, wind)}
+SPACING = dict.fromkeys(MADE, made.EACH) | dict.fromkeys(HELD, EACH)
+"""Rows from label to label of each stream with a memory."""
 
 
 def encoded(columns):
@@ -103,3 +106,13 @@ def encoded(columns):
         else:
             found += [values == name for name in np.unique(values)]
     return np.stack(found, axis=1).astype(np.float32)
+
+
+def rows_of(stream, seed, count):
+    """Return inputs (T, I), labels (T,), and the number of classes of a stream, 0 for numbers."""
+    random = np.random.default_rng(seed)
+    if stream in HELD:
+        columns, ys, classes = HELD[stream](random, count)
+        return encoded(columns), ys, classes
+    xs, ys, classes = MADE[stream](random, count)
+    return np.asarray(xs, np.float32), ys, classes

@@ -16,7 +16,9 @@ most of these streams, is no way around the memory. Methods:
     no correction     ft.kalman without the correction of the states
     adam, rmsprop     ONLINE and an optimiser of optax, at three rates
     GRU 32            one GRU layer, BPTT in chunks of 20 rows, Adam at three rates
+    rolling 16        a GRU of 16 units, BPTT over the last 20 rows of each label, Adam likewise
     river ...         with the features of the ten rows before, at river's documented defaults
+    deep-river ...    by `python -m benchmarks.streams.deep_river --memory`
 
 The table, printed at the end, takes the best rate of each stream. Scores are accuracy in per cent
 for classes and mean absolute error for numbers, of the whole stream and of its last 30 %. Times are
@@ -25,6 +27,7 @@ only.
 """
 
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -34,11 +37,10 @@ import optax
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.pages import memory as page
-from benchmarks.streams import held, made, peers
+from benchmarks.streams import peers
+from benchmarks.streams.held import SPACING, rows_of
 from benchmarks.streams.made import MADE
 
-EACH = {name: held.EACH if name in held.HELD else made.EACH for name in (*MADE, *held.HELD)}
-"""Rows from label to label of each stream."""
 CHUNK = 20
 """Rows that backpropagation through time goes back at most."""
 LAGS = 10
@@ -66,9 +68,10 @@ MODULES = {
 }
 MODULES |= {f"adam {rate:g}": (modules(8), ft.ONLINE, optax.adam(rate)) for rate in RATES}
 MODULES |= {f"rmsprop {rate:g}": (modules(8), ft.ONLINE, optax.rmsprop(rate)) for rate in RATES}
-LAYERS = {f"GRU 32 {rate:g}": rate for rate in RATES}
+LAYERS = {f"GRU 32 {rate:g}": (32, rate) for rate in RATES}
+ROLLING = {f"rolling 16 {rate:g}": (16, rate) for rate in RATES}
 RIVER = ("river ARF", "river linear")
-METHODS = (*MODULES, *LAYERS, *RIVER)
+METHODS = (*MODULES, *LAYERS, *ROLLING, *RIVER)
 
 
 def measure(cell):
@@ -85,19 +88,9 @@ def measure(cell):
     }
 
 
-def rows_of(stream, seed, count):
-    """Return inputs (T, I), labels (T,), and the number of classes of a stream, 0 for numbers."""
-    random = np.random.default_rng(seed)
-    if stream in held.HELD:
-        columns, ys, classes = held.HELD[stream](random, count)
-        return held.encoded(columns), ys, classes
-    xs, ys, classes = MADE[stream](random, count)
-    return np.asarray(xs, np.float32), ys, classes
-
-
 def labelled(cell):
     """Return which rows of a cell's stream have a label (T,)."""
-    each = EACH[cell["stream"]]
+    each = SPACING[cell["stream"]]
     return np.arange(cell["rows"]) % each == each - 1
 
 
@@ -108,31 +101,59 @@ def scores(outputs, ys, classes):
 
 def network(cell, xs, ys, classes):
     """Follow a stream with a network; return the scores of the rows with a label, and seconds."""
-    mask = labelled(cell)
+    mask, method, each = labelled(cell), cell["method"], SPACING[cell["stream"]]
     targets = ys if classes else np.asarray(ys, np.float32)[:, None]
-    method = cell["method"]
-    make, steps = (make_modules, 1) if method in MODULES else (make_layer, len(xs) // CHUNK)
+    make = make_modules if method in MODULES else make_layer
     learner = make(xs.shape[1], classes, method, cell["seed"])
-
-    def step(state, row):
-        x, y, mask = row
-        state, info = learner.step(state, x, y, mask=mask)
-        return state, (info.outputs, info.accepted)
-
-    def whole(state, rows):
-        if steps == 1:
-            return step(state, rows)[1]
-        cut = jax.tree.map(lambda leaf: leaf.reshape(steps, -1, *leaf.shape[1:]), rows)
-        outputs, accepted = jax.lax.scan(step, state, cut)[1]
-        return outputs.reshape(len(xs), -1), accepted.all()
-
+    way = by_row if method in MODULES else by_label if method in ROLLING else by_chunk
     arguments = learner.init(), jax.tree.map(jnp.asarray, (xs, targets, mask))
-    program = jax.jit(whole).lower(*arguments).compile()
+    program = jax.jit(partial(way, learner, each)).lower(*arguments).compile()
     began = time.process_time()
     outputs, accepted = jax.block_until_ready(program(*arguments))
     spent = time.process_time() - began
-    assert bool(accepted), cell
-    return scores(np.asarray(outputs), ys, classes)[mask], spent
+    assert bool(jnp.all(accepted)), cell
+    return scores(np.asarray(outputs), ys[mask], classes), spent
+
+
+def by_row(learner, each, state, rows):
+    """Learn each row by itself; return the labelled rows' outputs, and whether all was accepted."""
+    _, info = learner.step(state, rows[0], rows[1], mask=rows[2])
+    return info.outputs[each - 1 :: each], info.accepted
+
+
+def by_chunk(learner, each, state, rows):
+    """Learn chunks, one behind the other; return what `by_row` does."""
+
+    def step(state, chunk):
+        state, info = learner.step(state, chunk[0], chunk[1], mask=chunk[2])
+        return state, (info.outputs, info.accepted)
+
+    cut = jax.tree.map(lambda leaf: leaf.reshape(-1, CHUNK, *leaf.shape[1:]), rows)
+    outputs, accepted = jax.lax.scan(step, state, cut)[1]
+    return outputs.reshape(-1, outputs.shape[-1])[each - 1 :: each], accepted
+
+
+def by_label(learner, each, state, rows):
+    """Learn the rows before each label, from the carry before them; return what `by_row` does."""
+    xs, ys, _ = rows
+    ends = np.arange(each, len(xs) + 1, each)
+    front = [(CHUNK - each, 0), (0, 0)]
+    windows = jnp.pad(xs, front)[ends[:, None] - each + np.arange(CHUNK)]
+    last = jnp.arange(CHUNK) == CHUNK - 1
+
+    def step(state, window):
+        state, carries = state
+        x, y = window
+        before = state._replace(carry=jax.tree.map(lambda leaf: leaf[0], carries))
+        y = jnp.broadcast_to(y, (CHUNK, *y.shape))
+        state, info = learner.step(before, x, y, mask=last)
+        carries = jax.tree.map(
+            lambda leaf, new: jnp.concatenate([leaf[1:], new[None]]), carries, state.carry
+        )
+        return (state, carries), (info.outputs[-1], info.accepted)
+
+    carries = jax.tree.map(lambda leaf: jnp.stack([leaf] * (CHUNK // each)), state.carry)
+    return jax.lax.scan(step, (state, carries), (windows, ys[ends - 1]))[1]
 
 
 def make_modules(inputs, classes, method, seed):
@@ -145,17 +166,18 @@ def make_modules(inputs, classes, method, seed):
 
 
 def make_layer(inputs, classes, method, seed):
-    """Return the learner of a GRU by backpropagation through time in chunks."""
+    """Return the learner of a GRU by backpropagation through time."""
+    size, rate = (LAYERS | ROLLING)[method]
     found = ft.Network(
         inputs,
         classes or 1,
-        model_size=32,
+        model_size=size,
         depth=1,
         cell=ft.GRU.factory(),
         key=jax.random.key(seed),
     )
     loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
-    optimizer = optax.adam(LAYERS[method])
+    optimizer = optax.adam(rate)
     return ft.Learner(found, rule=ft.BPTT, optimizer=optimizer, loss=loss, warn=False)
 
 
@@ -181,7 +203,7 @@ def river(cell, xs, ys, classes):
 
 if __name__ == "__main__":
     parser = ledger.parser(__doc__)
-    parser.add_argument("--streams", nargs="+", default=list(MADE), choices=list(EACH))
+    parser.add_argument("--streams", nargs="+", default=list(MADE), choices=list(SPACING))
     parser.add_argument("--methods", nargs="+", default=["learned", "frozen"], choices=METHODS)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4])
