@@ -68,8 +68,8 @@ def check_column(name: str, names: Sequence[str]) -> None:
         raise ValueError(f"the source has no column {name!r}, only {shown}{hint}")
 
 
-def is_classes(values: Iterable[Any], max_classes: int = 20) -> bool:
-    """Return whether a target with these values is a class: no number, or few whole numbers.
+def is_classes(values: Iterable[Any]) -> bool:
+    """Return whether a target with these values is a class: no number, or at most 20 whole ones.
 
     >>> (
     ...     is_classes(["1", "0", "1"]),
@@ -85,6 +85,6 @@ def is_classes(values: Iterable[Any], max_classes: int = 20) -> bool:
         isinstance(value, bool) for value in present
     ):
         return True
-    return len(set(numbers)) <= max_classes and all(
+    return len(set(numbers)) <= 20 and all(
         number is not None and number % 1 == 0 for number in numbers
     )

@@ -47,7 +47,7 @@ def first_rows(
     """
     found: list[tuple[Row, Position]] = []
     if source.pipe is not None:
-        source.pipe.meanwhile = _Notice(count, found, source.name, show)
+        source.pipe.meanwhile = _notice(count, found, source.name, show)
     try:
         stop.waiting = True
         for item in islice(stream, count):
@@ -61,27 +61,30 @@ def first_rows(
     return found
 
 
-class _Notice:
-    """One line about the awaited rows; a call returns the seconds until it is due, or None."""
+def _notice(
+    count: int, found: list[tuple[Row, Position]], name: str, show: ProgressBar
+) -> Callable[[], float | None]:
+    """Return what says once how many rows are awaited; it returns the seconds until then, or None.
 
-    def __init__(self, count: int, found: list[tuple[Row, Position]], name: str, show: ProgressBar):
-        self._count, self._found, self._name, self._show = count, found, name, show
-        self._due: float | None = time.monotonic() + PATIENCE
+    The other arguments are those of `first_rows`.
+    """
+    due: float | None = time.monotonic() + PATIENCE
 
-    def __call__(self) -> float | None:
-        if self._due is None:
+    def notice() -> float | None:
+        nonlocal due
+        if due is None:
             return None
-        left = self._due - time.monotonic()
-        if left > 0:
+        if (left := due - time.monotonic()) > 0:
             return left
-        self._due = None
-        self._show.say(
-            f"waiting for the first {self._count} rows of {self._name}, of which "
-            f"{len(self._found)} have come; they decide the kinds of the columns and of the "
-            "target, and are then learned like all later rows; a smaller --look-ahead begins "
-            "earlier"
+        due = None
+        show.say(
+            f"waiting for the first {count} rows of {name}, of which {len(found)} have come; they "
+            "decide the kinds of the columns and of the target, and are then learned like all "
+            "later rows; a smaller --look-ahead begins earlier"
         )
         return None
+
+    return notice
 
 
 def describe(config: StreamConfig, plan: Plan) -> list[str]:

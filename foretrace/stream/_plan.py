@@ -155,10 +155,10 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     return chain([first], rows)
 
 
-def _listed(names: Sequence[str], limit: int = 8) -> str:
+def _listed(names: Sequence[str]) -> str:
     """Return some names as they would be typed."""
-    shown = ", ".join(repr(name[:80]) for name in names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+    shown = ", ".join(repr(name[:80]) for name in names[:8])
+    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:

@@ -33,7 +33,7 @@ def stored(draw, rows, classes=False):
 def test_a_memory_is_learned_where_the_row_decides_what_is_written(delay):
     shape = dataclasses.replace(LONG, delay=delay)
     xs, labels = stored(np.random.default_rng(0), 4000)
-    model = mixture(shape, ALL)
+    model = mixture(shape, (*FEW, "memory"))
     _, step = run(model, packed(shape, xs, labels.tolist()), 500)
     errors = dict(zip(model.names, step.errors[-1000:].mean(axis=0), strict=True))
     mixed = np.abs(step.resolved[-1000:, 0] - labels[3000 - delay : 4000 - delay]).mean()
@@ -48,7 +48,8 @@ def test_the_class_of_a_row_long_ago_is_found(reach):
     draw = np.random.default_rng(0)
     digits = draw.integers(0, 4, 4000)
     xs = np.stack([(digits - 1.5) / 1.12, draw.normal(size=4000)], axis=1)
-    _, step = run(mixture(shape, ALL), packed(shape, xs, np.roll(digits, reach).tolist()), 500)
+    rows = packed(shape, xs, np.roll(digits, reach).tolist())
+    _, step = run(mixture(shape, (*FEW, "distant")), rows, 500)
     assert (step.newest.argmax(1) == np.roll(digits, reach))[-1000:].mean() > 0.95
 
 
@@ -58,7 +59,8 @@ def test_a_category_of_a_row_long_ago_is_found(reach):
     shape = Shape(6, (), 4, classes=True, previous=False, categories=((0, 6),))
     keys = np.random.default_rng(0).integers(0, 4, 3000)
     xs = np.eye(6)[keys + 1]
-    _, step = run(mixture(shape, ALL), packed(shape, xs, np.roll(keys, reach).tolist()), 500)
+    rows = packed(shape, xs, np.roll(keys, reach).tolist())
+    _, step = run(mixture(shape, (*FEW, "distant")), rows, 500)
     assert (step.newest.argmax(1) == np.roll(keys, reach))[-1000:].mean() > 0.95
 
 
