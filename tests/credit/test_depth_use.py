@@ -17,10 +17,13 @@ T, D = 6, 3
 LOSS = ft.losses.softmax_cross_entropy
 RANDOM = np.random.default_rng(0)
 XS, YS = jnp.asarray(RANDOM.normal(size=(T, 2))), jnp.asarray(RANDOM.integers(0, 3, size=T))
-NETWORK = ft.Network(
-    2, 3, model_size=4, depth=D, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
-)
 DEEP = ft.ONLINE.with_depth(1)
+
+
+@pytest.fixture(scope="module")
+def network():
+    make = ft.LRU.factory(state_size=3)
+    return ft.Network(2, 3, model_size=4, depth=D, cell=make, key=jax.random.key(0))
 
 
 def assert_equal(got, want):
@@ -51,13 +54,13 @@ def test_a_configuration_has_a_depth():
 
 def test_the_definition_without_depth_is_not_taken_for_one_with():
     with pytest.raises(ValueError, match="depth"):
-        ft.testing.gradient_by_definition(NETWORK, XS, YS, rule=DEEP, loss=LOSS)
+        ft.testing.gradient_by_definition(None, XS, YS, rule=DEEP, loss=LOSS)
 
 
 @pytest.mark.full
-def test_a_learner_updates_and_goes_on_from_a_checkpoint(tmp_path, standard_promotion):
+def test_a_learner_updates_and_goes_on_from_a_checkpoint(network, tmp_path, standard_promotion):
     """One update a sequence equals backpropagation through time; a saved state continues alike."""
-    make = partial(ft.Learner, NETWORK, optimizer=optax.sgd(0.1), loss=LOSS)
+    make = partial(ft.Learner, network, optimizer=optax.sgd(0.1), loss=LOSS)
     online = make(rule=ft.ONLINE.with_depth(D), accumulate=True)
     exact = make(rule=ft.BPTT, whole_sequences=True)
     state, _ = online.step(online.init(), XS[:3], YS[:3])
@@ -71,10 +74,10 @@ def test_a_learner_updates_and_goes_on_from_a_checkpoint(tmp_path, standard_prom
 
 
 @pytest.mark.full
-def test_prediction_moves_the_sensitivities_on():
-    learner = ft.Learner(NETWORK, rule=DEEP, optimizer=optax.sgd(0.1), loss=LOSS)
+def test_prediction_moves_the_sensitivities_on(network):
+    learner = ft.Learner(network, rule=DEEP, optimizer=optax.sgd(0.1), loss=LOSS)
     _, state = learner.predict(learner.init(), XS)
-    _, _, carry = ft.gradient(NETWORK, None, XS, YS, rule=DEEP, loss=LOSS)
+    _, _, carry = ft.gradient(network, None, XS, YS, rule=DEEP, loss=LOSS)
     assert_equal(state.carry, carry)
     _, state = learner.predict(learner.init(), XS, sensitivity=False)
     assert_equal(state.carry.h, carry.h)
