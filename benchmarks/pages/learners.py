@@ -129,11 +129,10 @@ def packaged(found):
 
 def unseen(found):
     """Return the table of the streams that were written down last, with deep-river."""
-    left_out = ("river SRP", "river nearest neighbours")
-    return _beside(found, rows.UNSEEN, {"river": (6, 10), "deep-river": (2, 2)}, left_out)
+    return _beside(found, rows.UNSEEN, {"river": (6, 10), "deep-river": (2, 2)})
 
 
-def _beside(found, streams, libraries, left_out=()):
+def _beside(found, streams, libraries):
     """Return a row for each stream, and on how many the default is ahead or level.
 
     Args:
@@ -141,7 +140,6 @@ def _beside(found, streams, libraries, left_out=()):
         streams: streams by name.
         libraries: for each, how many of its learners have to be there, for classes and for numbers:
             the best of some would be no peer.
-        left_out: learners that were not run on all streams.
     """
     head = ["", "rows", "default"]
     head += [cell for library in libraries for cell in (f"best of {library}", "")]
@@ -151,13 +149,14 @@ def _beside(found, streams, libraries, left_out=()):
         score = "accuracy" if stream.classes else "mae"
         best = max if stream.classes else min
         mine = _of(found["streams"] + found["streams_deep_river"], name)
-        mine = {way: r["found"] for way, r in mine.items() if not way.startswith(left_out)}
+        mine = {way: r["found"] for way, r in mine.items()}
         ours = mine.pop("mixture of experts (default)", None)
         peers = [[way for way in mine if way.startswith(library)] for library in libraries]
         counts = [least[not stream.classes] for least in libraries.values()]
         if ours is None or any(map(int.__lt__, map(len, peers), counts)):
             continue
-        ways = [best(names, key=lambda way: mine[way][score]) for names in peers]
+        whole = [[way for way in names if mine[way]["rows"] == ours["rows"]] for names in peers]
+        ways = [best(names, key=lambda way: mine[way][score]) for names in whole]
         plain = [
             ours[key + score] for key in ("no_change_", "majority_" if stream.classes else "mean_")
         ]
