@@ -9,6 +9,7 @@
     python -m benchmarks.agents.run repeat     RepeatFirst and RepeatPrevious of POPGym, Easy
     python -m benchmarks.agents.run load       the discounted future load of ETTh1 (FORETRACE_DATA)
     python -m benchmarks.agents.run ppo        recurrent PPO, an upper reference
+    python -m benchmarks.agents.run squares    values by least squares on untrained modules
     python -m benchmarks.agents.run time       microseconds of an environment step
     python -m benchmarks.agents.run sizes      operations, memory and time of a step, by rule
     python -m benchmarks.agents.run memory     memory and live arrays over a million steps
@@ -18,7 +19,7 @@ Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_
 """
 
 from benchmarks import ledger
-from benchmarks.agents import costs, others, own, ppo
+from benchmarks.agents import costs, others, own, ppo, squares
 
 PARTS = {
     "chain": ("rl", own.chain_cells, own.learn),
@@ -33,6 +34,7 @@ PARTS = {
     "control": ("rl_tasks", others.control_cells, others.control),
     "repeat": ("rl_tasks", others.repeat_cells, others.repeat),
     "load": ("rl_tasks", others.load_cells, others.load),
+    "squares": ("rl_baselines", squares.cells, squares.learn),
     "ppo": ("rl_ppo", ppo.ppo_cells, ppo.learn),
 }
 
