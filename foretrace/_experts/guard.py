@@ -5,7 +5,9 @@
     d         loss of `without` minus loss of `with`, averaged over some 1,000 labels
 
 The guard opens when the mean of d is `OPEN` standard errors above zero, and shuts when it falls
-below zero. Until it opens, the predictions come from `without`.
+below zero. Until it opens, the predictions come from `without`. Losses of late labels overlap:
+1 + delay of them count as one label, or fewer if d repeats itself less, by its correlation rho with
+the one before: (1 + rho) / (1 - rho).
 """
 
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ import numpy as np
 
 from foretrace._experts.mix_classes import ClassMixture
 from foretrace._experts.mix_numbers import NumberMixture
+from foretrace._learner.errors import repetition
 from foretrace._types import Array, Bool, Float
 
 OPEN = 3.0
@@ -36,6 +39,8 @@ class Compared(NamedTuple):
         joint: weights with them.
         mean: mean of d, for each step ahead.
         square: mean of its square.
+        lagged: mean product of d and the one before.
+        last: newest d.
         num_labels: number of labels, at most `WINDOW`.
         is_open: whether the further experts are used.
     """
@@ -44,6 +49,8 @@ class Compared(NamedTuple):
     joint: Any
     mean: Float[Array, "*O"]
     square: Float[Array, "*O"]
+    lagged: Float[Array, "*O"]
+    last: Float[Array, "*O"]
     num_labels: Float[Array, "*O"]
     is_open: Bool[Array, "*O"]
 
@@ -54,7 +61,7 @@ class Guarded(eqx.Module):
     Args:
         without: mixture of the other experts.
         joint: mixture of its prediction, which stands first, and the further experts.
-        late: number of labels that count as one, for each step ahead.
+        late: largest number of labels that count as one, for each step ahead.
     """
 
     without: Any
@@ -82,7 +89,8 @@ class Guarded(eqx.Module):
             )
         shape = () if self.is_of_classes else (self.joint.outputs,)
         zero = jnp.zeros(shape)
-        return Compared(self.without.init(), joint, zero, zero, zero, jnp.zeros(shape, bool))
+        shut = jnp.zeros(shape, bool)
+        return Compared(self.without.init(), joint, zero, zero, zero, zero, zero, shut)
 
     def predict(
         self, state: Compared, predicted: Float[Array, "E O"], *scale: Array
@@ -134,14 +142,18 @@ class Guarded(eqx.Module):
         count = jnp.minimum(state.num_labels + 1, WINDOW)
         mean = state.mean + (found - state.mean) / count
         square = state.square + (found**2 - state.square) / count
+        lagged = state.lagged + (found * state.last - state.lagged) / count
         late = self.late[0] if self.is_of_classes else np.asarray(self.late, float)
-        error = jnp.sqrt(square * late / count)
+        error = jnp.sqrt(square * jnp.minimum(late, repetition(square, lagged)) / count)
         is_open = jnp.where(state.is_open, mean > 0, (mean > OPEN * error) & (count >= 50))
-        return state._replace(
-            mean=jnp.where(known, mean, state.mean),
-            square=jnp.where(known, square, state.square),
-            num_labels=jnp.where(known, count, state.num_labels),
-            is_open=jnp.where(known, is_open, state.is_open),
+        new = state._replace(
+            mean=mean, square=square, lagged=lagged, last=found, num_labels=count, is_open=is_open
+        )
+        return new._replace(
+            **{
+                name: jnp.where(known, getattr(new, name), getattr(state, name))
+                for name in Compared._fields[2:]
+            }
         )
 
     def _joined(

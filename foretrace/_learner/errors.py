@@ -77,10 +77,14 @@ def variance(errors: Errors) -> Float[Array, ""]:
     return jnp.maximum(errors.mean_square, _SMALLEST)
 
 
-def repetition(errors: Errors) -> Float[Array, ""]:
+def repetition(mean_square: Float[Array, "*O"], lagged: Float[Array, "*O"]) -> Float[Array, "*O"]:
     """Return `(1 + rho) / (1 - rho)`: how many labels say as much as one independent label.
 
     rho is the correlation of an error with the one before, in [0, 0.99].
+
+    Args:
+        mean_square: mean square of the errors.
+        lagged: mean product of an error and the one before.
     """
-    rho = jnp.clip(errors.lagged / variance(errors), 0.0, _MOST_REPEATED)
+    rho = jnp.clip(lagged / jnp.maximum(mean_square, _SMALLEST), 0.0, _MOST_REPEATED)
     return (1 + rho) / (1 - rho)

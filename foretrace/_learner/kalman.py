@@ -141,7 +141,8 @@ class Kalman:
         streams, outputs = found.shape
         active = known.any() & (errors.num_labels >= self.warmup)
         on = active.astype(found.dtype)
-        v = (repetition(errors) if self.autocorrelation else 1.0) * (1.0 + self.delay)
+        repeated = repetition(errors.mean_square, errors.lagged) if self.autocorrelation else 1.0
+        v = repeated * (1.0 + self.delay)
         noise = (self.measurement_noise * jnp.eye(streams, dtype=found.dtype) + head_variance) * (
             variance(errors) * v
         )

@@ -90,6 +90,18 @@ def test_the_guard_opens_when_the_mixture_becomes_better_and_shuts_when_it_becom
     assert not any(is_open[:49]) and is_open[299] and not is_open[-1]
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_late_labels_count_as_few_only_as_far_as_their_losses_repeat(repeats):
+    model = guarded(NumberMixture(3, 3, 1, (72,)), 1)
+    draw = np.random.default_rng(0)
+    found = np.full(200, 0.5) if repeats else draw.normal(0.5, 0.5, size=200)
+    with jax.enable_x64(True):
+        compared, state = jax.jit(model._compared), model.init()
+        for better in found:
+            state = compared(state, better[None], np.ones(1, bool))
+    assert bool(state.is_open[0]) is not repeats
+
+
 def test_a_chunk_is_its_rows_one_by_one_and_rows_without_labels_move_carries_alone():
     draw = np.random.default_rng(0)
     shape = dataclasses.replace(LONG, delay=2)

@@ -223,7 +223,9 @@ def test_with_a_fixed_scaled_identity_the_step_is_the_gradient_step_of_the_rule(
         before, (state, info) = state, learner.step(state._replace(opt_state=fresh.opt_state), x, y)
         error = float(y[0, 0] - output[0, 0])
         assert abs(float(info.gradient_norm) / float(optax.tree.norm(grads)) - 1) < 1e-10
-        noise = 0.3 * float(state.errors.mean_square * repetition(state.errors))
+        errors = state.errors
+        v = repetition(errors.mean_square, errors.lagged)
+        noise = 0.3 * float(errors.mean_square * v)
         A = noise + 0.01 * float(optax.tree.norm(grads, squared=True)) / error**2
         moved = jax.tree.map(jnp.subtract, state.network, before.network)
         close(moved, jax.tree.map(lambda g, A=A: -0.01 / A * g, grads), 1e-10)
