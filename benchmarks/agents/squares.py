@@ -1,7 +1,7 @@
 """Values by least squares on untrained modules: LSTD(lambda), with SARSA where there are actions.
 
     z <- discount lambda z + phi,  d = phi - discount phi',  K = P z / (1 + d P z)
-    W <- W + K (reward - d W),     P <- P - K d P
+    W <- W + K (reward - d W),     P <- (P - K d P) / FORGET, but not above its first trace
 
 phi are the outputs of 24 modules of `benchmarks.streams.memory` and a constant, in the place of the
 action that was taken. The network is not trained; actions are greedy, but for a share `EXPLORE` of
@@ -24,7 +24,7 @@ from foretrace._engine.data import Data
 from foretrace._engine.forward import run
 from foretrace.rl import MemoryChain, TMaze, TraceConditioning
 
-DECAY, EXPLORE, DISCOUNT = 0.9, 0.02, 0.99
+DECAY, EXPLORE, DISCOUNT, FORGET = 0.9, 0.02, 0.99, 0.9999
 LEAST = 0.3
 """Smallest 1 + d P z with which a step is learned: P need not be positive."""
 STEPS = {
@@ -139,4 +139,6 @@ def learned(life, z, d, reward):
     moved = life.P @ z
     weight = 1 + d @ moved
     K = jnp.where(weight > LEAST, moved / weight, 0.0)
-    return life.W + K * (reward - d @ life.W), life.P - jnp.outer(K, d @ life.P)
+    P = life.P - jnp.outer(K, d @ life.P)
+    P = P / jnp.where(jnp.trace(P) < len(P), FORGET, 1.0)
+    return life.W + K * (reward - d @ life.W), P
