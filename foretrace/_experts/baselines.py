@@ -29,7 +29,7 @@ class SeasonState(NamedTuple):
         counts: number of labels that were compared at each lag.
     """
 
-    errors: Float[Array, "O K"]
+    errors: Float[Array, "K O"]
     counts: Float[Array, "K"]
 
 
@@ -51,7 +51,7 @@ class NumberBaselines(AbstractExpert):
 
     def init(self) -> SeasonState:
         """Return the state before the first row."""
-        return SeasonState(jnp.zeros((self.outputs, self.lags)), jnp.zeros(self.lags))
+        return SeasonState(jnp.zeros((self.lags, self.outputs)), jnp.zeros(self.lags))
 
     def predict(self, state: SeasonState, features: Features) -> Float[Array, "E O"]:
         """Return the three numbers for each step ahead."""
@@ -60,7 +60,11 @@ class NumberBaselines(AbstractExpert):
         # is not chosen.
         doubt = jnp.where(state.counts > 0, 1 + 3 / jnp.sqrt(state.counts + 1), jnp.inf)
         usable = jnp.where(jnp.isnan(features.labels), jnp.inf, doubt)
-        best = jnp.argmin((state.errors + 1e-9) * usable[None], axis=1)
+        doubted = (state.errors + 1e-9) * usable[:, None]
+        # The first smallest one by two plain minima: `argmin` compares pair by pair, which is slow.
+        lags = jnp.arange(self.lags, dtype=jnp.int32)[:, None]
+        smallest = doubted <= doubted.min(axis=0, keepdims=True)
+        best = jnp.where(smallest, lags, jnp.int32(self.lags - 1)).min(axis=0)
         season = jnp.nan_to_num(features.labels)[best]
         season = jnp.where(jnp.isfinite(usable[best]), season, last)
         return jnp.stack([jnp.full(self.outputs, last), jnp.zeros(self.outputs), season])
@@ -77,10 +81,10 @@ class NumberBaselines(AbstractExpert):
         there = (~jnp.isnan(features.labels) & known).astype(state.counts.dtype)
         counts = state.counts + there
         errors = jnp.minimum(
-            jnp.abs(label[:, None] - jnp.nan_to_num(features.labels)[None]), _MAX_ERROR
+            jnp.abs(label[None] - jnp.nan_to_num(features.labels)[:, None]), _MAX_ERROR
         )
         rate = there / jnp.clip(counts, 1.0, _MEMORY)
-        return SeasonState(state.errors + rate[None] * (errors - state.errors), counts)
+        return SeasonState(state.errors + rate[:, None] * (errors - state.errors), counts)
 
 
 class ClassBaselines(AbstractExpert):

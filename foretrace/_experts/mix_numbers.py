@@ -25,7 +25,6 @@ Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -42,15 +41,16 @@ class NumberWeights(NamedTuple):
     """State of the mixture.
 
     Args:
-        experts: logarithm of the weight of each expert in each combination, for each step ahead.
-        top: logarithm of the weight of each combination, and of each baseline once more.
+        experts: weight of each expert in each combination, for each step ahead. No logarithms: the
+            shares keep weights far above zero, and predictions then need no exponentials.
+        top: weight of each baseline, and of each combination.
         unit: scale of the error of the mixture at each step ahead, as a number: unlike all else it
             is not in standard deviations, which may change from one row to the next by any factor.
         num_labels: number of labels of each step ahead.
     """
 
-    experts: Float[Array, "M E O"]
-    top: Float[Array, "T O"]
+    experts: Float[Array, "O M E"]
+    top: Float[Array, "O T"]
     unit: ErrorScale
     num_labels: Float[Array, "O"]
 
@@ -81,22 +81,23 @@ class NumberMixture(eqx.Module):
         return 1.0 + np.array(self.delays)
 
     @property
-    def settings(self) -> tuple[Float[np.ndarray, "M O"], Float[np.ndarray, "M O"]]:
+    def settings(self) -> tuple[Float[np.ndarray, "O M"], Float[np.ndarray, "O M"]]:
         """Rate and share of each combination, one way after the other, at each step ahead."""
-        rates, shares = (
-            np.tile(values.ravel(), 2)[:, None] for values in np.meshgrid(RATES, SHARES)
+        rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
+        late = self.late[:, None]
+        both_ways = np.repeat(
+            np.concatenate([late, np.ones_like(late)], axis=1), len(rates) // 2, axis=1
         )
-        both_ways = np.repeat(np.stack([self.late, np.ones(self.outputs)]), len(rates) // 2, axis=0)
-        return rates / both_ways, shares / self.late
+        return rates / both_ways, shares / late
 
     def init(self) -> NumberWeights:
         """Return the state before the first row."""
         combinations = 2 * len(RATES) * len(SHARES)
-        experts = np.log(_prior(self.baselines, self.experts - self.baselines))
-        top = np.log(_prior(self.baselines, combinations))
+        experts = _prior(self.baselines, self.experts - self.baselines)
+        top = _prior(self.baselines, combinations)
         return NumberWeights(
-            jnp.asarray(np.tile(experts[None, :, None], (combinations, 1, self.outputs))),
-            jnp.asarray(np.tile(top[:, None], (1, self.outputs))),
+            jnp.asarray(np.tile(experts, (self.outputs, combinations, 1))),
+            jnp.asarray(np.tile(top, (self.outputs, 1))),
             new_error_scale(jnp.zeros(self.outputs)),
             jnp.zeros(self.outputs),
         )
@@ -105,19 +106,20 @@ class NumberMixture(eqx.Module):
         self, state: NumberWeights, predicted: Float[Array, "E O"]
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
         """Return the mixed prediction for each step ahead, and the candidates of the top."""
-        combinations = (jax.nn.softmax(state.experts, axis=1) * predicted[None]).sum(axis=1)
-        candidates = jnp.concatenate([predicted[: self.baselines], combinations])
-        return (jax.nn.softmax(state.top, axis=0) * candidates).sum(axis=0), candidates
+        candidates = self._candidates(state, predicted.T)
+        return jnp.einsum("ot,ot->o", state.top, candidates), candidates.T
+
+    def _candidates(
+        self, state: NumberWeights, predicted: Float[Array, "O E"]
+    ) -> Float[Array, "O T"]:
+        combinations = jnp.einsum("ome,oe->om", state.experts, predicted)
+        return jnp.concatenate([predicted[:, : self.baselines], combinations], axis=1)
 
     def weights(self, state: NumberWeights) -> Float[Array, "E O"]:
         """Return the weight of each expert in the mixture."""
-        top = jax.nn.softmax(state.top, axis=0)
-        own = (
-            jnp.zeros((self.experts, self.outputs)).at[: self.baselines].set(top[: self.baselines])
-        )
-        return own + jnp.einsum(
-            "mo,meo->eo", top[self.baselines :], jax.nn.softmax(state.experts, axis=1)
-        )
+        own, others = state.top[:, : self.baselines], state.top[:, self.baselines :]
+        found = jnp.einsum("om,ome->oe", others, state.experts)
+        return found.at[:, : self.baselines].add(own).T
 
     def learn(
         self,
@@ -139,30 +141,32 @@ class NumberMixture(eqx.Module):
             known: whether it is known.
             deviation: standard deviation, as it was when the row was predicted.
         """
-        mixed, now = self.predict(state, predicted)
+        predicted, candidates = predicted.T, candidates.T
+        now = self._candidates(state, predicted)
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
-        error = jnp.abs(mixed - label)
+        error = jnp.abs(jnp.einsum("ot,ot->o", state.top, now) - label)
         taken = known.astype(error.dtype)
         count = state.num_labels + taken
         rate = taken / jnp.clip(count, 1.0, 200.0)
         unit = learned_error(state.unit, error * deviation, 10.0, rate, state.num_labels > 0)
-        scale = jnp.maximum(unit.size / deviation, 1e-9)
-        half = len(rates) // 2
-        combined = now[self.baselines : self.baselines + half]
-        gradient = jnp.sign(combined - label[None])[:, None] * (predicted[None] - combined[:, None])
-        gradient = jnp.clip(gradient / scale[None, None], -_CLIP, _CLIP)
-        own = jnp.minimum(jnp.abs(predicted - label[None]) / scale[None], _CLIP)
-        losses = jnp.concatenate([gradient, jnp.broadcast_to(own[None], gradient.shape)])
-        prior = _prior(self.baselines, self.experts - self.baselines)[None, :, None]
-        experts = _shared(state.experts - rates[:, None] * losses, shares[:, None], prior)
-        missed = jnp.minimum(jnp.abs(candidates - label[None]) / scale[None], _CLIP)
-        top_losses = (TOP_RATE / self.late)[None] * missed
-        top_prior = _prior(self.baselines, 2 * half)[:, None]
-        top = _shared(state.top - top_losses, (TOP_SHARE / self.late)[None], top_prior, axis=0)
+        scale = jnp.maximum(unit.size / deviation, 1e-9)[:, None]
+        half = rates.shape[1] // 2
+        combined = now[:, self.baselines : self.baselines + half]
+        side = jnp.sign(combined - label[:, None]) / scale
+        gradient = side[:, :, None] * (predicted[:, None] - combined[:, :, None])
+        gradient = jnp.clip(gradient, -_CLIP, _CLIP)
+        own = jnp.minimum(jnp.abs(predicted - label[:, None]) / scale, _CLIP)
+        losses = jnp.concatenate([gradient, jnp.broadcast_to(own[:, None], gradient.shape)], axis=1)
+        prior = _prior(self.baselines, self.experts - self.baselines)
+        experts = _shared(state.experts, rates[:, :, None] * losses, shares[:, :, None], prior)
+        missed = jnp.minimum(jnp.abs(candidates - label[:, None]) / scale, _CLIP)
+        late = self.late[:, None]
+        top_prior = _prior(self.baselines, 2 * half)
+        top = _shared(state.top, TOP_RATE / late * missed, TOP_SHARE / late, top_prior)
         return NumberWeights(
-            jnp.where(known[None, None], experts, state.experts),
-            jnp.where(known[None], top, state.top),
+            jnp.where(known[:, None, None], experts, state.experts),
+            jnp.where(known[:, None], top, state.top),
             unit,
             count,
         )
@@ -175,7 +179,10 @@ def _prior(baselines: int, others: int) -> np.ndarray:
     return np.concatenate([np.full(baselines, 0.5 / baselines), np.full(others, 0.5 / others)])
 
 
-def _shared(logits: Array, share: np.ndarray | float, prior: np.ndarray, axis: int = 1) -> Array:
-    """Return the logarithm of weights of which a share is given back to the prior."""
-    weights = jax.nn.softmax(logits, axis=axis)
-    return jnp.log((1 - share) * weights + share * prior)
+def _shared(
+    weights: Float[Array, "*A E"], losses: Array, share: np.ndarray, prior: np.ndarray
+) -> Float[Array, "*A E"]:
+    """Return weights after losses, which are bounded, with a share given back to the prior."""
+    weights = weights * jnp.exp(-losses)
+    total = weights @ np.ones(weights.shape[-1])  # a product is faster than a sum over few
+    return ((1 - share) / total[..., None]) * weights + share * prior

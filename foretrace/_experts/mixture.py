@@ -45,15 +45,16 @@ class Waiting(NamedTuple):
     Args:
         seen: values that the features follow from.
         num_labels: number of labels that had come, at most `SETTLED`.
-        predicted: predictions of the experts.
-        candidates: predictions between which the mixture chose at its top.
+        predicted: predictions of the experts. Those of one output lie side by side, because each
+            step ahead is read from another row.
+        candidates: predictions between which the mixture chose at its top, likewise.
         mixed: predictions of the mixture.
     """
 
     seen: Seen
     num_labels: Int[Array, ""]
-    predicted: Float[Array, "E O"]
-    candidates: Float[Array, "T O"]
+    predicted: Float[Array, "O E"]
+    candidates: Float[Array, "O T"]
     mixed: Float[Array, "O"]
 
 
@@ -174,8 +175,8 @@ class Mixture:
             waiting = Waiting(
                 new_seen(self.shape),
                 jnp.zeros((), jnp.int32),
-                jnp.zeros((len(self.names), self.shape.outputs)),
-                jnp.zeros((self.mixture.num_candidates, self.shape.outputs)),
+                jnp.zeros((self.shape.outputs, len(self.names))),
+                jnp.zeros((self.shape.outputs, self.mixture.num_candidates)),
                 jnp.zeros(self.shape.outputs),
             )
             carries = self.further.init_carries()
@@ -322,7 +323,8 @@ class Mixture:
         else:
             mixed, candidates = self.mixture.predict(state.weights, found)
             mixed = row.moments[0] + row.moments[1] * mixed
-        return Waiting(seen, state.num_labels, found, candidates, mixed), after, features, carries
+        waiting = Waiting(seen, state.num_labels, found.T, candidates.T, mixed)
+        return waiting, after, features, carries
 
     def _row(
         self, maps: Maps, learning: bool, state: MixtureState, row: Row, outputs: Array
@@ -369,17 +371,18 @@ class Mixture:
         carried: Carried,
     ) -> tuple[MixtureState, Mixed]:
         known = (row.known > 0) & (row.slot < self.shape.slots) & jnp.isfinite(row.label).all()
+        predicted = old.predicted.T
         if self.shape.classes:
             label = (
                 jnp.arange(self.shape.outputs, dtype=jnp.int32) == row.label[0].astype(jnp.int32)
             ).astype(jnp.result_type(float))
-            wrong = (jnp.argmax(old.predicted, axis=1) != jnp.argmax(label)).astype(label.dtype)
+            wrong = (jnp.argmax(predicted, axis=1) != jnp.argmax(label)).astype(label.dtype)
             # A class without room is nobody's prediction.
             wrong = jnp.where(known, wrong, 1.0)
         else:
             mean, scale = old.seen.moments[0], old.seen.moments[1]
             label = jnp.where(known, (row.label - mean) / scale, 0.0)
-            wrong = jnp.abs(old.predicted - label[None]).mean(axis=1) * scale
+            wrong = jnp.abs(predicted - label[None]).mean(axis=1) * scale
             # Before some labels were known there was no scale to learn in.
             known, came = known & (old.num_labels >= SETTLED), known
             counted = jnp.minimum(state.num_labels + came.astype(jnp.int32), SETTLED)
@@ -388,7 +391,7 @@ class Mixture:
             features = features._replace(members=jnp.maximum(state.members, 1.0))
         spans, at = [], 0
         for expert in self.experts:
-            spans.append(old.predicted[at : at + len(expert.names)])
+            spans.append(predicted[at : at + len(expert.names)])
             at += len(expert.names)
         experts = tuple(
             expert.learn(now, features, mine, label, known)
@@ -405,7 +408,7 @@ class Mixture:
             )
         if self.shape.first_delay is None:
             scale_of = features.num_classes if self.shape.classes else old.seen.moments[1]
-            made = old.predicted, old.candidates
+            made = predicted, old.candidates.T
             weights = self.mixture.learn(state.weights, *made, label, known, scale_of)
             state = state._replace(weights=weights)
         return state, Mixed(newest, old.mixed, wrong)
@@ -426,7 +429,7 @@ class Mixture:
         known = known & (rings.num_labels[slot, places] >= SETTLED)
         scale = jnp.where(known, scale, 1.0)
         label = jnp.where(known, (row.came - mean) / scale, 0.0)
-        made = (leaf[slot, places, :, steps].T for leaf in (rings.predicted, rings.candidates))
+        made = (leaf[slot, places, steps].T for leaf in (rings.predicted, rings.candidates))
         return state._replace(weights=self.mixture.learn(state.weights, *made, label, known, scale))
 
     def _check_memory(self) -> None:

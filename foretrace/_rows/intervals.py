@@ -96,6 +96,7 @@ class Intervals:
         self._normal = np.array([_normal(c) for c in self.coverages])[None, :, None]
         self._reach = self._normal / _normal(coverage)
         self._miss = ((1 - np.array(self.coverages)) / 2)[None, :, None]
+        self._odds = (1 - self._miss) / self._miss
         self._rate = np.tile(_RATES, len(_SPANS))[:, None, None, None]
         self._span = np.repeat(np.arange(len(_SPANS)), len(_RATES))
         self._memory = np.array(_SPANS)[:, None]
@@ -154,16 +155,12 @@ class Intervals:
         offsets = self.offsets + _GAMMA * (is_miss - (moves | is_miss) * (1 - self.coverage) / 2)
         # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages
         # learn equally fast.
-        loss = (
-            np.where(beyond > 0, (1 - self._miss) * beyond, -self._miss * beyond)
-            * each
-            / (self._miss * units[-1])
-        )
-        weights = self.weights * np.exp(-_ETA * np.minimum(loss, _MAX_LOSS))
-        total = weights.sum(axis=0)
-        weights = np.where(total > 0, weights / np.maximum(total, 1e-300), 1 / len(weights))
-        self.weights = (1 - _SHARE) * weights + _SHARE / len(weights)
-        self.quantiles += self._rate * moves * ((beyond > 0) - self._miss)
+        loss = np.maximum(self._odds * beyond, -beyond) * (_ETA / units[-1] * each)
+        weights = self.weights * np.exp(-np.minimum(loss, _ETA * _MAX_LOSS))
+        # Bounded losses and the share keep the total above zero; a damaged state may not.
+        total = np.maximum(weights.sum(axis=0), 1e-300)
+        self.weights = weights * ((1 - _SHARE) / total) + _SHARE / len(weights)
+        self.quantiles += (self._rate * moves) * ((beyond > 0) - self._miss)
         self.num_labels += 1
         size = np.minimum(np.abs(errors), np.maximum(_MAX_ERROR * self.units, scale))
         self.units += (size - self.units) / np.minimum(self.num_labels + 1, self._memory)

@@ -76,7 +76,7 @@ class NextSteps(OnlineEstimator):
         x = {} if x is None else x
         self._check([x], [y])
         with Uninterrupted():
-            outputs = self._learn(x, y)
+            outputs = self._step(x, y, ())[0]
             name = None if self.member is None else x[self.member]
             self._newest.pop(name, None)
             assert self._intake is not None

@@ -1,0 +1,72 @@
+"""The mixture for numbers, by its definition in NumPy; the seasonal lag of the baselines."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._experts.baselines import NumberBaselines, SeasonState
+from foretrace._experts.mix_numbers import RATES, SHARES, TOP_RATE, TOP_SHARE, NumberMixture
+
+EXPERTS, STEPS, DELAYS = 5, 2, (1, 2)
+
+
+def test_weights_follow_the_definition():
+    """Logarithms of weights, as the head of the module has them, give the same predictions."""
+    draw = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS)
+        state, count = mixture.init(), len(RATES) * len(SHARES)
+        prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
+        top_prior = np.r_[np.full(3, 1 / 6), np.full(2 * count, 1 / (4 * count))]
+        logs = np.tile(np.log(prior)[None, :, None], (2 * count, 1, STEPS))
+        top = np.tile(np.log(top_prior)[:, None], (1, STEPS))
+        late = 1.0 + np.array(DELAYS)
+        for _ in range(30):
+            experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
+            mixed, candidates = mixture.predict(state, experts)
+            now = np.einsum("meo,eo->mo", np.exp(logs), experts)
+            made = np.concatenate([experts[:3], now])
+            np.testing.assert_allclose(candidates, made, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(mixed, (np.exp(top) * made).sum(0), rtol=0, atol=1e-10)
+            state = mixture.learn(
+                state, experts, candidates, label, jnp.ones(STEPS, bool), jnp.ones(STEPS)
+            )
+            unit = np.maximum(np.asarray(state.unit.size), 1e-9)
+            rates, shares = (v.ravel()[:, None] for v in np.meshgrid(RATES, SHARES))
+            for way in range(2):
+                at = slice(way * count, (way + 1) * count)
+                if way:
+                    losses = np.minimum(np.abs(experts - label) / unit, 8.0)[None]
+                else:
+                    side = np.sign(now[at] - label)[:, None]
+                    losses = np.clip(side * (experts[None] - now[at][:, None]) / unit, -8, 8)
+                by = (rates if way else rates / late)[:, None]
+                logs[at] = _shared(logs[at] - by * losses, (shares / late)[:, None], prior)
+            missed = TOP_RATE / late * np.minimum(np.abs(made - label) / unit, 8.0)
+            top = _shared((top - missed)[None], TOP_SHARE / late, top_prior)[0]
+        total = mixture.weights(state).sum(axis=0)
+        np.testing.assert_allclose(total, np.ones(STEPS), rtol=0, atol=1e-10)
+
+
+def test_the_first_of_equal_lags_is_the_season():
+    with jax.enable_x64(True):
+        baselines = NumberBaselines(2, 4)
+        errors = jnp.array([[3.0, 1.0], [1.0, 2.0], [1.0, 1.0], [5.0, 5.0]])
+        labels = jnp.array([10.0, 20.0, 30.0, 40.0])
+        features = _Labels(labels)
+        found = baselines.predict(SeasonState(errors, jnp.full(4, 9.0)), features)
+        assert found[2].tolist() == [20.0, 10.0]
+        # Lags that were never compared are not chosen: the last number is.
+        found = baselines.predict(SeasonState(errors, jnp.zeros(4)), features)
+        assert found[2].tolist() == [10.0, 10.0]
+
+
+class _Labels:
+    def __init__(self, labels):
+        self.labels = labels
+
+
+def _shared(logs, share, prior):
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return np.log((1 - share) * weights + share * prior[None, :, None])
