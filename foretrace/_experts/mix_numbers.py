@@ -159,11 +159,11 @@ class NumberMixture(eqx.Module):
         own = jnp.minimum(jnp.abs(predicted - label[:, None]) / scale, _CLIP)
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[:, None], gradient.shape)], axis=1)
         prior = _prior(self.baselines, self.experts - self.baselines)
-        experts = _shared(state.experts, rates[:, :, None] * losses, shares[:, :, None], prior)
+        experts = _shared(state.experts, losses * rates[:, :, None], shares[:, :, None], prior)
         missed = jnp.minimum(jnp.abs(candidates - label[:, None]) / scale, _CLIP)
         late = self.late[:, None]
         top_prior = _prior(self.baselines, 2 * half)
-        top = _shared(state.top, TOP_RATE / late * missed, TOP_SHARE / late, top_prior)
+        top = _shared(state.top, missed * (TOP_RATE / late), TOP_SHARE / late, top_prior)
         return NumberWeights(
             jnp.where(known[:, None, None], experts, state.experts),
             jnp.where(known[:, None], top, state.top),
