@@ -50,7 +50,7 @@ class Both(Mixture):
         place, count = self.mixture.without.num_candidates, self.mixture.joint.experts - 1
         known = (row.known > 0) & jnp.isfinite(row.label).all() & carried.has_row
         mean, scale = old.seen.moments
-        # The prediction without the further experts, then theirs alone.
+        # The prediction without the experts that remember, then theirs alone.
         found = jnp.concatenate([old.candidates[place][None], old.predicted[-count:]])
         found = found if self.shape.classes else mean + scale * found
         found = jnp.concatenate([old.mixed[None], found])
@@ -89,7 +89,7 @@ def errors(cell):
     with tempfile.TemporaryDirectory() as folder:
         shape, rows = packed_rows(cell, Path(folder))
     mixture = mixture_of(shape)
-    if not mixture.further.names:
+    if not mixture.remembering.names:
         return shape.classes, {}
     # Equal chunks are one program.
     missing = np.zeros((-len(rows) % CHUNK, rows.shape[1]))
@@ -101,7 +101,7 @@ def errors(cell):
     found = np.concatenate(found)
     found = found[found[:, -1] > 0, :-1]
     return shape.classes, dict(
-        zip(("with", "without", *mixture.further.names), found.T, strict=True)
+        zip(("with", "without", *mixture.remembering.names), found.T, strict=True)
     )
 
 

@@ -1,7 +1,7 @@
-"""A guard: further experts join a mixture only while they make it better.
+"""A guard: experts that remember join a mixture only while they make it better.
 
     without   the mixture of the other experts
-    with      a mixture of its prediction and those of the further experts
+    with      a mixture of its prediction and those of the experts that remember
     d         loss of `without` minus loss of `with`, averaged over some 1,000 labels
 
 The guard opens when the mean of d is `OPEN` standard errors above zero, and shuts when it falls
@@ -18,7 +18,7 @@ import numpy as np
 
 from foretrace._experts.mix_classes import ClassMixture
 from foretrace._experts.mix_numbers import NumberMixture
-from foretrace._learner.errors import repetition
+from foretrace._learner.error_moments import repetition
 from foretrace._types import Array, Bool, Float
 
 OPEN = 3.0
@@ -35,14 +35,14 @@ class Compared(NamedTuple):
     """Both mixtures, and the comparison of them.
 
     Args:
-        without: weights without the further experts.
+        without: weights without the experts that remember.
         joint: weights with them.
         mean: mean of d, for each step ahead.
         square: mean of its square.
         lagged: mean product of d and the one before.
         last: newest d.
         num_labels: number of labels, at most `WINDOW`.
-        is_open: whether the further experts are used.
+        is_open: whether the experts that remember are used.
     """
 
     without: Any
@@ -56,11 +56,11 @@ class Compared(NamedTuple):
 
 
 class Guarded(eqx.Module):
-    """A mixture with further experts behind a guard.
+    """A mixture with experts that remember behind a guard.
 
     Args:
         without: mixture of the other experts.
-        joint: mixture of its prediction, which stands first, and the further experts.
+        joint: mixture of its prediction, which stands first, and the experts that remember.
         late: largest number of labels that count as one, for each step ahead.
     """
 
@@ -82,7 +82,7 @@ class Guarded(eqx.Module):
         """Return the state before the first row."""
         joint = self.joint.init()
         if self.is_of_classes:
-            # At first a product is the prediction without the further experts.
+            # At first a product is the prediction without the experts that remember.
             only = np.eye(1, self.joint.experts)
             joint = joint._replace(
                 exponents=jnp.asarray(np.repeat(only, len(joint.exponents), axis=0))
@@ -96,14 +96,14 @@ class Guarded(eqx.Module):
         self, state: Compared, predicted: Float[Array, "E O"], *scale: Array
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
         """Return the mixed prediction, and the values that its label needs; see the mixtures."""
-        own, further = predicted[: self.without.experts], predicted[self.without.experts :]
+        own, remembering = predicted[: self.without.experts], predicted[self.without.experts :]
         first, own_candidates = self.without.predict(state.without, own, *scale)
-        last, candidates = self.joint.predict(state.joint, self._joined(first, further), *scale)
+        last, candidates = self.joint.predict(state.joint, self._joined(first, remembering), *scale)
         made = jnp.concatenate([own_candidates, first[None], candidates, last[None]])
         return jnp.where(state.is_open, last, first), made
 
     def weights(self, state: Compared) -> Float[Array, "E *O"]:
-        """Return the weight of each expert, the further ones last."""
+        """Return the weight of each expert, those that remember last."""
         own, joint = self.without.weights(state.without), self.joint.weights(state.joint)
         share = jnp.where(state.is_open, joint[0], 1.0)
         taken = jnp.where(state.is_open, jnp.ones_like(joint[0]), 0.0)
@@ -119,12 +119,17 @@ class Guarded(eqx.Module):
         scale: Array,
     ) -> Compared:
         """Return the state after a label; as it was where it is not known. See the mixtures."""
-        own, further = predicted[: self.without.experts], predicted[self.without.experts :]
+        own, remembering = predicted[: self.without.experts], predicted[self.without.experts :]
         at = self.without.num_candidates
         first, last = candidates[at], candidates[-1]
         without = self.without.learn(state.without, own, candidates[:at], label, known, scale)
         joint = self.joint.learn(
-            state.joint, self._joined(first, further), candidates[at + 1 : -1], label, known, scale
+            state.joint,
+            self._joined(first, remembering),
+            candidates[at + 1 : -1],
+            label,
+            known,
+            scale,
         )
         if self.is_of_classes:
             found = (last - first) @ label
@@ -157,16 +162,16 @@ class Guarded(eqx.Module):
         )
 
     def _joined(
-        self, first: Float[Array, "O"], further: Float[Array, "X O"]
+        self, first: Float[Array, "O"], remembering: Float[Array, "X O"]
     ) -> Float[Array, "Y O"]:
         first = jnp.exp(first) if self.is_of_classes else first
-        return jnp.concatenate([first[None], further])
+        return jnp.concatenate([first[None], remembering])
 
 
-def guarded(without: NumberMixture | ClassMixture, further: int) -> Guarded:
-    """Return a mixture with further experts behind a guard."""
+def guarded(without: NumberMixture | ClassMixture, remembering: int) -> Guarded:
+    """Return a mixture with experts that remember behind a guard."""
     if isinstance(without, ClassMixture):
-        joint: Any = ClassMixture(1 + further, 1, without.classes, without.delay)
+        joint: Any = ClassMixture(1 + remembering, 1, without.classes, without.delay)
         return Guarded(without, joint, (1 + without.delay,))
-    joint = NumberMixture(1 + further, 1, without.outputs, without.delays)
+    joint = NumberMixture(1 + remembering, 1, without.outputs, without.delays)
     return Guarded(without, joint, tuple(1 + delay for delay in without.delays))

@@ -19,13 +19,13 @@ import numpy as np
 import optax
 from jax import lax
 
+from foretrace._experts.by_name import EXPERTS, experts_of, remembering_of
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
-from foretrace._experts.further import Carried, Further
-from foretrace._experts.groups import EXPERTS, experts_of, further_of
 from foretrace._experts.guard import Compared, guarded
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
+from foretrace._experts.remembering import Carried, Remembering
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import Row, unpack
 from foretrace._experts.shape import Shape
@@ -63,12 +63,12 @@ class MixtureState(NamedTuple):
 
     Args:
         pasts: past of each stream; the last one belongs to rows that are missing.
-        carries: carries of the further experts before the next row of each stream.
+        carries: carries of the experts that remember before the next row of each stream.
         late_carries: those before the row whose label comes next; None without delay.
         rings: predictions of each stream that wait for their labels; None without delay.
         turns: turn of the ring of each stream.
         experts: state of each group of experts.
-        further: state of each further expert.
+        remembering: state of each expert that remembers.
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
@@ -81,7 +81,7 @@ class MixtureState(NamedTuple):
     rings: Waiting | None
     turns: Int[Array, "P"]
     experts: tuple[Any, ...]
-    further: tuple[Any, ...]
+    remembering: tuple[Any, ...]
     weights: NumberWeights | ClassWeights | Compared
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
@@ -126,19 +126,19 @@ class Mixture:
         self.shape = shape
         self.network = network
         self.experts, left_out = experts_of(shape, experts)
-        further, too_large = further_of(shape, experts)
-        self.further = Further(further, shape)
+        remembering, too_large = remembering_of(shape, experts)
+        self.remembering = Remembering(remembering, shape)
         self.left_out = (*left_out, *too_large)
         self.groups = tuple(name for name in experts if name not in self.left_out)
         names = tuple(name for expert in self.experts for name in expert.names)
-        self.names = (*names, *self.further.names)
+        self.names = (*names, *self.remembering.names)
         count, baselines = len(names), len(self.experts[0].names)
         if shape.classes:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
         else:
             delays = tuple(shape.delays.tolist())
             self.mixture = NumberMixture(count, baselines, shape.outputs, delays)
-        if self.further.names:
+        if self.remembering.names:
             self.mixture = guarded(self.mixture, len(self.names) - count)
         self.ring = Ring(shape.delay)
         self._init = jax.jit(self._traced_init)
@@ -179,7 +179,7 @@ class Mixture:
                 jnp.zeros((self.shape.outputs, self.mixture.num_candidates)),
                 jnp.zeros(self.shape.outputs),
             )
-            carries = self.further.init_carries()
+            carries = self.remembering.init_carries()
             return MixtureState(
                 jax.tree.map(
                     lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)
@@ -189,7 +189,7 @@ class Mixture:
                 self.ring.empty(waiting, count) if self.ring.delay else None,
                 jnp.zeros(count, jnp.int32),
                 tuple(expert.init() for expert in self.experts),
-                self.further.init(),
+                self.remembering.init(),
                 weights,
                 jnp.zeros((), jnp.int32),
                 jnp.zeros(()) if self.shape.slots > 1 else None,
@@ -316,8 +316,10 @@ class Mixture:
             expert.predict(now, features)
             for expert, now in zip(self.experts, state.experts, strict=True)
         ]
-        carries = self.further.of_stream(state.carries, row)
-        found = jnp.concatenate(predicted + self.further.predict(state.further, carries, features))
+        carries = self.remembering.of_stream(state.carries, row)
+        found = jnp.concatenate(
+            predicted + self.remembering.predict(state.remembering, carries, features)
+        )
         if self.shape.classes:
             mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
         else:
@@ -341,9 +343,9 @@ class Mixture:
             state = state._replace(members=state.members + jnp.where(is_there, more, 0.0))
         state = state._replace(pasts=pasts)
         if not learning or state.rings is not None:
-            carries = self.further.move(state.further, carries, features, is_there)
+            carries = self.remembering.move(state.remembering, carries, features, is_there)
         if not learning:
-            state = state._replace(carries=self.further.put(state.carries, row, carries))
+            state = state._replace(carries=self.remembering.put(state.carries, row, carries))
             return state, Mixed(new.mixed, new.mixed, jnp.zeros(len(self.names)))
         if state.rings is not None:
             turn = jnp.where(row.is_new > 0, 0, state.turns[slot])
@@ -352,7 +354,7 @@ class Mixture:
                 state = self._weighed(state, row, rings, turn)
             old = self.ring.oldest(rings, (slot,), turn)
             features = expand(self.shape, maps, old.seen)
-            late = self.further.of_stream(state.late_carries, row)
+            late = self.remembering.of_stream(state.late_carries, row)
             state = state._replace(
                 rings=rings, turns=state.turns.at[slot].set(self.ring.next_turn(turn))
             )
@@ -397,14 +399,16 @@ class Mixture:
             expert.learn(now, features, mine, label, known)
             for expert, now, mine in zip(self.experts, state.experts, spans, strict=True)
         )
-        further, after, ahead = self.further.learn(state.further, carried, features, label, known)
-        state = state._replace(experts=experts, further=further)
+        remembering, after, ahead = self.remembering.learn(
+            state.remembering, carried, features, label, known
+        )
+        state = state._replace(experts=experts, remembering=remembering)
         if state.late_carries is None:
-            state = state._replace(carries=self.further.put(state.carries, row, after))
+            state = state._replace(carries=self.remembering.put(state.carries, row, after))
         else:
             state = state._replace(
-                carries=self.further.put(state.carries, row, ahead),
-                late_carries=self.further.put(state.late_carries, row, after),
+                carries=self.remembering.put(state.carries, row, ahead),
+                late_carries=self.remembering.put(state.late_carries, row, after),
             )
         if self.shape.first_delay is None:
             scale_of = features.num_classes if self.shape.classes else old.seen.moments[1]

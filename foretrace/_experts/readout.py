@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from foretrace._experts.changes import RANGE
 from foretrace._experts.expert import Features, probabilities_of_seen
 from foretrace._experts.shape import Shape
-from foretrace._learner.errors import Errors, clipped, init_errors, noted
+from foretrace._learner.error_moments import Errors, clipped, init_errors, noted
 from foretrace._types import Array, Bool, Float
 from foretrace.heads import HeadState, LeastSquares
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from foretrace._covariance import products, reduced, whitened
-from foretrace._learner.errors import Errors, repetition, variance
+from foretrace._learner.error_moments import Errors, repetition, variance
 from foretrace._types import Array, Bool, Float
 
 

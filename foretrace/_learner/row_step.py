@@ -16,7 +16,7 @@ from foretrace._engine.data import Data
 from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss
 from foretrace._engine.layers import each_stream
-from foretrace._learner.errors import Errors, clipped, init_errors, noted
+from foretrace._learner.error_moments import Errors, clipped, init_errors, noted
 from foretrace._learner.kalman import Kalman
 from foretrace._learner.measurement import measurement_of
 from foretrace._learner.nodes import gathered, node_groups, scattered

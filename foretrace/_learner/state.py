@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import optax
 
-from foretrace._learner.errors import Errors
+from foretrace._learner.error_moments import Errors
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.heads import HeadState

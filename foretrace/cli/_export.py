@@ -15,8 +15,8 @@ from foretrace.cli._options import Export
 from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
+from foretrace.rl._learning_step import inputs_of
 from foretrace.rl._run import agent_of
-from foretrace.rl._step import inputs_of
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._exported import export_run
 

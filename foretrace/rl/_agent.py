@@ -22,12 +22,12 @@ from foretrace._types import Array, Float, PRNGKeyArray
 from foretrace.rl._checks import check_evaluation, check_options
 from foretrace.rl._evaluation import STEPS_OF_AN_EPISODE, Episodes, episodes_of, play
 from foretrace.rl._gymnasium import as_environment
+from foretrace.rl._learning_step import LearningStep
 from foretrace.rl._live import errors_of_python
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._step import LearningStep
 from foretrace.rl._transition import Outcome, Transition, check_transition
 
 LEARNING_RATE = 3e-4

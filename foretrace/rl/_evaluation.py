@@ -13,8 +13,8 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import Environment, each_environment, step_or_reset
+from foretrace.rl._learning_step import LearningStep
 from foretrace.rl._state import AgentState
-from foretrace.rl._step import LearningStep
 
 STEPS_OF_AN_EPISODE = 10_000
 """Largest number of steps that an evaluation waits for an episode, by default."""

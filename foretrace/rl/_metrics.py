@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float
 from foretrace.rl._environment import TimeStep
+from foretrace.rl._learning_step import inputs_of
 from foretrace.rl._monitors import Range, spectral_radius, untrained
 from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._step import inputs_of
 
 Tally = dict[str, Float[Array, ""]]
 """Sums by name over a block's steps and all environments, and values at its end."""

@@ -15,8 +15,8 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, room
 from foretrace._rows.schema import infer_columns
 from foretrace._rows.target import Context, Target
-from foretrace._runs.lock import Lock, locked
 from foretrace._runs.signals import Uninterrupted
+from foretrace._runs.thread_lock import Lock, locked
 from foretrace.stream._arrays import Row, check_lengths
 from foretrace.stream._conditions import NoEffect, without_effect
 from foretrace.stream._config import StreamConfig

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import tyro
 
 from foretrace._cells.abstract import AbstractCell
-from foretrace._experts.groups import EXPERTS
+from foretrace._experts.by_name import EXPERTS
 from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import rule_text
 from foretrace._runs.options import Advanced, RuleText

@@ -10,8 +10,8 @@ from foretrace._rows.encode import Encoder
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.target import Context, NumberContext
-from foretrace._runs.lock import locked
 from foretrace._runs.signals import Uninterrupted
+from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator

@@ -25,7 +25,7 @@ import numpy as np
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.target import ClassContext, ClassTarget, class_room
-from foretrace._runs.lock import locked
+from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiers import fast
 
-from foretrace._experts.groups import EXPERTS, FURTHER
+from foretrace._experts.by_name import EXPERTS, REMEMBERING
 from foretrace._experts.mixture import Mixture, mixture
 from foretrace._experts.recurrent import RecurrentStep
 from foretrace._experts.rows import pack
@@ -179,7 +179,7 @@ def test_predicting_changes_nothing_and_equals_the_next_step():
 
 def test_experts_can_be_left_out_and_what_is_too_large_says_so():
     assert Mixture(NUMBERS, ("baselines",)).names == ("last", "mean", "season")
-    left_out = ("lags", "wide", "waves", "neighbours", "gradient", *FURTHER)
+    left_out = ("lags", "wide", "waves", "neighbours", "gradient", *REMEMBERING)
     assert Mixture(Shape(0, (), 256, classes=True)).left_out == left_out
     assert set(Mixture(CLASSES, EXPERTS).names) > {"majority", "wide", "context 5", "neighbours"}
 

@@ -12,7 +12,7 @@ from tiers import fast, slow
 
 import foretrace as ft
 from foretrace._engine.correction import corrected
-from foretrace._learner.errors import init_errors, noted, repetition
+from foretrace._learner.error_moments import init_errors, noted, repetition
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 

@@ -21,8 +21,8 @@ from foretrace.cli import _main as cli
 from foretrace.stream import _loop
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._python import run as run_stream
 from foretrace.stream._run import follow
+from foretrace.stream._run_from_python import run as run_stream
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 MODEL = ModelConfig(experts=("baselines", "row"))

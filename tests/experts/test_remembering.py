@@ -9,8 +9,8 @@ import pytest
 from test_mixture import CLASSES, NUMBERS, leaves, packed, run
 from tiers import fast
 
+from foretrace._experts.by_name import REMEMBERING
 from foretrace._experts.distant import distant
-from foretrace._experts.groups import FURTHER
 from foretrace._experts.guard import guarded
 from foretrace._experts.memory import memory
 from foretrace._experts.mix_numbers import NumberMixture
@@ -18,7 +18,7 @@ from foretrace._experts.mixture import Mixture, mixture
 from foretrace._experts.shape import Shape
 
 FEW = ("baselines", "row")
-ALL = (*FEW, *FURTHER)
+ALL = (*FEW, *REMEMBERING)
 LONG = Shape(4, (0, 1, 2, 3), 1, previous=False)
 
 
@@ -75,7 +75,7 @@ def test_until_the_guard_opens_predictions_are_those_of_the_other_experts(shape)
         step.newest, run(mixture(shape, FEW), rows, 200)[1].newest, rtol=1e-9, atol=1e-12
     )
     weights = mixture(shape, ALL).weights(state)
-    assert {weights[name] for name in FURTHER} == {0.0}
+    assert {weights[name] for name in REMEMBERING} == {0.0}
 
 
 def test_the_guard_opens_when_the_mixture_becomes_better_and_shuts_when_it_becomes_worse():
@@ -111,11 +111,11 @@ def test_a_chunk_is_its_rows_one_by_one_and_rows_without_labels_move_carries_alo
     for a, b in zip(leaves(whole), leaves(single), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)  # the experts are in float32
     state = whole[0]
-    learned, moving = (state.further, state.weights), state.carries
+    learned, moving = (state.remembering, state.weights), state.carries
     before, carries = leaves(learned), leaves(moving)
     rows[:, 3] = 0.0
     state, _ = model.step(state, rows[:20])
-    for a, b in zip(leaves((state.further, state.weights)), before, strict=True):
+    for a, b in zip(leaves((state.remembering, state.weights)), before, strict=True):
         np.testing.assert_array_equal(a, b)
     assert any((a != b).any() for a, b in zip(leaves(state.carries), carries, strict=True))
 
@@ -141,7 +141,7 @@ def test_no_value_poisons_a_memory(bad):
     rows[120, 8] = 1e6  # a label
     state, step = run(mixture(LONG, ALL), rows, 20)
     assert np.isfinite(step.newest).all()
-    assert all(np.isfinite(leaf).all() for leaf in leaves((state.further, state.carries)))
+    assert all(np.isfinite(leaf).all() for leaf in leaves((state.remembering, state.carries)))
 
 
 def test_the_earlier_values_of_distant_are_those_of_the_rows_that_were_there():
@@ -167,5 +167,5 @@ def _moved(expert, carry, x, moves):
 
 def test_experts_that_would_be_too_large_are_left_out():
     assert memory(Shape(40, tuple(range(40)), 1)) is None
-    few = Mixture(Shape(4, (0, 1), 48), ("baselines", *FURTHER))
-    assert few.left_out == tuple(FURTHER) and few.names == ("last", "mean", "season")
+    few = Mixture(Shape(4, (0, 1), 48), ("baselines", *REMEMBERING))
+    assert few.left_out == tuple(REMEMBERING) and few.names == ("last", "mean", "season")

@@ -19,10 +19,19 @@ SETS = ("row", "short", "lags", "wide", "waves", "steps")
 MAX_COEFFICIENTS = 2**14
 """Number of coefficients of an expert beyond which it is left out."""
 
-FURTHER = {"memory": memory, "reservoir": reservoir, "distant": distant}
+REMEMBERING = {"memory": memory, "reservoir": reservoir, "distant": distant}
 """Groups of experts behind the guard: each a function of the shape."""
 
-EXPERTS = ("baselines", "contexts", *SETS, "neighbours", "gradient", "events", "network", *FURTHER)
+EXPERTS = (
+    "baselines",
+    "contexts",
+    *SETS,
+    "neighbours",
+    "gradient",
+    "events",
+    "network",
+    *REMEMBERING,
+)
 """Names of the groups of experts."""
 
 
@@ -78,10 +87,10 @@ def experts_of(
     return tuple(found), tuple(left_out)
 
 
-def further_of(
+def remembering_of(
     shape: Shape, wanted: tuple[str, ...]
 ) -> tuple[tuple[AbstractRecurrentExpert, ...], tuple[str, ...]]:
     """Return the experts behind the guard, and the names of those that would be too large."""
-    made = {name: make(shape) for name, make in FURTHER.items() if name in wanted}
+    made = {name: make(shape) for name, make in REMEMBERING.items() if name in wanted}
     left_out = tuple(name for name, expert in made.items() if expert is None)
     return tuple(filter(None, made.values())), left_out

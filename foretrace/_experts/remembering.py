@@ -26,7 +26,7 @@ class Carried(NamedTuple):
     has_row: Bool[Array, ""]
 
 
-class Further:
+class Remembering:
     """Recurrent experts.
 
     Args:
