@@ -25,7 +25,7 @@ _PLACES = {
     "SktimeForecaster": "_sktime",
     "StreamConfig": "_config",
     "StreamResult": "_loop",
-    "run": "_python",
+    "run": "_run_from_python",
 }
 
 
