@@ -8,8 +8,14 @@ baselines:
     shared      v <- (1 - share) v + share prior                          (fixed share)
                 m = sum_e v_e p_e
 
+The top chooses between its candidates quickly, and what it chooses varies. So its prediction t is
+averaged with all experts once more, by weights that follow the smallest squared error slowly:
+
+    last        w <- w exp(-rate h)    h_i = ((m - y) / u) (x_i - m) / u    (exponentiated gradient)
+                m = sum_i w_i x_i      x = (t, p_1, ..., p_E)
+
 u is the scale of the mixture's error, so that no unit matters. Half of the prior lies on the
-baselines.
+baselines; of the last weights, nearly all of it on t.
 
 Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
 Its present weights have seen the labels of the rows in between, which the prediction had not:
@@ -34,7 +40,8 @@ from foretrace._types import Array, Bool, Float
 RATES = (0.02, 0.1, 0.4, 1.0)
 SHARES = (1e-4, 1e-2)
 TOP_RATE, TOP_SHARE = 0.5, 1e-3
-_CLIP = 8.0
+LAST_RATE, LAST_SHARE, LAST_PRIOR = 0.02, 1e-4, 0.9
+_CLIP, _CLIP_ERROR = 8.0, 3.0
 
 
 class NumberWeights(NamedTuple):
@@ -44,13 +51,15 @@ class NumberWeights(NamedTuple):
         experts: weight of each expert in each combination, for each step ahead. No logarithms: the
             shares keep weights far above zero, and predictions then need no exponentials.
         top: weight of each baseline, and of each combination.
+        last: weight of the prediction of the top, and of each expert.
         unit: scale of the error of the mixture at each step ahead, as a number: unlike all else it
             is not in standard deviations, which may change from one row to the next by any factor.
         num_labels: number of labels of each step ahead.
     """
 
     experts: Float[Array, "O M E"]
-    top: Float[Array, "O T"]
+    top: Float[Array, "O C"]
+    last: Float[Array, "O E+1"]
     unit: ErrorScale
     num_labels: Float[Array, "O"]
 
@@ -72,8 +81,8 @@ class NumberMixture(eqx.Module):
 
     @property
     def num_candidates(self) -> int:
-        """Number of predictions between which the top chooses."""
-        return self.baselines + 2 * len(RATES) * len(SHARES)
+        """Number of predictions between which the top chooses, and its own."""
+        return self.baselines + 2 * len(RATES) * len(SHARES) + 1
 
     @property
     def late(self) -> Float[np.ndarray, "O"]:
@@ -98,6 +107,7 @@ class NumberMixture(eqx.Module):
         return NumberWeights(
             jnp.asarray(np.tile(experts, (self.outputs, combinations, 1))),
             jnp.asarray(np.tile(top, (self.outputs, 1))),
+            jnp.asarray(np.tile(self._last_prior, (self.outputs, 1))),
             new_error_scale(jnp.zeros(self.outputs)),
             jnp.zeros(self.outputs),
         )
@@ -105,13 +115,21 @@ class NumberMixture(eqx.Module):
     def predict(
         self, state: NumberWeights, predicted: Float[Array, "E O"]
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the mixed prediction for each step ahead, and the candidates of the top."""
+        """Return the mixed prediction for each step ahead, and the candidates, the top's last."""
         candidates = self._candidates(state, predicted.T)
-        return jnp.einsum("ot,ot->o", state.top, candidates), candidates.T
+        chosen = jnp.einsum("oc,oc->o", state.top, candidates)[:, None]
+        averaged = jnp.concatenate([chosen, predicted.T], axis=1)
+        made = jnp.concatenate([candidates, chosen], axis=1)
+        return jnp.einsum("oe,oe->o", state.last, averaged), made.T
+
+    @property
+    def _last_prior(self) -> Float[np.ndarray, "E+1"]:
+        others = np.full(self.experts, (1 - LAST_PRIOR) / self.experts)
+        return np.concatenate([[LAST_PRIOR], others])
 
     def _candidates(
         self, state: NumberWeights, predicted: Float[Array, "O E"]
-    ) -> Float[Array, "O T"]:
+    ) -> Float[Array, "O C"]:
         combinations = jnp.einsum("ome,oe->om", state.experts, predicted)
         return jnp.concatenate([predicted[:, : self.baselines], combinations], axis=1)
 
@@ -119,7 +137,8 @@ class NumberMixture(eqx.Module):
         """Return the weight of each expert in the mixture."""
         own, others = state.top[:, : self.baselines], state.top[:, self.baselines :]
         found = jnp.einsum("om,ome->oe", others, state.experts)
-        return found.at[:, : self.baselines].add(own).T
+        found = found.at[:, : self.baselines].add(own)
+        return (state.last[:, :1] * found + state.last[:, 1:]).T
 
     def learn(
         self,
@@ -142,6 +161,7 @@ class NumberMixture(eqx.Module):
             deviation: standard deviation, as it was when the row was predicted.
         """
         predicted, candidates = predicted.T, candidates.T
+        candidates, chosen = candidates[:, :-1], candidates[:, -1:]
         now = self._candidates(state, predicted)
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
@@ -164,9 +184,15 @@ class NumberMixture(eqx.Module):
         late = self.late[:, None]
         top_prior = _prior(self.baselines, 2 * half)
         top = _shared(state.top, missed * (TOP_RATE / late), TOP_SHARE / late, top_prior)
+        averaged = jnp.concatenate([chosen, predicted], axis=1)
+        mean = jnp.einsum("oe,oe->o", state.last, averaged)[:, None]
+        miss = jnp.clip((mean - label[:, None]) / scale, -_CLIP_ERROR, _CLIP_ERROR)
+        slope = jnp.clip(miss * (averaged - mean) / scale, -_CLIP, _CLIP)
+        last = _shared(state.last, slope * (LAST_RATE / late), LAST_SHARE / late, self._last_prior)
         return NumberWeights(
             jnp.where(known[:, None, None], experts, state.experts),
             jnp.where(known[:, None], top, state.top),
+            jnp.where(known[:, None], last, state.last),
             unit,
             count,
         )

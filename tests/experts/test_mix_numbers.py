@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._experts.baselines import NumberBaselines, SeasonState
-from foretrace._experts.mix_numbers import RATES, SHARES, TOP_RATE, TOP_SHARE, NumberMixture
+from foretrace._experts.mix_numbers import (
+    LAST_PRIOR,
+    LAST_RATE,
+    LAST_SHARE,
+    RATES,
+    SHARES,
+    TOP_RATE,
+    TOP_SHARE,
+    NumberMixture,
+)
 
 EXPERTS, STEPS, DELAYS = 5, 2, (1, 2)
 
@@ -20,14 +29,19 @@ def test_weights_follow_the_definition():
         top_prior = np.r_[np.full(3, 1 / 6), np.full(2 * count, 1 / (4 * count))]
         logs = np.tile(np.log(prior)[None, :, None], (2 * count, 1, STEPS))
         top = np.tile(np.log(top_prior)[:, None], (1, STEPS))
+        last_prior = np.r_[LAST_PRIOR, np.full(EXPERTS, (1 - LAST_PRIOR) / EXPERTS)]
+        last = np.tile(np.log(last_prior)[:, None], (1, STEPS))
         late = 1.0 + np.array(DELAYS)
         for _ in range(30):
             experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
             mixed, candidates = mixture.predict(state, experts)
             now = np.einsum("meo,eo->mo", np.exp(logs), experts)
             made = np.concatenate([experts[:3], now])
-            np.testing.assert_allclose(candidates, made, rtol=0, atol=1e-10)
-            np.testing.assert_allclose(mixed, (np.exp(top) * made).sum(0), rtol=0, atol=1e-10)
+            chosen = (np.exp(top) * made).sum(0)
+            np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
+            averaged = np.stack([chosen, *experts])
+            mean = (np.exp(last) * averaged).sum(0)
+            np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
             state = mixture.learn(
                 state, experts, candidates, label, jnp.ones(STEPS, bool), jnp.ones(STEPS)
             )
@@ -44,6 +58,9 @@ def test_weights_follow_the_definition():
                 logs[at] = _shared(logs[at] - by * losses, (shares / late)[:, None], prior)
             missed = TOP_RATE / late * np.minimum(np.abs(made - label) / unit, 8.0)
             top = _shared((top - missed)[None], TOP_SHARE / late, top_prior)[0]
+            slope = np.clip((mean - label) / unit, -3, 3) * (averaged - mean) / unit
+            slope = LAST_RATE / late * np.clip(slope, -8, 8)
+            last = _shared((last - slope)[None], LAST_SHARE / late, last_prior)[0]
         total = mixture.weights(state).sum(axis=0)
         np.testing.assert_allclose(total, np.ones(STEPS), rtol=0, atol=1e-10)
 
