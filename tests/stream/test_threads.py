@@ -64,13 +64,13 @@ def in_threads(*works):
 
 def recorded(model):
     """Let a model note the rows that it learns, and return these notes."""
-    order, original = [], model._learn
+    order, original = [], model._step
 
     def noting(x, y, *rest):
         order.append((x, y))
         return original(x, y, *rest)
 
-    model._learn = noting
+    model._step = noting
     return order
 
 
@@ -87,7 +87,7 @@ def test_each_row_is_learned_once_in_some_order(kind):
     again = MAKE[kind]()
     for x, y in order:
         again.learn_one(y, x) if kind == "forecaster" else again.learn_one(x, y)
-    del model._learn
+    del model._step
     assert ask(model, 0) == ask(again, 0)
     assert model._intake.to_json() == again._intake.to_json()
     for a, b in zip(model.__getstate__()["_state"], again.__getstate__()["_state"], strict=True):
