@@ -14,8 +14,8 @@ averaged with all experts once more, by weights that follow the smallest squared
     last        w <- w exp(-rate h)    h_i = ((m - y) / u) (x_i - m) / u    (exponentiated gradient)
                 m = sum_i w_i x_i      x = (t, p_1, ..., p_E)
 
-u is the scale of the mixture's error, so that no unit matters. Half of the prior lies on the
-baselines; of the last weights, nearly all of it on t.
+u is the scale of the error of the top, so that no unit matters. Half of the prior lies on the
+baselines; of the last weights, nine tenths of it on t.
 
 Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
 Its present weights have seen the labels of the rows in between, which the prediction had not:
@@ -52,7 +52,7 @@ class NumberWeights(NamedTuple):
             shares keep weights far above zero, and predictions then need no exponentials.
         top: weight of each baseline, and of each combination.
         last: weight of the prediction of the top, and of each expert.
-        unit: scale of the error of the mixture at each step ahead, as a number: unlike all else it
+        unit: scale of the error of the top at each step ahead, as a number: unlike all else it
             is not in standard deviations, which may change from one row to the next by any factor.
         num_labels: number of labels of each step ahead.
     """
@@ -165,7 +165,7 @@ class NumberMixture(eqx.Module):
         now = self._candidates(state, predicted)
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
-        error = jnp.abs(jnp.einsum("ot,ot->o", state.top, now) - label)
+        error = jnp.abs(jnp.einsum("oc,oc->o", state.top, now) - label)
         taken = known.astype(error.dtype)
         count = state.num_labels + taken
         rate = taken / jnp.clip(count, 1.0, 200.0)

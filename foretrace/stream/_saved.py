@@ -99,6 +99,10 @@ def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
 
 
 def copy_state(state: S) -> S:
-    """Return a copy that may be donated to a step."""
+    """Return a copy that may be donated to a step.
+
+    NumPy's arrays are not copied: JAX keeps them, and a step never writes into memory that is not
+    JAX's own.
+    """
     with jax.enable_x64(True):  # parts of a state are in float64 in any mode
         return jax.device_put(state, may_alias=False)
