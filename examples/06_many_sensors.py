@@ -18,10 +18,11 @@ from pathlib import Path
 import foretrace as ft
 
 
-def split(source: str, member: str, parts: int, folder: Path) -> list[Path]:
+def split(source: str, member: str, parts: int, folder: Path) -> dict[Path, int]:
     """Write the rows of each part to a file; a sensor always goes to the same one.
 
-    Parts that no sensor goes to are left out.
+    Returns the file of each part and the number of its sensors. Parts that no sensor goes to are
+    left out.
     """
     paths = [folder / f"part-{part}.csv" for part in range(parts)]
     with ExitStack() as stack:
@@ -30,12 +31,12 @@ def split(source: str, member: str, parts: int, folder: Path) -> list[Path]:
         writers = [csv.DictWriter(file, rows.fieldnames) for file in files]
         for writer in writers:
             writer.writeheader()
-        used = set()
+        sensors: list[set[str]] = [set() for _ in paths]
         for row in rows:
             part = zlib.crc32(row[member].encode()) % parts
-            used.add(part)
+            sensors[part].add(row[member])
             writers[part].writerow(row)
-    return [paths[part] for part in sorted(used)]
+    return {path: len(names) for path, names in zip(paths, sensors, strict=True) if names}
 
 
 def learn(path: Path, **options) -> dict[str, float]:
@@ -62,8 +63,8 @@ if __name__ == "__main__":
 
     given.folder.mkdir(parents=True, exist_ok=True)
     paths = split(given.source, given.member, given.parts, given.folder.absolute())
-    options = {"target": given.target, "member": given.member, "members": 100_000 // given.parts}
+    options = {"target": given.target, "member": given.member}
     remote = ray.remote(max_retries=-1)(learn)
-    waiting = [remote.remote(path, **options) for path in paths]
+    waiting = [remote.remote(path, members=count, **options) for path, count in paths.items()]
     for path, scores in zip(paths, ray.get(waiting), strict=True):
         print(path.stem, scores)

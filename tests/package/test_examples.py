@@ -161,15 +161,17 @@ def test_parts_of_many_sensors_are_streams_of_their_own(tmp_path):
     (tmp_path / "rows.csv").write_text("sensor,x,y\n" + "\n".join(lines) + "\n")
     paths = example["split"](str(tmp_path / "rows.csv"), "sensor", 2, tmp_path)
     assert sum(path.read_text().count("\n") - 1 for path in paths) == 60
+    assert sum(paths.values()) == 8
     model = ft.stream.ModelConfig(experts=("row",))
-    options = {"target": "y", "task": "regression", "member": "sensor", "members": 8}
-    found = [example["learn"](path, **options, model=model) for path in paths]
+    options = {"target": "y", "task": "regression", "member": "sensor", "model": model}
+    found = [example["learn"](path, members=count, **options) for path, count in paths.items()]
     assert sum(scores["rows"] for scores in found) == 60
     written = [path.with_suffix(".jsonl").read_text() for path in paths]
     assert sum(text.count("\n") for text in written) == 60
     # A worker that begins again at the end has nothing left to do.
-    assert example["learn"](paths[0], **options, model=model) == found[0]
-    assert paths[0].with_suffix(".jsonl").read_text() == written[0]
+    first, count = next(iter(paths.items()))
+    assert example["learn"](first, members=count, **options) == found[0]
+    assert first.with_suffix(".jsonl").read_text() == written[0]
 
 
 MACHINES = {
@@ -306,12 +308,14 @@ def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
     place.loader.exec_module(many)
     rows = [f"s{i % 17},{i % 5},{i * i % 7}" for i in range(200)]
     (tmp_path / "rows.csv").write_text("\n".join(["sensor,x,y", *rows]) + "\n")
-    paths = many.split(str(tmp_path / "rows.csv"), "sensor", 3, tmp_path)
+    counts = many.split(str(tmp_path / "rows.csv"), "sensor", 3, tmp_path)
+    paths = list(counts)
     parts = [path.read_text().splitlines()[1:] for path in paths]
     assert sorted(sum(parts, [])) == sorted(rows)
     assert all(len({row.split(",")[0] for row in part}) >= 1 for part in parts)
     names = [{row.split(",")[0] for row in part} for part in parts]
     assert sum(map(len, names)) == len(set.union(*names)) == 17
+    assert list(counts.values()) == [len(found) for found in names]
     options = {"target": "y", "member": "sensor", "task": "regression"}
     options |= {"members": 17, "model": ft.stream.ModelConfig(experts=("baselines",))}
     first = many.learn(paths[0], **options)
