@@ -15,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from foretrace._cells.rotation import Rotation
-from foretrace._cells.set_reset import SetReset
 from foretrace._engine.carry import init_carry
 from foretrace._engine.correction import corrected
 from foretrace._engine.data import Data
@@ -36,9 +34,6 @@ MAX_INPUTS = 16
 
 _STEERING = 4
 """Number of classes, the first ones, whose errors train the modules; the head learns all."""
-
-CELLS = (SetReset.factory(state_size=16), Rotation.factory(state_size=8))
-"""The modules. A third kind, units without products, gives the same scores and takes longer."""
 
 
 class MemoryState(NamedTuple):
@@ -165,6 +160,6 @@ def memory(shape: Shape) -> Memory | None:
     if not fits(shape) or shape.now_size > MAX_INPUTS:
         return None
     with jax.enable_x64(False):
-        network = ModuleNetwork(shape.now_size, 1, cells=CELLS, key=jax.random.key(0))
+        network = ModuleNetwork(shape.now_size, 1, key=jax.random.key(0))
         network = jax.tree.map(np.asarray, network)
     return Memory(network, Readout(shape.outputs, shape.classes), shape.delay)

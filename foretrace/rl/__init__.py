@@ -13,6 +13,7 @@ from foretrace.rl._gymnasium import Gymnasium as Gymnasium
 from foretrace.rl._gymnax import Gymnax as Gymnax
 from foretrace.rl._interact import Interaction as Interaction
 from foretrace.rl._interact import interact as interact
+from foretrace.rl._lstd import LSTD as LSTD
 from foretrace.rl._masked import Masked as Masked
 from foretrace.rl._memory_chain import MemoryChain as MemoryChain
 from foretrace.rl._method import Method as Method

@@ -15,15 +15,16 @@ from foretrace._engine.carry import init_carry
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import Evaluation, Loss, evaluate
 from foretrace._learner.optimizer import adam
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, Float, PRNGKeyArray
 from foretrace.rl._checks import check_evaluation, check_options
 from foretrace.rl._evaluation import STEPS_OF_AN_EPISODE, Episodes, episodes_of, play
 from foretrace.rl._gymnasium import as_environment
-from foretrace.rl._learning_step import LearningStep
+from foretrace.rl._learning_step import LearningStep, trained
 from foretrace.rl._live import errors_of_python
+from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._overshoot import ObGD
@@ -57,7 +58,8 @@ class Agent:
         trace_decay: decay of the trace of gradients beside the discount (lambda); 0 learns from the
             last step alone.
         optimizer: `ObGD`, or an Optax optimiser, which gets the mean of `-td_error * trace` over
-            the streams. Default: Adam at 3e-4 (docs/agents.md shows its results).
+            the streams, or `LSTD`, which solves for the decoder. Default: Adam at 3e-4
+            (docs/agents.md shows its results).
         normalize_observations: True to subtract the running mean of observations and divide by
             their deviation.
         scale_rewards: True to divide rewards by the running deviation of their discounted sum.
@@ -71,31 +73,31 @@ class Agent:
 
     def __init__(
         self,
-        network: Network,
+        network: AbstractNetwork,
         method: Method,
         *,
         rule: LearningRule | str,
         discount: float = 0.99,
         trace_decay: float = 0.8,
-        optimizer: ObGD | optax.GradientTransformation | None = None,
+        optimizer: ObGD | LSTD | optax.GradientTransformation | None = None,
         normalize_observations: bool = False,
         scale_rewards: bool = False,
         batch_size: int | None = None,
     ):
-        self.network: Network = network
+        self.network: Any = network
         self.method: Method = method
         self.rule: LearningRule = as_rule(rule)
         self.batch_size: int | None = batch_size
         self.discount: float = discount
         self.trace_decay: float = trace_decay
-        self.optimizer: ObGD | optax.GradientTransformation = (
+        self.optimizer: ObGD | LSTD | optax.GradientTransformation = (
             adam(LEARNING_RATE) if optimizer is None else optimizer
         )
         self.normalize_observations: bool = normalize_observations
         self.scale_rewards: bool = scale_rewards
         check_options(self)
         check_rule(network, self.rule, whole_sequences=False)
-        self._dtype = network.decoder.linear.weight.dtype
+        self._dtype = network.dtype
         self._front = () if batch_size is None else (batch_size,)
         learning = LearningStep(
             method, self._gradient, self.optimizer, discount, trace_decay, batch_size
@@ -123,13 +125,14 @@ class Agent:
         if not is_key(key):
             key = jax.random.wrap_key_data(key)
         front, dtype, network = self._front, self._dtype, self.network
-        trace = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), network)
+        optimizer = self.optimizer
+        part = trained(optimizer, network)
+        trace = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), part)
         counter, inputs = jnp.zeros((), jnp.int32), (network.input_size,)
         sampled = jax.random.fold_in(key, 1) if self.rule.samples else None
-        optimizer = self.optimizer
         state = AgentState(
             network=network,
-            opt_state=None if isinstance(optimizer, ObGD) else optimizer.init(network),
+            opt_state=self._opt_state(),
             carry=init_carry(network, self.rule, self.batch_size, key=sampled),
             trace=trace,
             entropy_grads=trace if self.method.entropy else None,
@@ -230,6 +233,14 @@ class Agent:
             played = self._play(environment, most, greedy, state, wanted, limit, key)
             return episodes_of(jax.device_get(played), wanted, limit)
 
+    def _opt_state(self) -> Any:
+        """Return the optimiser's state before the first observation."""
+        if isinstance(self.optimizer, ObGD):
+            return None
+        if isinstance(self.optimizer, LSTD):
+            return self.optimizer.init(self.network.decoder, self._front)
+        return self.optimizer.init(self.network)
+
     def _check_state(self, state: Any) -> None:
         if not isinstance(state, AgentState):
             raise TypeError(
@@ -247,7 +258,13 @@ class Agent:
         return run() if given.truncated.any() else none
 
     def _gradient(
-        self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array, loss: Loss
+        self,
+        network: AbstractNetwork,
+        carry: Carry,
+        x: Array,
+        noise: Array,
+        reset: Array,
+        loss: Loss,
     ) -> Evaluation:
         """Return outputs, gradient of a loss and carry of one stream after one more step."""
         data = Data(x[None], noise[None], reset=reset[None])

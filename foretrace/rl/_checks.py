@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._network import check_network
+from foretrace._network import Network, check_network
+from foretrace.rl._lstd import LSTD
+from foretrace.rl._method import Method
 from foretrace.rl._overshoot import ObGD
 
 
@@ -18,11 +20,12 @@ def check_options(agent: Any) -> None:
         raise ValueError(
             f"{name}: a network with cumulative_mean runs on whole sequences only; leave it out"
         )
-    if agent.network.blocks.dropout:
+    if isinstance(agent.network, Network) and agent.network.blocks.dropout:
         raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
     if not isinstance(optimizer, ObGD) and not callable(getattr(optimizer, "update", None)):
         raise TypeError(
-            f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD or an Optax optimiser"
+            f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, or "
+            "an Optax optimiser"
         )
     if not callable(getattr(agent.method, "next_value", None)):
         raise TypeError(
@@ -30,12 +33,33 @@ def check_options(agent: Any) -> None:
             "QLearning(…) or ValuePrediction()"
         )
     agent.method.check(agent.network.output_size)
+    if isinstance(optimizer, LSTD):
+        _check_least_squares(name, agent)
     for option in ("discount", "trace_decay"):
         if not 0 <= getattr(agent, option) <= 1:
             raise ValueError(f"{name}({option}={getattr(agent, option)}) must lie in [0, 1]")
     if agent.batch_size is not None and agent.batch_size < 1:
         raise ValueError(
             f"{name}(batch_size={agent.batch_size}) must be at least 1, or None for one environment"
+        )
+
+
+def _check_least_squares(name: str, agent: Any) -> None:
+    """Raise a ValueError if least squares cannot learn the values, or would not use an option."""
+    method, decoder = type(agent.method), agent.network.decoder
+    if method.objective is not Method.objective:
+        raise ValueError(
+            f"{name}(method={method.__name__}) does not fit optimizer=LSTD, which learns values "
+            "alone; give QLearning(on_policy=True) or ValuePrediction()"
+        )
+    if agent.rule.trains_cells:
+        raise ValueError(
+            f"{name}(rule={agent.rule.name}) does not fit optimizer=LSTD, which trains the decoder "
+            "alone; give rule=foretrace.RESERVOIR"
+        )
+    if getattr(decoder, "hidden", None) is not None:
+        raise ValueError(
+            f"{name}: optimizer=LSTD needs a linear decoder; make the network without readout_size"
         )
 
 

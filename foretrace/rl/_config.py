@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from foretrace._rule import rule_text
+from foretrace._rule import as_rule, rule_text
 from foretrace._runs.config_json import check_types
 from foretrace._runs.options import Advanced, RuleText
 from foretrace.experiment._cells import LRU
@@ -36,7 +36,8 @@ class AgentConfig:
             sarsa), or a prediction.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda).
-        optimizer: update along the trace: obgd bounds the step by the error, adam does not.
+        optimizer: update along the trace: obgd bounds the step by the error, adam does not; lstd
+            solves for values by least squares on 24 untrained modules, where rewards are far away.
         learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd,
             0.0003 for adam.
         kappa: how much shorter than its bound a step of obgd is.
@@ -52,7 +53,7 @@ class AgentConfig:
     method: Method = "actor-critic"
     discount: float = 0.99
     trace_decay: float = 0.8
-    optimizer: Literal["obgd", "adam"] = "adam"
+    optimizer: Literal["obgd", "adam", "lstd"] = "adam"
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
     kappa: Advanced[float] = 2.0
     actor_weight: Advanced[float] = 1.0
@@ -74,8 +75,23 @@ class AgentConfig:
         for name in ("discount", "trace_decay", "epsilon"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"agent.{name}={value} must lie in [0, 1]")
+        if self.optimizer == "lstd":
+            self._check_least_squares()
         if self.epsilon_steps < 1:
             raise ValueError(f"agent.epsilon_steps={self.epsilon_steps} must be at least 1")
+
+    def _check_least_squares(self) -> None:
+        """Raise a ValueError for options that least squares have no use for."""
+        if self.method == "actor-critic":
+            raise ValueError(
+                "agent.method=actor-critic does not fit agent.optimizer=lstd, which learns values "
+                "alone; use sarsa, or prediction where there is nothing to choose"
+            )
+        if self.learning_rate is not None:
+            raise ValueError(
+                f"agent.learning_rate={self.learning_rate} does not fit agent.optimizer=lstd, "
+                "which solves for the values; leave it out"
+            )
 
     @property
     def step_size(self) -> float:
@@ -153,6 +169,8 @@ class RLConfig:
                     else "there is nothing to choose; use prediction"
                 )
             )
+        if self.agent.optimizer == "lstd":
+            self._check_untrained()
         most = environment.most_environments
         if most is not None and self.environments > most:
             raise ValueError(
@@ -168,6 +186,24 @@ class RLConfig:
             raise ValueError(
                 "agent.scale_rewards=True does not fit agent.method=prediction: predictions of "
                 "scaled rewards cannot be compared with the values of the environment; leave it out"
+            )
+
+    def _check_untrained(self) -> None:
+        """Raise a ValueError for options of a trained network, where modules are not trained."""
+        if as_rule(self.rule).trains_cells:
+            raise ValueError(
+                f"rule={self.rule} does not fit agent.optimizer=lstd, which trains no recurrent "
+                "layer; use reservoir"
+            )
+        cell = next(
+            entry.cell
+            for entry in ENVIRONMENTS.values()
+            if type(entry.environment) is type(self.environment)
+        )
+        if self.network != NetworkConfig(2, 32, cell):
+            raise ValueError(
+                "network: agent.optimizer=lstd reads the values from 24 untrained modules, so that "
+                "no option of the network applies; leave them out"
             )
 
     @property

@@ -3,7 +3,8 @@
 The step in the order of the code:
 
     delta = reward + discount * value' - value         both values with the parameters of before
-    theta <- theta + step * delta * z                  `ObGD`, or an optimiser on -delta * z
+    theta <- theta + step * delta * z                  `ObGD`, or an optimiser on -delta * z;
+                                                       `LSTD` solves for the decoder instead
     observation -> outputs, gradient, carry            with the new parameters: eligibility in time
     z     <- discount * trace_decay * z + gradient     eligibility in value
 
@@ -26,9 +27,10 @@ from foretrace._engine.carry import is_finite
 from foretrace._engine.forward import forward
 from foretrace._engine.gradient import Evaluation
 from foretrace._learner.optimizer import norm
-from foretrace._network import Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
+from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._monitors import real_parts
@@ -40,7 +42,7 @@ from foretrace.rl._transition import Outcome, Transition
 class Update(NamedTuple):
     """New parameters, and how large the step to them was."""
 
-    network: Network
+    network: AbstractNetwork
     opt_state: optax.OptState
     step_size: Float[Array, "*B"]
     norm: Float[Array, ""]
@@ -54,7 +56,7 @@ class LearningStep:
         method: method of learning, for one stream.
         gradient: function of network, carry, input, noise, reset and loss of one stream, which
             returns outputs, gradient and carry of one more step.
-        optimizer: `ObGD` or an Optax optimiser.
+        optimizer: `ObGD`, `LSTD` or an Optax optimiser.
         discount: discount of the value of the next state.
         trace_decay: decay of the trace beside the discount.
         batch_size: number of streams; None for one without a batch axis.
@@ -62,7 +64,7 @@ class LearningStep:
 
     method: Method
     gradient: Callable[..., Evaluation]
-    optimizer: ObGD | optax.GradientTransformation
+    optimizer: ObGD | LSTD | optax.GradientTransformation
     discount: float
     trace_decay: float
     batch_size: int | None
@@ -78,7 +80,7 @@ class LearningStep:
         rewards, reward = self._scaled(state.rewards, outcome)
         td_error = self._td_error(state, outcome, reward, self._ahead(state, x), noise)
         trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
-        update = self._updated(state, outcome.known.any(), td_error, trace)
+        update = self._updated(state, outcome._replace(reward=reward), td_error, trace, x, noise)
 
         of_stream = partial(self._differentiated, update.network)
         axes = Evaluation(loss=0, grads=0, carry=1, outputs=0)  # type: ignore[arg-type]
@@ -89,7 +91,9 @@ class LearningStep:
             network=update.network,
             opt_state=update.opt_state,
             carry=found.carry,
-            trace=self._decayed(trace, found.grads, outcome, output, noise),
+            trace=self._decayed(
+                trace, trained(self.optimizer, found.grads), outcome, output, noise
+            ),
             entropy_grads=entropy_grads,
             value=self._each(self.method.value)(output, noise),
             outcome=Outcome.none(outcome.known.shape, outcome.reward.dtype, done=False),
@@ -99,6 +103,8 @@ class LearningStep:
             step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
             key=key,
         )
+        if isinstance(self.optimizer, LSTD):
+            after = after._replace(opt_state=after.opt_state._replace(gradient=found.grads.decoder))
         size = _sensitivity_norm(found.carry, jnp.zeros_like(update.norm))
         tested = (output, td_error, found.carry.h, norm(after.trace), size, update.norm)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
@@ -227,8 +233,8 @@ class LearningStep:
         return self._each(of_stream, (1, 0))(state.carry, x)
 
     def _differentiated(
-        self, network: Network, carry: Carry, x: Array, noise: Array, reset: Array
-    ) -> tuple[Evaluation, Network | None]:
+        self, network: Any, carry: Carry, x: Array, noise: Array, reset: Array
+    ) -> tuple[Evaluation, Any]:
         """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
         evaluated = partial(self.gradient, network, carry, x, noise, reset)
         method = self.method
@@ -248,9 +254,7 @@ class LearningStep:
         grads, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
         return both._replace(loss=both.loss[0], grads=grads), entropy
 
-    def _with_entropy(
-        self, trace: Network, entropy_grads: Network | None, td_error: Array
-    ) -> Network:
+    def _with_entropy(self, trace: Any, entropy_grads: Any, td_error: Array) -> Any:
         """Add the gradient of the entropy with the sign of the error: updates always raise it."""
         if entropy_grads is None:
             return trace
@@ -258,8 +262,8 @@ class LearningStep:
         return jax.tree.map(lambda z, g: z + _along(sign, g) * g, trace, entropy_grads)
 
     def _decayed(
-        self, trace: Network, grads: Network, outcome: Outcome, output: Array, noise: Array
-    ) -> Network:
+        self, trace: Any, grads: Any, outcome: Outcome, output: Array, noise: Array
+    ) -> Any:
         """Return the decayed trace with one more gradient of each stream."""
         keep = outcome.discount * self.trace_decay
         # Where an error is missing, later ones say nothing of earlier steps.
@@ -268,10 +272,24 @@ class LearningStep:
         return jax.tree.map(lambda z, g: _along(keep, z) * z + g, trace, grads)
 
     def _updated(
-        self, state: AgentState, moves: Bool[Array, ""], td_error: Array, trace: Network
+        self,
+        state: AgentState,
+        outcome: Outcome,
+        td_error: Array,
+        trace: Any,
+        x: Array,
+        noise: Array,
     ) -> Update:
         """Return the parameters after a step along the trace."""
         step_size = jnp.ones_like(td_error)
+        if isinstance(self.optimizer, LSTD):
+            before, following = state.network.decoder, self._following(state, x, noise)
+            decoder, opt_state = self.optimizer.update(
+                state.opt_state, before, trace, following, outcome
+            )
+            change = norm(jax.tree.map(jnp.subtract, decoder, before))
+            network = eqx.tree_at(lambda network: network.decoder, state.network, decoder)
+            return Update(network, opt_state, step_size, change)
         if isinstance(self.optimizer, ObGD):
             step_size = self._each(self.optimizer.step_size)(td_error, trace)
             updates = self._mean(state.network, step_size * td_error, trace)
@@ -279,19 +297,40 @@ class LearningStep:
             return Update(network, None, step_size, norm(updates))
         gradient = self._mean(state.network, -td_error, trace)
         updates, opt_state = self.optimizer.update(gradient, state.opt_state, state.network)
+        moves = outcome.known.any()
         # Where nothing is known the optimiser must not move either.
         updates = jax.tree.map(lambda leaf: jnp.where(moves, leaf, 0.0), updates)
         opt_state = optax.tree.where(moves, opt_state, state.opt_state)
         network = optax.apply_updates(state.network, updates)
         return Update(network, opt_state, step_size, norm(updates))
 
-    def _mean(self, network: Network, weights: Array, trace: Network) -> Network:
+    def _following(self, state: AgentState, x: Array, noise: Array) -> Any:
+        """Return the gradient of each next value to the parameters of the decoder."""
+
+        def of_stream(carry: Carry, x: Array, noise: Array) -> Any:
+            before = Carry(carry.h, None)
+
+            def value(decoder: Any) -> Array:
+                network = eqx.tree_at(lambda network: network.decoder, state.network, decoder)
+                output = forward(network, before, x[None], keep_carry=False)[0][0]
+                return self.method.next_value(output, noise)
+
+            return jax.grad(value)(state.network.decoder)
+
+        return self._each(of_stream, (1, 0, 0))(state.carry, x, noise)
+
+    def _mean(self, network: Any, weights: Array, trace: Any) -> Any:
         """Return the mean over streams of a weight times the trace."""
         if self.batch_size in (None, 1):
             return jax.tree.map(
                 lambda z, p: weights.reshape(()) * z.reshape(p.shape), trace, network
             )
         return jax.tree.map(lambda z: jnp.tensordot(weights, z, 1) / self.batch_size, trace)
+
+
+def trained(optimizer: Any, network: Any) -> Any:
+    """Return the part of a network that an optimiser trains, or of a tree in its structure."""
+    return network.decoder if isinstance(optimizer, LSTD) else network
 
 
 def inputs_of(observations: Moments | None, observation: Array) -> Array:

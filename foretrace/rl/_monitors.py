@@ -1,5 +1,6 @@
 """Values that a run watches beside its score: the memory's reach, and inactive modules."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,8 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
-from foretrace._network import Block, Network
+from foretrace._modules import ModuleNetwork
+from foretrace._network import AbstractNetwork, Block, Network
 from foretrace._types import Array, Float, State
 
 STILL = 1e-6
@@ -21,49 +23,52 @@ SQUARINGS = 16
 class Range(NamedTuple):
     """Smallest and largest states so far, of each module; real and imaginary parts apart."""
 
-    lowest: tuple[Float[Array, "D B N ..."], ...]
-    highest: tuple[Float[Array, "D B N ..."], ...]
+    lowest: tuple[tuple[Float[Array, "D B N ..."], ...], ...]
+    highest: tuple[tuple[Float[Array, "D B N ..."], ...], ...]
 
     @classmethod
-    def empty(cls, h: State) -> "Range":
+    def empty(cls, network: AbstractNetwork, h: State) -> "Range":
         """Return the range of no states."""
-        parts = real_parts(h)
-        return cls(
-            tuple(jnp.full_like(p, jnp.inf) for p in parts),
-            tuple(jnp.full_like(p, -jnp.inf) for p in parts),
-        )
+        parts = _states(network, h)
+        return cls(*(jax.tree.map(partial(jnp.full_like, fill_value=f), parts) for f in _ENDS))
 
-    def including(self, h: State) -> "Range":
+    def including(self, network: AbstractNetwork, h: State) -> "Range":
         """Return the range with one more state."""
-        parts = real_parts(h)
+        parts = _states(network, h)
         return Range(
-            tuple(map(jnp.minimum, self.lowest, parts)),
-            tuple(map(jnp.maximum, self.highest, parts)),
+            jax.tree.map(jnp.minimum, self.lowest, parts),
+            jax.tree.map(jnp.maximum, self.highest, parts),
         )
 
     def dead(self) -> Float[Array, ""]:
         """Return the share of modules whose state did not move in any stream."""
         moved = [
-            _per_module((high - low) > STILL * jnp.maximum(jnp.abs(low), jnp.abs(high))).any(1)
-            for low, high in zip(self.lowest, self.highest, strict=True)
+            [
+                _per_module((high - low) > STILL * jnp.maximum(jnp.abs(low), jnp.abs(high))).any(1)
+                for low, high in zip(*ends, strict=True)
+            ]
+            for ends in zip(self.lowest, self.highest, strict=True)
         ]
-        return (~jnp.stack(moved).any(0)).mean()
+        return _share_unmoved(moved)
 
 
-def untrained(before: Network, after: Network) -> Float[Array, ""]:
+_ENDS = (float("inf"), float("-inf"))
+"""Smallest and largest of no numbers."""
+
+
+def untrained(before: AbstractNetwork, after: AbstractNetwork) -> Float[Array, ""]:
     """Return the share of modules of the recurrent layers whose coefficients did not change."""
-    old, new = (
-        jax.vmap(lambda cell: cell.coefficients())(network.blocks.cell)
-        for network in (before, after)
-    )
     moved = [
-        _per_module((jnp.abs(b - a) > STILL * jnp.abs(a))[:, None])[:, 0]
-        for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+        [
+            _per_module((jnp.abs(b - a) > STILL * jnp.abs(a))[:, None])[:, 0]
+            for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+        ]
+        for old, new in zip(_coefficients(before), _coefficients(after), strict=True)
     ]
-    return (~jnp.stack(moved).any(0)).mean()
+    return _share_unmoved(moved)
 
 
-def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
+def spectral_radius(network: AbstractNetwork, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
     """Return the largest |eigenvalue| of `d h_t / d h_{t-1}` over the layers, for one stream.
 
     For a diagonal cell it is the largest |lambda|; at 1 and above, a state does not forget. A dense
@@ -76,6 +81,17 @@ def spectral_radius(network: Network, h: State, x: Float[Array, "I"]) -> Float[A
         h: states before the step.
         x: input of the step.
     """
+    if isinstance(network, ModuleNetwork):
+        radii = []
+        for cells, states in zip(network.layers, h, strict=True):
+            outputs = [x]
+            for cell, stacked in zip(cells, states, strict=True):
+                theta, own = cell.coefficients(), jax.tree.map(lambda leaf: leaf[0], stacked)
+                radii.append(_radius(cell, theta, own, x))
+                outputs.append(cell.readout(cell.step(theta, own, own, x), x))
+            x = jnp.concatenate(outputs)
+        return jnp.stack(radii).max()
+    assert isinstance(network, Network)
 
     def layer(x: Array, now: tuple[Block, State]) -> tuple[Array, Array]:
         block, h = now
@@ -119,6 +135,27 @@ def _with_parts(tree: Any, parts: tuple[Array, ...]) -> Any:
     for leaf in jax.tree.leaves(tree):
         leaves.append(lax.complex(next(rest), next(rest)) if jnp.iscomplexobj(leaf) else next(rest))
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
+def _states(network: AbstractNetwork, h: State) -> tuple[tuple[Array, ...], ...]:
+    """Return the states of each kind of cell with axes (D, B, N, …)."""
+    if not isinstance(network, ModuleNetwork):
+        return (real_parts(h),)
+    return tuple(real_parts(state) for states in h for state in states)
+
+
+def _coefficients(network: AbstractNetwork) -> list[Coefficients]:
+    """Return the coefficients of each kind of cell with axes (D, N, …)."""
+    if isinstance(network, ModuleNetwork):
+        cells = [cell for layer in network.layers for cell in layer]
+        return [jax.tree.map(lambda leaf: leaf[None], cell.coefficients()) for cell in cells]
+    assert isinstance(network, Network)
+    return [jax.vmap(lambda cell: cell.coefficients())(network.blocks.cell)]
+
+
+def _share_unmoved(moved: list[list[Array]]) -> Float[Array, ""]:
+    """Return the share of modules of which nothing moved, for each kind of cell its parts."""
+    return (~jnp.concatenate([jnp.stack(parts).any(0).ravel() for parts in moved])).mean()
 
 
 def _per_module(moved: Array) -> Array:

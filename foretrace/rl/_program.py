@@ -9,6 +9,8 @@ import optax
 from jax import lax
 
 from foretrace._learner.optimizer import adam
+from foretrace._modules import ModuleNetwork
+from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
@@ -19,6 +21,7 @@ from foretrace.rl._environment import (
     each_environment,
     step_or_reset,
 )
+from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
 from foretrace.rl._metrics import Block, Moment, Tally, counted, empty, ended
 from foretrace.rl._monitors import Range
@@ -65,22 +68,32 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
             "discrete ones"
         )
     outputs = {"prediction": 1, "actor-critic": 1 + actions}
-    network = config.network.drawn(
-        environment.observation_size,
-        outputs.get(agent.method, actions),
-        jax.random.key(config.seed) if key is None else key,
-    )
-    bounded = agent.optimizer == "obgd"
+    sizes = environment.observation_size, outputs.get(agent.method, actions)
+    key = jax.random.key(config.seed) if key is None else key
+    network: AbstractNetwork
+    if agent.optimizer == "lstd":
+        network = ModuleNetwork(*sizes, key=key)
+    else:
+        network = config.network.drawn(*sizes, key)
     options: dict[str, Any] = {
         "rule": config.rule,
         "discount": agent.discount,
         "trace_decay": agent.trace_decay,
-        "optimizer": ObGD(agent.step_size, agent.kappa) if bounded else adam(agent.step_size),
+        "optimizer": optimizer_of(agent),
         "normalize_observations": agent.normalize_observations,
         "scale_rewards": agent.scale_rewards,
         "batch_size": config.environments,
     }
     return Agent(network, method_of(agent), **options)
+
+
+def optimizer_of(config: AgentConfig) -> ObGD | LSTD | optax.GradientTransformation:
+    """Return the optimiser that a configuration describes."""
+    if config.optimizer == "lstd":
+        return LSTD()
+    if config.optimizer == "obgd":
+        return ObGD(config.step_size, config.kappa)
+    return adam(config.step_size)
 
 
 def method_of(config: AgentConfig) -> Method:
@@ -120,9 +133,9 @@ def advance(
 
     def step(_: Any, now: tuple[World, Tally, Range]) -> tuple[World, Tally, Range]:
         world, tally = _step(environment, agent, *now[:2])
-        return world, tally, now[2].including(world.agent.carry.h)
+        return world, tally, now[2].including(world.agent.network, world.agent.carry.h)
 
-    start = (world, empty(world.total.dtype), Range.empty(world.agent.carry.h))
+    start = (world, empty(world.total.dtype), Range.empty(world.agent.network, world.agent.carry.h))
     after, tally, seen = lax.fori_loop(0, steps, step, start)
     return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, seen))
 

@@ -1,10 +1,9 @@
 """State and report of an agent's learning: `AgentState` and `AgentInfo`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import optax
 
-from foretrace._network import Network
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._moments import Moments, RewardScale
@@ -39,9 +38,10 @@ class AgentState(NamedTuple):
 
     Args:
         network: network with its parameters.
-        opt_state: state of the Optax optimiser; None under `ObGD`.
+        opt_state: state of `LSTD` or the Optax optimiser; None under `ObGD`.
         carry: states and sensitivities: eligibility in time.
-        trace: decaying sum of gradients of each stream: eligibility in value.
+        trace: decaying sum of gradients of each stream: eligibility in value. Under `LSTD` it is
+            of the decoder alone.
         entropy_grads: gradient of the entropy of the last policy; None without an entropy bonus.
         value: value of the last observation, or of the last action.
         outcome: end of an episode that a refused step has left to be learned from.
@@ -54,11 +54,11 @@ class AgentState(NamedTuple):
         key: PRNG key of the actions.
     """
 
-    network: Network
+    network: Any
     opt_state: optax.OptState
     carry: Carry
-    trace: Network
-    entropy_grads: Network | None
+    trace: Any
+    entropy_grads: Any
     value: Float[Array, "*B"]
     outcome: Outcome
     awaited: Bool[Array, "*B"]

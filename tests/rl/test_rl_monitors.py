@@ -47,7 +47,11 @@ def test_every_cell_has_a_radius_and_a_range(name):
         network = ft.Network(2, 3, model_size=4, depth=2, cell=CELLS[name], key=key)
         h = jax.tree.map(lambda leaf: leaf[:, None], ft.init_carry(network, ft.BPTT).h)
         radius = spectral_radius(network, jax.tree.map(lambda leaf: leaf[:, 0], h), jnp.zeros(2))
-        return radius, Range.empty(h).including(h).dead(), untrained(network, network)
+        return (
+            radius,
+            Range.empty(network, h).including(network, h).dead(),
+            untrained(network, network),
+        )
 
     assert [leaf.shape for leaf in jax.eval_shape(watched, jax.random.key(0))] == [(), (), ()]
 
@@ -55,9 +59,12 @@ def test_every_cell_has_a_radius_and_a_range(name):
 def test_a_module_is_dead_if_neither_part_of_its_state_moves():
     # Two layers, one stream, three modules.
     h = jnp.array([[[1 + 1j, 2.0, 0.0]], [[1.0, 1.0, 1.0]]])
-    still = Range.empty(h).including(h).including(h)
+    network = ft.Network(
+        2, 3, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
+    )
+    still = Range.empty(network, h).including(network, h).including(network, h)
     assert float(still.dead()) == 1
-    moved = still.including(h.at[0, 0, 0].add(0.1j).at[1, 0, 2].add(-0.1))
+    moved = still.including(network, h.at[0, 0, 0].add(0.1j).at[1, 0, 2].add(-0.1))
     np.testing.assert_allclose(moved.dead(), 4 / 6)
 
 

@@ -1,0 +1,143 @@
+"""Values by least squares on temporal differences: LSTD(lambda) on the decoder of a network."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from foretrace._types import Array, Arrays, Float, Int
+
+if TYPE_CHECKING:
+    from foretrace.rl._transition import Outcome
+
+
+class LSTDState(NamedTuple):
+    """What least squares know, about P parameters of a decoder.
+
+    Args:
+        moments: weighted sum of `z d^T` over the steps.
+        targets: weighted sum of `z reward`.
+        mass: weighted sum of `|z| |d|`, which bounds the size of `moments`.
+        gradient: gradient of the last value of each stream.
+        waiting: number of steps since the last solution.
+    """
+
+    moments: Float[Array, "P P"]
+    targets: Float[Array, "P"]
+    mass: Float[Array, ""]
+    gradient: Arrays
+    waiting: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTD:
+    """Values by least squares: the decoder solves the temporal-difference equations of all steps.
+
+        A <- forget A + z d^T,  b <- forget b + z reward,  d = g - discount g'
+        theta = (A + I / prior)^-1 b                          at every P-th step, for P parameters
+
+    with the trace z of an agent, and the gradients g and g' of a step's value and of the next one
+    to the decoder's parameters theta. The decoder has to be linear. Nothing else is trained, so
+    the features must remember by themselves: `ft.ModuleNetwork(inputs, outputs, key=key)` has
+    modules for it, and the rule is `ft.RESERVOIR`. Where rewards are far away, this learns in far
+    fewer steps than a gradient (docs/agents.md). A step costs some P^2 operations, a solution
+    P^3 / 1.5.
+
+    A step counts no more than all steps before it and the prior together, so that no huge
+    observation hides the others. At the end of an episode that was cut, the value of the last
+    observation is that of the present parameters; it counts as a part of the reward.
+
+    Args:
+        forget: factor by which older steps lose weight with every step.
+        prior: variance of a parameter before the first step.
+
+    Raises:
+        ValueError: forget outside (0, 1], or a prior that is not positive.
+
+    Source: Bradtke and Barto, Linear least-squares algorithms for temporal difference learning,
+        1996; Boyan, Least-squares temporal difference learning, 1999.
+
+    >>> import foretrace as ft, jax
+    >>> network = ft.ModuleNetwork(1, 1, key=jax.random.key(0))
+    >>> options = {"rule": ft.RESERVOIR, "optimizer": ft.rl.LSTD(), "discount": 0.5}
+    >>> agent = ft.rl.Agent(network, ft.rl.ValuePrediction(), **options)
+    >>> prediction, state, _ = agent.step(agent.init(), ft.rl.Transition([1.0], first=True))
+    >>> for _ in range(200):
+    ...     prediction, state, _ = agent.step(state, ft.rl.Transition([1.0], reward=3.0))
+    >>> round(float(prediction), 1)  # 3 / (1 - 0.5)
+    6.0
+    """
+
+    forget: float = 0.9999
+    prior: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.forget <= 1:
+            raise ValueError(f"LSTD(forget={self.forget}) must lie in (0, 1]")
+        if not 0 < self.prior < float("inf"):
+            raise ValueError(f"LSTD(prior={self.prior}) must be a finite number above 0")
+
+    def init(self, decoder: Any, front: tuple[int, ...]) -> LSTDState:
+        """Return the state before the first step, for streams of a shape in front."""
+        none = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), decoder)
+        leaves = jax.tree.leaves(decoder)
+        size, dtype = sum(leaf.size for leaf in leaves), leaves[0].dtype
+        zero = jnp.zeros((), dtype)
+        return LSTDState(
+            jnp.zeros((size, size), dtype), jnp.zeros(size, dtype), zero, none, jnp.int32(0)
+        )
+
+    def update(
+        self,
+        state: LSTDState,
+        decoder: Any,
+        trace: Arrays,
+        following: Arrays,
+        outcome: "Outcome",
+    ) -> tuple[Any, LSTDState]:
+        """Return the decoder and the state after a step of each stream.
+
+        Args:
+            state: state before.
+            decoder: its parameters before.
+            trace: trace of each stream.
+            following: gradient of the value of each stream's next observation.
+            outcome: what followed the last actions, with the rewards as they are learned from.
+        """
+        z, g, following = (_rows(tree, outcome) for tree in (trace, state.gradient, following))
+        cut, known = outcome.truncated.reshape(-1), outcome.known.reshape(-1)
+        discount = outcome.discount.reshape(-1)
+        target = outcome.reward.reshape(-1)
+        target = target + jnp.where(cut, discount * outcome.final_value.reshape(-1), 0)
+        d = g - jnp.where(cut, 0, discount)[:, None] * following
+        labels = known.sum(dtype=jnp.int32)
+        keep = self.forget ** labels.astype(z.dtype)
+        size = jnp.linalg.norm(z, axis=1) * jnp.linalg.norm(d, axis=1)
+        limit = 1 / self.prior + state.mass
+        weights = jnp.where(known, jnp.where(size > limit, limit / size, 1), 0)
+        z = weights[:, None] * z
+        moments = keep * state.moments + z.T @ d
+        targets = keep * state.targets + z.T @ target
+        mass = keep * state.mass + jnp.where(known, jnp.minimum(size, limit), 0).sum()
+        waiting = state.waiting + labels
+        due = waiting >= targets.size
+        before, restored = ravel_pytree(decoder)
+
+        def solved() -> Array:
+            unit = jnp.eye(targets.size, dtype=targets.dtype)
+            return jnp.linalg.solve(moments + unit / self.prior, targets)
+
+        found = lax.cond(due, solved, lambda: before)
+        # Equations without a finite solution leave the parameters as they are.
+        found = jnp.where(jnp.isfinite(found).all(), found, before)
+        after = LSTDState(moments, targets, mass, state.gradient, jnp.where(due, 0, waiting))
+        return restored(found), after
+
+
+def _rows(tree: Arrays, outcome: "Outcome") -> Float[Array, "B P"]:
+    """Return the leaves of each stream as one row."""
+    count = outcome.known.size
+    return jnp.concatenate([leaf.reshape(count, -1) for leaf in jax.tree.leaves(tree)], axis=1)
