@@ -29,6 +29,13 @@ DEFAULT = {
     "discount": 0.99,
     "entropy": 0.01,
 }
+LEAST_SQUARES = {
+    "optimizer": "lstd",
+    "learning_rate": None,
+    "trace_decay": 0.9,
+    "epsilon": 0.02,
+}
+OPTIONS = {*DEFAULT, *LEAST_SQUARES, "method"}
 RULES = ("online", "truncated", "spatial")
 FEED_FORWARD = NetworkConfig(2, 32, LRU(32, r_max=1e-7))
 EQUAL_COMPUTE, EQUAL_MEMORY = 2, 32
@@ -57,7 +64,7 @@ def config_of(cell):
     return dataclasses.replace(
         base,
         environment=environment,
-        agent=dataclasses.replace(agent, **{name: cell[name] for name in DEFAULT if name in cell}),
+        agent=dataclasses.replace(agent, **{name: cell[name] for name in OPTIONS if name in cell}),
         network=FEED_FORWARD if way == "feed-forward" else base.network,
         rule={"feed-forward": "spatial", "rolling": base.rule}.get(way, way) + depth,
         steps=cell.get("steps", base.steps),
@@ -172,6 +179,24 @@ def option_cells(seeds):
     for change in changes:
         base = {"task": "options", "length": 16, "rule": "online", **DEFAULT}
         yield base | change | {"steps": 60_000, "seeds": seeds}
+
+
+def squares_cells(seeds):
+    """Yield the cells of values by least squares on untrained modules."""
+    tasks = {
+        ("maze", 10): 60_000,
+        ("maze", 50): 100_000,
+        ("maze", 100): 100_000,
+        ("trace", 20): 60_000,
+        ("trace", 50): 100_000,
+        ("chain", 64): 150_000,
+        ("chain", 128): 300_000,
+    }
+    for (environment, length), steps in tasks.items():
+        method = "prediction" if environment == "trace" else "sarsa"
+        place = {"part": "squares", "environment": environment, "length": length}
+        options = {"rule": "reservoir", "method": method, **LEAST_SQUARES}
+        yield {**place, **options, "steps": steps, "seeds": seeds}
 
 
 def window_cells(seeds):

@@ -19,7 +19,7 @@ Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_
 """
 
 from benchmarks import ledger
-from benchmarks.agents import costs, others, own, ppo, squares
+from benchmarks.agents import costs, others, own, ppo
 
 PARTS = {
     "chain": ("rl", own.chain_cells, own.learn),
@@ -34,7 +34,7 @@ PARTS = {
     "control": ("rl_tasks", others.control_cells, others.control),
     "repeat": ("rl_tasks", others.repeat_cells, others.repeat),
     "load": ("rl_tasks", others.load_cells, others.load),
-    "squares": ("rl_baselines", squares.cells, squares.learn),
+    "squares": ("rl_baselines", own.squares_cells, own.learn),
     "ppo": ("rl_ppo", ppo.ppo_cells, ppo.learn),
 }
 

@@ -185,11 +185,11 @@ def test_a_cue_is_used_after_a_corridor():
     """Chance is a return of 1.95, the best one 4."""
     config = RLConfig(
         rl.TMaze(10),
-        agent=AgentConfig(optimizer="lstd", method="sarsa", trace_decay=0.9),
+        agent=AgentConfig(optimizer="lstd", method="sarsa", trace_decay=0.9, epsilon_steps=2000),
         rule="reservoir",
         network=TASKS["t-maze"].network,
     )
-    found = run_of(config, 14_000)
+    found = run_of(config, 20_000)
     assert found["return"] / found["episodes"] > 3.2
     assert found["untrained_modules"] == 1 and found["refused"] == 0
     assert found["dead_modules"] < 1 and 0 < found["spectral_radius"] < 1.01
