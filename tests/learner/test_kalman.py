@@ -13,6 +13,7 @@ from tiers import fast, slow
 import foretrace as ft
 from foretrace._engine.correction import corrected
 from foretrace._learner.error_moments import init_errors, noted, repetition
+from foretrace._learner.nodes import gathered, node_groups
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
@@ -190,22 +191,24 @@ def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32(si
 
 
 CASES = {
-    "modules": (lambda: make_network(1, depth=2), ft.ONLINE),
-    "lru": (lambda: blocks(ft.LRU.factory(state_size=3)), ft.ONLINE),
-    "gru": (lambda: blocks(ft.GRU.factory()), ft.RTRL),
-    "depth": (lambda: blocks(ft.MinGRU.factory()), ft.ONLINE.with_depth(1)),
+    "modules": (partial(make_network, depth=2), ft.ONLINE),
+    "lru": (lambda outputs: blocks(ft.LRU.factory(state_size=3), outputs), ft.ONLINE),
+    "gru": (lambda outputs: blocks(ft.GRU.factory(), outputs), ft.RTRL),
+    "depth": (lambda outputs: blocks(ft.MinGRU.factory(), outputs), ft.ONLINE.with_depth(1)),
 }
 
 
-def blocks(cell, **options):
-    return ft.Network(3, 1, model_size=4, depth=2, cell=cell, key=jax.random.key(0), **options)
+def blocks(cell, outputs=1, **options):
+    return ft.Network(
+        3, outputs, model_size=4, depth=2, cell=cell, key=jax.random.key(0), **options
+    )
 
 
 @pytest.mark.parametrize("name", fast(list(CASES)))
 def test_with_a_fixed_scaled_identity_the_step_is_the_gradient_step_of_the_rule(name):
     """U = u I and one output: delta = -u / A * gradient, `ft.gradient`'s from the same carry."""
     make, rule = CASES[name]
-    network = make()
+    network = make(1)
     optimizer = ft.kalman(warmup=0, state_correction=None, prior=0.01)
     learner = make_learner(network, optimizer=optimizer, head=False, rule=rule, train_encoder=True)
     fresh, state = learner.init(), learner.init()
@@ -230,6 +233,45 @@ def test_with_a_fixed_scaled_identity_the_step_is_the_gradient_step_of_the_rule(
         moved = jax.tree.map(jnp.subtract, state.network, before.network)
         close(moved, jax.tree.map(lambda g, A=A: -0.01 / A * g, grads), 1e-10)
         assert float(info.update_norm) > 1e-6
+
+
+@pytest.mark.parametrize("name", fast(["depth", "modules", "lru", "gru"]))
+def test_the_step_is_the_dense_filter_on_the_jacobian_of_the_rule(name):
+    """With two outputs, and J from `ft.gradient` of each output, from the same carry."""
+    make, rule = CASES[name]
+    network = make(2)
+    optimizer = ft.kalman(warmup=0, delay=1, state_correction=None)
+    learner = make_learner(network, optimizer=optimizer, head=False, rule=rule, train_encoder=True)
+    state, nodes = learner.init(), node_groups(network, jax.tree.map(lambda _: False, network))
+    xs, ys, _, _ = stream(5)
+    for x, y in zip(jnp.asarray(xs)[:, None], jnp.asarray(ys)[:, None], strict=True):
+        # The gradient of an output is that of its product with a row of the identity.
+        rows = [
+            ft.gradient(
+                state.network, state.carry, x, one, rule=rule, loss=jnp.vdot, return_outputs=True
+            )
+            for one in jnp.eye(2)[:, None]
+        ]
+        jacobian = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[row[1] for row in rows])
+        jacobian = [np.asarray(J) for J in gathered(nodes, jacobian, axes=1)]
+        before, (state, _) = state, learner.step(state, x, y)
+        R = float(state.errors.mean_square)
+        v = 2 * float(repetition(state.errors.mean_square, state.errors.lagged))
+        covariances = list(map(np.asarray, before.opt_state.covariances))
+        A = 0.3 * R * v * np.eye(2)
+        for U, J in zip(covariances, jacobian, strict=True):
+            A += sum(J[:, i] @ U[i] @ J[:, i].T for i in range(len(U)))
+        pull = np.linalg.solve(A, np.asarray(y[0] - rows[0][3][0]))
+        moved = gathered(nodes, jax.tree.map(jnp.subtract, state.network, before.network))
+        for U, J, d, after in zip(
+            covariances, jacobian, moved, state.opt_state.covariances, strict=True
+        ):
+            for i in range(len(U)):
+                gain = U[i] @ J[:, i].T
+                close(d[i], gain @ pull)
+                less = gain @ np.linalg.solve(A, gain.T)
+                more = np.minimum(3e-4 / v, 10 - np.diag(U[i]))
+                close(after[i], U[i] - less + np.diag(more))
 
 
 def test_the_corrected_state_is_that_of_the_new_parameters_to_first_order():
