@@ -4,6 +4,7 @@ Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recur
 that acts between it and recurrence j + 1.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,8 +16,8 @@ from foretrace._network import Block, LayerNorm, Linear, Network
 from foretrace._recurrence.chunk import Modules
 from foretrace._recurrence.sensitivity import attach, is_full
 from foretrace._recurrence.unroll import straight_through
-from foretrace._rule import Depth, LearningRule
-from foretrace._types import Array, Float, Sensitivity, State, States
+from foretrace._rule import ONLINE, Depth, LearningRule
+from foretrace._types import Array, Float, Sensitivity, Stack, State, States
 
 
 class InputGroup(NamedTuple):
@@ -82,6 +83,18 @@ class DeepSensitivity(NamedTuple):
         if j == m:
             return row(self.own, m - 1)
         return self.below[m - 1] if j == 0 else self.between[m - j - 1][j - 1]
+
+    def moved_from_below(self, h: Stack, change: Network) -> Stack:
+        """Return states of all recurrences, moved by a change of the groups below them."""
+        groups = split(change, ONLINE)
+        pairs = [(m, 0) for m in range(1, len(self.below) + 1)]
+        for k, lag in enumerate(self.between, 1):
+            pairs += [(j + k, j) for j in range(1, len(lag) + 1)]
+        for m, j in pairs:
+            attached = partial(attach, row(h, m - 1), self.to(m, j))
+            _, d = jax.jvp(attached, (groups[j],), (groups[j],))
+            h = jax.tree.map(lambda leaf, moved, m=m: leaf.at[m - 1].add(moved), h, d)
+        return h
 
 
 def split(network: Network, rule: LearningRule) -> Groups:

@@ -14,7 +14,7 @@ from foretrace._credit.sketches import RunLayers, Sketch, init_sketch, run_with_
 from foretrace._network import AbstractNetwork, Network
 from foretrace._recurrence.chunk import Carry, Chunk, Modules
 from foretrace._rule import Depth, LearningRule, Sketches
-from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree
+from foretrace._types import Array, Bool, Float, PRNGKeyArray, PyTree, Stack
 
 
 def init_credit(network: Network, rule: LearningRule, h: Any, own: Any) -> Any:
@@ -132,6 +132,17 @@ def sensitivity_norm(e: PyTree[Array] | None) -> Float[Array, ""]:
 def own_sensitivity(e: PyTree[Array]) -> PyTree[Array]:
     """Return the sensitivities of each layer to its own coefficients, stacked."""
     return e.own if isinstance(e, DeepSensitivity) else e
+
+
+def moved_from_below(moved: Stack, e: PyTree[Array], change: Network) -> Stack:
+    """Return changes of states, with those by the layers below added where a stream has them.
+
+    Args:
+        moved: changes of the states of one stream, by each layer's own coefficients.
+        e: the numbers that the stream carries beside its states.
+        change: tree like the network, added to its parameters.
+    """
+    return e.moved_from_below(moved, change) if isinstance(e, DeepSensitivity) else moved
 
 
 def leaves_nothing_out(rule: LearningRule) -> bool:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell
-from foretrace._credit.table import own_sensitivity
+from foretrace._credit.table import moved_from_below, own_sensitivity
 from foretrace._engine.layers import each_stream
 from foretrace._modules import ModuleNetwork
 from foretrace._network import AbstractNetwork, Network
@@ -20,10 +20,11 @@ from foretrace._types import Array, Sensitivity, Stack, State
 def corrected(
     network: AbstractNetwork, change: Any, carry: Carry, limit: float, *, batched: bool
 ) -> Carry:
-    """Return the carry with `h + clip(e * d_theta, limit)`, d_theta the change of the coefficients.
+    """Return the carry with `h + clip(e * d_theta, limit)`, d_theta the change of the parameters.
 
-    Only the sensitivities of each layer to its own coefficients are used. Under a rule that carries
-    none the states stay as they are.
+    All sensitivities are used that the rule carries: to the coefficients of a layer, and, with
+    credit in depth, to the layers below. Under a rule that carries none the states stay as they
+    are.
 
     Args:
         network: network before the change.
@@ -34,13 +35,16 @@ def corrected(
     """
     if carry.e is None:
         return carry
-    e, move = own_sensitivity(carry.e), partial(_moved, limit=limit, batched=batched)
+    e, move = own_sensitivity(carry.e), partial(_moved, batched=batched)
     if isinstance(network, ModuleNetwork):
-        h = _each_module(network, change, carry.h, e, move)
+        found = _each_module(network, change, carry.h, e, move)
     else:
         assert isinstance(network, Network)
-        h = jax.vmap(move)(network.blocks.cell, change.blocks.cell, carry.h, e)
-    return carry._replace(h=h)
+        found = jax.vmap(move)(network.blocks.cell, change.blocks.cell, carry.h, e)
+        add = partial(moved_from_below, change=change)
+        found = each_stream(add, batched, in_axes=1, out_axes=1)(found, carry.e)
+    clip = partial(_clipped, limit=limit)
+    return carry._replace(h=jax.tree.map(lambda h, d: h + clip(d), carry.h, found))
 
 
 def _each_module(network: ModuleNetwork, change: Any, h: Any, e: Any, move: Any) -> Any:
@@ -52,20 +56,14 @@ def _each_module(network: ModuleNetwork, change: Any, h: Any, e: Any, move: Any)
 
 
 def _moved(
-    cell: AbstractCell,
-    change: AbstractCell,
-    h: Stack,
-    e: Sensitivity,
-    *,
-    limit: float,
-    batched: bool,
+    cell: AbstractCell, change: AbstractCell, h: Stack, e: Sensitivity, *, batched: bool
 ) -> Stack:
+    """Return the change of the states of a layer by that of its own coefficients."""
     theta, d_theta = jax.jvp(lambda cell: cell.coefficients(), (cell,), (change,))
 
     def move(h: State, e: Sensitivity) -> State:
         # The linearisation that stands for the past, read forwards.
-        _, d = jax.jvp(lambda theta: attach(h, e, theta), (theta,), (d_theta,))
-        return jax.tree.map(lambda leaf, moved: leaf + _clipped(moved, limit), h, d)
+        return jax.jvp(lambda theta: attach(h, e, theta), (theta,), (d_theta,))[1]
 
     return each_stream(move, batched)(h, e)
 
