@@ -51,7 +51,7 @@ class Both(Mixture):
         known = (row.known > 0) & jnp.isfinite(row.label).all() & carried.has_row
         mean, scale = old.seen.moments
         # The prediction without the experts that remember, then theirs alone.
-        found = jnp.concatenate([old.candidates[place][None], old.predicted[-count:]])
+        found = jnp.concatenate([old.candidates.T[place][None], old.predicted.T[-count:]])
         found = found if self.shape.classes else mean + scale * found
         found = jnp.concatenate([old.mixed[None], found])
         if self.shape.classes:
