@@ -38,6 +38,12 @@ SETTLED = 10
 MAX_BYTES = 2**30
 """Maximum memory of the cheap experts, and of the past and the late labels of all members."""
 
+_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
+"""Options of the compiler: plain loops are as fast, and compile in two thirds of the time."""
+
+_ONCE = _OPTIONS | {"xla_backend_optimization_level": 0}
+"""Options of a program that runs once."""
+
 
 class Waiting(NamedTuple):
     """Predictions that wait for their labels.
@@ -116,6 +122,8 @@ class Mixture:
             used.
         network: recurrent network of the shape; None if it takes no part.
 
+    `like` holds the shapes and dtypes of a state.
+
     Raises:
         ValueError: the state would take more than `MAX_BYTES`.
     """
@@ -141,19 +149,24 @@ class Mixture:
         if self.remembering.names:
             self.mixture = guarded(self.mixture, len(self.names) - count)
         self.ring = Ring(shape.delay)
-        self._init = jax.jit(self._traced_init)
+        self._init = jax.jit(self._traced_init, compiler_options=_ONCE)
+        with jax.enable_x64(True):
+            self.like = jax.eval_shape(
+                lambda: self._traced_init(None if network is None else network.init())
+            )
         self._check_memory()
         with jax.enable_x64(True):
             self._maps = jax.device_put(maps(shape))
-        self.packing = Packing(jax.eval_shape(self.init))
+        self.packing = Packing(self.like)
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
-        self._step = jax.jit(keeping(self._traced_step), donate_argnums=0)
-        self._advance = jax.jit(
+        compiled = partial(jax.jit, compiler_options=_OPTIONS)
+        self._step = compiled(keeping(self._traced_step), donate_argnums=0)
+        self._advance = compiled(
             keeping(partial(self._traced_step, learning=False)), donate_argnums=0
         )
-        self._predict = jax.jit(taking(self._traced_predict))
-        self._newest = jax.jit(taking(self._traced_newest))
-        self._weights = jax.jit(taking(lambda state: self.mixture.weights(state.weights)))
+        self._predict = compiled(taking(self._traced_predict))
+        self._newest = compiled(taking(self._traced_newest))
+        self._weights = compiled(taking(lambda state: self.mixture.weights(state.weights)))
 
     @property
     def reach(self) -> int:
@@ -437,7 +450,7 @@ class Mixture:
         return state._replace(weights=self.mixture.learn(state.weights, *made, label, known, scale))
 
     def _check_memory(self) -> None:
-        state = jax.eval_shape(self.init)._replace(network=None)
+        state = self.like._replace(network=None)
         each_stream = (state.pasts, state.carries, state.late_carries, state.rings, state.turns)
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:

@@ -327,7 +327,8 @@ class OnlineEstimator:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = dict(state)
         if (intake := self._intake) is not None and state["_state"] is not None:
-            like, tree = jax.tree.flatten(jax.eval_shape(lambda: first_state(intake.mixture)))
+            mixture = intake.mixture
+            like, tree = jax.tree.flatten(jax.eval_shape(mixture.packing.pack, mixture.like))
             as_saved = [
                 jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like
             ]

@@ -279,6 +279,23 @@ def test_global_precision_stays_and_the_state_is_float64():
         assert jax.numpy.zeros(1).dtype == np.float32
 
 
+def test_the_first_rows_compile_two_programs(caplog):
+    model = Mixture(NUMBERS, ("baselines", "row"))
+    rows = packed(NUMBERS, np.zeros((4, 2)), [1.0, 2.0, 3.0, 4.0])
+    with jax.log_compiles():
+        state = model.packing.pack(model.init())
+        for row in rows:
+            state, _ = model.step(state, row[None])
+    names = [r.getMessage().split()[4] for r in caplog.records if "XLA comp" in r.getMessage()]
+    assert names == ["jit(_traced_init)", "jit(_traced_step)"]
+
+
+def test_the_shapes_of_a_state_are_known_before_it():
+    model = Mixture(NUMBERS, ("baselines", "row"))
+    like = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), model.like)
+    assert like == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), model.init())
+
+
 def test_a_packed_state_learns_the_same_bit_for_bit():
     model = Mixture(NUMBERS, ("baselines", "short", "neighbours"))
     draw = np.random.default_rng(0)
