@@ -51,19 +51,17 @@ def experts_of(
     squares, neighbours = (
         (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
     )
-    groups: dict[str, tuple[AbstractExpert, ...]] = {
-        name: (squares(name, sizes.get(name, WIDE), outputs),) for name in SETS
-    }
+    groups: dict[str, tuple[AbstractExpert, ...]] = dict.fromkeys(SETS, ())
     if not shape.has_steps:
         del groups["steps"]
-    of_events = squares("events", sizes["events"], outputs), squares("wide_events", WIDE, outputs)
+    of_events = squares(("events", "wide_events"), (sizes["events"], WIDE), outputs)
     groups["events"] = (OfEvents(of_events),)
     groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)
     if 1 < shape.size(0) < sizes["short"]:
         # Where the past does not matter, it only hides which rows are alike.
         groups["neighbours"] += (neighbours("row neighbours", shape.size(0), outputs),)
     if shape.network_features:
-        groups["network"] = (squares("network_features", sizes["network"], outputs),)
+        groups["network"] = (squares(("network_features",), (sizes["network"],), outputs),)
     if shape.classes:
         groups["contexts"] = (
             Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),
@@ -73,15 +71,17 @@ def experts_of(
     else:
         groups["gradient"] = (NumberGradient(sizes["lags"], outputs),)
         found = [NumberBaselines(outputs, LABELS)]
-    left_out = []
+    chosen, left_out = [], []
     for name in EXPERTS:
         if name not in groups or not (name in wanted or name == "network"):
             continue
         columns = outputs if name == "neighbours" else outputs * (1 if shape.classes else 2)
-        if name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS:
-            left_out.append(name)
-        else:
-            found += groups[name]
+        is_large = name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS
+        (left_out if is_large else chosen).append(name)
+    if sets := tuple(name for name in SETS if name in chosen):
+        groups[sets[0]] = (squares(sets, tuple(sizes.get(name, WIDE) for name in sets), outputs),)
+    for name in chosen:
+        found += groups[name]
     if shape.has_network:
         found.append(ClassNetwork() if shape.classes else NumberNetwork(outputs))
     return tuple(found), tuple(left_out)

@@ -22,7 +22,8 @@ def changes_of(label: Float[Array, "O"], features: Features) -> Float[Array, "2*
     return jnp.clip(jnp.concatenate([label, label - last_number(features)]), -RANGE, RANGE)
 
 
-def numbers_of(changes: Float[Array, "2*O"], features: Features) -> Float[Array, "2 O"]:
-    """Return the numbers that both targets stand for."""
-    from_mean, from_last = jnp.split(changes, 2)
-    return jnp.stack([from_mean, last_number(features) + from_last])
+def numbers_of(changes: Float[Array, "*S 2*O"], features: Features) -> Float[Array, "E O"]:
+    """Return the numbers that both targets stand for, of each set of features."""
+    size = changes.shape[-1] // 2
+    base = jnp.stack([jnp.zeros(()), last_number(features)])
+    return (changes.reshape(-1, 2, size) + base[None, :, None]).reshape(-1, size)

@@ -29,19 +29,19 @@ class ErrorScale(NamedTuple):
         run_size: their mean size.
     """
 
-    size: Float[Array, "O"]
-    run: Float[Array, "O"]
-    run_size: Float[Array, "O"]
+    size: Float[Array, "*S O"]
+    run: Float[Array, "*S O"]
+    run_size: Float[Array, "*S O"]
 
 
-def new_error_scale(size: Float[Array, "O"]) -> ErrorScale:
+def new_error_scale(size: Float[Array, "*S O"]) -> ErrorScale:
     """Return the scale before the first error."""
     return ErrorScale(size, jnp.zeros_like(size), jnp.zeros_like(size))
 
 
 def learned_error(
     scale: ErrorScale,
-    error: Float[Array, "O"],
+    error: Float[Array, "*S O"],
     bound: float,
     rate: Float[Array, "*O"],
     settled: Bool[Array, "*O"],

@@ -102,22 +102,20 @@ class OfEvents(AbstractExpert):
         experts: these experts; on features that are zero, each predicts as before its first label.
     """
 
-    experts: tuple[AbstractExpert, ...]
+    experts: AbstractExpert
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return tuple(name for expert in self.experts for name in expert.names)
+        return self.experts.names
 
-    def init(self) -> tuple[Any, ...]:
+    def init(self) -> Any:
         """Return the state before the first row."""
-        return tuple(expert.init() for expert in self.experts)
+        return self.experts.init()
 
     def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
         """Return what each expert predicts."""
-        return jnp.concatenate(
-            [e.predict(one, features) for e, one in zip(self.experts, state, strict=True)]
-        )
+        return self.experts.predict(state, features)
 
     def learn(
         self,
@@ -129,11 +127,8 @@ class OfEvents(AbstractExpert):
     ) -> Any:
         """Return the state after a label."""
         known = known & features.has_events
-
-        def learned() -> Any:
-            return tuple(
-                expert.learn(one, features, predicted, label, known)
-                for expert, one in zip(self.experts, state, strict=True)
-            )
-
-        return lax.cond(known, learned, lambda: state)
+        return lax.cond(
+            known,
+            lambda: self.experts.learn(state, features, predicted, label, known),
+            lambda: state,
+        )

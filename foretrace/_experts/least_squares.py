@@ -36,33 +36,36 @@ classes. Factors of 3, 10 and 20 were about equally good.
 
 
 class SquaresState(NamedTuple):
-    """State of one recursion.
+    """State of one recursion for each set of features.
 
     Args:
-        covariance: inverse of the weighted second moments of the features.
-        weights: coefficients of each output.
-        scale: scale of the error of each output.
+        covariances: inverse of the weighted second moments of the features of each set.
+        weights: coefficients of each output, for each set.
+        scale: scale of the error of each output, for each set.
         num_labels: number of labels.
     """
 
-    covariance: Float[Array, "F F"]
-    weights: Float[Array, "F O"]
+    covariances: tuple[Float[Array, "F F"], ...]
+    weights: tuple[Float[Array, "F O"], ...]
     scale: ErrorScale
     num_labels: Float[Array, ""]
 
 
 class Recursion(eqx.Module):
-    """The recursion of the head of this module.
+    """The recursion of the head of this module, on each set of features apart.
+
+    Numbers that every set has for each output lie beside each other: a program of few large steps
+    is faster, and compiles faster, than one of many small ones.
 
     Args:
-        size: number of features.
+        sizes: number of features of each set.
         outputs: number of outputs.
         forget: factor by which old rows lose weight with every label.
         prior: variance of a coefficient before the first row.
         robust: whether outliers have smaller weights.
     """
 
-    size: int = eqx.field(static=True)
+    sizes: tuple[int, ...] = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     forget: float = eqx.field(static=True, default=0.9995)
     prior: float = eqx.field(static=True, default=1.0)
@@ -70,65 +73,84 @@ class Recursion(eqx.Module):
 
     def init(self) -> SquaresState:
         """Return the state before the first row."""
-        shape, scale = (self.size, self.outputs), new_error_scale(jnp.zeros(self.outputs))
-        return SquaresState(self.prior * jnp.eye(self.size), jnp.zeros(shape), scale, jnp.zeros(()))
+        return SquaresState(
+            tuple(self.prior * jnp.eye(size) for size in self.sizes),
+            tuple(jnp.zeros((size, self.outputs)) for size in self.sizes),
+            new_error_scale(jnp.zeros((len(self.sizes), self.outputs))),
+            jnp.zeros(()),
+        )
 
     def learn(
         self,
         state: SquaresState,
-        f: Float[Array, "F"],
+        fs: tuple[Float[Array, "F"], ...],
         y: Float[Array, "O"],
         known: Bool[Array, ""],
         members: Float[Array, ""] | None = None,
     ) -> SquaresState:
-        """Return the state after the targets of a row; as it was if they are not known."""
-        P, W = state.covariance, state.weights
-        error = y - f @ W
-        size = jnp.abs(error)
-        taken = known.astype(P.dtype)
+        """Return the state after the targets of a row; as it was if they are not known.
+
+        Args:
+            state: state before them.
+            fs: features of each set.
+            y: targets.
+            known: whether they are known.
+            members: number of members that share the recursion; None for one.
+        """
+        Ps, Ws = state.covariances, state.weights
+        errors = y[None] - jnp.stack([f @ W for f, W in zip(fs, Ws, strict=True)])
+        absolute = jnp.abs(errors)
+        taken = known.astype(errors.dtype)
         count = state.num_labels + taken
         is_settled = state.num_labels >= 10
         limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
         inverse = (
-            jnp.maximum(size / jnp.maximum(limit, 1e-12), 1.0)
+            jnp.maximum(absolute / jnp.maximum(limit, 1e-12), 1.0)
             if self.robust
-            else jnp.ones_like(size)
+            else jnp.ones_like(absolute)
         )
-        v = products(P, f[None])
-        power = jnp.maximum(f @ v[:, 0], 0.0)
-        W = W + v * (taken * error / (inverse + power))[None]
-        Y = v / jnp.sqrt(inverse.mean() + power)
+        vs = [products(P, f[None]) for P, f in zip(Ps, fs, strict=True)]
+        powers = jnp.stack([jnp.maximum(f @ v[:, 0], 0.0) for f, v in zip(fs, vs, strict=True)])
+        steps = taken * errors / (inverse + powers[:, None])
+        roots = jnp.sqrt(inverse.mean(axis=1) + powers)
         growth = 1 / self.forget if members is None else (1 / self.forget) ** (1 / members)
-        P = forgotten(P, Y, growth=growth, largest=self.prior, known=known)
         scale = learned_error(
-            state.scale, size, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled
+            state.scale, absolute, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled
         )
-        return SquaresState(P, W, scale, count)
+        return SquaresState(
+            tuple(
+                forgotten(P, v / root, growth=growth, largest=self.prior, known=known)
+                for P, v, root in zip(Ps, vs, roots, strict=True)
+            ),
+            tuple(W + v * step[None] for W, v, step in zip(Ws, vs, steps, strict=True)),
+            scale,
+            count,
+        )
 
 
 class NumberSquares(AbstractExpert):
-    """Least squares on one set of features, from the running mean and from the last number.
+    """Least squares on sets of features, from the running mean and from the last number.
 
     Args:
-        name: set of features, a field of `Features`.
-        size: number of features.
+        sets: sets of features, fields of `Features`.
+        sizes: number of features of each.
         outputs: number of steps ahead.
     """
 
-    name: str = eqx.field(static=True)
-    size: int = eqx.field(static=True)
+    sets: tuple[str, ...] = eqx.field(static=True)
+    sizes: tuple[int, ...] = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        name = self.name.replace("_", " ")
-        return (f"{name} from mean", f"{name} from last")
+        names = (name.replace("_", " ") for name in self.sets)
+        return tuple(f"{name} from {base}" for name in names for base in ("mean", "last"))
 
     @property
     def recursion(self) -> Recursion:
-        """The recursion of both experts."""
-        return Recursion(self.size, 2 * self.outputs, prior=0.1)
+        """The recursion of both experts of each set."""
+        return Recursion(self.sizes, 2 * self.outputs, prior=0.1)
 
     def init(self) -> SquaresState:
         """Return the state before the first row."""
@@ -136,9 +158,9 @@ class NumberSquares(AbstractExpert):
 
     def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
         """Return the numbers for each step ahead."""
-        return numbers_of(
-            jnp.clip(getattr(features, self.name) @ state.weights, -RANGE, RANGE), features
-        )
+        pairs = zip(_sets(self.sets, features), state.weights, strict=True)
+        found = jnp.stack([f @ W for f, W in pairs])
+        return numbers_of(jnp.clip(found, -RANGE, RANGE), features)
 
     def learn(
         self,
@@ -151,7 +173,7 @@ class NumberSquares(AbstractExpert):
         """Return the state after a label."""
         return self.recursion.learn(
             state,
-            getattr(features, self.name),
+            _sets(self.sets, features),
             changes_of(label, features),
             known,
             features.members,
@@ -159,27 +181,27 @@ class NumberSquares(AbstractExpert):
 
 
 class ClassSquares(AbstractExpert):
-    """Least squares on one set of features for each class, as one-hot targets.
+    """Least squares on sets of features for each class, as one-hot targets.
 
     Args:
-        name: set of features, a field of `Features`.
-        size: number of features.
+        sets: sets of features, fields of `Features`.
+        sizes: number of features of each.
         classes: maximum number of classes.
     """
 
-    name: str = eqx.field(static=True)
-    size: int = eqx.field(static=True)
+    sets: tuple[str, ...] = eqx.field(static=True)
+    sizes: tuple[int, ...] = eqx.field(static=True)
     classes: int = eqx.field(static=True)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return (self.name.replace("_", " "),)
+        return tuple(name.replace("_", " ") for name in self.sets)
 
     @property
     def recursion(self) -> Recursion:
-        """The recursion of the expert."""
-        return Recursion(self.size, self.classes, robust=False)
+        """The recursion of the expert of each set."""
+        return Recursion(self.sizes, self.classes, robust=False)
 
     def init(self) -> SquaresState:
         """Return the state before the first row."""
@@ -187,8 +209,9 @@ class ClassSquares(AbstractExpert):
 
     def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
         """Return the probabilities of the classes."""
-        scores = jnp.clip(getattr(features, self.name) @ state.weights, -1.0, 2.0)
-        return probabilities_of_seen(_SHARPNESS * scores, features.num_classes)[None]
+        pairs = zip(_sets(self.sets, features), state.weights, strict=True)
+        scores = jnp.clip(jnp.stack([f @ W for f, W in pairs]), -1.0, 2.0)
+        return probabilities_of_seen(_SHARPNESS * scores, features.num_classes)
 
     def learn(
         self,
@@ -199,5 +222,10 @@ class ClassSquares(AbstractExpert):
         known: Bool[Array, ""],
     ) -> SquaresState:
         """Return the state after a label."""
-        inputs = getattr(features, self.name)
+        inputs = _sets(self.sets, features)
         return self.recursion.learn(state, inputs, label, known, features.members)
+
+
+def _sets(names: tuple[str, ...], features: Features) -> tuple[Float[Array, "F"], ...]:
+    """Return sets of features by their names."""
+    return tuple(getattr(features, name) for name in names)

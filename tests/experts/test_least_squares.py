@@ -13,7 +13,7 @@ from foretrace._experts.least_squares import Recursion
 
 def learned(recursion, fs, ys):
     known = jnp.ones(len(fs), bool)
-    step = lambda state, row: (recursion.learn(state, *row), None)  # noqa: E731
+    step = lambda state, row: (recursion.learn(state, row[:1], *row[1:]), None)  # noqa: E731
     return jax.jit(partial(lax.scan, step))(
         recursion.init(), (jnp.asarray(fs), jnp.asarray(ys), known)
     )[0]
@@ -23,25 +23,25 @@ def test_equals_regularised_least_squares():
     draw = np.random.default_rng(0)
     fs, truth = draw.normal(size=(50, 4)), draw.normal(size=(4, 2))
     ys = fs @ truth + 0.1 * draw.normal(size=(50, 2))
-    found = learned(Recursion(4, 2, forget=1.0, prior=10.0, robust=False), fs, ys)
+    found = learned(Recursion((4,), 2, forget=1.0, prior=10.0, robust=False), fs, ys)
     # Rows of the prior: a coefficient of zero, with the variance of the prior.
     all_fs, all_ys = np.vstack([fs, np.eye(4) / 10**0.5]), np.vstack([ys, np.zeros((4, 2))])
     np.testing.assert_allclose(
-        found.weights, np.linalg.lstsq(all_fs, all_ys, rcond=None)[0], atol=1e-9
+        found.weights[0], np.linalg.lstsq(all_fs, all_ys, rcond=None)[0], atol=1e-9
     )
-    np.testing.assert_allclose(found.covariance, np.linalg.inv(all_fs.T @ all_fs), atol=1e-9)
+    np.testing.assert_allclose(found.covariances[0], np.linalg.inv(all_fs.T @ all_fs), atol=1e-9)
 
 
 @pytest.mark.parametrize("members", [1, 3])
 def test_members_forget_by_their_own_rows(members):
-    recursion = Recursion(2, 1, forget=0.99, robust=False)
+    recursion = Recursion((2,), 1, forget=0.99, robust=False)
     state = recursion.init()
-    state = state._replace(covariance=jnp.diag(jnp.array([1.0, 0.5])))
+    state = state._replace(covariances=(jnp.diag(jnp.array([1.0, 0.5])),))
     for _ in range(members):
-        row = jnp.array([1.0, 0.0]), jnp.zeros(1), jnp.asarray(True)
+        row = (jnp.array([1.0, 0.0]),), jnp.zeros(1), jnp.asarray(True)
         state = recursion.learn(state, *row, jnp.asarray(float(members)))
     # The second direction is not excited: it has forgotten one row, whoever it came from.
-    np.testing.assert_allclose(state.covariance[1, 1], 0.5 / 0.99, rtol=1e-12)
+    np.testing.assert_allclose(state.covariances[0][1, 1], 0.5 / 0.99, rtol=1e-12)
 
 
 def test_forgets_old_rows():
@@ -49,8 +49,8 @@ def test_forgets_old_rows():
     fs = draw.normal(size=(4000, 3))
     ys = fs @ np.array([[1.0], [2.0], [3.0]])
     ys[:2000] *= -1
-    found = learned(Recursion(3, 1, forget=0.99, robust=False), fs, ys)
-    np.testing.assert_allclose(found.weights[:, 0], [1.0, 2.0, 3.0], atol=1e-6)
+    found = learned(Recursion((3,), 1, forget=0.99, robust=False), fs, ys)
+    np.testing.assert_allclose(found.weights[0][:, 0], [1.0, 2.0, 3.0], atol=1e-6)
 
 
 def test_outliers_have_small_weights():
@@ -59,7 +59,8 @@ def test_outliers_have_small_weights():
     ys = fs @ np.array([[1.0], [2.0], [3.0]]) + 0.1 * draw.normal(size=(2000, 1))
     ys[50::20] += 1000.0
     robust, plain = (
-        learned(Recursion(3, 1, robust=robust), fs, ys).weights[:, 0] for robust in (True, False)
+        learned(Recursion((3,), 1, robust=robust), fs, ys).weights[0][:, 0]
+        for robust in (True, False)
     )
     truth = np.array([1.0, 2.0, 3.0])
     assert np.abs(robust - truth).max() < 0.2 < np.abs(plain - truth).max()
@@ -82,9 +83,9 @@ def inputs(kind, rows):
 @pytest.mark.parametrize("kind", ["constant", "collinear", "silent", "scales"])
 def test_no_rows_make_it_unstable(kind, rows):
     fs = inputs(kind, rows)
-    recursion = Recursion(6, 1, forget=0.99)
+    recursion = Recursion((6,), 1, forget=0.99)
     state = learned(recursion, fs, np.clip(fs.sum(1, keepdims=True), -20, 20))
-    P = np.asarray(state.covariance)
+    P = np.asarray(state.covariances[0])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
     assert (P == P.T).all()
     assert 0 < np.trace(P) <= 6 * recursion.prior * (1 + 1e-9)

@@ -275,7 +275,7 @@ def test_global_precision_stays_and_the_state_is_float64():
     with jax.enable_x64(False):
         model = Mixture(NUMBERS, ("baselines", "row"))
         state, _ = run(model, packed(NUMBERS, np.zeros((4, 2)), [1.0, 2.0, 3.0, 4.0]), 2)
-        assert state.experts[1].covariance.dtype == np.float64
+        assert state.experts[1].covariances[0].dtype == np.float64
         assert jax.numpy.zeros(1).dtype == np.float32
 
 
