@@ -180,7 +180,12 @@ class Mixture:
     def init(self) -> MixtureState:
         """Return the state before the first row."""
         with jax.enable_x64(True):
-            return self._init(None if self.network is None else self.network.init())
+            network = None if self.network is None else self.network.init()
+            try:
+                return self._init(network)
+            except ValueError:
+                # Inside another program JAX refuses compiler options; any other error comes again.
+                return self._traced_init(network)
 
     def _traced_init(self, network: Any) -> MixtureState:
         with jax.enable_x64(True):
