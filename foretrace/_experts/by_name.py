@@ -71,7 +71,8 @@ def experts_of(
     else:
         groups["gradient"] = (NumberGradient(sizes["lags"], outputs),)
         found = [NumberBaselines(outputs, LABELS)]
-    chosen, left_out = [], []
+    chosen: list[str] = []
+    left_out: list[str] = []
     for name in EXPERTS:
         if name not in groups or not (name in wanted or name == "network"):
             continue
