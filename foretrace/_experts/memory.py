@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from foretrace._cells.rotation import Rotation
+from foretrace._cells.set_reset import SetReset
 from foretrace._engine.carry import init_carry
 from foretrace._engine.correction import corrected
 from foretrace._engine.data import Data
@@ -29,8 +31,14 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import ONLINE
 from foretrace._types import Array, Bool, Float
 
-MAX_INPUTS = 16
-"""Largest number of inputs of the modules: the time of a label grows with its square."""
+MANY_INPUTS = 16
+"""Number of inputs above which the modules are `FEWER`.
+
+The time of a label grows with the number of modules and with the square of the inputs.
+"""
+
+FEWER = (SetReset.factory(state_size=8), Rotation.factory(state_size=4))
+"""Half as many modules as a `ModuleNetwork` has by default."""
 
 _STEERING = 4
 """Number of classes, the first ones, whose errors train the modules; the head learns all."""
@@ -157,9 +165,10 @@ class Memory(AbstractRecurrentExpert):
 
 def memory(shape: Shape) -> Memory | None:
     """Return the expert of a shape; None if it would be too large."""
-    if not fits(shape) or shape.now_size > MAX_INPUTS:
+    if not fits(shape):
         return None
+    cells = None if shape.now_size <= MANY_INPUTS else FEWER
     with jax.enable_x64(False):
-        network = ModuleNetwork(shape.now_size, 1, key=jax.random.key(0))
+        network = ModuleNetwork(shape.now_size, 1, cells=cells, key=jax.random.key(0))
         network = jax.tree.map(np.asarray, network)
     return Memory(network, Readout(shape.outputs, shape.classes), shape.delay)
