@@ -39,7 +39,10 @@ MAX_BYTES = 2**30
 """Maximum memory of the cheap experts, and of the past and the late labels of all members."""
 
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""Options of the compiler: plain loops are as fast, and compile in two thirds of the time."""
+"""Options of the compiler: plain loops compile in 60 % of the time, and a step takes 6 % longer.
+
+LLVM makes no vector loop where a plain loop writes over the covariance that it reads.
+"""
 
 _ONCE = _OPTIONS | {"xla_backend_optimization_level": 0}
 """Options of a program that runs once."""

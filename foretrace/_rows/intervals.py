@@ -107,6 +107,7 @@ class Intervals:
         ).copy()
         self.weights = np.full((tracks, 2, count, outputs), 1 / tracks)
         self.offsets = np.zeros((2, outputs))
+        self._now: np.ndarray | None = None  # margins without the offset, until errors are learned
 
     def margins(self, scale: float, coverage: float | None = None) -> Float[np.ndarray, "2 O"]:
         """Return an interval's reach below and above a prediction; it grows with the coverage.
@@ -164,14 +165,17 @@ class Intervals:
         self.num_labels += 1
         size = np.minimum(np.abs(errors), np.maximum(_MAX_ERROR * self.units, scale))
         self.units += (size - self.units) / np.minimum(self.num_labels + 1, self._memory)
+        self._now = None
         tracked, unit = self._tracked(), np.maximum(self.units[-1], 1e-300)
         floor = (_least(tracked) - tracked[:, self._place]) / unit
         self.offsets = np.maximum(offsets, np.minimum(self.offsets, floor))
 
     def _tracked(self) -> Float[np.ndarray, "2 C O"]:
         """Return the margins without the offset."""
-        each = self.units[self._span][:, None, None]
-        return (self.weights * self.quantiles * each).sum(axis=0)
+        if self._now is None:
+            each = self.units[self._span][:, None, None]
+            self._now = (self.weights * self.quantiles * each).sum(axis=0)
+        return self._now
 
     def _nested(self, scale: float) -> Float[np.ndarray, "2 C O"]:
         """Return the margins of all coverages, each at least the last one's; never empty."""
@@ -204,6 +208,7 @@ class Intervals:
             check_size(name, values, like.size)
             setattr(self, name, np.array(values, np.float64).reshape(like.shape))
         self.num_labels = saved.num_labels
+        self._now = None
 
 
 def _least(tracked: Float[np.ndarray, "2 C O"]) -> Float[np.ndarray, "2 O"]:

@@ -108,6 +108,14 @@ def test_what_is_saved_goes_on_bit_for_bit():
     assert len(inside) == 300
 
 
+def test_margins_are_of_the_restored_state_and_not_of_the_one_before():
+    _, other = follow(errors_of("skewed", 100), 0)
+    _, wanted = follow(errors_of("normal", 300), 0)
+    other.margins(1.0)
+    other.restore(wanted.to_json())
+    np.testing.assert_array_equal(other.margins(1.0), wanted.margins(1.0))
+
+
 @pytest.mark.parametrize("exact", fast([20_000, 1000, 100]))
 @pytest.mark.parametrize("scale", fast([1.0, 1e-6]))
 def test_after_exact_rows_the_coverage_is_back_in_some_tens_of_rows(exact, scale):
