@@ -71,7 +71,7 @@ class LSTD:
     6.0
     """
 
-    forget: float = 0.9999
+    forget: float = 0.99999
     prior: float = 1.0
 
     def __post_init__(self) -> None:
