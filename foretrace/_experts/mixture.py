@@ -20,6 +20,7 @@ import optax
 from jax import lax
 
 from foretrace._experts.by_name import EXPERTS, experts_of, remembering_of
+from foretrace._experts.expert import Features
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.guard import Compared, guarded
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
@@ -29,6 +30,7 @@ from foretrace._experts.remembering import Carried, Remembering
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import Row, unpack
 from foretrace._experts.shape import Shape
+from foretrace._experts.slots import in_slots, read, write
 from foretrace._learner.packing import Packed, Packing
 from foretrace._types import Array, Float, Int
 
@@ -95,6 +97,26 @@ class MixtureState(NamedTuple):
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
     network: RecurrentState | None
+
+
+class Passed(NamedTuple):
+    """A row on its way through the experts.
+
+    Args:
+        kept: past in the slot of its stream.
+        turn: turn of the ring of its stream.
+        after: past of the stream behind the row.
+        carries: carries of the stream before the row.
+        features: features of the row.
+        new: predictions, which wait for the label.
+    """
+
+    kept: Past
+    turn: Int[Array, ""]
+    after: Past
+    carries: tuple[Any, ...]
+    features: Features
+    new: Waiting
 
 
 S = TypeVar("S", bound=MixtureState | Packed)
@@ -202,9 +224,7 @@ class Mixture:
             )
             carries = self.remembering.init_carries()
             return MixtureState(
-                jax.tree.map(
-                    lambda leaf: jnp.repeat(leaf[None], count, axis=0), new_past(self.shape)
-                ),
+                in_slots(new_past(self.shape), count),
                 carries,
                 carries if self.ring.delay else None,
                 self.ring.empty(waiting, count) if self.ring.delay else None,
@@ -263,14 +283,14 @@ class Mixture:
         """Return the prediction of a row if it came next, as `traced_step`."""
         parts = jax.tree.map(lambda leaf: leaf[None], row)
         _, outputs, _ = self._observed(state, parts, learning=False)
-        return self._forward(state, self._maps, row, outputs[0])[0].mixed
+        return self._forward(state, self._maps, row, outputs[0]).new.mixed
 
     def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
         parts = jax.vmap(partial(unpack, self.shape))(rows)
         _, outputs, _ = self._observed(state, parts, learning=False)
 
         def predicted(row: tuple[Array, Array]) -> Array:
-            return self._forward(state, maps, unpack(self.shape, row[0]), row[1])[0].mixed
+            return self._forward(state, maps, unpack(self.shape, row[0]), row[1]).new.mixed
 
         return lax.map(predicted, (rows, outputs))
 
@@ -315,10 +335,8 @@ class Mixture:
         network, step = self.network.step(state.network, parts.x, targets, known, slots, is_new)
         return network, step.outputs.astype(parts.x.dtype), step.measures
 
-    def _forward(
-        self, state: MixtureState, maps: Maps, row: Row, outputs: Array
-    ) -> tuple[Waiting, Past, Any, Any]:
-        """Return a row's predictions, the past behind it, its features, and the carries before.
+    def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> Passed:
+        """Predict a row.
 
         Args:
             state: present state.
@@ -328,7 +346,7 @@ class Mixture:
         """
         slot = row.slot.astype(jnp.int32)
         fresh = row.is_new > 0
-        kept = jax.tree.map(lambda leaf: leaf[slot], state.pasts)
+        kept, turn = read((state.pasts, state.turns), slot)
         past = optax.tree.where(fresh, new_past(self.shape), kept)
         x = row.x[: self.shape.inputs]
         seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs)
@@ -347,20 +365,18 @@ class Mixture:
             mixed, candidates = self.mixture.predict(state.weights, found)
             mixed = row.moments[0] + row.moments[1] * mixed
         waiting = Waiting(seen, state.num_labels, found.T, candidates.T, mixed)
-        return waiting, after, features, carries
+        return Passed(kept, jnp.where(fresh, 0, turn), after, carries, features, waiting)
 
     def _row(
         self, maps: Maps, learning: bool, state: MixtureState, row: Row, outputs: Array
     ) -> tuple[MixtureState, Mixed]:
         slot = row.slot.astype(jnp.int32)
-        new, after, features, carries = self._forward(state, maps, row, outputs)
-        pasts = jax.tree.map(lambda leaf, one: leaf.at[slot].set(one), state.pasts, after)
+        kept, turn, after, carries, features, new = self._forward(state, maps, row, outputs)
+        pasts = write(state.pasts, slot, after)
         old, is_there = new, row.slot < self.shape.slots
         if state.members is not None:
             # Counted row by row: a sum over all members would cost the more the more there may be.
-            more = self._has_label(after) - self._has_label(
-                jax.tree.map(lambda leaf: leaf[slot], state.pasts)
-            )
+            more = self._has_label(after) - self._has_label(kept)
             state = state._replace(members=state.members + jnp.where(is_there, more, 0.0))
         state = state._replace(pasts=pasts)
         if not learning or state.rings is not None:
@@ -369,7 +385,6 @@ class Mixture:
             state = state._replace(carries=self.remembering.put(state.carries, row, carries))
             return state, Mixed(new.mixed, new.mixed, jnp.zeros(len(self.names)))
         if state.rings is not None:
-            turn = jnp.where(row.is_new > 0, 0, state.turns[slot])
             rings = self.ring.write(state.rings, (slot,), turn, new)
             if self.shape.first_delay is not None:
                 state = self._weighed(state, row, rings, turn)

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from foretrace._experts.ring import Ring
+from foretrace._experts.slots import in_slots, read, write
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import Info, LearnerState
 from foretrace._recurrence.chunk import Carry
@@ -125,9 +125,7 @@ class Recurrent:
             turn = jnp.zeros((), jnp.int32)
             if self.slots is not None:
                 count = self.slots + 1
-                carry, turn = jax.tree.map(
-                    lambda leaf: jnp.repeat(leaf[None], count, axis=0), (carry, turn)
-                )
+                carry, turn = in_slots((carry, turn), count)
                 ring = self.ring.empty(self._pending(), count)
             state = self.learner.init(key)
             if self.slots is not None:
@@ -168,7 +166,9 @@ class Recurrent:
                 state = state._replace(learner=learned._replace(carry=after))
                 return state, RecurrentStep(self._rows(info.outputs), _stacked(info))
             outputs, passed = self.learner.predict(ready, self._by_stream(xs))
-            turn = state.turn if self.slots is None else jnp.where(is_new, 0, state.turn[slots])
+            turn = state.turn
+            if self.slots is not None:
+                turn = jnp.where(is_new, 0, read(state.turn, slots))
             at = () if self.slots is None else (slots,)
             new = PendingStep(before, xs.reshape(*turn.shape, -1, xs.shape[-1]))
             pending = self.ring.write(state.pending, at, turn, new)
@@ -236,7 +236,7 @@ class Recurrent:
         key = jax.random.fold_in(state.learner.key, 2) if self.learner.rule.samples else None
         first = self.learner.init_carry(state.learner.network, len(slots), key)
         first = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), first)
-        return _where_each(is_new, first, _read(state.learner.carry, slots))
+        return _where_each(is_new, first, read(state.learner.carry, slots))
 
     def _kept(
         self, state: RecurrentState, slots: Array, here: Array, before: Carry, after: Carry
@@ -245,7 +245,7 @@ class Recurrent:
         if self.slots is None:
             return after
         new = _where_each(here, after, before)
-        return jax.tree.map(lambda leaf, one: leaf.at[slots].set(one), state.learner.carry, new)
+        return write(state.learner.carry, slots, new)
 
     def _to_learner(self, carry: Carry) -> Carry:
         """Return carries as the learner takes them: layers first, then streams if several."""
@@ -330,20 +330,6 @@ def read_measures(measures: Any) -> Measures:
 def _stacked(info: Info) -> Float[Array, "4"]:
     return jnp.stack(
         [info.loss, info.gradient_norm, info.update_norm, info.accepted.astype(info.loss.dtype)]
-    )
-
-
-def _read(carries: Any, slots: Array) -> Any:
-    """Return the carries of some slots, read exactly once."""
-
-    def there() -> Any:
-        return jax.tree.map(lambda leaf: leaf[slots], carries)
-
-    # The compiler would fuse a plain read into each of its uses and repeat it there, also after the
-    # next carries are written, and would copy all slots for that. A branch is not fused; this one
-    # is always taken.
-    return lax.cond(
-        slots[0] >= 0, there, lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(there))
     )
 
 

@@ -2,13 +2,13 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from foretrace._experts.expert import AbstractRecurrentExpert, Features
 from foretrace._experts.rows import Row
 from foretrace._experts.shape import Shape
+from foretrace._experts.slots import in_slots, read, write
 from foretrace._types import Array, Bool, Float
 
 
@@ -45,26 +45,21 @@ class Remembering:
 
     def init_carries(self) -> tuple[Any, ...]:
         """Return all streams' carries before their first row; the last slot is for missing rows."""
-        carries, slots = self._new(), self.shape.slots + 1
-        if self.shape.members is None:
-            return carries
-        return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], slots, axis=0), carries)
+        carries = self._new()
+        return carries if self.shape.members is None else in_slots(carries, self.shape.slots + 1)
 
     def of_stream(self, carries: Any, row: Row) -> tuple[Any, ...]:
         """Return the carries of the stream of a row."""
         if self.shape.members is None:
             return carries
-        slot = row.slot.astype(jnp.int32)
-        return optax.tree.where(
-            row.is_new > 0, self._new(), jax.tree.map(lambda leaf: leaf[slot], carries)
-        )
+        kept = read(carries, row.slot.astype(jnp.int32))
+        return optax.tree.where(row.is_new > 0, self._new(), kept)
 
     def put(self, carries: Any, row: Row, one: Any) -> Any:
         """Return the carries of all streams, with new ones for the stream of a row."""
         if self.shape.members is None:
             return one
-        slot = row.slot.astype(jnp.int32)
-        return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new), carries, one)
+        return write(carries, row.slot.astype(jnp.int32), one)
 
     def predict(self, states: Any, carries: Any, features: Features) -> list[Float[Array, "E O"]]:
         """Return the predictions of each."""

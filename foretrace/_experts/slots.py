@@ -1,0 +1,38 @@
+"""State of many streams: trees whose arrays have an axis of slots in front, one for each stream.
+
+A row reads its slot once and writes it in place: its time does not depend on the number of slots.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._types import Array, Int
+
+
+def in_slots(one: Any, count: int) -> Any:
+    """Return the state of one stream for each of some slots."""
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), one)
+
+
+def read(slots: Any, at: Int[Array, "*K"]) -> Any:
+    """Return the state in one slot or in K, read exactly once."""
+
+    def there() -> Any:
+        return jax.tree.map(lambda leaf: leaf[at], slots)
+
+    if all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(slots)):
+        return there()  # for one stream and the slot of missing rows, a copy costs less
+    # The compiler would fuse a plain read into each of its uses and repeat it there, also after the
+    # next state is written, and would copy all slots for that. A branch is not fused; this one is
+    # always taken.
+    return lax.cond(
+        jnp.ravel(at)[0] >= 0, there, lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(there))
+    )
+
+
+def write(slots: Any, at: Int[Array, "*K"], new: Any) -> Any:
+    """Return all slots, with a new state in one or in K of them."""
+    return jax.tree.map(lambda leaf, one: leaf.at[at].set(one), slots, new)

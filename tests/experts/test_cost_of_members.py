@@ -1,0 +1,56 @@
+"""The program of a row needs as much time and memory for thousands of members as for a few."""
+
+import dataclasses
+
+import jax
+import pytest
+from test_mixture import CLASSES, NUMBERS
+from tiers import fast
+
+from foretrace._experts.rows import width
+from foretrace.stream._model import build_mixture, resolve
+from foretrace.stream._model_config import ModelConfig
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+FEW = ModelConfig(experts=("row", "memory"))
+SMALL = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="online")
+STREAMS = {
+    "numbers": (FEW, NUMBERS, {"delay": 2}),
+    "without delay": (FEW, NUMBERS, {}),
+    "several steps ahead": (FEW, NUMBERS, {"outputs": 3, "delay": 4}),
+    "classes": (FEW, CLASSES, {"delay": 2}),
+    "several members in a step": (FEW, NUMBERS, {"delay": 2, "together": 3}),
+    "all experts": (ModelConfig(), NUMBERS, {}),
+    "network": (SMALL, NUMBERS, {"delay": 2, "network_inputs": 3}),
+    "network, several members": (SMALL, NUMBERS, {"delay": 2, "together": 3, "network_inputs": 3}),
+}
+
+
+def costs(config, shape, learning):
+    """Return the temporary memory of the program of a row, and the bytes it reads and writes."""
+    config, shape = resolve(config, shape)
+    model = build_mixture(config, shape)
+    with jax.enable_x64(True):
+        rows = jax.ShapeDtypeStruct((shape.together, width(shape)), float)
+        state = jax.eval_shape(model.packing.pack, jax.eval_shape(model.init))
+        program = (model._step if learning else model._advance).lower(state, model._maps, rows)
+        found = program.compile()
+    memory = found.memory_analysis().temp_size_in_bytes
+    # Elements of several members, or of several steps, count as if all were read or written.
+    is_counted = shape.together == 1 and shape.first_delay is None
+    return memory, found.cost_analysis()["bytes accessed"] if is_counted else 0
+
+
+@pytest.mark.parametrize(
+    ("learning", "name"),
+    fast([(learning, name) for learning in (True, False) for name in STREAMS]),
+)
+def test_what_a_row_costs_does_not_depend_on_the_number_of_members(learning, name):
+    config, shape, options = STREAMS[name]
+    # With fewer members, the smallest arrays of their states would be packed with others.
+    few, many = (
+        costs(config, dataclasses.replace(shape, members=members, **options), learning)
+        for members in (2000, 4000)
+    )
+    # Even a copy of the turns of the rings, four bytes a member, would be more.
+    assert max(after - before for before, after in zip(few, many, strict=True)) < 4 * 2000
