@@ -32,7 +32,7 @@ def costs(config, shape, learning):
     model = build_mixture(config, shape)
     with jax.enable_x64(True):
         rows = jax.ShapeDtypeStruct((shape.together, width(shape)), float)
-        state = jax.eval_shape(model.packing.pack, jax.eval_shape(model.init))
+        state = jax.eval_shape(model.packing.pack, model.like)
         program = (model._step if learning else model._advance).lower(state, model._maps, rows)
         found = program.compile()
     memory = found.memory_analysis().temp_size_in_bytes
